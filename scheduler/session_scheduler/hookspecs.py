@@ -1,0 +1,255 @@
+"""Every hook of the session core, in the order in which they are called. This file is the manual.
+
+A plugin is an object with a `name` and any of these hooks as methods marked `@hookimpl`. It is found by the entry-point
+group `session_scheduler.plugins`, loaded by name, and called in the order of the configuration. A hook takes the
+arguments that it names; it may leave some out.
+
+Contracts that hold for all of them:
+
+* In a session (from `on_session_open` to `on_session_close`) no hook does I/O or waits.
+* A hook that raises, or answers with something that its contract does not allow, fails the group that was being
+  scheduled, with the plugin's and the hook's name in the reason; the cycle goes on.
+* A class (`TaskClass`) stands for all pods with equal needs: read `cls.pod.spec`, never the pod's identity.
+* `nodes` is a `NodeView`: all rows, some rows or *virtual* rows (k more pods of the class on a node). Read columns
+  through it only; arrays have its length.
+
+What a plugin declares beside its hooks, as attributes (the defaults in brackets):
+
+* `filter_scope`, `score_scope` (`Scope.ANY`): what the answer depends on. The core asks again only when that changed.
+* `weight` (1): what the normalised score is multiplied by.
+* `normalise` (`Normalise.NONE`): how raw scores become 0 to 100 over the nodes that fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pluggy
+
+if TYPE_CHECKING:
+    from session_scheduler.binding import Allocation, Binding, Runtime
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
+    from session_scheduler.model.objects import OwnerReference, Pod
+    from session_scheduler.session import Session
+
+PROJECT: Final = "session_scheduler"
+API_VERSION: Final = "1"
+"""The version of these specifications: a plugin's `api_version`, where it has one, must be equal."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+class Scope(Enum):
+    """What an answer depends on."""
+
+    STATIC = "static"
+    """Nodes and class only."""
+    NODE = "node"
+    """Also on what runs on that same node: requests and counters of the row."""
+    ANY = "any"
+    """Anything else: asked again after every change."""
+
+
+class Normalise(Enum):
+    """How raw scores become 0 to 100; m is the maximum over the feasible nodes."""
+
+    NONE = "none"
+    """Raw scores are 0 to 100 already."""
+    MAX = "max"
+    """100·raw÷m, 0 where m is 0 (kube-scheduler's DefaultNormalizeScore)."""
+    MAX_REVERSED = "max-reversed"
+    """100 − 100·raw÷m, 100 where m is 0."""
+    SPREAD = "spread"
+    """100·(raw − min)÷(m − min), 0 where they are equal."""
+
+
+class Skip(Enum):
+    """The type of SKIP."""
+
+    SKIP = "skip"
+
+
+SKIP: Final = Skip.SKIP
+"""Answer of `prepare`: none of this plugin's filters and scores are needed for the class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a group or a class cannot be placed now. `plugin` is filled in by the core."""
+
+    reason: str
+    plugin: str = ""
+
+
+class Placement(Protocol):
+    """Resources that a plugin has taken for some of a group's tasks.
+
+    It holds them from the moment it is returned. `undo` gives all of it back and leaves no trace; `redo` takes exactly
+    the same again; `release` gives some tasks' share back for good. Each is called at most once in a row.
+    """
+
+    @property
+    def nodes(self) -> Mapping[Task, str]:
+        """The node of each task that the placement (still) holds."""
+
+    @property
+    def holds(self) -> Mapping[Task, Mapping[str, Any]]:
+        """What each task holds, as JSON values: written to the plan and to the Binding. Names, never ranks or ids."""
+
+    def undo(self) -> None:
+        """Give everything back; the plugin's state is as it was before `place_group`."""
+
+    def redo(self) -> None:
+        """Take the same resources again, after `undo`."""
+
+    def release(self, tasks: Sequence[Task]) -> None:
+        """Give back what these tasks hold; the others keep theirs."""
+
+
+# ------------------------------------------------------------------ start-up
+
+
+@hookspec
+def class_key(pod: Pod) -> Hashable | None:
+    """What this plugin's filters, scores and placement read of a pod beyond its spec's own fields, as JSON values.
+
+    Pods with different answers are of different classes. Called once for each pod that is new or changed.
+    """
+
+
+@hookspec
+def footprint(cls: TaskClass) -> Iterable[Hashable] | None:
+    """Keys of counter columns that one task of the class adds 1 to on its node: a port, a selector, a term.
+
+    Called once for each class, pods of other schedulers included. Read the counts with `nodes.counter(key)`.
+    """
+
+
+@hookspec
+def group_of(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
+    """The group of a pod that names none itself: its key, minCount and root object. The first answer wins."""
+
+
+@hookspec
+def recover(holdings: Sequence[Any]) -> None:
+    """Before the first session: what every plan and every live bound pod holds. Rebuild your state from it."""
+
+
+@hookspec
+def serve(runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
+    """A context in which the plugin's own tasks and watches run for as long as the scheduler does.
+
+    `runtime.wake(group, why)` makes a group due; `runtime.elected` tells whether this replica leads.
+    """
+
+
+# ------------------------------------------------------------------ the cluster changes, between sessions
+
+
+@hookspec
+def on_nodes_changed(changes: Sequence[NodeChange]) -> None:
+    """Before a session, for each node that came, went or changed, or whose pods did: what it is now, as a whole.
+
+    A state, not an event: answer by making your view of that node equal to it. The first call names every node.
+    """
+
+
+@hookspec
+def facts() -> object:
+    """The plugin's state that its sessions read: taken when a session opens, as `session.facts[plugin]`."""
+
+
+# ------------------------------------------------------------------ a session
+
+
+@hookspec
+def on_session_open(session: Session) -> None:
+    """A session starts: register callbacks (`session.add_predicate` and the others), pre-compute."""
+
+
+@hookspec
+def prefilter(session: Session, group: Group) -> Refusal | None:
+    """Once a group, for what concerns the group as a whole: a refusal or nothing."""
+
+
+@hookspec
+def prepare(session: Session, cls: TaskClass) -> object:
+    """Once a class and session: SKIP, a Refusal, or a value that is handed back as `state`."""
+
+
+@hookspec
+def filter(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: Any) -> None:  # noqa: A001
+    """Clear `mask` (in place) where a task of the class must not go. Never set what is cleared."""
+
+
+@hookspec
+def score(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: Any) -> IntColumn | None:
+    """A raw integer for each row, higher is better; rows with a cleared mask do not count."""
+
+
+@hookspec
+def why(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequence[Sequence[str]] | None:
+    """For rows that this plugin refused: the texts of its refusals, one list a row, in kube-scheduler's wording.
+
+    Asked once for a class that could not be placed.
+    """
+
+
+@hookspec
+def node_subsets(session: Session, group: Group) -> Iterable[BoolColumn] | None:
+    """Node masks (over all rows) to try in turn, each on its own: one zone, one rack.
+
+    Of those in which the group fits the one with the highest total score wins. None: no opinion.
+    """
+
+
+@hookspec
+def domain_quota(session: Session, cls: TaskClass, n: int) -> Iterable[tuple[BoolColumn, int]] | None:
+    """How many of n tasks each domain (mask over all rows) may take. None: no quota."""
+
+
+@hookspec
+def place_group(
+    session: Session,
+    group: Group,
+    tasks: Sequence[Task],
+    room: Mapping[TaskClass, IntColumn],
+    scores: Mapping[TaskClass, IntColumn],
+) -> Placement | Refusal | None:
+    """Place these tasks: a placement of all of them, of as many as can be, a refusal, or None (no opinion).
+
+    `room[cls]` says how many more tasks of the class each row takes (0: refused), `scores[cls]` what a row is worth.
+    Asked again for what is left after the core has checked the answer task by task. The first answer wins.
+    """
+
+
+@hookspec
+def on_session_close(session: Session) -> None:
+    """The session ends: clean up, report."""
+
+
+# ------------------------------------------------------------------ after the commit
+
+
+@hookspec
+async def prebind(binding: Binding) -> None:
+    """Before a group's first bind, for each of its tasks: do what must be done, add annotations to the binding."""
+
+
+@hookspec
+async def cancel(allocation: Allocation) -> None:
+    """What a task held is free again: the pod ended, was deleted, or was never bound. Idempotent."""
+
+
+HOOKS: Final = (
+    "class_key", "footprint", "group_of", "recover", "serve", "on_nodes_changed", "facts", "on_session_open",
+    "prefilter", "prepare", "filter", "score", "why", "node_subsets", "domain_quota", "place_group",
+    "on_session_close", "prebind", "cancel",
+)  # fmt: skip

@@ -1,0 +1,133 @@
+"""Classes: pods with equal needs, evaluated once for all of them.
+
+A class's key holds what filters and scores read and nothing else: names, index labels, template hashes and the token
+volume that every pod gets would make each pod a class of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import msgspec
+
+from session_scheduler.model.columns import PODS, NodeTable
+from session_scheduler.model.objects import Pod
+from session_scheduler.model.requests import pod_requests
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class TaskClass:
+    """The needs that pods share. `pod` is one of them: read its spec, never its name, uid or other identity."""
+
+    __slots__ = ("footprint", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "requests", "usage")
+
+    def __init__(self, index: int, key: bytes, pod: Pod, table: NodeTable) -> None:
+        self.index = index
+        self.key = key
+        self.pod = pod
+        self.requests, scored = pod_requests(pod)
+        """Resource name → amount (cpu in millicores), zero amounts left out."""
+        self.nonzero_cpu = scored.get("cpu", 0)
+        self.nonzero_memory = scored.get("memory", 0)
+        self.usage: tuple[tuple[int, int], ...] = (
+            (PODS, 1),
+            *((table.resource(name), amount) for name, amount in sorted(self.requests.items())),
+        )
+        """(number of the resource's columns, amount): what one task adds to its row."""
+        self.ports = host_ports(pod)
+        """(host IP, protocol, host port) of every host port."""
+        self.footprint: frozenset[Hashable] = frozenset()
+        """Keys of the counters that one task adds 1 to; collected from the plugins when the class is made."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that all pods of the class are in."""
+        return self.pod.metadata.namespace
+
+    def __repr__(self) -> str:
+        return f"TaskClass({self.index}, {self.pod.key})"
+
+
+def host_ports(pod: Pod) -> tuple[tuple[str, str, int], ...]:
+    """The host ports of containers and sidecars, sorted; an empty IP is 0.0.0.0."""
+    sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
+    return tuple(
+        sorted(
+            (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)  # noqa: S104 (a value, no bind)
+            for container in (*pod.spec.containers, *sidecars)
+            for port in container.ports
+            if port.host_port > 0
+        )
+    )
+
+
+def _volumes(pod: Pod) -> list[dict[str, Any]]:
+    """The volumes without the service account's token, whose name is random."""
+    return [v for v in pod.spec.volumes if not str(v.get("name", "")).startswith("kube-api-access-")]
+
+
+class ClassTable:
+    """Gives each pod its class. Classes are kept while the table lives; `forget_unused` bounds them."""
+
+    def __init__(
+        self,
+        table: NodeTable,
+        class_keys: Iterable[Callable[[Pod], object]] = (),
+        footprints: Iterable[Callable[[TaskClass], Iterable[Hashable] | None]] = (),
+    ) -> None:
+        self._table = table
+        self._class_keys = tuple(class_keys)
+        self._footprints = tuple(footprints)
+        self._classes: dict[bytes, TaskClass] = {}
+        self._next = 0
+
+    def of(self, pod: Pod) -> TaskClass:
+        """The pod's class. Raises QuantityError where a request is no quantity."""
+        key = self._key(pod)
+        found = self._classes.get(key)
+        if found is None:
+            found = TaskClass(self._next, key, pod, self._table)
+            found.footprint = frozenset(k for footprint in self._footprints for k in footprint(found) or ())
+            self._next += 1
+            self._classes[key] = found
+        return found
+
+    def _key(self, pod: Pod) -> bytes:
+        spec = pod.spec
+        own = tuple(key(pod) for key in self._class_keys)
+        labels = pod.metadata.labels if spec.topology_spread_constraints or _pod_terms(pod) else None
+        return _encoder.encode(
+            (
+                pod.metadata.namespace, spec.scheduler_name, spec.containers and _container_needs(pod), spec.overhead,
+                spec.resources, spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints,
+                spec.resource_claims, _volumes(pod), spec.host_network, _wanted_node(pod), labels, own,
+            )
+        )  # fmt: skip
+
+    def forget_unused(self, in_use: Iterable[TaskClass]) -> None:
+        """Drop the classes that no pod has any more."""
+        self._classes = {cls.key: cls for cls in in_use}
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+
+def _pod_terms(pod: Pod) -> bool:
+    affinity = pod.spec.affinity
+    return affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+
+
+def _wanted_node(pod: Pod) -> str:
+    """A node named by a pod that is not bound: only `explain` and tests meet it."""
+    return pod.spec.node_name
+
+
+def _container_needs(pod: Pod) -> list[tuple[object, ...]]:
+    """What filters and scores read of each container: resources, ports, image, and whether it is a sidecar."""
+    spec = pod.spec
+    return [
+        *((c.resources, c.ports, c.image) for c in spec.containers),
+        *((c.resources, c.ports, c.image, c.restart_policy) for c in spec.init_containers),
+    ]

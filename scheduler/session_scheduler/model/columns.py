@@ -1,0 +1,339 @@
+"""Nodes as columns: one row a node, one NumPy array a property, so that a filter is one comparison.
+
+Rows are reused when nodes go, so a row number says nothing about a node's age; whatever must not depend on history
+(ties, output) uses names. The table is the scheduler's own state: plugins see it through `NodeView` only.
+Units: cpu in millicores, everything else in the resource's base unit (bytes, devices), rounded up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from session_scheduler.model.quantity import parse_quantity
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.objects import Node, Taint
+
+IntColumn = NDArray[np.int64]
+BoolColumn = NDArray[np.bool_]
+RowIndex = NDArray[np.int64]
+_T = TypeVar("_T", bound=np.generic)
+
+CPU, MEMORY, EPHEMERAL, PODS = 0, 1, 2, 3
+_BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
+ABSENT = -1
+"""The value id of a label that a node does not carry."""
+
+
+class Interner:
+    """Numbers for strings (resource names, label values), given once and never taken back."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names: list[str] = []
+        self._ids: dict[str, int] = {}
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> int:
+        """The number of `name`, a new one if it has none."""
+        found = self._ids.get(name)
+        if found is None:
+            found = self._ids[name] = len(self.names)
+            self.names.append(name)
+        return found
+
+    def get(self, name: str) -> int:
+        """The number of `name`, or ABSENT."""
+        return self._ids.get(name, ABSENT)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def tie_break(seed: int, name: str) -> int:
+    """What decides between equal totals: a hash of seed and node name, 63 bits, the same in every process."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8, key=seed.to_bytes(8, "little", signed=False)).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+class NodeTable:
+    """All nodes' columns. `size` rows are in use or free; `valid` tells which hold a node."""
+
+    def __init__(self, seed: int = 0, capacity: int = 64) -> None:
+        self.seed = seed
+        self.size = 0
+        self.row_of: dict[str, int] = {}
+        self.nodes: list[Node | None] = []
+        self.resources = Interner(_BASE_RESOURCES)
+        self.label_values = Interner()
+        self.static_version = 0
+        """Moves whenever a node comes, goes or changes: what was computed from static columns is then stale."""
+        self._free: list[int] = []
+        self._capacity = capacity
+        self._allocatable = np.zeros((8, capacity), np.int64)
+        self._used = np.zeros((8, capacity), np.int64)
+        self._nonzero = np.zeros((2, capacity), np.int64)
+        self._valid = np.zeros(capacity, np.bool_)
+        self._unschedulable = np.zeros(capacity, np.bool_)
+        self._tie = np.zeros(capacity, np.int64)
+        self._labels: dict[str, NDArray[np.int32]] = {}
+        self._taints: dict[tuple[str, str, str], BoolColumn] = {}
+        self._counters: dict[Hashable, NDArray[np.int64]] = {}
+
+    # ------------------------------------------------------------------ nodes
+
+    def put(self, node: Node) -> int:
+        """Add or replace a node; usage of its row is kept. Returns the row."""
+        name = node.metadata.name
+        row = self.row_of.get(name)
+        if row is None:
+            row = self._take_row(name)
+        self.nodes[row] = node
+        self._write_static(row, node)
+        self.static_version += 1
+        return row
+
+    def remove(self, name: str) -> int:
+        """Take a node out; its row, cleared of all usage, may be given to another. Returns the row that it had."""
+        row = self.row_of.pop(name)
+        self.nodes[row] = None
+        self._valid[row] = False
+        self._used[:, row] = 0
+        self._nonzero[:, row] = 0
+        for counter in self._counters.values():
+            counter[row] = 0
+        self._clear_static(row)
+        self._free.append(row)
+        self.static_version += 1
+        return row
+
+    def _take_row(self, name: str) -> int:
+        if self._free:
+            row = self._free.pop()
+        else:
+            row = self.size
+            self.size += 1
+            self.nodes.append(None)
+            if self.size > self._capacity:
+                self._grow_rows(2 * self._capacity)
+        self.row_of[name] = row
+        self._valid[row] = True
+        self._tie[row] = tie_break(self.seed, name)
+        return row
+
+    def _clear_static(self, row: int) -> None:
+        self._allocatable[:, row] = 0
+        self._unschedulable[row] = False
+        for labels in self._labels.values():
+            labels[row] = ABSENT
+        for taint in self._taints.values():
+            taint[row] = False
+
+    def _write_static(self, row: int, node: Node) -> None:
+        self._clear_static(row)
+        for name, quantity in node.status.allocatable.items():
+            amount = parse_quantity(quantity, milli=name == "cpu")
+            self._allocatable[self.resource(name), row] = amount
+        self._unschedulable[row] = node.spec.unschedulable
+        for key, value in node.metadata.labels.items():
+            column = self._labels.get(key)
+            if column is None:
+                column = self._labels[key] = np.full(self._capacity, ABSENT, np.int32)
+            column[row] = self.label_values.add(value)
+        for taint in node.spec.taints:
+            self._taint_column(taint)[row] = True
+
+    def _taint_column(self, taint: Taint) -> BoolColumn:
+        key = (taint.key, taint.value, taint.effect)
+        column = self._taints.get(key)
+        if column is None:
+            column = self._taints[key] = np.zeros(self._capacity, np.bool_)
+        return column
+
+    def resource(self, name: str) -> int:
+        """The number of a resource's columns, made on first use."""
+        number = self.resources.add(name)
+        if number >= len(self._allocatable):
+            self._allocatable = _more(self._allocatable, axis=0, to=2 * len(self._allocatable))
+            self._used = _more(self._used, axis=0, to=2 * len(self._used))
+        return number
+
+    def _grow_rows(self, capacity: int) -> None:
+        self._allocatable = _more(self._allocatable, axis=1, to=capacity)
+        self._used = _more(self._used, axis=1, to=capacity)
+        self._nonzero = _more(self._nonzero, axis=1, to=capacity)
+        self._valid = _more(self._valid, axis=0, to=capacity)
+        self._unschedulable = _more(self._unschedulable, axis=0, to=capacity)
+        self._tie = _more(self._tie, axis=0, to=capacity)
+        self._labels = {k: _more(v, axis=0, to=capacity, fill=ABSENT) for k, v in self._labels.items()}
+        self._taints = {k: _more(v, axis=0, to=capacity) for k, v in self._taints.items()}
+        self._counters = {k: _more(v, axis=0, to=capacity) for k, v in self._counters.items()}
+        self._capacity = capacity
+
+    # ------------------------------------------------------------------ usage
+
+    def add_usage(self, row: int, cls: TaskClass, sign: int) -> None:
+        """Count one task of the class on a row (`sign` 1) or take it off again (-1)."""
+        used = self._used
+        for number, amount in cls.usage:
+            used[number, row] += sign * amount
+        nonzero = self._nonzero
+        nonzero[0, row] += sign * cls.nonzero_cpu
+        nonzero[1, row] += sign * cls.nonzero_memory
+        for key in cls.footprint:
+            self._counter(key)[row] += sign
+
+    def _counter(self, key: Hashable) -> NDArray[np.int64]:
+        column = self._counters.get(key)
+        if column is None:
+            column = self._counters[key] = np.zeros(self._capacity, np.int64)
+        return column
+
+    # ------------------------------------------------------------------ what views read
+
+    def all_rows(self) -> NodeView:
+        """A view of every row, free ones included: the mask that goes with it starts as `valid()`."""
+        return NodeView(self, None)
+
+    def valid(self) -> BoolColumn:
+        """A copy of which rows hold a node, shape [size]."""
+        return self._valid[: self.size].copy()
+
+    def names(self) -> list[str]:
+        """The nodes' names, sorted."""
+        return sorted(self.row_of)
+
+    def ties(self) -> IntColumn:
+        """What decides between equal totals, shape [size]; the smaller wins. To be read only."""
+        return self._tie[: self.size]
+
+    def digest(self) -> str:
+        """A hash over all columns: equal before and after a statement that was undone."""
+        h = hashlib.blake2b(digest_size=16)
+        for name in self.names():
+            row = self.row_of[name]
+            counters = sorted((repr(k), int(c[row])) for k, c in self._counters.items() if c[row])
+            n = len(self.resources)
+            columns = (self._allocatable[:n, row], self._used[:n, row], self._nonzero[:, row])
+            h.update(repr((name, [c.tolist() for c in columns], counters)).encode())
+        return h.hexdigest()
+
+
+class NodeView:
+    """What a plugin reads columns through: all rows, some rows, or virtual rows.
+
+    In a *virtual* row `extra[i]` more tasks of the class `cls` already run on the node, so a filter that answers from
+    the view says how many more the node takes. Arrays have the view's length, one entry a row; treat them as read-only.
+    """
+
+    __slots__ = ("_cls_usage", "_footprint", "_table", "cls", "extra", "rows")
+
+    def __init__(
+        self,
+        table: NodeTable,
+        rows: RowIndex | None,
+        cls: TaskClass | None = None,
+        extra: IntColumn | None = None,
+    ) -> None:
+        self._table = table
+        self.rows = rows
+        self.cls = cls
+        self.extra = extra
+        self._cls_usage = dict(cls.usage) if cls is not None and extra is not None else {}
+        self._footprint = cls.footprint if cls is not None and extra is not None else frozenset()
+
+    def __len__(self) -> int:
+        return self._table.size if self.rows is None else len(self.rows)
+
+    def _pick(self, column: NDArray[_T]) -> NDArray[_T]:
+        return column[: self._table.size] if self.rows is None else column[self.rows]
+
+    @property
+    def row_numbers(self) -> RowIndex:
+        """The table's row of each entry."""
+        return np.arange(self._table.size) if self.rows is None else self.rows
+
+    def allocatable(self, resource: str) -> IntColumn:
+        """What each node offers of a resource; 0 where it has none."""
+        number = self._table.resources.get(resource)
+        if number == ABSENT:
+            return np.zeros(len(self), np.int64)
+        return self._pick(self._table._allocatable[number])
+
+    def used(self, resource: str) -> IntColumn:
+        """What the pods of each node request of a resource, the view's extra tasks included."""
+        number = self._table.resources.get(resource)
+        if number == ABSENT:
+            return np.zeros(len(self), np.int64)
+        column: IntColumn = self._pick(self._table._used[number])
+        amount = self._cls_usage.get(number, 0)
+        return column + self.extra * amount if amount and self.extra is not None else column
+
+    def nonzero_used(self, resource: str) -> IntColumn:
+        """As `used` for cpu and memory, counting 100 m and 200 MiB for containers that request none (for scores)."""
+        index = ("cpu", "memory").index(resource)
+        column: IntColumn = self._pick(self._table._nonzero[index])
+        if self.extra is None or self.cls is None:
+            return column
+        return column + self.extra * (self.cls.nonzero_cpu, self.cls.nonzero_memory)[index]
+
+    def counter(self, key: Hashable) -> IntColumn:
+        """How many tasks on each node have `key` in their footprint, the view's extra tasks included."""
+        found = self._table._counters.get(key)
+        column = np.zeros(len(self), np.int64) if found is None else self._pick(found)
+        return column + self.extra if self.extra is not None and key in self._footprint else column
+
+    def label(self, key: str) -> NDArray[np.int32]:
+        """The value id of a label on each node, ABSENT (-1) where it has none; `label_value` tells the text."""
+        column = self._table._labels.get(key)
+        if column is None:
+            return np.full(len(self), ABSENT, np.int32)
+        return self._pick(column)
+
+    def label_id(self, value: str) -> int:
+        """The id of a label value, or ABSENT when no node ever carried it under any key."""
+        return self._table.label_values.get(value)
+
+    def label_value(self, number: int) -> str:
+        """The text of a label value's id."""
+        return self._table.label_values.names[number]
+
+    def taints(self) -> Iterator[tuple[tuple[str, str, str], BoolColumn]]:
+        """Each distinct taint as (key, value, effect) with the nodes that carry it."""
+        for taint, column in self._table._taints.items():
+            yield taint, self._pick(column)
+
+    @property
+    def unschedulable(self) -> BoolColumn:
+        """spec.unschedulable of each node."""
+        return self._pick(self._table._unschedulable)
+
+    def row_of(self, name: str) -> int:
+        """The position in this view of the node of that name, or -1. For views of all rows O(1)."""
+        row = self._table.row_of.get(name, -1)
+        if row < 0 or self.rows is None:
+            return row
+        found = np.flatnonzero(self.rows == row)
+        return int(found[0]) if len(found) else -1
+
+    def node(self, index: int) -> Node:
+        """The whole object of one entry: for reasons and per-node functions, never in a loop over all nodes."""
+        row = index if self.rows is None else int(self.rows[index])
+        node = self._table.nodes[row]
+        if node is None:
+            raise LookupError(f"row {row} holds no node")
+        return node
+
+
+def _more(array: NDArray[_T], axis: int, to: int, fill: int = 0) -> NDArray[_T]:
+    shape = list(array.shape)
+    shape[axis] = to
+    grown = np.full(shape, fill, array.dtype)
+    grown[tuple(slice(n) for n in array.shape)] = array
+    return grown

@@ -1,0 +1,186 @@
+"""Groups (a PodGroup, or a pod alone) and tasks (their pods), as the core keeps them.
+
+They belong to the cache and change only between sessions, by events, and in a session through a Statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.objects import Node, Pod, PodGroup
+
+PREEMPTIBILITY_LABEL = "fluence.flux-framework.org/preemptibility"
+NON_PREEMPTIBLE_PRIORITY = 100
+DEFAULT_QUEUE = "default"
+
+
+class Phase(Enum):
+    """Where a task is in its life."""
+
+    GATED = "gated"
+    PENDING = "pending"
+    ASSUMED = "assumed"
+    """Placed by a session; its bind is under way, or it is being considered in a statement."""
+    BOUND = "bound"
+    RELEASING = "releasing"
+    """Evicted in a statement, or being deleted: its node counts without it."""
+
+
+class Task:
+    """A pod in a session. Hashed by identity: one object a pod as long as it lives."""
+
+    __slots__ = ("cls", "group", "key", "node", "phase", "pod", "priority", "row")
+
+    def __init__(self, pod: Pod, cls: TaskClass, group: Group, priority: int = 0) -> None:
+        self.pod = pod
+        self.cls = cls
+        self.group = group
+        self.key = pod.key
+        self.priority = priority
+        self.phase = Phase.PENDING
+        self.node: str | None = None
+        """The node's name once assumed or bound."""
+        self.row = -1
+        """The node's row in the table; -1 where it has none."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.pod.metadata.uid
+
+    @property
+    def name(self) -> str:
+        """The pod's name."""
+        return self.pod.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """The pod's namespace."""
+        return self.pod.metadata.namespace
+
+    def __repr__(self) -> str:
+        return f"Task({self.key}, {self.phase.value}, {self.node})"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRef:
+    """Names the group of a pod: `namespace`/`name`; `min_count` where no PodGroup object says it."""
+
+    namespace: str
+    name: str
+    min_count: int = 1
+    kind: str = "PodGroup"
+    api_group: str = "scheduling.k8s.io"
+    """The API group of the PodGroup that must exist; empty where none is needed (a pod alone, a plugin's group)."""
+
+    @property
+    def key(self) -> str:
+        """Distinct for every group: "Pod ns/name" for a pod alone, "PodGroup ns/name" otherwise."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Pods that start together. Hashed by identity."""
+
+    ref: GroupRef
+    pod_group: PodGroup | None = None
+    tasks: dict[str, Task] = field(default_factory=dict)
+    """By pod uid: every live pod of the group, bound ones included."""
+    queue: str = DEFAULT_QUEUE
+    scheduler_name: str = ""
+
+    @property
+    def key(self) -> str:
+        """As `GroupRef.key`."""
+        return self.ref.key
+
+    @property
+    def name(self) -> str:
+        """The PodGroup's name, or the pod's."""
+        return self.ref.name
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of all its pods."""
+        return self.ref.namespace
+
+    @property
+    def single(self) -> bool:
+        """Whether this is a pod alone."""
+        return self.ref.kind == "Pod"
+
+    @property
+    def missing(self) -> bool:
+        """Whether the PodGroup that its pods name does not exist."""
+        return bool(self.ref.api_group) and not self.single and self.pod_group is None
+
+    @property
+    def min_count(self) -> int:
+        """How many of its tasks must be placed together; 1 for a basic group and a pod alone."""
+        return self.pod_group.min_count if self.pod_group is not None else self.ref.min_count
+
+    @property
+    def priority(self) -> int:
+        """The PodGroup's priority, else the highest of its tasks; 0 without any."""
+        if self.pod_group is not None and self.pod_group.spec.priority is not None:
+            return self.pod_group.spec.priority
+        return max((task.priority for task in self.tasks.values()), default=0)
+
+    @property
+    def creation(self) -> str:
+        """When the group came: the PodGroup's creation time, else its earliest pod's (RFC 3339)."""
+        if self.pod_group is not None:
+            return self.pod_group.metadata.creation_timestamp or ""
+        return min((task.pod.metadata.creation_timestamp or "" for task in self.tasks.values()), default="")
+
+    @property
+    def uid(self) -> str:
+        """The PodGroup's uid, else its first pod's."""
+        if self.pod_group is not None:
+            return self.pod_group.metadata.uid
+        return min(self.tasks, default="")
+
+    @property
+    def preemptible(self) -> bool:
+        """By label on the PodGroup, else on a pod, else a priority below 100."""
+        for labels in self._labels():
+            value = labels.get(PREEMPTIBILITY_LABEL)
+            if value in ("preemptible", "non-preemptible"):
+                return value == "preemptible"
+        return self.priority < NON_PREEMPTIBLE_PRIORITY
+
+    def _labels(self) -> Iterator[dict[str, str]]:
+        if self.pod_group is not None:
+            yield self.pod_group.metadata.labels
+        for _, task in sorted(self.tasks.items()):
+            yield task.pod.metadata.labels
+
+    def in_phase(self, *phases: Phase) -> list[Task]:
+        """Its tasks in any of these phases, in no particular order."""
+        return [task for task in self.tasks.values() if task.phase in phases]
+
+    @property
+    def started(self) -> int:
+        """How many of its tasks are bound or about to be."""
+        return sum(task.phase in (Phase.BOUND, Phase.ASSUMED) for task in self.tasks.values())
+
+    def __repr__(self) -> str:
+        return f"Group({self.key}, {len(self.tasks)} tasks)"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """A node as it is now: None where it is gone; `tasks` are all that occupy it."""
+
+    name: str
+    node: Node | None
+    tasks: tuple[Task, ...]
+
+
+def unique_classes(tasks: Iterable[Task]) -> list[TaskClass]:
+    """The classes of some tasks, each once, in the order of first appearance."""
+    return list(dict.fromkeys(task.cls for task in tasks))

@@ -1,0 +1,353 @@
+"""Kubernetes objects as typed values: only the fields the scheduler reads, decoded by msgspec.
+
+Field names are the API's, in snake case; unknown fields are ignored. Values are frozen: a change is a new object.
+Source: the Kubernetes API reference (core/v1, scheduling.k8s.io/v1alpha2, scheduling.x-k8s.io/v1alpha1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+Quantity = str | int | float
+"""A resource quantity as written; `model.quantity` parses it."""
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+
+
+class OwnerReference(_Object, frozen=True):
+    """metadata.ownerReferences[]."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(_Object, frozen=True):
+    """metadata. `creation_timestamp` and `deletion_timestamp` are RFC 3339 text, which sorts by time."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------ selectors
+
+
+class LabelSelectorRequirement(_Object, frozen=True):
+    """One expression of a label or node selector; operators In, NotIn, Exists, DoesNotExist (nodes: Gt, Lt)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(_Object, frozen=True):
+    """matchLabels and matchExpressions, all of which must hold."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class NodeSelectorTerm(_Object, frozen=True):
+    """Expressions on labels and on fields (metadata.name), all of which must hold; an empty term matches nothing."""
+
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+    match_fields: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class NodeSelector(_Object, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(_Object, frozen=True):
+    """A node preference with its weight, 1 to 100."""
+
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class NodeAffinity(_Object, frozen=True):
+    """spec.affinity.nodeAffinity."""
+
+    required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredSchedulingTerm, ...] = field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(_Object, frozen=True):
+    """spec.affinity; the pod terms are kept as they came."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: dict[str, Any] | None = None
+    pod_anti_affinity: dict[str, Any] | None = None
+
+
+# ------------------------------------------------------------------ pods
+
+
+class ContainerPort(_Object, frozen=True):
+    """containers[].ports[]; a host port of 0 asks for none."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = field(default="", name="hostIP")
+    protocol: str = "TCP"
+    name: str = ""
+
+
+class ResourceRequirements(_Object, frozen=True):
+    """containers[].resources."""
+
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+
+
+class FieldSelector(_Object, frozen=True):
+    """env[].valueFrom.fieldRef."""
+
+    field_path: str = ""
+
+
+class EnvVarSource(_Object, frozen=True):
+    """env[].valueFrom; only what the scheduler reads."""
+
+    field_ref: FieldSelector | None = None
+
+
+class EnvVar(_Object, frozen=True):
+    """containers[].env[]."""
+
+    name: str
+    value: str | None = None
+    value_from: EnvVarSource | None = None
+
+
+class Container(_Object, frozen=True):
+    """spec.containers[] and spec.initContainers[]; `restart_policy: Always` makes an init container a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    restart_policy: str = ""
+
+
+class Toleration(_Object, frozen=True):
+    """spec.tolerations[]; operators Equal (default), Exists, Lt and Gt."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class SchedulingGate(_Object, frozen=True):
+    """spec.schedulingGates[]."""
+
+    name: str
+
+
+class SchedulingGroup(_Object, frozen=True):
+    """spec.schedulingGroup: the native way to name a PodGroup."""
+
+    pod_group_name: str = ""
+
+
+class PodSpec(_Object, frozen=True):
+    """spec of a pod."""
+
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: dict[str, Quantity] = {}
+    resources: ResourceRequirements | None = None
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[dict[str, Any], ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    volumes: tuple[dict[str, Any], ...] = ()
+    resource_claims: tuple[dict[str, Any], ...] = ()
+    host_network: bool = False
+    active_deadline_seconds: int | None = None
+    restart_policy: str = ""
+
+
+class PodCondition(_Object, frozen=True):
+    """status.conditions[]."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class PodStatus(_Object, frozen=True):
+    """status of a pod."""
+
+    phase: str = "Pending"
+    conditions: tuple[PodCondition, ...] = ()
+    nominated_node_name: str = ""
+
+
+class Pod(_Object, frozen=True, tag_field="kind", tag="Pod"):
+    """core/v1 Pod."""
+
+    api_version: str = "v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the pod has ended and so holds nothing."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+# ------------------------------------------------------------------ nodes
+
+
+class Taint(_Object, frozen=True):
+    """spec.taints[]."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(_Object, frozen=True):
+    """spec of a node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(_Object, frozen=True):
+    """status of a node. Quantities as written."""
+
+    allocatable: dict[str, Quantity] = {}
+    capacity: dict[str, Quantity] = {}
+    conditions: tuple[PodCondition, ...] = ()
+
+
+class Node(_Object, frozen=True, tag_field="kind", tag="Node"):
+    """core/v1 Node."""
+
+    api_version: str = "v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def key(self) -> str:
+        """The node's name: nodes have no namespace."""
+        return self.metadata.name
+
+
+# ------------------------------------------------------------------ pod groups
+
+
+class GangPolicy(_Object, frozen=True):
+    """schedulingPolicy.gang: all or nothing from `min_count` pods on."""
+
+    min_count: int
+
+
+class SchedulingPolicy(_Object, frozen=True):
+    """spec.schedulingPolicy: exactly one of gang and basic."""
+
+    gang: GangPolicy | None = None
+    basic: dict[str, Any] | None = None
+
+
+class PodGroupSpec(_Object, frozen=True):
+    """spec of a native PodGroup; `min_member` is what the coscheduling PodGroup (scheduling.x-k8s.io) has instead."""
+
+    scheduling_policy: SchedulingPolicy | None = None
+    scheduling_constraints: dict[str, Any] = {}
+    min_member: int | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+
+
+class PodGroupStatus(_Object, frozen=True):
+    """status of a PodGroup."""
+
+    conditions: tuple[PodCondition, ...] = ()
+
+
+class PodGroup(_Object, frozen=True, tag_field="kind", tag="PodGroup"):
+    """scheduling.k8s.io/v1alpha2 PodGroup, or the scheduling.x-k8s.io/v1alpha1 one: `api_version` tells."""
+
+    api_version: str = "scheduling.k8s.io/v1alpha2"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def native(self) -> bool:
+        """Whether it is Kubernetes' own PodGroup, not the coscheduling one."""
+        return not self.api_version.startswith("scheduling.x-k8s.io/")
+
+    @property
+    def min_count(self) -> int:
+        """How many pods must be placed together; 1 where the policy is basic."""
+        if self.spec.min_member is not None:
+            return max(1, self.spec.min_member)
+        policy = self.spec.scheduling_policy
+        return policy.gang.min_count if policy and policy.gang else 1
+
+
+class PriorityClass(_Object, frozen=True, tag_field="kind", tag="PriorityClass"):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    api_version: str = "scheduling.k8s.io/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = ""
+
+    @property
+    def key(self) -> str:
+        """The class's name: priority classes have no namespace."""
+        return self.metadata.name
+
+
+KubeObject = Pod | Node | PodGroup | PriorityClass
+"""Every kind the cluster port lists and watches."""
