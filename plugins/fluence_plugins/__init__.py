@@ -1,0 +1,1 @@
+"""First-party plugins of the scheduler; each uses only the core's public names."""

@@ -1,0 +1,1 @@
+"""Placement of pods and devices by matching them against a Fluxion resource graph."""

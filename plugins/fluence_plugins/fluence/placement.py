@@ -1,0 +1,190 @@
+"""What an allocation (R) means: which hosts hold what, and which devices of which backend.
+
+R lists every vertex on the way to what was taken. Only what was taken counts; the rest is the path to it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluence_plugins.fluence import names
+from fluence_plugins.fluence.cluster_graph import CORE, GPU, MEMORY, NODE
+from fluence_plugins.fluence.errors import AllocationError, AttributeConflictError
+from fluence_plugins.fluence.jgf import SUBSYSTEM
+
+
+@dataclass(frozen=True, slots=True)
+class HostHolding:
+    """What is held of one host: indices of cores and gpus, MiB of its memory pool.
+
+    `exclusive` is set where the host itself was taken, as the policies that hand out whole nodes do.
+    """
+
+    name: str
+    path: str
+    cores: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+    memory_mib: int = 0
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHolding:
+    """One virtual vertex that is held, with everything in it."""
+
+    path: str
+    backend: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Hosts and devices of one or several allocations, each sorted by path."""
+
+    hosts: tuple[HostHolding, ...] = ()
+    devices: tuple[DeviceHolding, ...] = ()
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The names of the trees that devices come from, each once, sorted."""
+        return tuple(sorted({device.backend for device in self.devices}))
+
+    @property
+    def backend(self) -> str:
+        """The backends as the annotation and `FLUXION_BACKEND` give them: comma-separated, empty for none."""
+        return ",".join(self.backends)
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes of all devices. Raises AttributeConflictError where two of them disagree."""
+        merged: dict[str, tuple[str, str]] = {}
+        for device in self.devices:
+            for key, value in sorted(device.attributes.items()):
+                known, path = merged.setdefault(key, (value, device.path))
+                if known != value:
+                    raise AttributeConflictError(
+                        f"devices {path} ({key}={known}) and {device.path} ({key}={value}) disagree on {key!r}; "
+                        f"ask for one value with {names.REQUIRE_ANNOTATION_PREFIX}{key}"
+                    )
+        return {key: value for key, (value, _) in sorted(merged.items())}
+
+    def annotations(self) -> dict[str, str]:
+        """Return what a pod is told of its devices: `backend` and `attr-<key>`; nothing without devices."""
+        if not self.devices:
+            return {}
+        found = {names.attribute_annotation(key): value for key, value in self.attributes.items()}
+        return {names.BACKEND_ANNOTATION: self.backend} | found
+
+    def merged(self, *others: "Placement") -> "Placement":
+        """Return the placement of several allocations together, which must not share a vertex."""
+        parts = (self, *others)
+        hosts = sorted((host for part in parts for host in part.hosts), key=lambda host: host.path)
+        devices = sorted((device for part in parts for device in part.devices), key=lambda device: device.path)
+        return Placement(tuple(hosts), tuple(devices))
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    type: str
+    path: str
+    id: int | None
+    size: int
+    exclusive: bool
+    properties: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def virtual(self) -> bool:
+        return names.VIRTUAL_TRUE in self.properties
+
+    @property
+    def index(self) -> int:
+        if self.id is not None:
+            return self.id
+        digits = self.name[len(self.name.rstrip("0123456789")) :]
+        if not digits:
+            raise AllocationError(f"{self.path}: has neither an id nor a number at its name's end; R needs one")
+        return int(digits)
+
+
+def placement_from_allocation(allocation: Mapping[str, Any] | str) -> Placement:
+    """Read an allocation in the jgf, rv1 or rfc40 form, as a mapping or JSON text.
+
+    A `node` vertex with `virtual=true` is a device; any other `node` vertex is a host. The result has the hosts of
+    which something is held, and the outermost devices held (what is in them is held with them). Raises
+    AllocationError where R cannot be read.
+    """
+    vertices = {vertex.path: vertex for vertex in _vertices(allocation)}
+    hosts: dict[str, list[_Taken]] = {}
+    devices = []
+    for vertex in vertices.values():
+        above = _above(vertex.path, vertices)
+        if vertex.type == NODE and vertex.virtual:
+            if vertex.exclusive and not any(node.virtual and node.exclusive for node in above):
+                devices.append(_device(vertex, above))
+        elif vertex.type == NODE:
+            if vertex.exclusive:
+                hosts.setdefault(vertex.path, [])
+        elif vertex.type in (CORE, GPU, MEMORY):
+            hosts.setdefault(_host_of(vertex, above).path, []).append(vertex)
+    held = [_host(vertices[path], taken) for path, taken in sorted(hosts.items())]
+    return Placement(tuple(held), tuple(sorted(devices, key=lambda device: device.path)))
+
+
+def _vertices(allocation: Mapping[str, Any] | str) -> Iterable[_Taken]:
+    try:
+        data = json.loads(allocation) if isinstance(allocation, str) else allocation
+        graph = data.get("graph") or data["scheduling"]["graph"]
+        for node in graph["nodes"]:
+            metadata = node["metadata"]
+            yield _Taken(
+                type=metadata["type"],
+                path=metadata["paths"][SUBSYSTEM],
+                id=metadata.get("id"),
+                size=metadata.get("size", 1),
+                exclusive=metadata.get("exclusive", False),
+                properties=metadata.get("properties") or {},
+            )
+    except json.JSONDecodeError as error:
+        raise AllocationError(f"the allocation is not JSON: {error}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise AllocationError(f"the allocation is not a graph of vertices with type and paths: {error!r}") from None
+
+
+def _above(path: str, vertices: Mapping[str, _Taken]) -> list[_Taken]:
+    """Return the listed vertices that hold a path, innermost first."""
+    found = []
+    while path := path.rpartition("/")[0]:
+        if path in vertices:
+            found.append(vertices[path])
+    return found
+
+
+def _host_of(vertex: _Taken, above: list[_Taken]) -> _Taken:
+    for candidate in above:
+        if candidate.type == NODE:
+            return candidate
+    raise AllocationError(f"{vertex.path}: is in no node of the allocation; R needs the whole path")
+
+
+def _device(vertex: _Taken, above: list[_Taken]) -> DeviceHolding:
+    pairs = [names.split_property(name) for name in vertex.properties]
+    root = next((node for node in reversed(above) if node.virtual), vertex)
+    named = [value for key, value in pairs if key == names.BACKEND_KEY]
+    attributes = {key: value for key, value in pairs if key not in names.RESERVED_KEYS}
+    return DeviceHolding(vertex.path, named[0] if named else root.name, attributes)
+
+
+def _host(host: _Taken, taken: list[_Taken]) -> HostHolding:
+    return HostHolding(
+        name=host.name,
+        path=host.path,
+        cores=tuple(sorted(vertex.index for vertex in taken if vertex.type == CORE)),
+        gpus=tuple(sorted(vertex.index for vertex in taken if vertex.type == GPU)),
+        memory_mib=sum(vertex.size for vertex in taken if vertex.type == MEMORY),
+        exclusive=host.exclusive,
+    )

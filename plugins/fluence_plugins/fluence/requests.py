@@ -1,0 +1,202 @@
+"""What pods ask for, as jobspecs.
+
+A jobspec carries one constraint, evaluated on every `node` vertex on the way down, so compute (`virtual=false`) and
+devices (`virtual=true`) never share one: a class of pods makes one compute jobspec, and one device match per type.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from fluence_plugins.fluence import names
+from fluence_plugins.fluence.cluster_graph import CORE, GPU, MEMORY, NODE, ClusterGraph, VirtualNode
+from fluence_plugins.fluence.errors import JobspecError, NoMatchingDeviceError, UnknownDeviceTypeError
+from fluence_plugins.fluence.jobspec import Jobspec, Resource, Task, slot
+
+_Attributes = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """What one pod takes of its host: whole cores (at least one, every pod runs somewhere), MiB, gpus."""
+
+    cores: int = 1
+    memory_mib: int = 0
+    gpus: int = 0
+
+    def __post_init__(self) -> None:
+        if self.cores < 1 or self.memory_mib < 0 or self.gpus < 0:
+            raise JobspecError(f"{self}: a pod takes at least one core, and nothing negative; round its requests up")
+
+
+def compute_jobspec(shape: PodShape, count: int, task: str = "pod") -> Jobspec:
+    """Return the jobspec that places `count` pods of one shape.
+
+    One slot for each pod stands at the top level. The matcher lets the levels above a slot be left out and opens
+    slots only in a vertex whose own children have the slot's types: a host. So each slot lies within one host, one
+    host may carry many, and no host is exclusive. Memory units come out of the host's pool. The allocation is held
+    until it is cancelled (duration 0).
+    """
+    _check_count(count)
+    wanted = ((CORE, shape.cores), (GPU, shape.gpus), (MEMORY, shape.memory_mib))
+    return Jobspec.of(
+        slot(count, *(Resource(kind, amount) for kind, amount in wanted if amount)),
+        constraints={"properties": [names.VIRTUAL_FALSE]},
+        tasks=(Task.per_slot(task),),
+    )
+
+
+def device_jobspecs(
+    graph: ClusterGraph,
+    device_type: str,
+    count: int,
+    require: Mapping[str, str] | None = None,
+    backend: str | None = None,
+    slots: int = 1,
+    task: str = "pod",
+) -> tuple[Jobspec, ...]:
+    """Return the jobspecs, to be tried in order, that each get `slots` times `count` devices of one type.
+
+    All devices of one jobspec come from one resource tree, satisfy `require` (attribute to value) and belong to
+    `backend`, if given. Raises UnknownDeviceTypeError for a type in no tree, NoMatchingDeviceError where no tree could
+    ever hold as many; both say what there is.
+
+    Why the shape is what it is. Every level of a tree is a `node` vertex, and a request for a `node` takes the first
+    one on the way down that satisfies the constraint. Classes are propagated up, so with `slot{node}` alone a request
+    for a `qubit` would take the whole `qdevice` above it. Levels may be left out only above the first match, and the
+    first match is the tree's root. So each level is spelled out:
+
+    - root: `slot{node: count}`. The roots of one tree (its `count`) are siblings.
+    - one level down: `node: 1 {slot{node: count}}`. The outer node is outside the slot, hence shared, and one, which
+      is what holds the devices in one tree.
+    - n levels down: n outer nodes. Where one parent has too few, the innermost outer node asks for `p` parents with
+      `count / p` devices each, for every p that divides the count.
+
+    Below the slot all is exclusive: a device is free only while nothing in it is held, and holds everything in it.
+    One shape fits one depth, so a type that occurs at several depths gives several jobspecs, shallowest first.
+
+    The constraint is `virtual=true`, `class=<type>` and the required properties. Properties alone can be wrong in three
+    cases: another resource of the same depth merely *contains* the type; an ancestor lacks the required attribute
+    (its child overrides it); or the tree hangs below a physical host (`virtual=false`). There, and to keep one of
+    several trees of roots apart, the ranks of the right devices and of what is above them are named as well.
+    """
+    _check_count(count)
+    _check_count(slots)
+    found = _matching(graph, device_type, require or {}, backend)
+    wanted = [names.VIRTUAL_TRUE, names.class_property(device_type)]
+    wanted += [names.property_of(key, value) for key, value in sorted((require or {}).items())]
+    if backend is not None:
+        wanted.append(names.property_of(names.BACKEND_KEY, backend))
+    jobspecs = tuple(
+        Jobspec.of(
+            _nested(len(targets[0].above), parents, count, slots),
+            constraints=_constraints(graph, wanted, targets),
+            tasks=(Task.per_slot(task, "device"),),
+        )
+        for targets in _alike(found, single=count * slots == 1)
+        for parents in _splits(targets, count, slots)
+    )
+    if not jobspecs:
+        raise NoMatchingDeviceError(
+            f"no tree has {count * slots} {device_type}{_asked(require or {}, backend)} to give; ask for fewer"
+        )
+    return jobspecs
+
+
+def _check_count(count: int) -> None:
+    if count < 1:
+        raise JobspecError(f"count {count} asks for nothing; use at least 1")
+
+
+def _matching(
+    graph: ClusterGraph, device_type: str, require: Mapping[str, str], backend: str | None
+) -> list[VirtualNode]:
+    of_type = [node for node in graph.virtual.values() if node.type == device_type]
+    if not of_type:
+        known = ", ".join(sorted({node.type for node in graph.virtual.values()})) or "none"
+        raise UnknownDeviceTypeError(f"resource type {device_type!r} is in no tree of the graph; modelled are: {known}")
+    found = [
+        node
+        for node in of_type
+        if backend in (None, node.backend) and all(node.attributes.get(key) == value for key, value in require.items())
+    ]
+    if not found:
+        offered = sorted({f"{key}={value}" for node in of_type for key, value in node.attributes.items()})
+        raise NoMatchingDeviceError(
+            f"no {device_type} is{_asked(require, backend)}; there are "
+            f"{', '.join(sorted({node.backend for node in of_type}))}{' with ' if offered else ''}{', '.join(offered)}"
+        )
+    return found
+
+
+def _asked(require: Mapping[str, str], backend: str | None) -> str:
+    parts = [f"{key}={value}" for key, value in sorted(require.items())]
+    return (f" with {', '.join(parts)}" if parts else "") + (f" of backend {backend}" if backend else "")
+
+
+def _alike(found: list[VirtualNode], single: bool) -> Iterator[list[VirtualNode]]:
+    """Group devices that one jobspec can reach: those of one depth, and of roots those of one tree.
+
+    Where one tree holds devices of different attributes, several devices of a pod are all taken of one kind.
+    """
+    trees: dict[str, set[_Attributes]] = {}
+    for node in found:
+        trees.setdefault(node.backend, set()).add(_attributes(node))
+    by_attributes = not single and any(len(kinds) > 1 for kinds in trees.values())
+
+    def key(node: VirtualNode) -> tuple[int, int, int, _Attributes]:
+        entry = node.entry if node.level == 0 else -1
+        return len(node.above), node.level, entry, _attributes(node) if by_attributes else ()
+
+    for _, group in groupby(sorted(found, key=key), key=key):
+        yield list(group)
+
+
+def _attributes(node: VirtualNode) -> _Attributes:
+    return tuple(sorted(node.attributes.items()))
+
+
+def _splits(targets: list[VirtualNode], count: int, slots: int) -> Iterator[int]:
+    """Yield over how many parents of one tree the devices can be spread evenly, fewest first."""
+    per_parent = Counter(node.above for node in targets)
+    for parents in range(1, count + 1 if targets[0].level > 1 else 2):
+        able = [above for above, number in per_parent.items() if number * parents >= count * slots]
+        siblings = Counter(above[:-1] for above in able)
+        if count % parents == 0 and max(siblings.values(), default=0) >= parents:
+            yield parents
+
+
+def _nested(depth: int, parents: int, count: int, slots: int) -> Resource:
+    request = slot(slots, Resource(NODE, count // parents), label="device")
+    for level in range(depth):
+        request = Resource(NODE, parents if level == 0 else 1, (request,))
+    return request
+
+
+def _constraints(graph: ClusterGraph, wanted: list[str], targets: list[VirtualNode]) -> dict[str, object]:
+    """Return the properties where they select exactly the targets at their depth, else properties and ranks."""
+    target_paths = {node.path for node in targets}
+    above = {path for node in targets for path in node.above}
+    properties = frozenset(wanted)
+    passing = {node.path for node in graph.virtual.values() if properties <= node.properties}
+    depth = len(targets[0].above)
+    level = (graph.virtual[path] for path in passing if len(graph.virtual[path].above) == depth)
+    reached = {node.path for node in level if passing.issuperset(node.above)}
+    if above <= passing and reached == target_paths:
+        return {"properties": wanted}
+    ranks = sorted(graph.builder[path].options.rank for path in target_paths | above)
+    shared = [name for name in wanted if all(name in graph.builder[path].options.node_properties for path in above)]
+    by_rank = {"ranks": [_idset(ranks)]}
+    return {"and": [{"properties": shared}, by_rank]} if shared else {**by_rank}
+
+
+def _idset(ranks: list[int]) -> str:
+    """Return sorted ranks as RFC 22 text, runs as `first-last`."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)

@@ -1,0 +1,273 @@
+"""`resources.yaml`: the trees of virtual resources, read by scheduler, device plugin and webhook alike.
+
+A file holds `resources:`, a list of trees, and `attributes:`, named sets that trees may refer to. Loading resolves
+references, hands attributes down (a child's own win; an empty value clears) and hangs a tree whose `parent` names
+another resource below that resource. What parents in the cluster exist is only known when the graph is built.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from fluence_plugins.fluence import documents, names
+from fluence_plugins.fluence.errors import NamingError, ResourcesError
+
+CLUSTER = "cluster"
+"""The name of the graph's root, and the parent of a tree that names none."""
+MAX_VERTICES = 100_000
+"""The most vertices that all trees together may have."""
+
+_FIELDS = {"type", "name", "parent", "count", "attributes", "with"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualResource:
+    """One entry of the file: `count` equal vertices, each with the same attributes and children.
+
+    `attributes` are resolved: references looked up, inherited ones included, cleared ones gone. `parent` is only of
+    use on a tree's root: the cluster's or a physical node's name.
+    """
+
+    type: str
+    name: str | None = None
+    parent: str = CLUSTER
+    count: int = 1
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    children: tuple["VirtualResource", ...] = ()
+
+    def walk(self) -> Iterator["VirtualResource"]:
+        """Yield this resource and everything below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def classes(self) -> frozenset[str]:
+        """Return the resource's own type and the type of everything below it."""
+        return frozenset(resource.type for resource in self.walk())
+
+    def size(self) -> int:
+        """Return how many vertices the tree has, every repetition counted."""
+        return self.count * (1 + sum(child.size() for child in self.children))
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcesConfig:
+    """A loaded resources file. An empty one (no trees) describes a cluster without virtual resources."""
+
+    resources: tuple[VirtualResource, ...] = ()
+
+    def walk(self) -> Iterator[VirtualResource]:
+        """Yield every resource of every tree, parents first."""
+        for root in self.resources:
+            yield from root.walk()
+
+
+def load_resources(text: str, source: str) -> ResourcesConfig:
+    """Parse a resources file (YAML or JSON); `source` is its name for messages.
+
+    Raises DocumentError where the text is not usable YAML, else ResourcesError with file, field and remedy. An empty
+    text, or one of comments only, is an empty configuration.
+    """
+    data = documents.load(text, source, scalars="text")
+    return ResourcesConfig() if data is None else _Loader(source).config(data)
+
+
+def resource_types(config: ResourcesConfig) -> list[str]:
+    """Return every requestable type, of every depth, sorted."""
+    return sorted({resource.type for resource in config.walk()})
+
+
+def fluxion_resource_names(config: ResourcesConfig) -> list[str]:
+    """Return the extended resources that pods may ask for, `fluxion.flux-framework.org/<type>`, sorted."""
+    return [names.resource_name(resource_type) for resource_type in resource_types(config)]
+
+
+def attribute_keys(config: ResourcesConfig) -> list[str]:
+    """Return the union of all attribute keys, sorted."""
+    return sorted({key for resource in config.walk() for key in resource.attributes})
+
+
+def env_contract(config: ResourcesConfig) -> dict[str, str]:
+    """Map each environment variable that a workload gets to the annotation that holds its value.
+
+    `FLUXION_BACKEND` comes first, then one variable for each attribute key, sorted.
+    """
+    keys = names.env_names(attribute_keys(config))
+    return {names.BACKEND_ENV: names.BACKEND_ANNOTATION} | {
+        env: names.attribute_annotation(key) for key, env in keys.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A resource as written: its own attributes, with None for one that it clears."""
+
+    path: str
+    type: str
+    name: str | None
+    parent: str
+    count: int
+    own: Mapping[str, str | None]
+    children: tuple["_Entry", ...]
+
+    def walk(self) -> Iterator["_Entry"]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+class _Loader:
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.sets: dict[str, dict[str, str | None]] = {}
+
+    def fail(self, path: str, problem: str) -> NoReturn:
+        raise ResourcesError(f"{self.source}: {path + ': ' if path else ''}{problem}")
+
+    def config(self, data: Any) -> ResourcesConfig:
+        if not isinstance(data, dict):
+            self.fail("", "must be a mapping with a list `resources:`")
+        self.known_fields("", data, {"resources", "attributes"})
+        if not data.get("resources"):
+            self.fail("resources", "defines nothing although the file is not empty; list the resource trees there")
+        for key, value in self.mapping_at("attributes", data.get("attributes")).items():
+            self.sets[key] = self.attribute_map(f"attributes.{key}", value)
+        entries = self.entries("resources", data["resources"], nested=False)
+        roots = self.attached(entries)
+        config = ResourcesConfig(tuple(self.resolved(root, {}) for root in roots))
+        self.check_whole(config)
+        return config
+
+    def known_fields(self, path: str, data: Mapping[str, Any], known: set[str]) -> None:
+        for key in data:
+            if key not in known:
+                where = f"{path}.{key}" if path else key
+                self.fail(where, f"is not a field; known are {', '.join(sorted(known))}")
+
+    def mapping_at(self, path: str, value: Any) -> dict[str, Any]:
+        if value is not None and not isinstance(value, dict):
+            self.fail(path, "must be a mapping; write `key: value` lines below it")
+        return value or {}
+
+    def entries(self, path: str, value: Any, nested: bool) -> tuple[_Entry, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            self.fail(path, "must be a list; start each resource with `- type:`")
+        return tuple(self.entry(f"{path}[{index}]", item, nested) for index, item in enumerate(value))
+
+    def entry(self, path: str, data: Any, nested: bool) -> _Entry:
+        if not isinstance(data, dict):
+            self.fail(path, "must be a mapping; write `type: <type>` and its other fields")
+        self.known_fields(path, data, _FIELDS)
+        if nested and data.get("parent") is not None:
+            self.fail(f"{path}.parent", "is only for a tree's root; remove it, `with` already says the parent")
+        return _Entry(
+            path=path,
+            type=self.type_at(f"{path}.type", data.get("type")),
+            name=self.name_at(f"{path}.name", data.get("name")),
+            parent=self.name_at(f"{path}.parent", data.get("parent")) or CLUSTER,
+            count=self.count_at(f"{path}.count", data.get("count")),
+            own=self.attributes_at(f"{path}.attributes", data.get("attributes")),
+            children=self.entries(f"{path}.with", data.get("with"), nested=True),
+        )
+
+    def type_at(self, path: str, value: Any) -> str:
+        if value is None or value == "":
+            self.fail(path, "is missing; name the resource's type, for example `type: qpu`")
+        if not isinstance(value, str):
+            self.fail(path, "must be a word, for example `type: qpu`")
+        try:
+            names.check_type(value)
+        except NamingError as error:
+            self.fail(path, str(error))
+        return value
+
+    def name_at(self, path: str, value: Any) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str) or not _NAME.fullmatch(value):
+            self.fail(path, f"{value!r} is not a name; use letters, digits and . _ : @ + -, a letter or digit first")
+        return value
+
+    def count_at(self, path: str, value: Any) -> int:
+        if value is None:
+            return 1
+        if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < 1:
+            self.fail(path, f"{value!r} is not a count; use a whole number from 1")
+        return int(value)
+
+    def attributes_at(self, path: str, value: Any) -> dict[str, str | None]:
+        if isinstance(value, str):
+            if value not in self.sets:
+                known = ", ".join(sorted(self.sets)) or "none"
+                self.fail(path, f"refers to {value!r}, which the top-level `attributes:` lacks; it defines {known}")
+            return self.sets[value]
+        return self.attribute_map(path, value)
+
+    def attribute_map(self, path: str, value: Any) -> dict[str, str | None]:
+        if isinstance(value, list):
+            self.fail(path, "must be `key: value` lines or the name of one set of the top-level `attributes:`")
+        found: dict[str, str | None] = {}
+        for key, item in self.mapping_at(path, value).items():
+            if isinstance(item, (dict, list)):
+                self.fail(f"{path}.{key}", "must be a string, a number or true or false")
+            try:
+                names.check_attribute(key, item or "")
+            except NamingError as error:
+                self.fail(f"{path}.{key}", str(error))
+            found[key] = item or None
+        return found
+
+    def attached(self, entries: tuple[_Entry, ...]) -> list[_Entry]:
+        """Hang each tree whose parent names another resource below that resource."""
+        named = self.named(entries)
+        below: dict[str, list[_Entry]] = {}
+        roots = []
+        for root in entries:
+            if root.parent in named:
+                if named[root.parent].count > 1:
+                    self.fail(f"{root.path}.parent", f"{root.parent!r} is {named[root.parent].count} resources; "
+                              "hang the tree below one of count 1")  # fmt: skip
+                below.setdefault(root.parent, []).append(root)
+            else:
+                roots.append(root)
+        grown = [_with_attached(root, below) for root in roots]
+        reached = {entry.path for root in grown for entry in root.walk()}
+        for root in entries:
+            if root.path not in reached:
+                self.fail(f"{root.path}.parent", f"{root.parent!r} is below this resource itself; name another parent")
+        return grown
+
+    def named(self, entries: tuple[_Entry, ...]) -> dict[str, _Entry]:
+        found: dict[str, _Entry] = {}
+        for entry in (entry for root in entries for entry in root.walk()):
+            if entry.name is None:
+                continue
+            if entry.name == CLUSTER or entry.name in found:
+                other = found[entry.name].path if entry.name in found else "the graph's root"
+                self.fail(f"{entry.path}.name", f"{entry.name!r} is already the name of {other}; choose another")
+            found[entry.name] = entry
+        return found
+
+    def resolved(self, entry: _Entry, inherited: Mapping[str, str]) -> VirtualResource:
+        merged = {**inherited, **entry.own}
+        attributes = {key: value for key, value in merged.items() if value is not None}
+        children = tuple(self.resolved(child, attributes) for child in entry.children)
+        return VirtualResource(entry.type, entry.name, entry.parent, entry.count, attributes, children)
+
+    def check_whole(self, config: ResourcesConfig) -> None:
+        vertices = sum(root.size() for root in config.resources)
+        if vertices > MAX_VERTICES:
+            self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count")
+        try:
+            names.env_names(attribute_keys(config))
+        except NamingError as error:
+            self.fail("resources", str(error))
+
+
+def _with_attached(entry: _Entry, below: Mapping[str, list[_Entry]]) -> _Entry:
+    children = (*entry.children, *(below.get(entry.name, []) if entry.name else []))
+    return replace(entry, children=tuple(_with_attached(child, below) for child in children))
