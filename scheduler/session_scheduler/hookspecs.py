@@ -211,11 +211,6 @@ def node_subsets(session: Session, group: Group) -> Iterable[BoolColumn] | None:
 
 
 @hookspec
-def domain_quota(session: Session, cls: TaskClass, n: int) -> Iterable[tuple[BoolColumn, int]] | None:
-    """How many of n tasks each domain (mask over all rows) may take. None: no quota."""
-
-
-@hookspec
 def place_group(
     session: Session,
     group: Group,
@@ -248,8 +243,13 @@ async def cancel(allocation: Allocation) -> None:
     """What a task held is free again: the pod ended, was deleted, or was never bound. Idempotent."""
 
 
+@hookspec
+def report(pod: Pod) -> Mapping[str, Any] | None:
+    """Columns of this plugin in `simulate`'s output for one pod, as JSON values, the same names for every pod."""
+
+
 HOOKS: Final = (
     "class_key", "footprint", "group_of", "recover", "serve", "on_nodes_changed", "facts", "on_session_open",
-    "prefilter", "prepare", "filter", "score", "why", "node_subsets", "domain_quota", "place_group",
-    "on_session_close", "prebind", "cancel",
+    "prefilter", "prepare", "filter", "score", "why", "node_subsets", "place_group",
+    "on_session_close", "prebind", "cancel", "report",
 )  # fmt: skip

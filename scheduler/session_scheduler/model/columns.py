@@ -254,6 +254,10 @@ class NodeView:
     def _pick(self, column: NDArray[_T]) -> NDArray[_T]:
         return column[: self._table.size] if self.rows is None else column[self.rows]
 
+    def some(self, rows: RowIndex) -> NodeView:
+        """The same nodes' real rows, as a view of these rows of the table."""
+        return NodeView(self._table, rows)
+
     @property
     def row_numbers(self) -> RowIndex:
         """The table's row of each entry."""

@@ -1,0 +1,9 @@
+"""What a cycle does, in the configured order. An action is a function of a session that yields decisions."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from session_scheduler.actions.allocate import allocate
+from session_scheduler.session import Session
+from session_scheduler.statement import Decision
+
+ACTIONS: Mapping[str, Callable[[Session], Iterator[Decision]]] = {"allocate": allocate}

@@ -1,0 +1,61 @@
+"""The allocate action: every group that is due, in order, placed whole or not at all.
+
+Queues in queue order, in each its groups in job order; a queue's key is read again before each of its groups, because
+what was just placed may move it (fair shares).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from session_scheduler.actions.placing import place_group
+from session_scheduler.hook_calls import PluginError
+from session_scheduler.hookspecs import Refusal
+from session_scheduler.model.groups import Group, Phase
+from session_scheduler.session import Outcome, Session
+from session_scheduler.statement import Decision
+
+
+def allocate(session: Session) -> Iterator[Decision]:
+    """Yield one decision for each group of which something was placed; `session.outcomes` tells of all of them."""
+    for group in ordered(session):
+        outcome = session.outcomes[group] = Outcome(group)
+        decision = try_group(session, group, outcome)
+        if decision is not None:
+            yield decision
+
+
+def ordered(session: Session) -> Iterator[Group]:
+    """The groups in the order in which they are to be tried. A group whose key cannot be had is failed and left out."""
+    queues: dict[str, list[tuple[tuple[Any, ...], Group]]] = {}
+    for group in session.groups():
+        try:
+            key = session.group_key(group)
+        except PluginError as error:
+            session.outcomes[group] = Outcome(group, refusal=Refusal(str(error), error.plugin))
+            continue
+        queues.setdefault(group.queue, []).append((key, group))
+    for waiting in queues.values():
+        waiting.sort(key=lambda entry: entry[0], reverse=True)
+    while queues:
+        queue = next(iter(queues)) if len(queues) == 1 else min(queues, key=session.queue_key)
+        yield queues[queue].pop()[1]
+        if not queues[queue]:
+            del queues[queue]
+
+
+def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | None:
+    """Place what can be placed of a group; a plugin that fails fails this group only."""
+    try:
+        with session.statement(group) as statement:
+            place_group(session, statement, group, outcome)
+            if outcome.placed:
+                return statement.commit()
+    except PluginError as error:
+        session.forget_boards()
+        outcome.placed.clear()
+        outcome.refusal = Refusal(str(error), error.plugin)
+    for task in group.in_phase(Phase.PENDING):
+        outcome.reasons.setdefault(task, outcome.refusal.reason if outcome.refusal else "not tried")
+    return None

@@ -1,0 +1,284 @@
+"""A class judged against nodes: its plan (what is left to ask after `prepare`), filters in order, scores normalised.
+
+Functions here hold no state of their own: `board` keeps answers, `explain` asks afresh.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from session_scheduler.hook_calls import FilterCall, HookCall, HookCalls, PluginError, ScoreCall
+from session_scheduler.hookspecs import SKIP, Normalise, Refusal, Scope
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.groups import Task
+
+if TYPE_CHECKING:
+    from session_scheduler.session import Session
+
+
+class NodeInfo:
+    """One node as predicates and node orders see it: the object, and what is left on it."""
+
+    __slots__ = ("_index", "_view")
+
+    def __init__(self, view: NodeView, index: int) -> None:
+        self._view = view
+        self._index = index
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self._view.node(self._index).metadata.name
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The node's labels."""
+        return self._view.node(self._index).metadata.labels
+
+    @property
+    def node(self) -> Any:
+        """The Node object."""
+        return self._view.node(self._index)
+
+    def allocatable(self, resource: str) -> int:
+        """What the node offers: cpu in millicores, the rest in base units."""
+        return int(self._view.allocatable(resource)[self._index])
+
+    def idle(self, resource: str) -> int:
+        """What is not requested by the pods on it, this session's placements included."""
+        return self.allocatable(resource) - int(self._view.used(resource)[self._index])
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateCall:
+    """A registered predicate: `(task, group, node) -> None or the reason why not`."""
+
+    call: HookCall
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrderCall:
+    """A registered node order: `(task, node) -> number`, added to the weighted sum as it is."""
+
+    call: HookCall
+    scope: Scope
+
+
+@dataclass(slots=True)
+class Filtering:
+    """One thing that may refuse a node, bound to a class."""
+
+    plugin: str
+    scope: Scope
+    run: Callable[[NodeView, BoolColumn, Task | None], None]
+    why: Callable[[NodeView, Task | None], list[list[str]]]
+
+
+@dataclass(slots=True)
+class Scoring:
+    """One score, bound to a class."""
+
+    plugin: str
+    scope: Scope
+    weight: int
+    normalise: Normalise
+    run: Callable[[NodeView, BoolColumn, Task | None], np.ndarray[Any, np.dtype[Any]]]
+    prepared: bool = True
+
+
+@dataclass(slots=True)
+class ClassPlan:
+    """What is left to ask for a class in a session, or the refusal that ends it."""
+
+    cls: TaskClass
+    refusal: Refusal | None = None
+    filters: list[Filtering] = field(default_factory=list)
+    scores: list[Scoring] = field(default_factory=list)
+
+    @property
+    def heap_safe(self) -> bool:
+        """Whether a pick changes the answer on its own row only, so that a heap of rows stays in order."""
+        return all(f.scope is not Scope.ANY for f in self.filters) and all(
+            s.scope is Scope.STATIC or (s.scope is Scope.NODE and s.normalise is Normalise.NONE) for s in self.scores
+        )
+
+    @property
+    def any_filters(self) -> bool:
+        """Whether a filter's answer may change with every placement anywhere."""
+        return any(f.scope is Scope.ANY for f in self.filters)
+
+
+def make_plan(session: Session, calls: HookCalls, cls: TaskClass) -> ClassPlan:
+    """Ask every plugin to prepare for the class. Raises PluginError."""
+    plan = ClassPlan(cls)
+    for plugin in calls.plugins:
+        state = plugin.prepare(session, cls) if plugin.prepare else None
+        if state is SKIP:
+            continue
+        if isinstance(state, Refusal):
+            plan.refusal = Refusal(state.reason, plugin.name)
+            return plan
+        if plugin.filter:
+            plan.filters.append(_hook_filtering(session, cls, plugin.filter, plugin.why, state))
+        if plugin.score:
+            plan.scores.append(_hook_scoring(session, cls, plugin.score, state))
+    plan.filters.extend(_predicate_filtering(predicate) for predicate in session.predicates)
+    plan.scores.extend(_node_order_scoring(order) for order in session.node_orders)
+    return plan
+
+
+def _hook_filtering(
+    session: Session, cls: TaskClass, filtering: FilterCall, why: HookCall | None, state: Any
+) -> Filtering:
+    call = filtering.call
+
+    def run(view: NodeView, mask: BoolColumn, _: Task | None) -> None:
+        before = mask.copy()
+        call(session, cls, view, mask, state)
+        if np.any(mask & ~before):
+            raise call.wrong("it set what was cleared: a filter may only clear its mask")
+
+    def reasons(view: NodeView, _: Task | None) -> list[list[str]]:
+        texts = why(session, cls, view, state) if why is not None else None
+        if texts is None:
+            return [[f"node(s) were refused by {call.plugin}"]] * len(view)
+        if len(texts) != len(view):
+            raise HookCall(call.plugin, "why", call).wrong(f"{len(texts)} answers for {len(view)} nodes")
+        return [list(node) for node in texts]
+
+    return Filtering(call.plugin, filtering.scope, run, reasons)
+
+
+def _hook_scoring(session: Session, cls: TaskClass, scoring: ScoreCall, state: Any) -> Scoring:
+    call = scoring.call
+
+    def run(view: NodeView, mask: BoolColumn, _: Task | None) -> IntColumn:
+        raw = call(session, cls, view, mask, state)
+        if raw is None:
+            return np.zeros(len(view), np.int64)
+        if not isinstance(raw, np.ndarray) or raw.shape != (len(view),) or raw.dtype.kind not in "iu":
+            shape = f"{raw.dtype}{list(raw.shape)}" if isinstance(raw, np.ndarray) else type(raw).__name__
+            raise call.wrong(f"{shape} is no score: return one integer for each of {len(view)} rows")
+        return raw.astype(np.int64, copy=False)
+
+    return Scoring(call.plugin, scoring.scope, scoring.weight, scoring.normalise, run)
+
+
+def _predicate_filtering(predicate: PredicateCall) -> Filtering:
+    def verdict(view: NodeView, index: int, task: Task | None) -> str | None:
+        if task is None:
+            return None
+        answer = predicate.call(task, task.group, NodeInfo(view, index))
+        if answer is not None and not isinstance(answer, str):
+            raise predicate.call.wrong(f"{answer!r} is no reason: return a text, or None where the node fits")
+        return answer
+
+    def run(view: NodeView, mask: BoolColumn, task: Task | None) -> None:
+        for index in np.flatnonzero(mask):
+            if verdict(view, int(index), task) is not None:
+                mask[index] = False
+
+    def reasons(view: NodeView, task: Task | None) -> list[list[str]]:
+        return [[verdict(view, index, task) or ""] for index in range(len(view))]
+
+    return Filtering(predicate.call.plugin, predicate.scope, run, reasons)
+
+
+def _node_order_scoring(order: NodeOrderCall) -> Scoring:
+    def run(view: NodeView, mask: BoolColumn, task: Task | None) -> np.ndarray[Any, np.dtype[Any]]:
+        raw = np.zeros(len(view), np.float64)
+        for index in np.flatnonzero(mask):
+            answer = order.call(task, NodeInfo(view, int(index)))
+            if not isinstance(answer, int | float) or answer != answer:
+                raise order.call.wrong(f"{answer!r} is no score: return a number")
+            raw[index] = answer
+        return raw
+
+    return Scoring(order.call.plugin, order.scope, 1, Normalise.NONE, run)
+
+
+# ------------------------------------------------------------------ normalising
+
+
+Bounds = tuple[int, int]
+"""Lowest and highest raw score over the feasible nodes; (0, 0) where none is feasible."""
+
+
+def bounds(raw: IntColumn, mask: BoolColumn, how: Normalise) -> Bounds:
+    """What normalising needs to know of the feasible nodes."""
+    if how is Normalise.NONE or not mask.any():
+        return (0, 0)
+    highest = int(np.max(raw, initial=np.iinfo(np.int64).min, where=mask))
+    if how is not Normalise.SPREAD:
+        return (0, highest)
+    return (int(np.min(raw, initial=np.iinfo(np.int64).max, where=mask)), highest)
+
+
+def normalised(raw: IntColumn, limits: Bounds, how: Normalise) -> IntColumn:
+    """Scores of 0 to 100 from raw ones (kube-scheduler's integer arithmetic)."""
+    low, high = limits
+    if how is Normalise.NONE:
+        return raw
+    if how is Normalise.MAX:
+        return raw * 100 // high if high > 0 else np.zeros_like(raw)
+    if how is Normalise.MAX_REVERSED:
+        return 100 - raw * 100 // high if high > 0 else np.full_like(raw, 100)
+    return (raw - low) * 100 // (high - low) if high > low else np.zeros_like(raw)
+
+
+# ------------------------------------------------------------------ reasons
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What one node says of a class: the first plugin that refused and its texts, or None and the score."""
+
+    plugin: str | None = None
+    reasons: list[str] = field(default_factory=list)
+    score: int | float = 0
+
+
+def judge(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) -> dict[int, Verdict]:
+    """Position in the view → the refusal by the first plugin in order; `mask` ends as the feasible nodes."""
+    refused: dict[int, Verdict] = {}
+    rows = view.row_numbers
+    for filtering in plan.filters:
+        before = mask.copy()
+        filtering.run(view, mask, task)
+        gone = np.flatnonzero(before & ~mask)
+        if not len(gone):
+            continue
+        texts = filtering.why(view.some(rows[gone]), task)
+        for index, reasons in zip(gone, texts, strict=True):
+            refused[int(index)] = Verdict(filtering.plugin, reasons)
+    return refused
+
+
+def totals(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) -> np.ndarray[Any, np.dtype[Any]]:
+    """The weighted sum of normalised scores; meaningless where the mask is cleared."""
+    total: np.ndarray[Any, np.dtype[Any]] = np.zeros(len(view), np.int64)
+    for scoring in plan.scores:
+        raw = scoring.run(view, mask, task)
+        total = total + scoring.weight * normalised(raw, bounds(raw, mask, scoring.normalise), scoring.normalise)
+    return total
+
+
+def summarise(nodes: int, reasons: Iterable[Iterable[str]]) -> str:
+    """kube-scheduler's sentence: "0/6 nodes are available: 4 Insufficient cpu, 2 node(s) were unschedulable."."""
+    counts = Counter(text for node in reasons for text in node)
+    parts = sorted(f"{count} {text}" for text, count in counts.items())
+    sentence = f"0/{nodes} nodes are available"
+    return f"{sentence}: {', '.join(parts)}." if parts else f"{sentence}."
+
+
+__all__ = [
+    "ClassPlan", "Filtering", "NodeInfo", "NodeOrderCall", "PluginError", "PredicateCall", "Scoring", "Verdict",
+    "bounds", "judge", "make_plan", "normalised", "summarise", "totals",
+]  # fmt: skip

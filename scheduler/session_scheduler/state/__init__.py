@@ -1,0 +1,1 @@
+"""The scheduler's state: events in, values out, no I/O."""

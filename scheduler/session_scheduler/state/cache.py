@@ -1,0 +1,293 @@
+"""Everything the scheduler knows of the cluster, one owner, changed by events between sessions.
+
+Nodes are columns (`NodeTable`), live pods are tasks, tasks belong to groups. Pods that nobody placed yet and that are
+another scheduler's are kept only as far as they count: bound ones as load, and as members of their group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from session_scheduler.model.classes import ClassTable
+from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
+from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup, PriorityClass
+from session_scheduler.model.quantity import QuantityError
+
+NATIVE_LABEL = "scheduling.k8s.io/pod-group"
+COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+NATIVE_API = "scheduling.k8s.io"
+COSCHEDULING_API = "scheduling.x-k8s.io"
+_BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+GroupOf = Callable[[Pod, Sequence[OwnerReference]], GroupRef | None]
+
+
+class Cache:
+    """Objects in, tasks and groups out. `serves(scheduler_name)` tells whose pods are ours to place."""
+
+    def __init__(
+        self,
+        table: NodeTable,
+        classes: ClassTable,
+        serves: Callable[[str], bool],
+        group_of: Sequence[GroupOf] = (),
+        *,
+        coscheduling_served: bool = False,
+    ) -> None:
+        self.table = table
+        self.classes = classes
+        self.coscheduling_served = coscheduling_served
+        """Whether scheduling.x-k8s.io/v1alpha1 PodGroups are served; their label names native groups otherwise."""
+        self.tasks: dict[str, Task] = {}
+        """By pod uid: bound pods, and pending ones that are ours."""
+        self.groups: dict[str, Group] = {}
+        self.problems: dict[str, str] = {}
+        """"Node n1" or "Pod ns/name" → why the object is left out."""
+        self.left_out = 0
+        """Unbound pods of other schedulers."""
+        self._foreign_pending: set[str] = set()
+        self._serves = serves
+        self._group_of = tuple(group_of)
+        self._on_node: dict[str, dict[str, Task]] = {}
+        self._pod_groups: dict[str, PodGroup] = {}
+        self._priorities: dict[str, int] = dict(_BUILT_IN_PRIORITIES)
+        self._default_priority = 0
+        self._changed_nodes: dict[str, None] = {}
+
+    # ------------------------------------------------------------------ events
+
+    def put(self, obj: KubeObject) -> list[Group]:
+        """An object was added or changed. Returns the groups that may be better off for it."""
+        if isinstance(obj, Pod):
+            return self._put_pod(obj)
+        if isinstance(obj, Node):
+            return self._put_node(obj)
+        if isinstance(obj, PodGroup):
+            return self._put_pod_group(obj)
+        self._put_priority(obj)
+        return []
+
+    def remove(self, obj: KubeObject) -> list[Task]:
+        """An object was deleted. Returns the tasks that ended with it."""
+        if isinstance(obj, Pod):
+            ended = self._drop_pod(obj.metadata.uid)
+            return [ended] if ended is not None else []
+        if isinstance(obj, Node):
+            self._remove_node(obj.metadata.name)
+        elif isinstance(obj, PodGroup):
+            key = _pod_group_key(obj)
+            self._pod_groups.pop(key, None)
+            group = self.groups.get(f"{key}")
+            if group is not None:
+                group.pod_group = None
+        else:
+            self._priorities.pop(obj.metadata.name, None)
+        return []
+
+    # ------------------------------------------------------------------ nodes
+
+    def _put_node(self, node: Node) -> list[Group]:
+        name = node.metadata.name
+        known = name in self.table.row_of
+        try:
+            row = self.table.put(node)
+        except QuantityError as error:
+            self.problems[f"Node {name}"] = str(error)
+            if known:
+                self._remove_node(name)
+            return []
+        self.problems.pop(f"Node {name}", None)
+        if not known:
+            for task in self._on_node.get(name, {}).values():
+                task.row = row
+                self.table.add_usage(row, task.cls, 1)
+        self._changed_nodes[name] = None
+        return self.pending_groups()
+
+    def _remove_node(self, name: str) -> None:
+        if name in self.table.row_of:
+            self.table.remove(name)
+        for task in self._on_node.get(name, {}).values():
+            task.row = -1
+        self._changed_nodes[name] = None
+
+    def node_changes(self) -> list[NodeChange]:
+        """The nodes that changed, or whose tasks did, since this was last asked; in order of name."""
+        names, self._changed_nodes = sorted(self._changed_nodes), {}
+        return [self._node_change(name) for name in names]
+
+    def _node_change(self, name: str) -> NodeChange:
+        row = self.table.row_of.get(name)
+        tasks = sorted(self._on_node.get(name, {}).values(), key=lambda task: task.uid)
+        return NodeChange(name, None if row is None else self.table.nodes[row], tuple(tasks))
+
+    # ------------------------------------------------------------------ pods
+
+    def _put_pod(self, pod: Pod) -> list[Group]:
+        uid = pod.metadata.uid
+        known = self.tasks.get(uid)
+        if pod.terminal:
+            freed = self._drop_pod(uid)
+            return self.pending_groups() if freed is not None and freed.row >= 0 else []
+        bound = bool(pod.spec.node_name)
+        if not bound and not self._serves(pod.spec.scheduler_name):
+            self._foreign_pending.add(uid)
+            self.left_out = len(self._foreign_pending)
+            return []
+        self._foreign_pending.discard(uid)
+        try:
+            cls = self.classes.of(pod)
+        except QuantityError as error:
+            self.problems[f"Pod {pod.key}"] = str(error)
+            self._drop_pod(uid)
+            return []
+        self.problems.pop(f"Pod {pod.key}", None)
+        if known is None:
+            known = self._new_task(pod)
+        elif known.cls is not cls:
+            self._change_class(known, pod)
+        known.pod = pod
+        known.priority = self.priority_of(pod)
+        return self._settle_phase(known)
+
+    def _new_task(self, pod: Pod) -> Task:
+        ref = self.group_ref(pod)
+        group = self.groups.get(ref.key)
+        if group is None:
+            group = self.groups[ref.key] = Group(ref, pod_group=self._pod_groups.get(ref.key))
+        task = Task(pod, self.classes.of(pod), group, self.priority_of(pod))
+        group.tasks[task.uid] = task
+        if not pod.spec.node_name or not group.scheduler_name:
+            group.scheduler_name = pod.spec.scheduler_name
+        self.tasks[task.uid] = task
+        return task
+
+    def _change_class(self, task: Task, pod: Pod) -> None:
+        if task.row >= 0:
+            self.table.add_usage(task.row, task.cls, -1)
+        task.cls = self.classes.of(pod)
+        if task.row >= 0:
+            self.table.add_usage(task.row, task.cls, 1)
+        if task.node is not None:
+            self._changed_nodes[task.node] = None
+
+    def _settle_phase(self, task: Task) -> list[Group]:
+        """Bring the task's phase and place in line with its pod."""
+        pod = task.pod
+        if pod.spec.node_name:
+            if task.node != pod.spec.node_name:
+                if task.node is not None:
+                    self.vacate(task, Phase.PENDING)
+                self.occupy(task, pod.spec.node_name)
+            task.phase = Phase.RELEASING if pod.metadata.deletion_timestamp else Phase.BOUND
+            return [task.group]
+        if task.phase is Phase.ASSUMED:
+            return []
+        gated = bool(pod.spec.scheduling_gates) or pod.metadata.deletion_timestamp is not None
+        task.phase = Phase.GATED if gated else Phase.PENDING
+        return [task.group]
+
+    def _drop_pod(self, uid: str) -> Task | None:
+        self._foreign_pending.discard(uid)
+        self.left_out = len(self._foreign_pending)
+        task = self.tasks.pop(uid, None)
+        if task is None:
+            return None
+        if task.node is not None:
+            self.vacate(task, task.phase)
+        group = task.group
+        group.tasks.pop(uid, None)
+        if not group.tasks:
+            self.groups.pop(group.key, None)
+        return task
+
+    def occupy(self, task: Task, node: str) -> None:
+        """Count a task on a node, known or not yet."""
+        task.node = node
+        task.row = self.table.row_of.get(node, -1)
+        if task.row >= 0:
+            self.table.add_usage(task.row, task.cls, 1)
+        self._on_node.setdefault(node, {})[task.uid] = task
+        self._changed_nodes[node] = None
+
+    def vacate(self, task: Task, phase: Phase) -> None:
+        """Count a task on its node no more."""
+        if task.node is None:
+            return
+        if task.row >= 0:
+            self.table.add_usage(task.row, task.cls, -1)
+        on_node = self._on_node[task.node]
+        del on_node[task.uid]
+        if not on_node:
+            del self._on_node[task.node]
+        self._changed_nodes[task.node] = None
+        task.node, task.row, task.phase = None, -1, phase
+
+    def forget(self, task: Task) -> None:
+        """A placement came to nothing: the task is pending again, if it still lives."""
+        if task.phase is Phase.ASSUMED:
+            self.vacate(task, Phase.PENDING)
+
+    # ------------------------------------------------------------------ groups
+
+    def group_ref(self, pod: Pod) -> GroupRef:
+        """The group of a pod: by its spec, by label, by a plugin, or the pod alone."""
+        namespace = pod.metadata.namespace
+        labels = pod.metadata.labels
+        if pod.spec.scheduling_group and pod.spec.scheduling_group.pod_group_name:
+            return GroupRef(namespace, pod.spec.scheduling_group.pod_group_name, api_group=NATIVE_API)
+        if name := labels.get(NATIVE_LABEL):
+            return GroupRef(namespace, name, api_group=NATIVE_API)
+        if name := labels.get(COSCHEDULING_LABEL):
+            if self.coscheduling_served:
+                return GroupRef(namespace, name, kind=f"PodGroup.{COSCHEDULING_API}", api_group=COSCHEDULING_API)
+            return GroupRef(namespace, name, api_group=NATIVE_API)
+        for ask in self._group_of:
+            found = ask(pod, pod.metadata.owner_references)
+            if found is not None:
+                return found
+        return GroupRef(namespace, pod.metadata.name, kind="Pod", api_group="")
+
+    def _put_pod_group(self, pod_group: PodGroup) -> list[Group]:
+        key = _pod_group_key(pod_group)
+        self._pod_groups[key] = pod_group
+        group = self.groups.get(key)
+        if group is None:
+            return []
+        group.pod_group = pod_group
+        return [group]
+
+    def pod_groups(self) -> Iterator[PodGroup]:
+        """Every PodGroup object, those without pods too."""
+        return iter(self._pod_groups.values())
+
+    def pending_groups(self) -> list[Group]:
+        """The groups with a pending task."""
+        return [group for group in self.groups.values() if group.in_phase(Phase.PENDING)]
+
+    # ------------------------------------------------------------------ priorities
+
+    def priority_of(self, pod: Pod) -> int:
+        """spec.priority, else its class's value, else the default."""
+        if pod.spec.priority is not None:
+            return pod.spec.priority
+        if pod.spec.priority_class_name:
+            return self._priorities.get(pod.spec.priority_class_name, self._default_priority)
+        return self._default_priority
+
+    def _put_priority(self, cls: PriorityClass) -> None:
+        self._priorities[cls.metadata.name] = cls.value
+        if cls.global_default:
+            self._default_priority = cls.value
+        for task in self.tasks.values():
+            task.priority = self.priority_of(task.pod)
+
+    def bound_tasks(self) -> Iterable[Task]:
+        """Every task that is on a node."""
+        return (task for task in self.tasks.values() if task.node is not None)
+
+
+def _pod_group_key(pod_group: PodGroup) -> str:
+    kind = "PodGroup" if pod_group.native else f"PodGroup.{COSCHEDULING_API}"
+    return f"{kind} {pod_group.metadata.namespace}/{pod_group.metadata.name}"

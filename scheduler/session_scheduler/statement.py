@@ -1,0 +1,200 @@
+"""The undo log through which every change of a session goes: committed whole or undone whole.
+
+A statement allocates tasks, evicts them, and takes over what plugins hold (`Placement`). Until `commit` everything can
+be rolled back, to a checkpoint or to the start; leaving the `with` block without a commit undoes all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from session_scheduler.hook_calls import HookCall, PluginError
+from session_scheduler.hookspecs import Placement
+from session_scheduler.model.groups import Group, Phase, Task
+
+if TYPE_CHECKING:
+    from session_scheduler.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What an event handler is told: a task that was placed on, or taken from, a node."""
+
+    task: Task
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A plugin's placement, with the plugin's name."""
+
+    plugin: str
+    placement: Placement
+
+    def undo(self) -> None:
+        """Give everything back. Raises PluginError."""
+        HookCall(self.plugin, "place_group", self.placement.undo)()
+
+    def redo(self) -> None:
+        """Take it all again. Raises PluginError."""
+        HookCall(self.plugin, "place_group", self.placement.redo)()
+
+    def release(self, tasks: Sequence[Task]) -> None:
+        """Give some tasks' share back. Raises PluginError."""
+        HookCall(self.plugin, "place_group", self.placement.release)(tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """One task placed on a row."""
+
+    task: Task
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """One task taken off its row; `phase` is what it was in."""
+
+    task: Task
+    row: int
+    node: str
+    phase: Phase
+
+
+Operation = Allocated | Evicted | Held
+
+
+@dataclass(slots=True)
+class Decision:
+    """What one committed statement decided, for `binding` to carry out."""
+
+    group: Group
+    allocated: list[Task] = field(default_factory=list)
+    evicted: list[Task] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+
+
+class Statement:
+    """Use as a context manager: `with session.statement(group) as statement: …; statement.commit()`."""
+
+    def __init__(self, session: Session, group: Group) -> None:
+        self._session = session
+        self._group = group
+        self._log: list[Operation] = []
+        self._open = True
+
+    # ------------------------------------------------------------------ changes
+
+    def allocate(self, task: Task, row: int) -> None:
+        """Place a pending task on a row. Filters are not asked: the caller did."""
+        self._check_open()
+        if task.phase is not Phase.PENDING:
+            raise ValueError(f"{task.key} is {task.phase.value}, not pending: it cannot be placed")
+        self._apply(Allocated(task, row))
+
+    def evict(self, task: Task) -> None:
+        """Take a bound task off its node, in this session's view; it is evicted when the statement is committed."""
+        self._check_open()
+        if task.phase is not Phase.BOUND or task.node is None:
+            raise ValueError(f"{task.key} is {task.phase.value}, not bound: it cannot be evicted")
+        self._apply(Evicted(task, task.row, task.node, task.phase))
+
+    def hold(self, plugin: str, placement: Placement) -> Held:
+        """Take over resources that a plugin has just taken: from now on they are undone with the rest."""
+        self._check_open()
+        held = Held(plugin, placement)
+        self._log.append(held)
+        return held
+
+    # ------------------------------------------------------------------ undo and redo
+
+    def checkpoint(self) -> int:
+        """A mark to roll back to."""
+        return len(self._log)
+
+    def rollback(self, mark: int = 0) -> list[Operation]:
+        """Undo everything after the mark, last first. Returns what was undone, for `redo`.
+
+        A placement that fails to undo does not stop the others; the first failure is raised at the end.
+        """
+        undone = self._log[mark:]
+        failure: PluginError | None = None
+        while len(self._log) > mark:
+            try:
+                self._revert(self._log.pop())
+            except PluginError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return undone
+
+    def redo(self, operations: Sequence[Operation]) -> None:
+        """Do again what `rollback` undid; the state must be as it was when it returned."""
+        self._check_open()
+        for operation in operations:
+            if isinstance(operation, Held):
+                operation.redo()
+                self._log.append(operation)
+            else:
+                self._apply(operation)
+
+    def commit(self) -> Decision:
+        """End the statement; its changes stand and are returned as one decision."""
+        self._check_open()
+        self._open = False
+        decision = Decision(self._group)
+        for operation in self._log:
+            if isinstance(operation, Allocated):
+                decision.allocated.append(operation.task)
+            elif isinstance(operation, Evicted):
+                decision.evicted.append(operation.task)
+            else:
+                decision.held.append(operation)
+        return decision
+
+    def placed_since(self, mark: int) -> list[Task]:
+        """The tasks that were allocated after the mark."""
+        return [operation.task for operation in self._log[mark:] if isinstance(operation, Allocated)]
+
+    # ------------------------------------------------------------------ inside
+
+    def _apply(self, operation: Allocated | Evicted) -> None:
+        """Change, log, tell: in this order, so that a handler that raises leaves nothing that cannot be undone."""
+        task = operation.task
+        if isinstance(operation, Allocated):
+            self._session.occupy(task, operation.row)
+            self._log.append(operation)
+            self._session.tell_allocated(task, task.node or "")
+        else:
+            self._session.vacate(task, Phase.RELEASING)
+            self._log.append(operation)
+            self._session.tell_deallocated(task, operation.node)
+
+    def _revert(self, operation: Operation) -> None:
+        if isinstance(operation, Held):
+            operation.undo()
+        elif isinstance(operation, Allocated):
+            node = operation.task.node or ""
+            self._session.vacate(operation.task, Phase.PENDING)
+            self._session.tell_deallocated(operation.task, node)
+        else:
+            self._session.occupy(operation.task, operation.row, operation.phase)
+            self._session.tell_allocated(operation.task, operation.node)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise RuntimeError("the statement was committed: open another")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self._open = False
+            self.rollback()
