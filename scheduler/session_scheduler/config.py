@@ -1,0 +1,194 @@
+"""The scheduler's configuration: a YAML file in, frozen values out. A leaf: it knows no plugin, only their names.
+
+The wire form is camelCase with a Kubernetes-like header. Every wrong field is one line: file, path in the file's own
+spelling, what is wrong, what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from session_scheduler.config_text import read_values, validated, wrong_value
+from session_scheduler.errors import InputError
+
+CONFIG_API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"
+KIND: Final = "SchedulerConfiguration"
+DEFAULT_SCHEDULER_NAME: Final = "fluence"
+DEFAULT_PLUGINS: Final = (
+    "SchedulingGates", "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts",
+    "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity", "NodeResourcesBalancedAllocation", "ImageLocality",
+    "fluence",
+)  # fmt: skip
+"""What a profile starts from: kube-scheduler's plugins in its order, then the product's own."""
+ACTIONS: Final = ("allocate",)
+"""The actions that a cycle can have."""
+
+
+class Strict(BaseModel):
+    """Base of everything that is read from a configuration: frozen, camelCase in the file, unknown fields refused."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        allow_inf_nan=False,
+    )
+
+
+class PluginArguments(Strict):
+    """Base for a plugin's `Arguments`: its fields are what `args` may hold in a configuration."""
+
+
+def _known_action(name: str) -> str:
+    if name not in ACTIONS:
+        raise wrong_value(f"{name!r} is no action: use {', '.join(ACTIONS)}")
+    return name
+
+
+def _refuse_twice(field: str, key: str, names: Sequence[str]) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            first = f"{field}[{names.index(name)}]"
+            raise wrong_value(f"{name!r} is also {first}: keep one of the two", at=(field, index, key))
+
+
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Action = Annotated[str, AfterValidator(_known_action)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class PluginConfig(Strict):
+    """One plugin of a profile. `weight` None is the weight that the plugin declares."""
+
+    name: Name
+    args: Mapping[str, Any] = {}
+    weight: Annotated[int, Field(ge=0)] | None = None
+    enabled: bool = True
+
+
+class Profile(Strict):
+    """What serves the pods of one `schedulerName`.
+
+    The file's `plugins` change the default list: an entry that names a default plugin configures it where it stands
+    (`enabled: false` switches it off), any other is called after those before it. `defaults: false` starts from an
+    empty list. `plugins` is the list as it is written; `effective_plugins` is the list that comes of it.
+    """
+
+    scheduler_name: Name = DEFAULT_SCHEDULER_NAME
+    defaults: bool = True
+    plugins: tuple[PluginConfig, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_plugin_once(self) -> Self:
+        _refuse_twice("plugins", "name", [plugin.name for plugin in self.plugins])
+        return self
+
+    def effective_plugins(self) -> tuple[PluginConfig, ...]:
+        """The plugins that are switched on, in the order in which they are called."""
+        written = {plugin.name: plugin for plugin in self.plugins}
+        names = [*(DEFAULT_PLUGINS if self.defaults else ()), *written]
+        plugins = [written.get(name) or PluginConfig(name=name) for name in dict.fromkeys(names)]
+        return tuple(plugin for plugin in plugins if plugin.enabled)
+
+    def path_of(self, plugin: str) -> str:
+        """The place in the file where a plugin's entry stands, relative to the profile."""
+        for index, entry in enumerate(self.plugins):
+            if entry.name == plugin:
+                return f"plugins[{index}]"
+        return "plugins"
+
+    def with_arguments(self, plugin: str, arguments: Mapping[str, Any]) -> Profile:
+        """The same profile with some arguments of one plugin set: what the command line's options do."""
+        known = next((entry for entry in self.plugins if entry.name == plugin), PluginConfig(name=plugin))
+        changed = known.model_copy(update={"args": {**known.args, **arguments}})
+        others = [entry for entry in self.plugins if entry.name != plugin]
+        position = next((i for i, entry in enumerate(self.plugins) if entry.name == plugin), len(others))
+        return self.model_copy(update={"plugins": (*others[:position], changed, *others[position:])})
+
+
+class Backoff(Strict):
+    """How long a group that could not be placed waits: doubled from `initial` up to `max`, in seconds."""
+
+    initial_seconds: Seconds = 1.0
+    max_seconds: Seconds = 10.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max_seconds < self.initial_seconds:
+            problem = f"is {self.max_seconds:g}, below initialSeconds: use {self.initial_seconds:g} or more"
+            raise wrong_value(problem, at=("maxSeconds",))
+        return self
+
+
+class SchedulerConfig(Strict):
+    """The whole configuration. Times are in seconds.
+
+    seed: decides between nodes with equal totals. cycle_seconds: a cycle starts no new group after this long.
+    placement_retries: whole new starts of one group's placement; placement_budget_seconds: time for one group.
+    gang_bind_timeout: how long the unbound rest of a gang may seek places. bindings_in_flight: binds at once.
+    """
+
+    api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION
+    kind: Literal["SchedulerConfiguration"] = KIND
+    profiles: Annotated[tuple[Profile, ...], Field(min_length=1)] = (Profile(),)
+    actions: Annotated[tuple[Action, ...], Field(min_length=1)] = ("allocate",)
+    backoff: Backoff = Backoff()
+    seed: int = 0
+    cycle_seconds: Seconds = 10.0
+    placement_retries: Annotated[int, Field(ge=0)] = 3
+    placement_budget_seconds: Seconds = 5.0
+    gang_bind_timeout: Seconds = 60.0
+    bindings_in_flight: Count = 64
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        _refuse_twice("profiles", "schedulerName", [profile.scheduler_name for profile in self.profiles])
+        return self
+
+    def profile(self, scheduler_name: str) -> Profile | None:
+        """The profile that serves a schedulerName."""
+        return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
+
+    def with_arguments(self, plugin: str, arguments: Mapping[str, Any]) -> SchedulerConfig:
+        """The same configuration with some arguments of one plugin set, in each profile that has it switched on."""
+        profiles = [
+            profile.with_arguments(plugin, arguments)
+            if any(entry.name == plugin for entry in profile.effective_plugins())
+            else profile
+            for profile in self.profiles
+        ]
+        return self.model_copy(update={"profiles": tuple(profiles)})
+
+
+def load_config(path: Path) -> SchedulerConfig:
+    """Read a configuration file. Raises InputError, with a line for each wrong field."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"{path}: cannot be read ({reason}): name a readable configuration file") from error
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str, source: str) -> SchedulerConfig:
+    """Read a configuration's text; `source` is its name in messages. Raises InputError, a line for each wrong field."""
+    values = read_values(text, source)
+    if not isinstance(values, dict):
+        raise InputError(f"{source}: is no mapping: start with `apiVersion: {CONFIG_API_VERSION}` and `kind: {KIND}`")
+    missing = [
+        f"{source}: {field}: is missing: add `{field}: {value}`"
+        for field, value in (("apiVersion", CONFIG_API_VERSION), ("kind", KIND))
+        if field not in values
+    ]
+    if missing:
+        raise InputError(*missing)
+    return validated(SchedulerConfig, values, source)
