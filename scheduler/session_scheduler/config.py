@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.alias_generators import to_camel
 
 from session_scheduler.config_text import read_values, validated, wrong_value
@@ -86,6 +86,7 @@ class Profile(Strict):
     scheduler_name: Name = DEFAULT_SCHEDULER_NAME
     defaults: bool = True
     plugins: tuple[PluginConfig, ...] = ()
+    _place: tuple[str, str] = PrivateAttr(("default configuration", "profiles[0]"))
 
     @model_validator(mode="after")
     def _each_plugin_once(self) -> Self:
@@ -99,12 +100,11 @@ class Profile(Strict):
         plugins = [written.get(name) or PluginConfig(name=name) for name in dict.fromkeys(names)]
         return tuple(plugin for plugin in plugins if plugin.enabled)
 
-    def path_of(self, plugin: str) -> str:
-        """The place in the file where a plugin's entry stands, relative to the profile."""
-        for index, entry in enumerate(self.plugins):
-            if entry.name == plugin:
-                return f"plugins[{index}]"
-        return "plugins"
+    def place_of(self, plugin: str) -> tuple[str, str]:
+        """The file, and the path in it, where a plugin's entry stands: for messages."""
+        source, path = self._place
+        index = next((f"[{i}]" for i, entry in enumerate(self.plugins) if entry.name == plugin), "")
+        return source, f"{path}.plugins{index}"
 
     def with_arguments(self, plugin: str, arguments: Mapping[str, Any]) -> Profile:
         """The same profile with some arguments of one plugin set: what the command line's options do."""
@@ -191,4 +191,7 @@ def parse_config(text: str, source: str) -> SchedulerConfig:
     ]
     if missing:
         raise InputError(*missing)
-    return validated(SchedulerConfig, values, source)
+    config = validated(SchedulerConfig, values, source)
+    for index, profile in enumerate(config.profiles):
+        profile._place = (source, f"profiles[{index}]")
+    return config

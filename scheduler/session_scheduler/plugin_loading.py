@@ -1,0 +1,275 @@
+"""Plugins by name: found, checked against the hook specifications, built with typed arguments. Nothing else is loaded.
+
+A name is looked up among the builders registered in this process, the built-in plugins, and the entry points of the
+group `session_scheduler.plugins`. Every failure names the plugin, its distribution and its version.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from importlib import metadata
+from typing import Any, Final
+
+import pluggy
+from pydantic import BaseModel
+
+from session_scheduler import hookspecs
+from session_scheduler.config import PluginConfig, Profile
+from session_scheduler.config_text import validated
+from session_scheduler.errors import FluenceError, InputError
+from session_scheduler.hook_calls import new_manager
+
+GROUP: Final = "session_scheduler.plugins"
+"""The entry-point group in which distributions list their plugins."""
+CORE: Final = "fluence-scheduler"
+"""The core's own distribution."""
+
+Builder = Callable[[Any], object]
+_builders: dict[str, Builder] = {}
+
+
+class Origin(Enum):
+    """Where a plugin comes from."""
+
+    REGISTERED = "registered"
+    BUILT_IN = "built-in"
+    ENTRY_POINT = "entry point"
+
+
+class PluginLoadError(InputError):
+    """A plugin cannot be had."""
+
+
+class PluginNotFoundError(PluginLoadError):
+    """No builder, built-in plugin or entry point has the name."""
+
+
+class PluginAmbiguousError(PluginLoadError):
+    """More than one distribution offers the name."""
+
+
+class PluginImportError(PluginLoadError):
+    """The plugin's module cannot be imported, or lacks the object that its entry point names."""
+
+
+class PluginVersionError(PluginLoadError):
+    """The plugin is made for another version of the hook specifications."""
+
+
+class PluginArgumentsError(PluginLoadError):
+    """The configuration's `args` are not what the plugin takes."""
+
+
+class PluginConstructionError(PluginLoadError):
+    """The plugin's constructor, or its builder, raised."""
+
+
+class PluginHooksError(PluginLoadError):
+    """The plugin's hooks are not as specified: an unknown hook or argument, or one that is not asynchronous."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSource:
+    """Where a plugin's class (or builder) is to be had. `load` imports it."""
+
+    name: str
+    origin: Origin
+    distribution: str
+    version: str
+    load: Callable[[], Builder]
+
+    def __str__(self) -> str:
+        return f"plugin {self.name} ({self.distribution} {self.version})".replace(" )", ")")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlugin:
+    """A plugin that is ready to be called. `weight` None is the one that it declares."""
+
+    name: str
+    instance: object
+    weight: int | None
+    source: PluginSource
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledPlugin:
+    """What the `plugins` command tells of a plugin. `problem` says why it cannot be used, else it is empty."""
+
+    name: str
+    distribution: str
+    version: str
+    origin: str
+    hooks: tuple[str, ...]
+    summary: str
+    problem: str = ""
+
+
+def register_plugin_builder(name: str, builder: Builder) -> None:
+    """Let configurations of this process name a plugin that no distribution offers: for notebooks and tests.
+
+    `builder` is a plugin's class, or a function that takes the configuration's `args` (a mapping). A name that is
+    registered again, or that is a built-in's, is replaced.
+    """
+    _builders[name] = builder
+
+
+def load_plugins(profile: Profile) -> list[LoadedPlugin]:
+    """The profile's plugins, built and checked, in the order in which they are called. Raises PluginLoadError."""
+    return [load_plugin(plugin, profile.place_of(plugin.name)) for plugin in profile.effective_plugins()]
+
+
+def load_plugin(config: PluginConfig, place: tuple[str, str]) -> LoadedPlugin:
+    """One plugin, built and checked. `place` is the file, and the path in it, that names it. Raises PluginLoadError."""
+    source = _find(config.name, place)
+    builder = _imported(source)
+    _check_version(source, builder)
+    instance = _built(source, builder, config.args, place)
+    _check_hooks(source, instance)
+    return LoadedPlugin(config.name, instance, config.weight, source)
+
+
+def installed_plugins() -> list[InstalledPlugin]:
+    """Every plugin that a configuration can name, sorted by origin and name. A broken one is told, not raised."""
+    found = [_described(source) for source in _sources()]
+    return sorted(found, key=lambda plugin: (plugin.origin, plugin.name, plugin.distribution))
+
+
+def _described(source: PluginSource) -> InstalledPlugin:
+    hooks: tuple[str, ...] = ()
+    summary = problem = ""
+    try:
+        builder = _imported(source)
+        hooks = tuple(hook for hook in hookspecs.HOOKS if _is_marked(getattr(builder, hook, None)))
+        summary = (inspect.getdoc(builder) or "").partition("\n")[0]
+        _check_version(source, builder)
+    except PluginLoadError as error:
+        problem = str(error)
+    return InstalledPlugin(
+        source.name, source.distribution, source.version, source.origin.value, hooks, summary, problem
+    )
+
+
+def _is_marked(function: object) -> bool:
+    return hasattr(function, f"{hookspecs.PROJECT}_impl")
+
+
+# ------------------------------------------------------------------ by name
+
+
+def _find(name: str, place: tuple[str, str]) -> PluginSource:
+    sources = list(_sources())
+    found = [source for source in sources if source.name == name]
+    registered = [source for source in found if source.origin is Origin.REGISTERED]
+    found = registered or found
+    where = ": ".join(place)
+    if not found:
+        raise PluginNotFoundError(f"{where}: no plugin {name!r} is installed: {_advice(name, sources)}")
+    if len(found) > 1:
+        offers = " and ".join(f"{source.distribution} {source.version}" for source in found)
+        raise PluginAmbiguousError(f"{where}: plugin {name!r} is offered by {offers}: uninstall one of them")
+    return found[0]
+
+
+def _advice(name: str, sources: list[PluginSource]) -> str:
+    names = sorted({source.name for source in sources})
+    near = get_close_matches(name, names, 1, 0.6) or [known for known in names if known.lower() == name.lower()]
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"install its distribution, or use one of {', '.join(names)}"
+
+
+def _sources() -> Iterator[PluginSource]:
+    for name, builder in _builders.items():
+        yield PluginSource(name, Origin.REGISTERED, "registered in this process", "", _given(builder))
+    version = _core_version()
+    for name, cls in _built_in().items():
+        yield PluginSource(name, Origin.BUILT_IN, CORE, version, _given(cls))
+    seen = set()
+    for entry in metadata.entry_points(group=GROUP):
+        distribution, version = (entry.dist.name, entry.dist.version) if entry.dist else ("unknown distribution", "")
+        if (entry.name, distribution) not in seen:  # one distribution can be on the path twice
+            seen.add((entry.name, distribution))
+            yield PluginSource(entry.name, Origin.ENTRY_POINT, distribution, version, entry.load)
+
+
+def _given(builder: Builder) -> Callable[[], Builder]:
+    return lambda: builder
+
+
+def _built_in() -> Mapping[str, Builder]:
+    from session_scheduler.builtin import BUILTIN  # imported when plugins are looked up, not by who only reads errors
+
+    return BUILTIN
+
+
+def _core_version() -> str:
+    try:
+        return metadata.version(CORE)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+# ------------------------------------------------------------------ checked and built
+
+
+def _imported(source: PluginSource) -> Builder:
+    try:
+        return source.load()
+    except Exception as error:  # whatever a foreign module raises on import is that plugin's failure
+        problem = f"{type(error).__name__}: {error}"
+        raise PluginImportError(f"{source} cannot be imported: {problem}: mend or reinstall it") from error
+
+
+def _check_version(source: PluginSource, builder: Builder) -> None:
+    version = getattr(builder, "api_version", hookspecs.API_VERSION)
+    if version != hookspecs.API_VERSION:
+        raise PluginVersionError(
+            f"{source} is made for version {version} of the hooks, this core has {hookspecs.API_VERSION}: "
+            f"install versions that belong together"
+        )
+
+
+def _built(source: PluginSource, builder: Builder, args: Mapping[str, Any], place: tuple[str, str]) -> object:
+    arguments = _arguments(source, builder, args, place)
+    try:
+        return builder(arguments)
+    except FluenceError as error:
+        raise PluginConstructionError(*(f"{message} [{source}]" for message in error.messages)) from error
+    except Exception as error:  # whatever a foreign constructor raises is that plugin's failure
+        problem = f"{type(error).__name__}: {error}"
+        raise PluginConstructionError(f"{source} cannot be built: {problem}: check its arguments") from error
+
+
+def _arguments(source: PluginSource, builder: Builder, args: Mapping[str, Any], place: tuple[str, str]) -> Any:
+    model = getattr(builder, "Arguments", None)
+    file, path = place
+    if model is not None and isinstance(model, type) and issubclass(model, BaseModel):
+        try:
+            return validated(model, dict(args), file, f"{path}.args")
+        except InputError as error:
+            raise PluginArgumentsError(*(f"{message} [{source}]" for message in error.messages)) from error
+    if not isinstance(builder, type):
+        return dict(args)
+    if args:
+        raise PluginArgumentsError(f"{file}: {path}.args: takes no arguments: remove them [{source}]")
+    return None
+
+
+def _check_hooks(source: PluginSource, instance: object) -> None:
+    manager = new_manager()
+    try:
+        manager.register(instance, name=source.name)
+        manager.check_pending()
+    except (pluggy.PluginValidationError, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise PluginHooksError(f"{source} has a hook that is not as specified: {problem}: mend the plugin") from error
+    for hook in hookspecs.HOOKS:
+        given, specified = getattr(instance, hook, None), getattr(hookspecs, hook)
+        if _is_marked(given) and inspect.iscoroutinefunction(specified) != inspect.iscoroutinefunction(given):
+            wanted = "async def" if inspect.iscoroutinefunction(specified) else "def"
+            raise PluginHooksError(f"{source} has a wrong hook {hook}: declare it with `{wanted}`")
