@@ -19,6 +19,7 @@ MAX_DEPTH = 64
 
 Scalars = Literal["text", "typed"]
 _TAG = "tag:yaml.org,2002:"
+_KINDS = {"map", "seq", "str", "null", "bool", "int", "float", "timestamp", "merge", "value"}
 
 
 def load(text: str, source: str, scalars: Scalars = "typed", limited: bool = True) -> Any:
@@ -120,7 +121,7 @@ class _Reader:
         self.seen += 1
         if self.seen > self.limit:
             self.fail(node, f"holds more than {self.limit} values once its aliases are expanded; use fewer")
-        if not node.tag.startswith(_TAG):
+        if node.tag.removeprefix(_TAG) not in _KINDS:
             self.fail(node, f"tag {node.tag} is not supported; remove it")
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node)

@@ -3,16 +3,14 @@
 Each message is one line that names the object, the field and what to do about it.
 """
 
-
-class FluenceError(ValueError):
-    """Base of every error that the pure parts of the plugin raise."""
+from session_scheduler.errors import FluenceError, InputError
 
 
-class DocumentError(FluenceError):
+class DocumentError(InputError):
     """A text is not the YAML or JSON that it should be: syntax, a duplicate key, too large."""
 
 
-class ResourcesError(FluenceError):
+class ResourcesError(InputError):
     """A field of a resources file is wrong. The message starts with the file and the field's path."""
 
 
@@ -20,12 +18,12 @@ class NamingError(FluenceError):
     """A type, attribute key or environment name is not usable where it has to appear."""
 
 
-class GraphError(FluenceError):
+class GraphError(InputError):
     """A resource graph cannot be built or read: a duplicate path, an unknown parent, a missing field."""
 
 
-class JobspecError(FluenceError):
-    """A jobspec is malformed. The message names the field."""
+class JobspecError(FluenceError, ValueError):
+    """A jobspec is malformed. The message names the field. (A ValueError, so that decoders add the field's path.)"""
 
 
 class DeviceError(FluenceError):
@@ -41,7 +39,7 @@ class NoMatchingDeviceError(DeviceError):
 
 
 class AllocationError(FluenceError):
-    """An allocation (R) cannot be read, or its devices disagree."""
+    """An allocation (R) cannot be read or formed anew, or its devices disagree."""
 
 
 class AttributeConflictError(AllocationError):

@@ -86,6 +86,7 @@ class JGFBuilder:
         self._children: dict[str, list[str]] = {}
         self._numbers: dict[tuple[str | None, str], int] = {}
         self._next_uniq_id = 0
+        self._root = ""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JGFBuilder) and self._vertices == other._vertices
@@ -136,8 +137,10 @@ class JGFBuilder:
 
     def _insert(self, vertex: Vertex) -> None:
         options, path = vertex.options, vertex.path
-        if vertex.parent is None and self._vertices:
-            raise GraphError(f"{path}: a graph has one root; add an edge from a vertex that holds this one")
+        if vertex.parent is None:
+            if self._root:
+                raise GraphError(f"{path}: a graph has one root, and it is {self._root}; hang this vertex below one")
+            self._root = path
         if path in self._vertices:
             raise GraphError(f"{path}: two vertices have this path; give one another name")
         if options.size < 0:
@@ -226,10 +229,9 @@ class JGFBuilder:
             if edge.metadata.get("subsystem", SUBSYSTEM) != SUBSYSTEM:
                 raise GraphError(f"{source}: edge {edge.source} to {edge.target} is not of {SUBSYSTEM}; remove it")
             parents[edge.target] = edge.source
-        read = [_vertex(node, paths[parents[node.id]] if node.id in parents else None, source)
-                for node in document.graph.nodes]  # fmt: skip
-        for vertex in sorted(read, key=lambda vertex: vertex.path.count("/")):
-            builder._insert(vertex)
+        for node in document.graph.nodes:
+            parent = parents.get(node.id)
+            builder._insert(_vertex(node, None if parent is None else paths[parent], source))
         return builder
 
 
@@ -287,14 +289,14 @@ def _vertex(node: _Node, parent: str | None, source: str) -> Vertex:
 
 def jgf_mapping(vertices: Iterable[Vertex]) -> dict[str, Any]:
     """Return the JGF mapping of some vertices of one graph; edges lead to those whose parent is among them."""
-    nodes: list[dict[str, Any]] = []
-    edges: list[dict[str, Any]] = []
-    ids: dict[str, str] = {}
-    for vertex in vertices:
-        ids[vertex.path] = key = str(vertex.uniq_id)
-        nodes.append({"id": key, "metadata": vertex.metadata()})
-        if vertex.parent is not None:
-            edges.append({"source": ids[vertex.parent], "target": key, "metadata": {"subsystem": SUBSYSTEM}})
+    listed = list(vertices)
+    ids = {vertex.path: str(vertex.uniq_id) for vertex in listed}
+    nodes = [{"id": ids[vertex.path], "metadata": vertex.metadata()} for vertex in listed]
+    edges = [
+        {"source": ids[vertex.parent], "target": ids[vertex.path], "metadata": {"subsystem": SUBSYSTEM}}
+        for vertex in listed
+        if vertex.parent in ids
+    ]
     return {"graph": {"nodes": nodes, "edges": edges}}
 
 

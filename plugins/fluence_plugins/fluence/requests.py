@@ -160,10 +160,12 @@ def _attributes(node: VirtualNode) -> _Attributes:
 def _splits(targets: list[VirtualNode], count: int, slots: int) -> Iterator[int]:
     """Yield over how many parents of one tree the devices can be spread evenly, fewest first."""
     per_parent = Counter(node.above for node in targets)
-    for parents in range(1, count + 1 if targets[0].level > 1 else 2):
+    for parents in range(1, 1 + min(count, len(per_parent) if targets[0].level > 1 else 1)):
+        if count % parents:
+            continue
         able = [above for above, number in per_parent.items() if number * parents >= count * slots]
         siblings = Counter(above[:-1] for above in able)
-        if count % parents == 0 and max(siblings.values(), default=0) >= parents:
+        if max(siblings.values(), default=0) >= parents:
             yield parents
 
 

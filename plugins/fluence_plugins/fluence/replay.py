@@ -1,0 +1,61 @@
+"""From recorded holdings back to an allocation (R) of today's graph.
+
+What pods hold is recorded by names, because ranks and ids change when nodes do; a restarted scheduler forms R anew.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fluence_plugins.fluence.cluster_graph import CORE, GPU, MEMORY, NODE, ClusterGraph
+from fluence_plugins.fluence.errors import AllocationError
+from fluence_plugins.fluence.jgf import JGFBuilder, Vertex, jgf_mapping
+from fluence_plugins.fluence.placement import HostHolding, Placement
+
+
+def allocation_from_placement(graph: ClusterGraph, placement: Placement) -> dict[str, Any]:
+    """Return R, in the jgf form, that holds exactly what the placement says.
+
+    `placement_from_allocation` undoes it. Raises AllocationError, naming the vertex, where the graph no longer has it,
+    or has less of it than is held.
+    """
+    taken: dict[str, int] = {}
+    for host in placement.hosts:
+        taken |= _of_host(graph.builder, host)
+    for device in placement.devices:
+        if device.path not in graph.virtual:
+            raise AllocationError(f"{device.path}: is held but no longer in the graph; restore it or end its pod")
+        taken[device.path] = 1
+    listed = {above.path: above for path in taken for above in graph.builder.ancestors(path)}
+    listed |= {path: graph.builder[path] for path in taken}
+    mapping = jgf_mapping(sorted(listed.values(), key=lambda vertex: (vertex.path.count("/"), vertex.uniq_id)))
+    for node in mapping["graph"]["nodes"]:
+        metadata = node["metadata"]
+        del metadata["exclusive"]
+        size = taken.get(metadata["paths"]["containment"])
+        if size is not None:
+            metadata |= {"exclusive": True, "size": size}
+    return mapping
+
+
+def _of_host(builder: JGFBuilder, host: HostHolding) -> dict[str, int]:
+    if host.path not in builder or builder[host.path].type != NODE:
+        raise AllocationError(f"{host.path}: is held but no longer in the graph; restore the node or end its pods")
+    here: dict[tuple[str, int], Vertex] = {(child.type, child.id): child for child in builder.children(host.path)}
+    found = {here[key].path: 1 for key in _keys(host) if key in here}
+    missing = [f"{kind}{index}" for kind, index in _keys(host) if (kind, index) not in here]
+    if missing:
+        raise AllocationError(f"{host.path}: no longer has {', '.join(missing)}, which a pod holds; end that pod")
+    if host.memory_mib:
+        pool = here.get((MEMORY, 0))
+        if pool is None or pool.options.size < host.memory_mib:
+            size = pool.options.size if pool else 0
+            raise AllocationError(f"{host.path}: has {size} MiB, fewer than the {host.memory_mib} that a pod holds")
+        found[pool.path] = host.memory_mib
+    if host.exclusive:
+        found[host.path] = 1
+    return found
+
+
+def _keys(host: HostHolding) -> Iterator[tuple[str, int]]:
+    yield from ((CORE, index) for index in host.cores)
+    yield from ((GPU, index) for index in host.gpus)
