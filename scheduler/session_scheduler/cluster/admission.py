@@ -1,0 +1,146 @@
+"""What the API server adds to an object that it takes: defaults, priority, uid, creation time.
+
+All of it is a function of what was read, so that two runs agree. Source: pkg/apis/core/v1 (defaults), the Priority
+admission plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import msgspec
+
+from session_scheduler.cluster.field_checks import FieldError, parsed_time
+from session_scheduler.cluster.workloads import made_up_uid
+from session_scheduler.model.objects import (
+    Container,
+    KubeObject,
+    Node,
+    ObjectMeta,
+    Pod,
+    PodGroup,
+    PodSpec,
+    PriorityClass,
+)
+
+_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+_Kube = TypeVar("_Kube", Pod, Node, PodGroup, PriorityClass)
+
+
+class Admission:
+    """Gives pods and groups their priority, and pods their defaults."""
+
+    def __init__(self, classes: Iterable[PriorityClass]) -> None:
+        self._classes = {
+            name: PriorityClass(metadata=ObjectMeta(name=name), value=value) for name, value in _SYSTEM_CLASSES.items()
+        }
+        self._classes.update((c.metadata.name, c) for c in classes)
+        self._default = min(
+            (c for c in self._classes.values() if c.global_default), key=lambda c: c.value, default=None
+        )
+        self._last: tuple[PodSpec, PodSpec] | None = None
+
+    def pod(self, pod: Pod) -> Pod:
+        """The pod as admitted. Raises FieldError for an unknown priority class and a host port that cannot be."""
+        if self._last is None or self._last[0] is not pod.spec:  # the pods of a workload share their spec
+            self._last = (pod.spec, _with_host_ports(self._spec(pod.spec)))
+        spec = self._last[1]
+        return pod if spec is pod.spec else msgspec.structs.replace(pod, spec=spec)
+
+    def _spec(self, spec: PodSpec) -> PodSpec:
+        if spec.priority is not None:  # a saved pod: it was admitted when its class was what it was
+            return spec
+        found = self._find(spec.priority_class_name, "spec.priorityClassName")
+        if found is None:
+            return msgspec.structs.replace(spec, priority=0)
+        return msgspec.structs.replace(
+            spec,
+            priority=found.value,
+            priority_class_name=found.metadata.name,
+            preemption_policy=spec.preemption_policy or found.preemption_policy,
+        )
+
+    def pod_group(self, group: PodGroup) -> PodGroup:
+        """The group as admitted; a coscheduling one has no priority. Raises FieldError for an unknown class."""
+        if not group.native or group.spec.priority is not None:
+            return group
+        found = self._find(group.spec.priority_class_name, "spec.priorityClassName")
+        if found is None:
+            return group
+        spec = msgspec.structs.replace(group.spec, priority=found.value, priority_class_name=found.metadata.name)
+        return msgspec.structs.replace(group, spec=spec)
+
+    def _find(self, name: str, where: str) -> PriorityClass | None:
+        if not name:
+            return self._default
+        found = self._classes.get(name)
+        if found is None:
+            raise FieldError(where, f"there is no PriorityClass {name!r}: give its manifest too, or remove the field")
+        return found
+
+
+def _with_host_ports(spec: PodSpec) -> PodSpec:
+    """On the host's network every container port is a host port."""
+    if not spec.host_network:
+        return spec
+    containers = tuple(_on_host(c, f"spec.containers[{number}]") for number, c in enumerate(spec.containers))
+    return msgspec.structs.replace(spec, containers=containers)
+
+
+def _on_host(container: Container, where: str) -> Container:
+    ports = []
+    for number, port in enumerate(container.ports):
+        if port.host_port not in (0, port.container_port):
+            raise FieldError(f"{where}.ports[{number}].hostPort", f"{port.host_port} must be the containerPort "
+                             f"{port.container_port} on the host's network: make them equal")  # fmt: skip
+        ports.append(msgspec.structs.replace(port, host_port=port.container_port))
+    return msgspec.structs.replace(container, ports=tuple(ports))
+
+
+def with_defaults(node: Node) -> Node:
+    """The node, allocatable being its capacity where only that is given."""
+    if node.status.allocatable or not node.status.capacity:
+        return node
+    status = msgspec.structs.replace(node.status, allocatable=node.status.capacity)
+    return msgspec.structs.replace(node, status=status)
+
+
+class Stamps:
+    """Gives uid, resourceVersion and creationTimestamp to objects that have none.
+
+    Made-up times are later than every time that was read, and each later than the one before it: a pod that is
+    brought to a saved cluster comes after the pods that are there, and the order in the file breaks ties.
+    """
+
+    def __init__(self, read: Iterable[ObjectMeta]) -> None:
+        times = [parsed_time(m.creation_timestamp) for m in read if m.creation_timestamp]
+        self._start = max((time for time in times if time is not None), default=_FIRST_TIME) + timedelta(seconds=1)
+        self._start = self._start.replace(microsecond=0)
+        self._count = 0
+
+    def on(self, value: _Kube) -> _Kube:
+        """The object with what it lacks."""
+        metadata = value.metadata
+        self._count += 1
+        if metadata.uid and metadata.resource_version and metadata.creation_timestamp:
+            return value
+        stamped = msgspec.structs.replace(
+            metadata,
+            uid=metadata.uid or made_up_uid(_what(value), metadata.namespace, metadata.name),
+            resource_version=metadata.resource_version or str(self._count),
+            creation_timestamp=metadata.creation_timestamp or self._time(),
+        )
+        return msgspec.structs.replace(value, metadata=stamped)
+
+    def _time(self) -> str:
+        time = self._start + timedelta(microseconds=self._count)
+        return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _what(value: KubeObject) -> str:
+    """The kind, and for the coscheduling PodGroup its API group: a native one may have the same name."""
+    kind = type(value).__name__
+    return kind if not isinstance(value, PodGroup) or value.native else f"scheduling.x-k8s.io {kind}"

@@ -1,0 +1,273 @@
+"""Files to documents: what kind of object each document of the given files is, and its content, not yet typed.
+
+A saved cluster is JSON of many megabytes, so its items stay bytes until they are decoded to their type in one step.
+A null is an absent field, as it is for the API server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+
+from session_scheduler.cluster.errors import InputError
+from session_scheduler.cluster.type_errors import explain_type_error
+from session_scheduler.cluster.yaml_reader import MAX_DEPTH, YamlError, read_yaml
+
+MAX_BYTES = 256 * 1024 * 1024
+"""How large one file may be: a saved cluster of some 50,000 pods."""
+STDIN = "<stdin>"
+_SUFFIXES = (".yaml", ".yml", ".json")
+_Typed = TypeVar("_Typed")
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    """What says which kind of object it is; `items` makes it a list of objects."""
+
+    kind: str = ""
+    api_version: str = ""
+    items: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
+
+
+_head_decoder = msgspec.json.Decoder(_Head)
+
+
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
+
+
+def _decode(text: bytes, type_: type[_Typed]) -> _Typed:
+    """The JSON text as a value of the type; making a decoder costs more than a decoding, so they are kept."""
+    decoder: msgspec.json.Decoder[_Typed] = _decoders.get(type_) or msgspec.json.Decoder(type_)
+    _decoders[type_] = decoder
+    return decoder.decode(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object as it came: `content` is JSON without nulls (bytes), or plain values without nulls."""
+
+    file: str
+    place: str
+    """Where in the file, as "document 2" or "item 17"."""
+    api_version: str
+    kind: str
+    content: bytes | dict[str, Any]
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for core/v1."""
+        return self.api_version.rpartition("/")[0]
+
+    def tree(self) -> dict[str, Any]:
+        """The content as plain values."""
+        if isinstance(self.content, bytes):
+            decoded: dict[str, Any] = msgspec.json.decode(self.content)
+            return decoded
+        return self.content
+
+    @property
+    def name(self) -> str:
+        """ "Kind namespace/name" as far as the document says it, else its place in the file."""
+        metadata = self.tree().get("metadata")
+        name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else None
+        if not isinstance(metadata, dict) or not name:
+            return f"{self.kind} ({self.place})"
+        namespace = metadata.get("namespace")
+        return f"{self.kind} {namespace}/{name}" if namespace else f"{self.kind} {name}"
+
+    def typed(self, type_: type[_Typed]) -> _Typed:
+        """The content as a value of the type. Raises InputError, which names the field."""
+        try:
+            if isinstance(self.content, bytes):
+                return _decode(self.content, type_)
+            return msgspec.convert(self.content, type_)
+        except msgspec.ValidationError as error:
+            field, problem = explain_type_error(str(error), self.tree())
+            raise self.error(field, problem) from None
+
+    def error(self, field: str, problem: str) -> InputError:
+        """The error that says what is wrong with a field of this object."""
+        return InputError(problem, file=self.file, object=self.name, field=field)
+
+
+# ------------------------------------------------------------------ files
+
+
+def read_documents(paths: Sequence[str], stdin: BinaryIO) -> Iterator[Document]:
+    """The objects in the files, directories (their *.yaml, *.yml and *.json, not below) and `-`, lists taken apart.
+
+    In the order given, a directory's files by name. Raises InputError.
+    """
+    if sum(path == "-" for path in paths) > 1:
+        raise InputError("given twice: standard input can be read once", file=STDIN)
+    for path in paths:
+        if path == "-":
+            yield from _documents(STDIN, _read(stdin, STDIN))
+            continue
+        for file in _files(path):
+            try:
+                with file.open("rb") as stream:
+                    text = _read(stream, str(file))
+            except OSError as error:
+                raise InputError(f"cannot be read: {error.strerror}", file=str(file)) from None
+            yield from _documents(str(file), text)
+
+
+def _files(path: str) -> list[Path]:
+    place = Path(path)
+    if not place.is_dir():
+        return [place]
+    try:
+        files = sorted(file for file in place.iterdir() if file.suffix in _SUFFIXES and not file.is_dir())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=path) from None
+    if not files:
+        raise InputError("the directory holds no *.yaml, *.yml or *.json file", file=path)
+    return files
+
+
+def _read(stream: BinaryIO, file: str) -> bytes:
+    text = stream.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise InputError(f"is larger than {MAX_BYTES >> 20} MiB: split it", file=file)
+    return text
+
+
+# ------------------------------------------------------------------ documents
+
+
+def _documents(file: str, text: bytes) -> Iterator[Document]:
+    if text.lstrip()[:1] == b"{":
+        problem = _json_problem(text)
+        if problem is None:
+            yield from _json_documents(file, text)
+            return
+        if file.endswith(".json"):
+            raise InputError(f"is not JSON: {problem}", file=file)
+    try:
+        for number, value in enumerate(read_yaml(text), start=1):
+            yield from _tree_documents(file, f"document {number}", value)
+    except YamlError as error:
+        raise InputError(f"is not YAML: {error}", file=file) from None
+
+
+def _json_problem(text: bytes) -> str | None:
+    """Why the text is no sequence of JSON values; None where it is one."""
+    try:
+        _head_decoder.decode(text)
+    except msgspec.ValidationError:
+        return None  # JSON, but not of an object's shape: the values' own checks say what is wrong
+    except RecursionError:
+        return f"nested deeper than {MAX_DEPTH} levels"
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _plain_json_problem(text)
+    return None
+
+
+def _plain_json_problem(text: bytes) -> str | None:
+    try:
+        for _ in _json_values(text):
+            pass
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InputError(f"the key {twice!r} is there twice: remove one")
+    return values
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON number")
+
+
+_json_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+def _json_values(text: bytes) -> Iterator[Any]:
+    """JSON values one after the other, duplicate keys refused. Raises ValueError."""
+    rest = text.decode()
+    at = 0
+    while at < len(rest):
+        try:
+            value, at = _json_decoder.raw_decode(rest, at)
+        except RecursionError:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
+        yield value
+        while at < len(rest) and rest[at] in " \t\r\n":
+            at += 1
+
+
+def _json_documents(file: str, text: bytes) -> Iterator[Document]:
+    """The objects of a JSON text: a list's items stay bytes; anything else is small and read with more care."""
+    try:
+        head = _head_decoder.decode(text)
+    except msgspec.DecodeError:
+        head = _Head()
+    if head.items is not msgspec.UNSET:
+        for number, item in enumerate(head.items, start=1):
+            yield from _item(file, f"item {number}", head, bytes(item))
+        return
+    try:
+        for number, value in enumerate(_json_values(text.lstrip()), start=1):
+            yield from _tree_documents(file, f"document {number}", value)
+    except InputError as error:
+        raise error if error.file else InputError(error.problem, file=file) from None
+
+
+def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Document]:
+    try:
+        head = _head_decoder.decode(text)
+    except msgspec.DecodeError:
+        head = _Head()
+    if b"null" in text or not head.kind or not head.api_version or head.items is not msgspec.UNSET:
+        yield from _tree_documents(file, place, msgspec.json.decode(text), parent)
+    else:
+        yield Document(file, place, head.api_version, head.kind, text)
+
+
+def _tree_documents(file: str, place: str, value: Any, parent: _Head | None = None) -> Iterator[Document]:
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        raise InputError("is no object: write a mapping with apiVersion, kind and metadata", file=file, object=place)
+    tree = _without_nulls(value, file, place)
+    if parent is not None and parent.kind != "List":  # the items of a typed list do not repeat what they are
+        tree = {"apiVersion": parent.api_version, "kind": parent.kind.removesuffix("List"), **tree}
+    for field, example in (("kind", "Pod"), ("apiVersion", "v1")):
+        if not isinstance(tree.get(field), str) or not tree[field]:
+            raise InputError(f"is missing: write what the object is, as {field}: {example}", file=file,
+                             object=_what(tree, place), field=field)  # fmt: skip
+    if isinstance(tree.get("items"), list) and tree["kind"].endswith("List"):
+        head = _Head(kind=tree["kind"], api_version=tree["apiVersion"])
+        for number, item in enumerate(tree["items"], start=1):
+            yield from _tree_documents(file, f"{place}, item {number}", item, head)
+        return
+    yield Document(file, place, tree["apiVersion"], tree["kind"], tree)
+
+
+def _what(tree: dict[str, Any], place: str) -> str:
+    """The object that lacks its kind or apiVersion, as far as it says what it is."""
+    metadata = tree.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    kind = tree.get("kind")
+    return " ".join(str(part) for part in (kind, name, f"({place})") if part)
+
+
+def _without_nulls(value: Any, file: str, place: str, depth: int = 0) -> Any:
+    if depth > MAX_DEPTH:
+        raise InputError(f"is nested deeper than {MAX_DEPTH} levels", file=file, object=place)
+    if isinstance(value, dict):
+        return {k: _without_nulls(v, file, place, depth + 1) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_nulls(v, file, place, depth + 1) for v in value]
+    return value

@@ -1,0 +1,237 @@
+"""Manifests to typed objects, as the API server would have admitted them.
+
+A file in, values out: read (documents), typed and checked (here), workloads made into pods (workloads), then what the
+API server adds: namespaces, priorities, uids, creation times. All that is made up is the same in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO, cast
+
+import msgspec
+
+from session_scheduler.cluster import workload_types as workloads_
+from session_scheduler.cluster.admission import Admission, Stamps, with_defaults
+from session_scheduler.cluster.documents import Document, read_documents
+from session_scheduler.cluster.errors import InputError
+from session_scheduler.cluster.field_checks import FieldError, check_metadata, check_name
+from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
+from session_scheduler.cluster.workload_checks import check_workload
+from session_scheduler.cluster.workload_types import Workload
+from session_scheduler.cluster.workloads import Expansion
+from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
+
+_Any = KubeObject | Workload
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedManifests:
+    """What the files hold, in the order in which it was read; pods of workloads are where their workload is."""
+
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    pod_groups: tuple[PodGroup, ...] = ()
+    priority_classes: tuple[PriorityClass, ...] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    """How many objects of each kind that no scheduler reads, as {"Service": 2}."""
+
+    @property
+    def objects(self) -> tuple[KubeObject, ...]:
+        """All of them."""
+        return (*self.nodes, *self.priority_classes, *self.pod_groups, *self.pods)
+
+
+def load_manifests(paths: Sequence[str], stdin: BinaryIO) -> LoadedManifests:
+    """The objects in files, directories and `-` (see `documents.read_documents`), workloads made into pods.
+
+    Raises InputError: one line that names file, object and field, and says what to do.
+    """
+    loader = _Loader()
+    for document in read_documents(paths, stdin):
+        loader.add(document)
+    return loader.finish()
+
+
+# ------------------------------------------------------------------ kinds
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How one kind is read. `version` is the only one of its API group that is understood."""
+
+    version: str
+    type: type[_Any]
+    check: Callable[[_Any], None]
+    namespaced: bool = True
+
+
+def _check_pod(pod: _Any) -> None:
+    assert isinstance(pod, Pod)  # noqa: S101 (the table below pairs types and checks)
+    check_metadata(pod.metadata)
+    check_pod_spec(pod.spec)
+
+
+def _check_priority_class(priority_class: _Any) -> None:
+    check_metadata(priority_class.metadata)
+    assert isinstance(priority_class, PriorityClass)  # noqa: S101 (as above)
+    name, value = priority_class.metadata.name, priority_class.value
+    if value > 1_000_000_000 and not name.startswith("system-"):
+        raise FieldError("value", f"{value} is more than 1000000000, which is kept for the system: lower it")
+
+
+def _workload(type_: type[Workload], version: str = "v1") -> _Kind:
+    return _Kind(version, type_, cast("Callable[[_Any], None]", check_workload))
+
+
+_KINDS: Mapping[tuple[str, str], _Kind] = {
+    ("", "Pod"): _Kind("v1", Pod, _check_pod),
+    ("", "Node"): _Kind("v1", Node, cast("Callable[[_Any], None]", check_node), namespaced=False),
+    ("scheduling.k8s.io", "PriorityClass"): _Kind("v1", PriorityClass, _check_priority_class, namespaced=False),
+    ("scheduling.k8s.io", "PodGroup"): _Kind("v1alpha2", PodGroup, cast("Callable[[_Any], None]", check_pod_group)),
+    ("scheduling.x-k8s.io", "PodGroup"): _Kind("v1alpha1", PodGroup, cast("Callable[[_Any], None]", check_pod_group)),
+    ("apps", "Deployment"): _workload(workloads_.Deployment),
+    ("apps", "ReplicaSet"): _workload(workloads_.ReplicaSet),
+    ("apps", "StatefulSet"): _workload(workloads_.StatefulSet),
+    ("apps", "DaemonSet"): _workload(workloads_.DaemonSet),
+    ("batch", "Job"): _workload(workloads_.Job),
+    ("batch", "CronJob"): _workload(workloads_.CronJob),
+    ("jobset.x-k8s.io", "JobSet"): _workload(workloads_.JobSet, "v1alpha2"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _workload(workloads_.LeaderWorkerSet),
+}
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    kind: tuple(f"{group}/{entry.version}".lstrip("/") for (group, k), entry in _KINDS.items() if k == kind)
+    for _, kind in _KINDS
+}
+
+
+def _kind_of(document: Document) -> _Kind | None:
+    """How to read the document; None for a kind that no scheduler reads. Raises InputError for a wrong apiVersion."""
+    entry = _KINDS.get((document.group, document.kind))
+    if entry is not None and document.api_version.rpartition("/")[2] == entry.version:
+        return entry
+    builtin = "." not in document.group or document.group.endswith(".k8s.io")
+    if entry is not None or (builtin and document.kind in _GROUPS):
+        wanted = " or ".join(_GROUPS[document.kind])
+        raise document.error("apiVersion", f"{document.api_version!r} has no {document.kind}: write {wanted}")
+    return None
+
+
+# ------------------------------------------------------------------ loading
+
+
+class _Loader:
+    """Collects what the documents hold."""
+
+    def __init__(self) -> None:
+        self._read: list[tuple[Document, _Any]] = []
+        self._files: dict[tuple[str, str, str], str] = {}
+        self._ignored: dict[str, int] = {}
+
+    def add(self, document: Document) -> None:
+        """Take one document: typed, checked, its name not taken yet."""
+        kind = _kind_of(document)
+        if kind is None:
+            self._ignored[document.kind] = self._ignored.get(document.kind, 0) + 1
+            return
+        value = _placed(document.typed(kind.type), kind.namespaced)
+        metadata = value.metadata
+        if not metadata.name and not (isinstance(value, Pod) and metadata.generate_name):
+            raise document.error("metadata.name", "is missing: give the object a name")
+        try:
+            kind.check(value)
+        except FieldError as error:
+            raise document.error(error.field, error.problem) from None
+        if metadata.name:
+            self._claim(document, f"{document.group}/{document.kind}", metadata, "metadata.name")
+        self._read.append((document, value))
+
+    def _claim(self, document: Document, kind: str, metadata: ObjectMeta, where: str) -> None:
+        """Note whose the name is; it may be given once."""
+        key = (kind, metadata.namespace, metadata.name)
+        if key in self._files:
+            raise document.error(where, f"{metadata.name!r} is already in {self._files[key]}: rename or remove one")
+        self._files[key] = document.file
+
+    def finish(self) -> LoadedManifests:
+        """All that was read, completed as the API server does it."""
+        values = [value for _, value in self._read]
+        classes = [v for v in values if isinstance(v, PriorityClass)]
+        stamps = Stamps(v.metadata for v in values)
+        nodes = tuple(stamps.on(with_defaults(v)) for v in values if isinstance(v, Node))
+        pods, groups = self._admitted(Admission(classes), self._named_pods(), nodes)
+        return LoadedManifests(
+            nodes=nodes,
+            pods=tuple(stamps.on(pod) for pod in pods),
+            pod_groups=tuple(stamps.on(group) for group in groups),
+            priority_classes=tuple(stamps.on(c) for c in classes),
+            ignored=dict(sorted(self._ignored.items())),
+        )
+
+    def _named_pods(self) -> list[tuple[Document, _Any]]:
+        """What was read, with names for the pods that ask for a generated one."""
+        counts: dict[tuple[str, str], int] = {}
+        named = []
+        for document, value in self._read:
+            if isinstance(value, Pod) and not value.metadata.name:
+                metadata = self._generated(document, value.metadata, counts)
+                value = msgspec.structs.replace(value, metadata=metadata)
+            named.append((document, value))
+        return named
+
+    def _generated(self, document: Document, metadata: ObjectMeta, counts: dict[tuple[str, str], int]) -> ObjectMeta:
+        prefix = metadata.generate_name
+        number = counts.get((metadata.namespace, prefix), 0)
+        while ("/Pod", metadata.namespace, f"{prefix}{number}") in self._files:
+            number += 1
+        counts[metadata.namespace, prefix] = number + 1
+        named = msgspec.structs.replace(metadata, name=f"{prefix}{number}")
+        try:
+            check_name(named.name, "metadata.generateName")
+        except FieldError as error:
+            raise document.error(error.field, error.problem) from None
+        self._claim(document, "/Pod", named, "metadata.generateName")
+        return named
+
+    def _admitted(
+        self, admission: Admission, read: Iterable[tuple[Document, _Any]], nodes: Sequence[Node]
+    ) -> tuple[list[Pod], list[PodGroup]]:
+        """Pods (workloads expanded) and groups in order, their priorities resolved."""
+        read = list(read)
+        workloads = [v for _, v in read if isinstance(v, Workload)]
+        expansion = Expansion(nodes, [v for _, v in read if isinstance(v, Pod)], workloads)
+        pods: list[Pod] = []
+        groups: list[PodGroup] = []
+        for document, value in read:
+            try:
+                if isinstance(value, Pod):
+                    pods.append(admission.pod(value))
+                elif isinstance(value, PodGroup):
+                    groups.append(admission.pod_group(value))
+                elif isinstance(value, Workload):
+                    pods.extend(self._made(document, map(admission.pod, expansion.pods_of(value))))
+            except FieldError as error:
+                raise document.error(error.field, error.problem) from None
+        return pods, groups
+
+    def _made(self, document: Document, pods: Iterable[Pod]) -> Iterable[Pod]:
+        for pod in pods:
+            try:
+                check_name(pod.metadata.name, "metadata.name")
+            except FieldError as error:
+                raise FieldError(error.field, f"{error.problem}, as its pods' names begin with it") from None
+            self._claim(document, "/Pod", pod.metadata, "metadata.name")
+            yield pod
+
+
+def _placed(value: _Any, namespaced: bool) -> _Any:
+    """The object in its namespace: `default` where none is named, none for a kind that has none."""
+    namespace = (value.metadata.namespace or "default") if namespaced else ""
+    if namespace == value.metadata.namespace:
+        return value
+    metadata = msgspec.structs.replace(value.metadata, namespace=namespace)
+    return msgspec.structs.replace(value, metadata=metadata)
+
+
+__all__ = ["InputError", "LoadedManifests", "load_manifests"]

@@ -1,0 +1,223 @@
+"""What the API server would refuse of a pod, node or pod group, said before anything is scheduled.
+
+Source: pkg/apis/core/validation and pkg/apis/scheduling/validation; only the fields that decide where a pod goes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+from session_scheduler.cluster.field_checks import (
+    FieldError,
+    at,
+    check_key,
+    check_labels,
+    check_metadata,
+    check_name,
+    check_node_selector_term,
+    check_quantities,
+    check_value,
+    raw_label_selector,
+)
+from session_scheduler.model.objects import (
+    Container,
+    ContainerPort,
+    Node,
+    NodeAffinity,
+    PodGroup,
+    PodSpec,
+    ResourceRequirements,
+    Toleration,
+)
+from session_scheduler.model.quantity import parse_quantity
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_PROTOCOLS = ("TCP", "UDP", "SCTP")
+
+
+def _check_one_of(value: object, allowed: Sequence[str], where: str) -> None:
+    if value not in allowed:
+        raise FieldError(where, f"{value!r} is not one of {', '.join(allowed)}")
+
+
+# ------------------------------------------------------------------ pods
+
+
+def check_pod_spec(spec: PodSpec, where: str = "spec") -> None:
+    """Raises FieldError for the first field of a pod's spec that the API server would refuse."""
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for number, container in enumerate(containers):
+            _check_container(container, f"{where}.{field}[{number}]")
+    check_quantities(spec.overhead, f"{where}.overhead")
+    if spec.resources is not None:
+        _check_resources(spec.resources, f"{where}.resources")
+    check_labels(spec.node_selector, f"{where}.nodeSelector")
+    for number, toleration in enumerate(spec.tolerations):
+        _check_toleration(toleration, f"{where}.tolerations[{number}]")
+    if spec.affinity is not None:
+        _check_node_affinity(spec.affinity.node_affinity, f"{where}.affinity.nodeAffinity")
+        _check_pod_affinity(spec.affinity.pod_affinity, f"{where}.affinity.podAffinity")
+        _check_pod_affinity(spec.affinity.pod_anti_affinity, f"{where}.affinity.podAntiAffinity")
+    for number, constraint in enumerate(spec.topology_spread_constraints):
+        _check_spread(constraint, f"{where}.topologySpreadConstraints[{number}]")
+    for number, gate in enumerate(spec.scheduling_gates):
+        check_key(gate.name, f"{where}.schedulingGates[{number}].name")
+    if spec.scheduling_group is not None:
+        check_name(spec.scheduling_group.pod_group_name, f"{where}.schedulingGroup.podGroupName")
+
+
+def _check_container(container: Container, where: str) -> None:
+    _check_resources(container.resources, f"{where}.resources")
+    for number, port in enumerate(container.ports):
+        _check_port(port, f"{where}.ports[{number}]")
+
+
+def _check_resources(resources: ResourceRequirements, where: str) -> None:
+    check_quantities(resources.requests, f"{where}.requests")
+    check_quantities(resources.limits, f"{where}.limits")
+    for name, limit in resources.limits.items():
+        request = resources.requests.get(name, limit)
+        if parse_quantity(request, milli=True) > parse_quantity(limit, milli=True):
+            raise FieldError(at(f"{where}.requests", name), f"{request!r} is more than the limit {limit!r}: "
+                             "lower it or raise the limit")  # fmt: skip
+
+
+def _check_port(port: ContainerPort, where: str) -> None:
+    for field, number in (("containerPort", port.container_port), ("hostPort", port.host_port)):
+        if not 0 <= number <= 65535:
+            raise FieldError(f"{where}.{field}", f"{number} is no port: use 1 to 65535")
+    _check_one_of(port.protocol or "TCP", _PROTOCOLS, f"{where}.protocol")
+    if port.host_ip:
+        try:
+            ipaddress.ip_address(port.host_ip)
+        except ValueError:
+            raise FieldError(f"{where}.hostIP", f"{port.host_ip!r} is no IP address") from None
+
+
+def _check_toleration(toleration: Toleration, where: str) -> None:
+    if toleration.key:
+        check_key(toleration.key, f"{where}.key")
+    elif toleration.operator != "Exists":
+        raise FieldError(f"{where}.operator", "must be Exists where there is no key: name the key, or tolerate all")
+    _check_one_of(toleration.operator or "Equal", ("Equal", "Exists", "Lt", "Gt"), f"{where}.operator")
+    if toleration.operator == "Exists" and toleration.value:
+        raise FieldError(f"{where}.value", "Exists takes no value: remove it, or write Equal")
+    check_value(toleration.value, f"{where}.value")
+    if toleration.effect:
+        _check_one_of(toleration.effect, _EFFECTS, f"{where}.effect")
+    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
+        raise FieldError(f"{where}.effect", "must be NoExecute where tolerationSeconds is set")
+
+
+def _check_weight(weight: object, where: str) -> None:
+    if not isinstance(weight, int) or not 1 <= weight <= 100:
+        raise FieldError(where, f"{weight!r} is no weight: use 1 to 100")
+
+
+def _check_node_affinity(affinity: NodeAffinity | None, where: str) -> None:
+    if affinity is None:
+        return
+    if affinity.required is not None:
+        terms = f"{where}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+        if not affinity.required.node_selector_terms:
+            raise FieldError(terms, "is empty: write at least one term")
+        for number, term in enumerate(affinity.required.node_selector_terms):
+            check_node_selector_term(term, f"{terms}[{number}]")
+    for number, preferred in enumerate(affinity.preferred):
+        field = f"{where}.preferredDuringSchedulingIgnoredDuringExecution[{number}]"
+        _check_weight(preferred.weight, f"{field}.weight")
+        check_node_selector_term(preferred.preference, f"{field}.preference")
+
+
+def _listed(value: dict[str, Any], field: str, where: str) -> list[dict[str, Any]]:
+    items = value.get(field, [])
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise FieldError(f"{where}.{field}", "must be a list of mappings")
+    return items
+
+
+def _check_pod_affinity(affinity: dict[str, Any] | None, where: str) -> None:
+    if affinity is None:
+        return
+    field = "requiredDuringSchedulingIgnoredDuringExecution"
+    for number, term in enumerate(_listed(affinity, field, where)):
+        _check_pod_term(term, f"{where}.{field}[{number}]")
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    for number, preferred in enumerate(_listed(affinity, field, where)):
+        _check_weight(preferred.get("weight"), f"{where}.{field}[{number}].weight")
+        _check_pod_term(preferred.get("podAffinityTerm"), f"{where}.{field}[{number}].podAffinityTerm")
+
+
+def _check_topology_key(value: dict[str, Any], where: str) -> None:
+    key = value.get("topologyKey")
+    if not isinstance(key, str) or not key:
+        raise FieldError(f"{where}.topologyKey", "is missing: name a node label, as kubernetes.io/hostname")
+    check_key(key, f"{where}.topologyKey")
+
+
+def _check_selector_field(value: dict[str, Any], field: str, where: str) -> None:
+    if field in value:
+        raw_label_selector(value[field], f"{where}.{field}")
+
+
+def _check_pod_term(term: Any, where: str) -> None:
+    if not isinstance(term, dict):
+        raise FieldError(where, "is missing: write a mapping with topologyKey and labelSelector")
+    _check_topology_key(term, where)
+    _check_selector_field(term, "labelSelector", where)
+    _check_selector_field(term, "namespaceSelector", where)
+    _check_texts(term, "namespaces", where)
+    _check_texts(term, "matchLabelKeys", where)
+    _check_texts(term, "mismatchLabelKeys", where)
+
+
+def _check_texts(value: dict[str, Any], field: str, where: str) -> None:
+    texts = value.get(field, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise FieldError(f"{where}.{field}", "must be a list of texts")
+
+
+def _check_spread(constraint: dict[str, Any], where: str) -> None:
+    _check_topology_key(constraint, where)
+    for field in ("maxSkew", "minDomains"):
+        number = constraint.get(field, 1 if field == "minDomains" else None)
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise FieldError(f"{where}.{field}", f"must be a whole number of 1 or more, not {number!r}")
+    _check_one_of(constraint.get("whenUnsatisfiable"), ("DoNotSchedule", "ScheduleAnyway"),
+                  f"{where}.whenUnsatisfiable")  # fmt: skip
+    for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        _check_one_of(constraint.get(field, "Honor"), ("Honor", "Ignore"), f"{where}.{field}")
+    _check_selector_field(constraint, "labelSelector", where)
+    _check_texts(constraint, "matchLabelKeys", where)
+
+
+# ------------------------------------------------------------------ nodes and pod groups
+
+
+def check_node(node: Node) -> None:
+    """Raises FieldError for a wrong name, label, taint or quantity of a node."""
+    check_metadata(node.metadata)
+    for number, taint in enumerate(node.spec.taints):
+        where = f"spec.taints[{number}]"
+        check_key(taint.key, f"{where}.key")
+        check_value(taint.value, f"{where}.value")
+        _check_one_of(taint.effect, _EFFECTS, f"{where}.effect")
+    check_quantities(node.status.allocatable, "status.allocatable")
+    check_quantities(node.status.capacity, "status.capacity")
+
+
+def check_pod_group(group: PodGroup) -> None:
+    """Raises FieldError for a PodGroup whose policy is not exactly one of gang and basic, or asks for no pods."""
+    check_metadata(group.metadata)
+    if not group.native:
+        if group.spec.min_member is not None and group.spec.min_member < 1:
+            raise FieldError("spec.minMember", f"{group.spec.min_member} is too few: write 1 or more")
+        return
+    policy = group.spec.scheduling_policy
+    if policy is None or (policy.gang is None) == (policy.basic is None):
+        raise FieldError("spec.schedulingPolicy", "must have exactly one of gang and basic: write gang: {minCount: N} "
+                         "or basic: {}")  # fmt: skip
+    if policy.gang is not None and policy.gang.min_count < 1:
+        raise FieldError("spec.schedulingPolicy.gang.minCount", f"{policy.gang.min_count} is too few: write 1 or more")

@@ -1,0 +1,70 @@
+"""Turns msgspec's type errors into a field and a sentence for the person who wrote the manifest.
+
+msgspec writes `[...]` for a mapping's key; the value is looked up again so that the key can be named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_AT = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_EXPECTED = re.compile(r"Expected `(?P<expected>.+?)`, got `(?P<got>\w+)`")
+_MISSING = re.compile(r"Object missing required field `(?P<field>.+)`")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_WORDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "object": "a mapping",
+          "array": "a list", "null": "nothing"}  # fmt: skip
+_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "object": dict, "array": list,
+                           "null": type(None)}  # fmt: skip
+
+
+def explain_type_error(message: str, tree: object) -> tuple[str, str]:
+    """(field, problem and remedy) of a msgspec error about this value."""
+    match = _AT.fullmatch(message)
+    what, path = (match["what"], match["path"] or "") if match else (message, "")
+    expected = _EXPECTED.match(what)
+    field, value = _locate(tree, path, _TYPES.get(expected["got"]) if expected else None)
+    missing = _MISSING.match(what)
+    if missing:
+        return f"{field}.{missing['field']}".lstrip("."), "is missing: write it"
+    if expected is None:
+        return field, what
+    return field, _mismatch(expected["expected"], expected["got"], value)
+
+
+def _mismatch(expected: str, got: str, value: object) -> str:
+    wanted = " or ".join(_WORDS.get(word, word) for word in expected.split(" | ") if word != "null")
+    shown = _WORDS.get(got, got) if got in ("object", "array", "null") else repr(_as_written(value))
+    if expected.startswith("str") and got in ("int", "float", "bool"):
+        return f'{shown} is not text: quote it, as "{_as_written(value)}"'
+    if expected == "int" and got == "str":
+        return f"{shown} is text, not a whole number: write it without quotes"
+    return f"must be {wanted}, not {shown}"
+
+
+def _as_written(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _locate(tree: object, path: str, type_: type | None) -> tuple[str, object]:
+    """The field that the path means and its value: the first of that type where a key is not named."""
+    steps = [(m[1], m[2]) for m in _STEP.finditer(path)]
+    found = [(field, value) for field, value in _walk(tree, steps, "") if type_ is None or type(value) is type_]
+    return found[0] if found else (path.lstrip("."), "?")
+
+
+def _walk(value: Any, steps: list[tuple[str | None, str | None]], field: str) -> Iterator[tuple[str, object]]:
+    if not steps:
+        yield field, value
+        return
+    (name, index), rest = steps[0], steps[1:]
+    if name is not None and isinstance(value, dict) and name in value:
+        yield from _walk(value[name], rest, f"{field}.{name}".lstrip("."))
+    elif index == "..." and isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _walk(inner, rest, f"{field}[{key}]" if "." in key or "/" in key else f"{field}.{key}")
+    elif index is not None and isinstance(value, list):
+        numbers = range(len(value)) if index == "..." else (int(index),)
+        for number in numbers:
+            yield from _walk(value[number], rest, f"{field}[{number}]")

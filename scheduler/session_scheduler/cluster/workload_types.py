@@ -1,0 +1,201 @@
+"""Workload objects as typed values: only what decides which pods their controllers would create.
+
+They are read from manifests and never listed or watched, so they are not part of the model.
+Source: apps/v1, batch/v1, jobset.x-k8s.io/v1alpha2, leaderworkerset.x-k8s.io/v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from session_scheduler.model.objects import LabelSelector, ObjectMeta, PodCondition, PodSpec
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The base: camel-case field names on the wire."""
+
+
+class PodTemplate(_Part, frozen=True, kw_only=True):
+    """The pods that a workload wants: their labels, annotations and spec."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec
+
+
+class ReplicasSpec(_Part, frozen=True, kw_only=True):
+    """spec of a Deployment and of a ReplicaSet."""
+
+    replicas: int = 1
+    selector: LabelSelector
+    template: PodTemplate
+
+
+class Ordinals(_Part, frozen=True, kw_only=True):
+    """spec.ordinals of a StatefulSet."""
+
+    start: int = 0
+
+
+class StatefulSetSpec(ReplicasSpec, frozen=True, kw_only=True):
+    """spec of a StatefulSet."""
+
+    ordinals: Ordinals = Ordinals()
+
+
+class DaemonSetSpec(_Part, frozen=True, kw_only=True):
+    """spec of a DaemonSet."""
+
+    selector: LabelSelector
+    template: PodTemplate
+
+
+class JobSpec(_Part, frozen=True, kw_only=True):
+    """spec of a Job. Without completions it is a work queue of `parallelism` pods."""
+
+    parallelism: int = 1
+    completions: int | None = None
+    completion_mode: str = ""
+    suspend: bool = False
+    template: PodTemplate
+
+
+class JobStatus(_Part, frozen=True, kw_only=True):
+    """status of a Job that has run."""
+
+    succeeded: int = 0
+    completed_indexes: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+
+
+class JobTemplate(_Part, frozen=True, kw_only=True):
+    """The Jobs that a CronJob or a JobSet wants."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec
+
+
+class CronJobSpec(_Part, frozen=True, kw_only=True):
+    """spec of a CronJob."""
+
+    suspend: bool = False
+    job_template: JobTemplate
+
+
+class ReplicatedJob(_Part, frozen=True, kw_only=True):
+    """spec.replicatedJobs[] of a JobSet."""
+
+    name: str
+    replicas: int = 1
+    template: JobTemplate
+
+
+class JobSetSpec(_Part, frozen=True, kw_only=True):
+    """spec of a JobSet."""
+
+    suspend: bool = False
+    replicated_jobs: tuple[ReplicatedJob, ...] = ()
+
+
+class LeaderWorkerTemplate(_Part, frozen=True, kw_only=True):
+    """spec.leaderWorkerTemplate: `size` pods a group, the leader among them."""
+
+    size: int = 1
+    leader_template: PodTemplate | None = None
+    worker_template: PodTemplate
+
+
+class LeaderWorkerSetSpec(_Part, frozen=True, kw_only=True):
+    """spec of a LeaderWorkerSet."""
+
+    replicas: int = 1
+    leader_worker_template: LeaderWorkerTemplate
+
+
+class _Workload(_Part, frozen=True, kw_only=True):
+    """What all workload objects have."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Deployment(_Workload, frozen=True, kw_only=True):
+    """apps/v1 Deployment."""
+
+    spec: ReplicasSpec
+
+
+class ReplicaSet(_Workload, frozen=True, kw_only=True):
+    """apps/v1 ReplicaSet."""
+
+    spec: ReplicasSpec
+
+
+class StatefulSet(_Workload, frozen=True, kw_only=True):
+    """apps/v1 StatefulSet."""
+
+    spec: StatefulSetSpec
+
+
+class DaemonSet(_Workload, frozen=True, kw_only=True):
+    """apps/v1 DaemonSet."""
+
+    spec: DaemonSetSpec
+
+
+class Job(_Workload, frozen=True, kw_only=True):
+    """batch/v1 Job."""
+
+    spec: JobSpec
+    status: JobStatus = JobStatus()
+
+
+class CronJob(_Workload, frozen=True, kw_only=True):
+    """batch/v1 CronJob."""
+
+    spec: CronJobSpec
+
+
+class JobSet(_Workload, frozen=True, kw_only=True):
+    """jobset.x-k8s.io/v1alpha2 JobSet."""
+
+    spec: JobSetSpec
+
+
+class LeaderWorkerSet(_Workload, frozen=True, kw_only=True):
+    """leaderworkerset.x-k8s.io/v1 LeaderWorkerSet."""
+
+    spec: LeaderWorkerSetSpec
+
+
+Workload = Deployment | ReplicaSet | StatefulSet | DaemonSet | Job | CronJob | JobSet | LeaderWorkerSet
+"""Every kind that stands for pods."""
+
+
+def job_specs(workload: Workload) -> Iterator[tuple[str, JobSpec]]:
+    """(path, spec) of every Job that the workload is or has a template of."""
+    match workload:
+        case Job():
+            yield "spec", workload.spec
+        case CronJob():
+            yield "spec.jobTemplate.spec", workload.spec.job_template.spec
+        case JobSet():
+            for number, job in enumerate(workload.spec.replicated_jobs):
+                yield f"spec.replicatedJobs[{number}].template.spec", job.template.spec
+
+
+def pod_templates(workload: Workload) -> Iterator[tuple[str, PodTemplate]]:
+    """(path, template) of every pod template in the workload."""
+    match workload:
+        case Deployment() | ReplicaSet() | StatefulSet() | DaemonSet():
+            yield "spec.template", workload.spec.template
+        case LeaderWorkerSet():
+            where, both = "spec.leaderWorkerTemplate", workload.spec.leader_worker_template
+            if both.leader_template is not None:
+                yield f"{where}.leaderTemplate", both.leader_template
+            yield f"{where}.workerTemplate", both.worker_template
+        case _:
+            for where, spec in job_specs(workload):
+                yield f"{where}.template", spec.template

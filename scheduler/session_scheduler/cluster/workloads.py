@@ -1,0 +1,312 @@
+"""Workload objects to the pods that their controllers would create: once, at load; there are no controllers later.
+
+Pods of a saved cluster that a workload owns already (directly, or through a ReplicaSet or a Job) count; only what is
+missing is made. A pod that is made is named `<owner>-<i>` and has an owner reference to the object in the manifest.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from session_scheduler.cluster import daemon_nodes
+from session_scheduler.cluster.field_checks import FieldError, selects
+from session_scheduler.cluster.workload_checks import MAX_REPLICAS
+from session_scheduler.cluster.workload_types import (
+    CronJob,
+    DaemonSet,
+    Deployment,
+    Job,
+    JobSet,
+    JobSpec,
+    JobStatus,
+    LeaderWorkerSet,
+    PodTemplate,
+    ReplicaSet,
+    StatefulSet,
+    Workload,
+)
+from session_scheduler.model.objects import Node, ObjectMeta, OwnerReference, Pod, PodSpec
+
+_IDENTITY = uuid.UUID("6f2f6c1e-57a9-5a3e-9d7b-3a6c1f0e8b42")
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_JOBSET = "jobset.sigs.k8s.io"
+_LWS = "leaderworkerset.sigs.k8s.io"
+
+
+def made_up_uid(kind: str, namespace: str, name: str) -> str:
+    """The uid of an object that has none: the same in every run."""
+    return str(uuid.uuid5(_IDENTITY, f"{kind} {namespace}/{name}"))
+
+
+class Expansion:
+    """What the pods of workloads are made from: the nodes, and what exists already."""
+
+    def __init__(self, nodes: Sequence[Node], pods: Iterable[Pod], workloads: Sequence[Workload]) -> None:
+        self._nodes = nodes
+        self._names: set[str] = set()
+        self._made = 0
+        self._children: dict[str, list[Workload]] = {}
+        self._pods: dict[str, list[Pod]] = {}
+        self._known = {uid for workload in workloads for uid in _handles(workload.kind, workload.metadata)}
+        self._orphans: dict[tuple[str, str], list[Pod]] = {}
+        for pod in pods:
+            self._names.add(pod.key)
+            self._index(pod)
+        for workload in workloads:
+            for ref in _controllers(workload.metadata):
+                for handle in _ref_handles(ref, workload.metadata.namespace):
+                    self._children.setdefault(handle, []).append(workload)
+
+    def _index(self, pod: Pod) -> None:
+        for ref in _controllers(pod.metadata):
+            handles = _ref_handles(ref, pod.metadata.namespace)
+            for handle in handles:
+                self._pods.setdefault(handle, []).append(pod)
+            if not self._known.intersection(handles):
+                self._orphans.setdefault((ref.kind, pod.metadata.namespace), []).append(pod)
+
+    def pods_of(self, workload: Workload) -> Iterator[Pod]:
+        """The pods that the workload's controller would still create. Raises FieldError where they are too many."""
+        if self._is_child(workload):
+            return
+        for pod in self._expand(workload):
+            self._made += 1
+            if self._made > MAX_REPLICAS:
+                raise FieldError("spec", f"makes more than {MAX_REPLICAS} pods together with the others: ask for fewer")
+            self._names.add(pod.key)
+            yield pod
+
+    def _is_child(self, workload: Workload) -> bool:
+        """Whether another workload here stands for the pods of this one."""
+        controllers = {"ReplicaSet": ("Deployment",), "StatefulSet": ("LeaderWorkerSet", "Pod")}
+        kinds = controllers.get(workload.kind, ())
+        return any(
+            ref.kind in kinds
+            and (ref.kind == "Pod" or self._known.intersection(_ref_handles(ref, workload.metadata.namespace)))
+            for ref in _controllers(workload.metadata)
+        )
+
+    def _expand(self, workload: Workload) -> Iterator[Pod]:
+        match workload:
+            case Deployment() | ReplicaSet():
+                return self._replicas(workload)
+            case StatefulSet():
+                return self._stateful(workload)
+            case DaemonSet():
+                return self._daemons(workload)
+            case Job():
+                return self._job(workload, workload.metadata.name, workload.spec, workload.status)
+            case CronJob():
+                return self._cron(workload)
+            case JobSet():
+                return self._job_set(workload)
+            case LeaderWorkerSet():
+                return self._leader_workers(workload)
+
+    # -------------------------------------------------------------- what exists
+
+    def _owned(self, workload: Workload) -> list[Pod]:
+        """The pods that the workload owns, through its ReplicaSets too."""
+        found = {id(p): p for handle in _handles(workload.kind, workload.metadata) for p in self._pods.get(handle, ())}
+        for child in self._owned_workloads(workload):
+            found.update((id(pod), pod) for pod in self._owned(child))
+        if isinstance(workload, Deployment):  # a list without ReplicaSets: the selector tells whose the pods are
+            orphans = self._orphans.get(("ReplicaSet", workload.metadata.namespace), ())
+            found.update((id(p), p) for p in orphans if selects(workload.spec.selector, p.metadata.labels))
+        return list(found.values())
+
+    def _jobs_of(self, workload: JobSet) -> set[str]:
+        """The names of the JobSet's Jobs that exist, by themselves or by the pods that they own."""
+        jobs = {job.metadata.name for job in self._owned_workloads(workload)}
+        for pod in self._orphans.get(("Job", workload.metadata.namespace), ()):
+            if pod.metadata.labels.get(f"{_JOBSET}/jobset-name") == workload.metadata.name:
+                jobs.update(ref.name for ref in _controllers(pod.metadata))
+        return jobs
+
+    def _owned_workloads(self, workload: Workload) -> list[Workload]:
+        handles = _handles(workload.kind, workload.metadata)
+        found = {id(child): child for handle in handles for child in self._children.get(handle, ())}
+        return list(found.values())
+
+    def _taken(self, owner: Workload, name: str) -> bool:
+        return f"{owner.metadata.namespace}/{name}" in self._names
+
+    def _free_names(self, owner: Workload, base: str, count: int) -> Iterator[str]:
+        """`count` names base-0, base-1, … that no pod has."""
+        index = 0
+        while count > 0:
+            name = f"{base}-{index}"
+            if not self._taken(owner, name):
+                count -= 1
+                yield name
+            index += 1
+
+    # -------------------------------------------------------------- one method a controller
+
+    def _replicas(self, workload: Deployment | ReplicaSet) -> Iterator[Pod]:
+        missing = workload.spec.replicas - sum(map(_active, self._owned(workload)))
+        for name in self._free_names(workload, workload.metadata.name, missing):
+            yield _pod(workload, workload.spec.template, name)
+
+    def _stateful(self, workload: StatefulSet) -> Iterator[Pod]:
+        owned = {pod.metadata.name for pod in self._owned(workload)}
+        start = workload.spec.ordinals.start
+        for ordinal in range(start, start + workload.spec.replicas):
+            name = f"{workload.metadata.name}-{ordinal}"
+            if name not in owned:
+                labels = {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(ordinal)}
+                yield _pod(workload, workload.spec.template, name, labels)
+
+    def _daemons(self, workload: DaemonSet) -> Iterator[Pod]:
+        template = workload.spec.template
+        spec = daemon_nodes.with_daemon_tolerations(template.spec)
+        served = {daemon_nodes.node_of(pod.spec) for pod in self._owned(workload) if _active(pod)}
+        nodes = [node.metadata.name for node in self._nodes if daemon_nodes.should_run(spec, node)]
+        missing = [node for node in nodes if node not in served]
+        names = self._free_names(workload, workload.metadata.name, len(missing))
+        for name, node in zip(names, missing, strict=True):
+            yield _pod(workload, template, name, spec=daemon_nodes.for_node(spec, node))
+
+    def _job(
+        self, owner: Workload, name: str, spec: JobSpec, status: JobStatus, labels: Mapping[str, str] | None = None
+    ) -> Iterator[Pod]:
+        if spec.suspend or any(c.type in ("Complete", "Failed") and c.status == "True" for c in status.conditions):
+            return
+        pods = self._owned(owner) if isinstance(owner, Job) else []
+        job_labels = {"batch.kubernetes.io/job-name": name, "job-name": name, **(labels or {})}
+        if spec.completion_mode == "Indexed":
+            for index in _missing_indexes(spec, status, pods):
+                own = {_INDEX: str(index)}
+                yield _pod(owner, spec.template, self._indexed_name(owner, name, index), {**job_labels, **own}, own)
+            return
+        for pod_name in self._free_names(owner, name, _missing_pods(spec, status, pods)):
+            yield _pod(owner, spec.template, pod_name, job_labels)
+
+    def _indexed_name(self, owner: Workload, name: str, index: int) -> str:
+        wanted = f"{name}-{index}"
+        return next(self._free_names(owner, wanted, 1)) if self._taken(owner, wanted) else wanted
+
+    def _cron(self, workload: CronJob) -> Iterator[Pod]:
+        if workload.spec.suspend or self._owned_workloads(workload):
+            return iter(())
+        return self._job(workload, workload.metadata.name, workload.spec.job_template.spec, JobStatus())
+
+    def _job_set(self, workload: JobSet) -> Iterator[Pod]:
+        if workload.spec.suspend:
+            return
+        existing = self._jobs_of(workload)
+        for replicated in workload.spec.replicated_jobs:
+            for number in range(replicated.replicas):
+                name = f"{workload.metadata.name}-{replicated.name}-{number}"
+                if name not in existing:
+                    labels = {
+                        f"{_JOBSET}/jobset-name": workload.metadata.name,
+                        f"{_JOBSET}/replicatedjob-name": replicated.name,
+                        f"{_JOBSET}/replicatedjob-replicas": str(replicated.replicas),
+                        f"{_JOBSET}/job-index": str(number),
+                    }
+                    yield from self._job(workload, name, _indexed(replicated.template.spec), JobStatus(), labels)
+
+    def _leader_workers(self, workload: LeaderWorkerSet) -> Iterator[Pod]:
+        both = workload.spec.leader_worker_template
+        for group in range(workload.spec.replicas):
+            leader = f"{workload.metadata.name}-{group}"
+            for worker in range(both.size):
+                name = f"{leader}-{worker}" if worker else leader
+                if self._taken(workload, name):
+                    continue
+                labels = {
+                    f"{_LWS}/name": workload.metadata.name,
+                    f"{_LWS}/group-index": str(group),
+                    f"{_LWS}/worker-index": str(worker),
+                }
+                template = both.worker_template if worker or both.leader_template is None else both.leader_template
+                yield _pod(workload, template, name, labels, {f"{_LWS}/size": str(both.size)})
+
+
+# ------------------------------------------------------------------ helpers without state
+
+
+def _handles(kind: str, metadata: ObjectMeta) -> tuple[str, ...]:
+    """What an owner reference can find this object by: its uid, or its kind and name where the file gives no uid."""
+    if metadata.uid:
+        return (metadata.uid,)
+    named = f"{kind} {metadata.namespace}/{metadata.name}"
+    return (made_up_uid(kind, metadata.namespace, metadata.name), named)
+
+
+def _controllers(metadata: ObjectMeta) -> Iterator[OwnerReference]:
+    return (ref for ref in metadata.owner_references if ref.controller)
+
+
+def _ref_handles(ref: OwnerReference, namespace: str) -> tuple[str, str]:
+    return ref.uid, f"{ref.kind} {namespace}/{ref.name}"
+
+
+def _active(pod: Pod) -> bool:
+    return not pod.terminal and pod.metadata.deletion_timestamp is None
+
+
+def _indexed(spec: JobSpec) -> JobSpec:
+    """A JobSet's Job: indexed unless it says otherwise, with completions for every pod."""
+    if spec.completion_mode == "NonIndexed":
+        return spec
+    completions = spec.parallelism if spec.completions is None else spec.completions
+    return JobSpec(parallelism=spec.parallelism, completions=completions, completion_mode="Indexed",
+                   suspend=spec.suspend, template=spec.template)  # fmt: skip
+
+
+def _missing_pods(spec: JobSpec, status: JobStatus, pods: Sequence[Pod]) -> int:
+    succeeded = max(status.succeeded, sum(pod.status.phase == "Succeeded" for pod in pods))
+    active = sum(map(_active, pods))
+    if spec.completions is None:  # a work queue: once a pod has succeeded no more are started
+        return 0 if succeeded else spec.parallelism - active
+    return min(spec.parallelism, spec.completions - succeeded) - active
+
+
+def _missing_indexes(spec: JobSpec, status: JobStatus, pods: Sequence[Pod]) -> list[int]:
+    completions = spec.parallelism if spec.completions is None else spec.completions
+    active = {_index_of(pod) for pod in pods if _active(pod)}
+    done = _read_indexes(status.completed_indexes, completions)
+    done |= {_index_of(pod) for pod in pods if pod.status.phase == "Succeeded"}
+    left = [index for index in range(completions) if index not in done and index not in active]
+    return left[: max(0, spec.parallelism - len(active))]
+
+
+def _index_of(pod: Pod) -> int:
+    text = pod.metadata.annotations.get(_INDEX) or pod.metadata.labels.get(_INDEX) or ""
+    return int(text) if text.isdecimal() else -1
+
+
+def _read_indexes(text: str, completions: int) -> set[int]:
+    """The numbers in "0,2-4", as far as they are below `completions`."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last.isdecimal() or not last):
+            numbers.update(range(int(first), min(int(last or first), completions - 1) + 1))
+    return numbers
+
+
+def _pod(
+    owner: Workload,
+    template: PodTemplate,
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    spec: PodSpec | None = None,
+) -> Pod:
+    metadata = owner.metadata
+    uid = metadata.uid or made_up_uid(owner.kind, metadata.namespace, metadata.name)
+    ref = OwnerReference(api_version=owner.api_version, kind=owner.kind, name=metadata.name, uid=uid, controller=True)
+    return Pod(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=metadata.namespace,
+            labels={**template.metadata.labels, **(labels or {})},
+            annotations={**template.metadata.annotations, **(annotations or {})},
+            owner_references=(ref,),
+        ),
+        spec=spec or template.spec,
+    )
