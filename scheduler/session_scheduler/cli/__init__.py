@@ -1,0 +1,67 @@
+"""The command `fluence`: its arguments, its output, and how its errors look. The work is done elsewhere.
+
+Exit status: 0 everything placed, 1 something unschedulable, 2 bad input, 3 a fault of Fluence itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from session_scheduler.errors import FluenceError
+
+UNSCHEDULABLE: Final = 1
+BAD_INPUT: Final = 2
+INTERNAL_ERROR: Final = 3
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status. `arguments` are those of the process unless given."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        status = _run(words)
+        sys.stdout.flush()
+    except FluenceError as error:
+        for message in error.messages:
+            _complain(message)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # whoever read the output has gone; Python would complain again when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:  # the last resort: one line instead of a traceback
+        if "--debug" in words:
+            raise
+        text = " ".join(str(error).split())
+        _complain(f"internal error: {type(error).__name__}: {text}: please report it, with what --debug prints")
+        return INTERNAL_ERROR
+    return status
+
+
+def _run(words: list[str]) -> int:
+    import typer  # here, so that Ctrl-C while it is imported is clean too
+    from typer.exceptions import TyperException
+
+    from session_scheduler.cli.app import build
+    from session_scheduler.cli.host import CommandHost
+
+    try:
+        result = build(words)(words, prog_name="fluence", obj=CommandHost(), standalone_mode=False)
+    except typer.Abort:
+        return INTERRUPTED
+    except TyperException as error:
+        message = getattr(error, "format_message", error.__str__)()
+        _complain(" ".join(message.split()) + " See fluence --help.")
+        return BAD_INPUT
+    return result if isinstance(result, int) else 0
+
+
+def _complain(message: str) -> None:
+    printable = "".join(char if char.isprintable() else " " for char in message)
+    print(f"fluence: {printable}", file=sys.stderr)

@@ -1,0 +1,107 @@
+"""The command's tree: the core's commands, and what plugins add by entry points, loaded only where it is used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib import metadata
+from typing import Annotated, Any, Final
+
+import typer
+
+from session_scheduler.cli import commands
+from session_scheduler.commands import PluginOption
+from session_scheduler.errors import InputError
+
+COMMANDS_GROUP: Final = "session_scheduler.commands"
+OPTIONS_GROUP: Final = "session_scheduler.options"
+_WITH_PLUGIN_OPTIONS: Final = (commands.simulate, commands.explain)
+_CORE: Final[dict[str, Callable[..., Any]]] = {
+    "simulate": commands.simulate,
+    "explain": commands.explain,
+    "plugins": commands.plugins,
+}
+
+
+def build(words: Sequence[str]) -> typer.Typer:
+    """The application for a command line: the one core command that `words` call, else all that there are."""
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        callback=_root,
+        no_args_is_help=True,
+    )
+    called = next((word for word in words if not word.startswith("-")), None)
+    options = _plugin_options() if called in ("simulate", "explain") else []
+    for name, function in _CORE.items():
+        app.command(name)(_with_options(function, options) if function in _WITH_PLUGIN_OPTIONS else function)
+    if called not in _CORE:
+        for name, function in _plugin_commands().items():
+            app.command(name)(function)
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fluence {metadata.version('fluence-scheduler')}")
+        raise typer.Exit
+
+
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Schedule pods for Kubernetes: groups whole or not at all, devices matched in a resource graph."""
+    # main reads --debug itself, before anything can fail; --version is done by its callback
+
+
+def _loaded(group: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for entry in metadata.entry_points(group=group):
+        offer = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
+        if entry.name in _CORE and group == COMMANDS_GROUP:
+            raise InputError(f"command {entry.name} of {offer} has the name of a built-in command: uninstall it")
+        try:
+            found[entry.name] = entry.load()
+        except Exception as error:  # whatever a foreign module raises on import is that distribution's failure
+            problem = f"{type(error).__name__}: {error}"
+            raise InputError(f"{entry.name} of {offer} cannot be imported: {problem}: mend or reinstall it") from error
+    return found
+
+
+def _plugin_commands() -> dict[str, Callable[..., Any]]:
+    return dict(sorted(_loaded(COMMANDS_GROUP).items()))
+
+
+def _plugin_options() -> list[PluginOption]:
+    options = [option for _, option in sorted(_loaded(OPTIONS_GROUP).items())]
+    for option in options:
+        if not isinstance(option, PluginOption):
+            raise InputError(f"entry point {option!r} of {OPTIONS_GROUP} is no PluginOption: mend the plugin")
+    return options
+
+
+def _with_options(function: Callable[..., Any], options: Sequence[PluginOption]) -> Callable[..., Any]:
+    """The function with one parameter for each option in place of its parameter `plugin_options`."""
+    signature = inspect.signature(function, eval_str=True)
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "plugin_options"]
+    added = {option.flag.lstrip("-").replace("-", "_"): option for option in options}
+
+    @wraps(function)
+    def command(**values: Any) -> Any:
+        given = [(option, values.pop(name)) for name, option in added.items()]
+        return function(**values, plugin_options=[(option, value) for option, value in given if value is not None])
+
+    parameters = own + [_parameter(name, option) for name, option in added.items()]
+    command.__dict__["__signature__"] = signature.replace(parameters=parameters)
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _parameter(name: str, option: PluginOption) -> inspect.Parameter:
+    annotation = Annotated[str | None, typer.Option(option.flag, help=option.help, metavar=option.metavar)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

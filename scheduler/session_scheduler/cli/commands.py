@@ -1,0 +1,75 @@
+"""The core's commands. Each imports what it uses when it is called, so that --help is quick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from session_scheduler.commands import Output, PluginOption
+
+if TYPE_CHECKING:
+    from session_scheduler.config import SchedulerConfig
+
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Manifests, directories, or - for standard input.")]
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The scheduler's configuration.")]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")]
+PluginOptions = Sequence[tuple[PluginOption, str]]
+
+
+def simulate(
+    files: Files, *, config: Config = None, output: OutputOption = Output.TABLE, plugin_options: PluginOptions = ()
+) -> int:
+    """Place the pods of manifests in memory. Exit status 1 where something is unschedulable."""
+    from session_scheduler.simulate import simulate as run
+
+    result = run(files, config=_configuration(config, plugin_options))
+    _write(result, output)
+    return 1 if result["summary"]["unschedulable"] else 0
+
+
+def explain(
+    files: Files,
+    *,
+    pod: Annotated[str | None, typer.Option("--pod", metavar="NS/NAME", help="Only this pod.")] = None,
+    config: Config = None,
+    output: OutputOption = Output.TABLE,
+    plugin_options: PluginOptions = (),
+) -> int:
+    """Judge each pending pod alone, node by node: where it fits, its scores, and why not."""
+    from session_scheduler.explain import explain as run
+
+    _write(run(files, config=_configuration(config, plugin_options), pod=pod), output)
+    return 0
+
+
+def plugins(*, output: OutputOption = Output.TABLE) -> int:
+    """List the plugins that a configuration can name."""
+    from dataclasses import asdict
+
+    from session_scheduler.plugin_loading import installed_plugins
+
+    _write({"plugins": [asdict(plugin) for plugin in installed_plugins()]}, output)
+    return 0
+
+
+def _configuration(path: Path | None, options: PluginOptions) -> SchedulerConfig:
+    from session_scheduler.config import SchedulerConfig, load_config
+
+    config = load_config(path) if path else SchedulerConfig()
+    for option, value in options:
+        config = config.with_arguments(option.plugin, {option.argument: value})
+    return config
+
+
+def _write(result: dict[str, Any], output: Output) -> None:
+    if output is Output.TABLE:
+        from session_scheduler.cli.tables import print_tables
+
+        print_tables(result)
+    else:
+        from session_scheduler.cli.host import rendered
+
+        typer.echo(rendered(result, output), nl=False)

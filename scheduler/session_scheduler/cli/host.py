@@ -1,0 +1,36 @@
+"""What the command line does for its commands and for those of plugins: read nodes, write results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from session_scheduler.commands import Output
+
+if TYPE_CHECKING:
+    from session_scheduler.model.objects import Node
+
+
+class CommandHost:
+    """The `Host` of this process."""
+
+    def nodes(self, files: Sequence[str]) -> Sequence[Node]:
+        """The nodes in manifests (files, directories, `-`), checked. Raises InputError."""
+        from session_scheduler.cluster.manifests import load_manifests  # heavy, and not needed for --help
+
+        return load_manifests(files, sys.stdin.buffer).nodes
+
+    def write(self, value: Any, output: Output) -> None:
+        """Write a plain value to standard output as JSON or YAML."""
+        sys.stdout.write(rendered(value, output))
+
+
+def rendered(value: Any, output: Output) -> str:
+    """A plain value as JSON or YAML text that ends in a line break."""
+    if output is Output.YAML:
+        import yaml  # only where it is asked for
+
+        return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120)
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

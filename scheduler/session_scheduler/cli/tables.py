@@ -1,0 +1,93 @@
+"""Results as tables for people. The columns follow the JSON's keys."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_UNBOUNDED: Final = 100_000
+"""The width where nobody looks at a terminal: nothing is wrapped, so that each row is one line."""
+
+
+def print_tables(result: Mapping[str, Any]) -> None:
+    """Write the result of `simulate`, `explain` or `plugins` to standard output."""
+    console = Console(width=None if sys.stdout.isatty() else _UNBOUNDED, highlight=False)
+    for part in tables(result):
+        console.print(part)
+
+
+def tables(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+    """The parts of a result, in the order in which they are shown."""
+    if "plugins" in result:
+        yield from _plugins(result["plugins"])
+    elif "summary" in result:
+        yield from _simulated(result)
+    else:
+        yield from _explained(result["pods"])
+
+
+def _simulated(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+    groups, pods = result.get("groups", ()), result["pods"]
+    if groups:
+        rows = [(group["namespace"], group["name"], group["minCount"], group["scheduled"]) for group in groups]
+        yield _table(("NAMESPACE", "GROUP", "MIN", "SCHEDULED"), rows)
+        yield ""
+    if pods:
+        yield _table(("NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "REASON"), [_pod_row(pod) for pod in pods])
+        yield ""
+    yield Text(", ".join(f"{count} {_words(key)}" for key, count in result["summary"].items()))
+
+
+def _pod_row(pod: Mapping[str, Any]) -> Sequence[object]:
+    return (
+        pod["namespace"], pod["name"], pod.get("group"), pod["node"], pod.get("backend"), pod.get("reason"),
+    )  # fmt: skip
+
+
+def _explained(pods: Sequence[Mapping[str, Any]]) -> Iterable[RenderableType]:
+    if not pods:
+        yield Text("no pending pods")
+    for index, pod in enumerate(pods):
+        if index:
+            yield ""
+        yield Text(f"{pod['namespace']}/{pod['name']}: {pod['reason'] or 'nothing refuses the pod as a whole'}")
+        rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]
+        if rows:
+            yield _table(("NODE", "FITS", "SCORE", "PLUGIN", "REASON"), rows)
+
+
+def _node_row(name: str, verdict: Mapping[str, Any]) -> Sequence[object]:
+    fits = "yes" if verdict["fits"] else "no"
+    return name, fits, verdict.get("score"), verdict.get("plugin"), verdict.get("reason")
+
+
+def _plugins(plugins: Sequence[Mapping[str, Any]]) -> Iterable[RenderableType]:
+    rows = [
+        (
+            plugin["name"], plugin["origin"], plugin["distribution"], plugin["version"], ", ".join(plugin["hooks"]),
+            plugin["problem"] or plugin["summary"],
+        )
+        for plugin in plugins
+    ]  # fmt: skip
+    yield _table(("NAME", "ORIGIN", "DISTRIBUTION", "VERSION", "HOOKS", "SUMMARY"), rows)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(
+            column, overflow="fold", justify="right" if column in ("MIN", "SCHEDULED", "SCORE") else "left"
+        )
+    for row in rows:
+        table.add_row(*(Text("-" if value in (None, "") else str(value)) for value in row))
+    return table
+
+
+def _words(key: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key).lower()

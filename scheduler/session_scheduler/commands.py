@@ -1,0 +1,52 @@
+"""What a plugin adds to the command `fluence`, by entry points of its distribution. Public, for plugin authors.
+
+* Group `session_scheduler.options`: a `PluginOption`. `simulate` and `explain` then have the option.
+* Group `session_scheduler.commands`: a function, as typer takes it, whose name in the group is the command's. Its
+  docstring is the help. A parameter `context: typer.Context` gives it the `Host`, as `context.obj`.
+
+Both are imported for every `--help`: import what is heavy inside the functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from session_scheduler.model.objects import Node
+
+
+class Output(Enum):
+    """How a command writes its result."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOption:
+    """An option of the command line that sets one argument of a plugin, wherever a profile has the plugin on.
+
+    The value is a string; the plugin's `Arguments` check it as they check the configuration's.
+    """
+
+    flag: str
+    """As `--resources`."""
+    plugin: str
+    argument: str
+    """The argument's name, as the configuration spells it."""
+    help: str
+    metavar: str = "TEXT"
+
+
+class Host(Protocol):
+    """What the command line does for a plugin's command."""
+
+    def nodes(self, files: Sequence[str]) -> Sequence[Node]:
+        """The nodes in manifests (files, directories, `-`), checked. Raises InputError."""
+
+    def write(self, value: Any, output: Output) -> None:
+        """Write a plain value to standard output as JSON or YAML."""
