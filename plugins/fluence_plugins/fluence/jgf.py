@@ -222,6 +222,8 @@ class JGFBuilder:
             raise GraphError(f"{source}: {error}") from None
         builder = cls()
         paths = {node.id: node.metadata.get("paths", {}).get(SUBSYSTEM) for node in document.graph.nodes}
+        if len(paths) < len(document.graph.nodes):
+            raise GraphError(f"{source}: two vertices have one id; give each its own")
         parents: dict[str, str] = {}
         for edge in document.graph.edges:
             if edge.source not in paths or edge.target not in paths:
@@ -232,6 +234,8 @@ class JGFBuilder:
         for node in document.graph.nodes:
             parent = parents.get(node.id)
             builder._insert(_vertex(node, None if parent is None else paths[parent], source))
+        if len({vertex.uniq_id for vertex in builder}) < len(builder):
+            raise GraphError(f"{source}: two vertices have one uniq_id; give each its own")
         return builder
 
 

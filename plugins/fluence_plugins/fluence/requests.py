@@ -94,7 +94,7 @@ def device_jobspecs(
             constraints=_constraints(graph, wanted, targets),
             tasks=(Task.per_slot(task, "device"),),
         )
-        for targets in _alike(found, single=count * slots == 1)
+        for targets in _alike(found, single=count == 1)
         for parents in _splits(targets, count, slots)
     )
     if not jobspecs:
@@ -136,9 +136,10 @@ def _asked(require: Mapping[str, str], backend: str | None) -> str:
 
 
 def _alike(found: list[VirtualNode], single: bool) -> Iterator[list[VirtualNode]]:
-    """Group devices that one jobspec can reach: those of one depth, and of roots those of one tree.
+    """Group devices that one jobspec can reach: those of one depth.
 
-    Where one tree holds devices of different attributes, several devices of a pod are all taken of one kind.
+    Several devices of one pod come from one tree, so roots of different trees are kept apart; and they agree on their
+    attributes, so where one tree holds devices of different attributes, each kind is a group.
     """
     trees: dict[str, set[_Attributes]] = {}
     for node in found:
@@ -146,7 +147,7 @@ def _alike(found: list[VirtualNode], single: bool) -> Iterator[list[VirtualNode]
     by_attributes = not single and any(len(kinds) > 1 for kinds in trees.values())
 
     def key(node: VirtualNode) -> tuple[int, int, int, _Attributes]:
-        entry = node.entry if node.level == 0 else -1
+        entry = node.entry if node.level == 0 and not single else -1
         return len(node.above), node.level, entry, _attributes(node) if by_attributes else ()
 
     for _, group in groupby(sorted(found, key=key), key=key):

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from fluence_plugins.fluence import DocumentError, GraphError, JGFBuilder, Options
 
 
@@ -112,6 +113,15 @@ ROOT = {"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"
         ({"nodes": [{"id": "0", "metadata": {"paths": {"containment": "/c"}}}]}, "g: vertex 0: .*`type`"),
         ({"nodes": [{"id": "0", "metadata": {"type": "cluster"}}]}, "g: vertex 0: .*`paths`"),
         ({"nodes": [{"id": 0, "metadata": {}}]}, r"g: Expected `str`.*nodes\[0\]\.id"),
+        ({"nodes": [ROOT, ROOT]}, "two vertices have one id"),
+        ({"nodes": [ROOT, ROOT | {"id": "1"}]}, "/c: a graph has one root"),
+        (
+            {
+                "nodes": [ROOT, BAD | {"metadata": BAD["metadata"] | {"uniq_id": 0}}],
+                "edges": [{"source": "0", "target": "1"}],
+            },
+            "two vertices have one uniq_id",
+        ),
         ({"nodes": [ROOT, BAD]}, "vertex 1 has path '/c/n'.*parent's path None"),
         ({"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "9"}]}, "edge 0 to 9 has an end that is no vertex"),
         (

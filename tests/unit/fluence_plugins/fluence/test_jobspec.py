@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from fluence_plugins.fluence import Count, DocumentError, Jobspec, JobspecError, Resource, Task, slot
 
 

@@ -1,4 +1,5 @@
 import pytest
+
 from fluence_plugins.fluence import names
 from fluence_plugins.fluence.errors import NamingError
 

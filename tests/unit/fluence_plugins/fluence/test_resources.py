@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from fluence_plugins.fluence import (
     DocumentError,
     ResourcesError,

@@ -1,0 +1,140 @@
+"""Random resource trees: what is inherited, what is propagated, and what the graph and its jobspecs make of it."""
+
+import json
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fluence_plugins.fluence import (
+    HostResources,
+    NoMatchingDeviceError,
+    allocation_from_placement,
+    build_graph,
+    device_jobspecs,
+    load_resources,
+    placement_from_allocation,
+)
+from fluence_plugins.fluence.placement import DeviceHolding, Placement
+
+TYPES, KEYS, VALUES = ["a", "b", "c"], ["x", "y"], ["1", "2", ""]
+attributes = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2)
+
+
+def entries(**optional):
+    required = {"type": st.sampled_from(TYPES), "attributes": attributes}
+    return st.fixed_dictionaries(required, optional={"count": st.integers(1, 3), **optional})
+
+
+trees = st.recursive(entries(), lambda inner: entries(**{"with": st.lists(inner, max_size=3)}), max_leaves=6)
+forests = st.lists(trees, min_size=1, max_size=3)
+bounded = settings(max_examples=80, deadline=None)
+
+
+def load(forest):
+    return load_resources(json.dumps({"resources": forest}), "resources.json")
+
+
+def pairs(written, loaded, above=()):
+    """Yield (loaded resource, written entries from the root down to it)."""
+    for entry, resource in zip(written, loaded, strict=True):
+        yield resource, (*above, entry)
+        yield from pairs(entry.get("with", []), resource.children, (*above, entry))
+
+
+def written_types(entry):
+    return {entry["type"]}.union(*(written_types(child) for child in entry.get("with", [])))
+
+
+@bounded
+@given(forests)
+def test_an_attribute_has_the_value_of_the_nearest_that_sets_it(forest):
+    for resource, line in pairs(forest, load(forest).resources):
+        for key in KEYS:
+            nearest = next((entry["attributes"][key] for entry in reversed(line) if key in entry["attributes"]), "")
+            assert resource.attributes.get(key, "") == nearest
+
+
+@bounded
+@given(forests)
+def test_classes_are_the_own_type_and_all_that_is_below(forest):
+    for resource, line in pairs(forest, load(forest).resources):
+        assert resource.classes() == written_types(line[-1])
+
+
+@bounded
+@given(forests)
+def test_a_vertex_carries_every_class_below_it_and_shares_no_rank(forest):
+    graph = build_graph([HostResources("host", 1, 1)], load(forest))
+    for node in graph.virtual.values():
+        below = {other.type for path, other in graph.virtual.items() if f"{path}/".startswith(f"{node.path}/")}
+        assert {name for name in node.properties if name.startswith("class=")} == {f"class={kind}" for kind in below}
+        assert {f"{key}={value}" for key, value in node.attributes.items()} <= node.properties
+    ranks = [node.rank for node in graph.virtual.values()]
+    assert len({*ranks, graph.rank_of("host")}) == len(ranks) + 1
+    assert len(graph.virtual) == sum(root.size() for root in graph.config.resources)
+
+
+def satisfies(node, constraint, properties):
+    """RFC 31, as far as device jobspecs use it."""
+    ((operator, values),) = constraint.items()
+    if operator == "and":
+        return all(satisfies(node, value, properties) for value in values)
+    if operator == "properties":
+        return set(values) <= properties
+    assert operator == "ranks"
+    bounds = [[int(bound) for bound in part.split("-")] for part in values[0].split(",")]
+    return any(run[0] <= node.rank <= run[-1] for run in bounds)
+
+
+def reachable(graph, jobspec):
+    """Return, by the path of their parent, the vertices that the jobspec's innermost `node` can be."""
+    depth, resource = 0, jobspec.resources[0]
+    while resource.type != "slot":
+        depth, resource = depth + 1, resource.with_[0]
+    passing = {p for p, node in graph.virtual.items() if satisfies(node, jobspec.constraints, node.properties)}
+    found = {}
+    for path in passing:
+        node = graph.virtual[path]
+        if len(node.above) == depth and passing.issuperset(node.above):
+            found.setdefault(node.above, []).append(node)
+    return found
+
+
+@bounded
+@given(forests, st.sampled_from(TYPES), st.dictionaries(st.sampled_from(KEYS), st.sampled_from("12"), max_size=1),
+       st.integers(1, 3))  # fmt: skip
+def test_a_device_jobspec_reaches_devices_of_the_type_that_meet_the_requirements_and_nothing_else(
+    forest, kind, require, count
+):
+    graph = build_graph([], load(forest))
+    wanted = {
+        path for path, node in graph.virtual.items() if node.type == kind and require.items() <= node.attributes.items()
+    }
+    assume(wanted)
+    try:
+        jobspecs = device_jobspecs(graph, kind, count, require)
+    except NoMatchingDeviceError:
+        assert count > 1
+        return
+    reached = set()
+    for jobspec in jobspecs:
+        for siblings in reachable(graph, jobspec).values():
+            reached |= {node.path for node in siblings}
+            if count > 1:
+                assert len({node.entry for node in siblings}) == 1
+                assert len({tuple(sorted(node.attributes.items())) for node in siblings}) == 1
+    assert reached <= wanted
+    if count == 1:
+        assert reached == wanted
+
+
+@bounded
+@given(forests, st.randoms(use_true_random=False))
+def test_recorded_devices_become_an_allocation_that_says_the_same(forest, random):
+    graph = build_graph([], load(forest))
+    nodes = list(graph.virtual.values())
+    chosen = random.sample(nodes, min(2, len(nodes)))
+    assume(not any(f"{one.path}/".startswith(f"{two.path}/") for one in chosen for two in chosen if one is not two))
+    held = sorted((DeviceHolding(n.path, n.backend, n.attributes) for n in chosen), key=lambda device: device.path)
+    placement = Placement(devices=tuple(held))
+    assert placement_from_allocation(allocation_from_placement(graph, placement)) == placement
