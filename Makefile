@@ -1,0 +1,61 @@
+# `make demo` and `make test` do everything on a fresh machine: Python >= 3.11, a C++ compiler, make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST_ARGS ?= -n auto
+
+INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
+  $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
+
+.PHONY: help setup demo test lint format bench constraints clean
+
+help:
+	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
+	@echo 'make test         set up, then run every test'
+	@echo 'make lint         ruff, mypy and the import contract'
+	@echo 'make format       let ruff mend what it can'
+	@echo 'make bench        run the benchmarks'
+	@echo 'make constraints  write constraints.txt from what $(VENV) has now'
+	@echo 'make clean        remove $(VENV), caches and build results'
+
+setup: $(STAMP)
+
+# One pip call for both distributions: fluxion-cy is on no index. Their build tools come first, pinned like the rest.
+$(STAMP): $(INPUTS)
+	@sh .ci/check-tools '$(PYTHON)'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt --upgrade pip
+	$(PIP) install -c constraints.txt setuptools Cython hatchling editables
+	$(PIP) install -c constraints.txt --no-build-isolation -e ./fluxion_cy -e . --group dev
+	@touch $@
+
+# Exit status 1 is what the example is to end with: one of its pods fits nowhere.
+demo: $(STAMP)
+	@status=0; $(BIN)/fluence simulate $(DEMO) || status=$$?; test $$status -eq 1
+
+test: $(STAMP)
+	$(BIN)/python -m pytest --junitxml=.cache/tests.xml $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(STAMP)
+	$(BIN)/python -m pytest tests/benchmarks -s
+
+constraints: $(STAMP)
+	$(PIP) list --format=freeze --exclude-editable > constraints.txt
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf fluxion_cy/build fluxion_cy/src/*.egg-info
+	rm -f fluxion_cy/src/fluxion_cy/*.cpp fluxion_cy/src/fluxion_cy/*.so
