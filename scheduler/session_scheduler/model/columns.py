@@ -8,13 +8,14 @@ Units: cpu in millicores, everything else in the resource's base unit (bytes, de
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from session_scheduler.model.quantity import parse_quantity
+from session_scheduler.model.quantity import LARGEST, QuantityError, parse_quantity
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
@@ -29,6 +30,49 @@ CPU, MEMORY, EPHEMERAL, PODS = 0, 1, 2, 3
 _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 ABSENT = -1
 """The value id of a label that a node does not carry."""
+_INTEGER = re.compile(r"[+-]?[0-9]{1,64}")
+_INT64 = range(-(2**63), 2**63)
+
+
+class NodeQuantityError(QuantityError):
+    """A node offers something that is no amount: such a node cannot be counted on."""
+
+    def __init__(self, node: str, field: str, problem: str) -> None:
+        super().__init__(f"Node {node}: {field}: {problem}")
+        self.node = node
+        self.field = field
+
+
+def parse_integer(text: str) -> int | None:
+    """A label's or selector's text as a 64-bit integer, None where it is none (what Gt and Lt compare)."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if number in _INT64 else None
+
+
+def node_amounts(node: Node) -> dict[str, int]:
+    """What a node offers: cpu in millicores, the rest in base units. Raises NodeQuantityError."""
+    amounts = {}
+    for name, quantity in node.status.allocatable.items():
+        field = f"status.allocatable.{name}"
+        try:
+            amount = min(LARGEST, parse_quantity(quantity, milli=name == "cpu"))
+        except QuantityError as error:
+            raise NodeQuantityError(node.metadata.name, field, str(error)) from None
+        if amount < 0:
+            raise NodeQuantityError(node.metadata.name, field, f"{quantity!r} is negative: write 0 or more")
+        amounts[name] = amount
+    return amounts
+
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural(name: str) -> tuple[tuple[str, int], ...]:
+    """A sort key in natural order: n2 before n10."""
+    parts = _DIGITS.split(name)
+    return tuple((text, int(number)) for text, number in zip(parts[::2], [*parts[1::2], "-1"], strict=True))
 
 
 class Interner:
@@ -72,6 +116,8 @@ class NodeTable:
         self.nodes: list[Node | None] = []
         self.resources = Interner(_BASE_RESOURCES)
         self.label_values = Interner()
+        self._label_numbers = np.zeros(0, np.int64)
+        self._label_is_number = np.zeros(0, np.bool_)
         self.static_version = 0
         """Moves whenever a node comes, goes or changes: what was computed from static columns is then stale."""
         self._free: list[int] = []
@@ -84,31 +130,37 @@ class NodeTable:
         self._tie = np.zeros(capacity, np.int64)
         self._labels: dict[str, NDArray[np.int32]] = {}
         self._taints: dict[tuple[str, str, str], BoolColumn] = {}
+        self._taint_users: dict[tuple[str, str, str], int] = {}
         self._counters: dict[Hashable, NDArray[np.int64]] = {}
 
     # ------------------------------------------------------------------ nodes
 
     def put(self, node: Node) -> int:
-        """Add or replace a node; usage of its row is kept. Returns the row."""
+        """Add or replace a node; usage of its row is kept. Returns the row.
+
+        Raises NodeQuantityError, and then the table is as it was.
+        """
         name = node.metadata.name
+        amounts = node_amounts(node)
         row = self.row_of.get(name)
         if row is None:
             row = self._take_row(name)
+        self._clear_static(row)
         self.nodes[row] = node
-        self._write_static(row, node)
+        self._write_static(row, node, amounts)
         self.static_version += 1
         return row
 
     def remove(self, name: str) -> int:
         """Take a node out; its row, cleared of all usage, may be given to another. Returns the row that it had."""
         row = self.row_of.pop(name)
+        self._clear_static(row)
         self.nodes[row] = None
         self._valid[row] = False
         self._used[:, row] = 0
         self._nonzero[:, row] = 0
         for counter in self._counters.values():
             counter[row] = 0
-        self._clear_static(row)
         self._free.append(row)
         self.static_version += 1
         return row
@@ -128,33 +180,54 @@ class NodeTable:
         return row
 
     def _clear_static(self, row: int) -> None:
+        """Take the row's node, as it was written, out of the columns."""
+        node = self.nodes[row]
+        if node is None:
+            return
         self._allocatable[:, row] = 0
         self._unschedulable[row] = False
-        for labels in self._labels.values():
-            labels[row] = ABSENT
-        for taint in self._taints.values():
-            taint[row] = False
+        for key in node.metadata.labels:
+            self._labels[key][row] = ABSENT
+        for taint in dict.fromkeys(map(_taint_key, node.spec.taints)):
+            self._drop_taint(taint, row)
 
-    def _write_static(self, row: int, node: Node) -> None:
-        self._clear_static(row)
-        for name, quantity in node.status.allocatable.items():
-            amount = parse_quantity(quantity, milli=name == "cpu")
-            self._allocatable[self.resource(name), row] = amount
+    def _drop_taint(self, taint: tuple[str, str, str], row: int) -> None:
+        self._taint_users[taint] -= 1
+        if self._taint_users[taint]:
+            self._taints[taint][row] = False
+        else:
+            del self._taint_users[taint], self._taints[taint]
+
+    def _write_static(self, row: int, node: Node, amounts: dict[str, int]) -> None:
+        for name, amount in amounts.items():
+            number = self.resource(name)  # may replace the arrays
+            self._allocatable[number, row] = amount
         self._unschedulable[row] = node.spec.unschedulable
         for key, value in node.metadata.labels.items():
             column = self._labels.get(key)
             if column is None:
                 column = self._labels[key] = np.full(self._capacity, ABSENT, np.int32)
             column[row] = self.label_values.add(value)
-        for taint in node.spec.taints:
+        for taint in dict.fromkeys(map(_taint_key, node.spec.taints)):
+            self._taint_users[taint] = self._taint_users.get(taint, 0) + 1
             self._taint_column(taint)[row] = True
 
-    def _taint_column(self, taint: Taint) -> BoolColumn:
-        key = (taint.key, taint.value, taint.effect)
-        column = self._taints.get(key)
+    def _taint_column(self, taint: tuple[str, str, str]) -> BoolColumn:
+        column = self._taints.get(taint)
         if column is None:
-            column = self._taints[key] = np.zeros(self._capacity, np.bool_)
+            column = self._taints[taint] = np.zeros(self._capacity, np.bool_)
         return column
+
+    def label_numbers(self) -> tuple[IntColumn, BoolColumn]:
+        """By value id: the value as an integer (0 where it is none), and whether it is one."""
+        known = len(self._label_numbers)
+        if known < len(self.label_values):
+            parsed = [parse_integer(value) for value in self.label_values.names[known:]]
+            numbers = np.array([number or 0 for number in parsed], np.int64)
+            is_number = np.array([number is not None for number in parsed], np.bool_)
+            self._label_numbers = np.append(self._label_numbers, numbers)
+            self._label_is_number = np.append(self._label_is_number, is_number)
+        return self._label_numbers, self._label_is_number
 
     def resource(self, name: str) -> int:
         """The number of a resource's columns, made on first use."""
@@ -219,10 +292,14 @@ class NodeTable:
         for name in self.names():
             row = self.row_of[name]
             counters = sorted((repr(k), int(c[row])) for k, c in self._counters.items() if c[row])
-            n = len(self.resources)
-            columns = (self._allocatable[:n, row], self._used[:n, row], self._nonzero[:, row])
-            h.update(repr((name, [c.tolist() for c in columns], counters)).encode())
+            amounts = [self._named(columns, row) for columns in (self._allocatable, self._used)]
+            h.update(repr((name, amounts, self._nonzero[:, row].tolist(), counters)).encode())
         return h.hexdigest()
+
+    def _named(self, columns: NDArray[np.int64], row: int) -> list[tuple[str, int]]:
+        """The row's amounts by resource, zeros left out: a resource seen for the first time changes no digest."""
+        names = self.resources.names
+        return sorted((names[number], int(columns[number, row])) for number in np.flatnonzero(columns[:, row]))
 
 
 class NodeView:
@@ -301,12 +378,23 @@ class NodeView:
         return self._pick(column)
 
     def label_id(self, value: str) -> int:
-        """The id of a label value, or ABSENT when no node ever carried it under any key."""
+        """The id of a label value, or ABSENT when no node ever carried it under any key.
+
+        Compare no column with ABSENT unless nodes without the label are meant.
+        """
         return self._table.label_values.get(value)
 
     def label_value(self, number: int) -> str:
         """The text of a label value's id."""
         return self._table.label_values.names[number]
+
+    def label_numbers(self, key: str) -> tuple[IntColumn, BoolColumn]:
+        """A label's values as integers, and whether each node has the label with a 64-bit integer as its value."""
+        ids = self.label(key)
+        numbers, is_number = self._table.label_numbers()
+        if not len(numbers):
+            return np.zeros(len(self), np.int64), np.zeros(len(self), np.bool_)
+        return numbers[ids], is_number[ids] & (ids != ABSENT)
 
     def taints(self) -> Iterator[tuple[tuple[str, str, str], BoolColumn]]:
         """Each distinct taint as (key, value, effect) with the nodes that carry it."""
@@ -317,6 +405,16 @@ class NodeView:
     def unschedulable(self) -> BoolColumn:
         """spec.unschedulable of each node."""
         return self._pick(self._table._unschedulable)
+
+    def named(self, name: str) -> BoolColumn:
+        """Which entries are the node of that name: none, one, or several virtual rows."""
+        row = self._table.row_of.get(name, -1)
+        found = np.zeros(len(self), np.bool_)
+        if self.rows is not None:
+            np.equal(self.rows, row, out=found)
+        elif row >= 0:
+            found[row] = True
+        return found
 
     def row_of(self, name: str) -> int:
         """The position in this view of the node of that name, or -1. For views of all rows O(1)."""
@@ -333,6 +431,10 @@ class NodeView:
         if node is None:
             raise LookupError(f"row {row} holds no node")
         return node
+
+
+def _taint_key(taint: Taint) -> tuple[str, str, str]:
+    return (taint.key, taint.value, taint.effect)
 
 
 def _more(array: NDArray[_T], axis: int, to: int, fill: int = 0) -> NDArray[_T]:

@@ -1,40 +1,64 @@
-"""Kubernetes resource quantities as integers. Source: apimachinery's resource.Quantity."""
+"""Kubernetes resource quantities as integers. Source: apimachinery's resource.Quantity.
+
+Amounts are exact, then rounded away from zero and capped where 100 times an amount still fits 64 bits: scores multiply
+by 100. Nothing real comes near the cap (64 Pi).
+"""
 
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_UP, Context, Decimal
 from functools import lru_cache
+from typing import Final
 
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,3}))?")
+from session_scheduler.errors import InputError
+
+LARGEST: Final = 2**56
+"""Greater amounts count as this."""
+
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,3}))?")
 _SUFFIX = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": Decimal(10**3), "M": Decimal(10**6),
     "G": Decimal(10**9), "T": Decimal(10**12), "P": Decimal(10**15), "E": Decimal(10**18),
     "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40), "Pi": Decimal(2**50),
     "Ei": Decimal(2**60),
 }  # fmt: skip
-_LARGEST = 2**63 - 1
+_LONGEST = 64
+_SHOWN = 32
+_EXACT = Context(prec=128, rounding=ROUND_UP)
 
 
-class QuantityError(ValueError):
-    """A text that is no quantity."""
+class QuantityError(InputError, ValueError):
+    """A text that is no quantity, or one that its field does not allow."""
 
 
 @lru_cache(maxsize=65536)
-def _parse(text: str, milli: bool) -> int:
-    match = _QUANTITY.fullmatch(text)
+def _thousandths(text: str) -> int:
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise QuantityError(f"{text!r} is no quantity: write a number with an optional suffix, as 500m, 2 or 4Gi")
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        raise QuantityError(f"{shown!r} is no quantity: write a number with an optional suffix, as 500m, 2 or 4Gi")
     number, suffix, exponent = match.groups()
     scale = _SUFFIX[suffix] if suffix else Decimal(10) ** int(exponent or 0)
-    amount = Decimal(number) * scale * (1000 if milli else 1)
-    rounded = int(amount.to_integral_value(ROUND_CEILING))
-    return max(-_LARGEST, min(_LARGEST, rounded))
+    amount = _EXACT.multiply(_EXACT.multiply(Decimal(number), scale), Decimal(1000))
+    rounded = int(amount.to_integral_value(ROUND_UP))
+    return max(-1000 * LARGEST, min(1000 * LARGEST, rounded))
+
+
+def thousandths(quantity: str | int | float) -> int:
+    """The quantity in thousandths of its base unit, rounded away from zero. Raises QuantityError, which quotes it."""
+    return _thousandths(quantity if isinstance(quantity, str) else str(quantity))
+
+
+def whole(amount: int) -> int:
+    """Thousandths as base units, rounded away from zero."""
+    return -(-amount // 1000) if amount >= 0 else amount // 1000
 
 
 def parse_quantity(quantity: str | int | float, *, milli: bool = False) -> int:
-    """The quantity in base units (with `milli` in thousandths), rounded up, capped at 2^63-1.
+    """The quantity in base units, at most LARGEST either way, or with `milli` in thousandths of them.
 
-    Raises QuantityError, which quotes the text.
+    Rounded away from zero. Raises QuantityError, which quotes the text.
     """
-    return _parse(quantity if isinstance(quantity, str) else str(quantity), milli)
+    amount = thousandths(quantity)
+    return amount if milli else whole(amount)

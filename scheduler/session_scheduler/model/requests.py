@@ -1,15 +1,17 @@
-"""What a pod requests, as the scheduler counts it. Source: component-helpers' resource.PodRequests.
+"""What a pod requests, as the scheduler counts it. Source: component-helpers' resource.PodRequests, Kubernetes 1.36.
 
 The sum over containers and sidecars; or what starting needs, if more: each init container beside the sidecars started
-before it; plus the overhead.
+before it. What the pod as a whole requests replaces that for cpu, memory and huge pages. Then the overhead is added.
+Defaults that the API server fills in are filled in here too, so that manifests count as they would in a cluster.
+Amounts are added up in thousandths and rounded up once, at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
-from session_scheduler.model.objects import Container, Pod, Quantity, ResourceRequirements
-from session_scheduler.model.quantity import QuantityError, parse_quantity
+from session_scheduler.model.objects import Pod, Quantity, ResourceRequirements
+from session_scheduler.model.quantity import LARGEST, QuantityError, thousandths, whole
 
 Amounts = dict[str, int]
 DEFAULT_CPU_MILLIS = 100
@@ -17,12 +19,80 @@ DEFAULT_CPU_MILLIS = 100
 DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 """What a container without a memory request counts as in scores."""
 
+_SCORED: Mapping[str, int] = {"cpu": DEFAULT_CPU_MILLIS, "memory": 1000 * DEFAULT_MEMORY_BYTES}
+_COUNTED = frozenset({"cpu", "memory", "ephemeral-storage"})
 
-def _amounts(quantities: dict[str, Quantity], where: str) -> Amounts:
+
+def pod_requests(pod: Pod) -> tuple[Amounts, Amounts]:
+    """(requests, cpu and memory as nodes count them for scores: with defaults for containers that name none).
+
+    cpu in millicores, the rest in base units; zero amounts and resources that no scheduler counts are left out of the
+    first. Raises QuantityError, which names the field.
+    """
+    needs = _Needs(pod)
+    total = needs.total({})
+    missing = {name: amount for name, amount in _SCORED.items() if name not in total} if needs.whole else _SCORED
+    scored = needs.total(missing) if missing else total
+    return (
+        {name: amount for name, exact in total.items() if is_counted(name) and (amount := _rounded(name, exact))},
+        {name: _rounded(name, scored[name]) for name in _SCORED},
+    )
+
+
+def containers_requests(pod: Pod) -> Amounts:
+    """cpu and memory of containers and overhead, with defaults, without what the pod as a whole requests.
+
+    This is how kube-scheduler's NodeResourcesFit scores the pod that is to be placed. Raises QuantityError.
+    """
+    total = _Needs(pod, with_whole=False).total(_SCORED)
+    return {name: _rounded(name, total[name]) for name in _SCORED}
+
+
+def is_counted(name: str) -> bool:
+    """Whether nodes and pods are compared in this resource: kube-scheduler ignores unknown names without a domain."""
+    return name in _COUNTED or is_scalar(name)
+
+
+def is_scalar(name: str) -> bool:
+    """Whether it is an extended resource, huge pages, attachable volumes or one of Kubernetes' own with a prefix."""
+    if "/" not in name:
+        return name.startswith(("hugepages-", "attachable-volumes-"))
+    return not name.startswith("requests.") or "kubernetes.io/" in name
+
+
+def _rounded(name: str, amount: int) -> int:
+    return min(LARGEST, amount if name == "cpu" else whole(amount))
+
+
+class _Needs:
+    """A pod's quantities, parsed: containers, init containers with whether each is a sidecar, pod level, overhead."""
+
+    def __init__(self, pod: Pod, *, with_whole: bool = True) -> None:
+        spec = pod.spec
+        self._main = [_requests(c.resources, f"spec.containers[{i}].resources") for i, c in enumerate(spec.containers)]
+        self._init = [
+            (c.restart_policy == "Always", _requests(c.resources, f"spec.initContainers[{i}].resources"))
+            for i, c in enumerate(spec.init_containers)
+        ]
+        self._overhead = _amounts(spec.overhead, "spec.overhead")
+        self.whole: Amounts = {}
+        """What the pod as a whole requests."""
+        if with_whole and spec.resources is not None:
+            self.whole = _pod_level(spec.resources, _combine(self._main, self._init, {}))
+
+    def total(self, defaults: Mapping[str, int]) -> Amounts:
+        """Thousandths of everything, `defaults` taken for each container that does not name the resource."""
+        total = _combine(self._main, self._init, defaults)
+        total.update(self.whole)
+        _add(total, self._overhead)
+        return total
+
+
+def _amounts(quantities: Mapping[str, Quantity], where: str) -> Amounts:
     amounts = {}
     for name, quantity in quantities.items():
         try:
-            amounts[name] = parse_quantity(quantity, milli=name == "cpu")
+            amounts[name] = thousandths(quantity)
         except QuantityError as error:
             raise QuantityError(f"{where}.{name}: {error}") from None
         if amounts[name] < 0:
@@ -32,58 +102,53 @@ def _amounts(quantities: dict[str, Quantity], where: str) -> Amounts:
 
 def _requests(resources: ResourceRequirements, where: str) -> Amounts:
     """The requests; a limit without a request of the same name is the request (as the API server defaults it)."""
-    return _amounts({**resources.limits, **resources.requests}, f"{where}.requests")
+    if not resources.limits:
+        return _amounts(resources.requests, f"{where}.requests")
+    limits = {name: limit for name, limit in resources.limits.items() if name not in resources.requests}
+    return {**_amounts(limits, f"{where}.limits"), **_amounts(resources.requests, f"{where}.requests")}
 
 
-def _nonzero(amounts: Amounts) -> Amounts:
-    return {"cpu": amounts.get("cpu", DEFAULT_CPU_MILLIS), "memory": amounts.get("memory", DEFAULT_MEMORY_BYTES)}
+def _pod_level(resources: ResourceRequirements, containers: Amounts) -> Amounts:
+    """The pod-level requests; where only a limit is given, what the containers request, or else the limit."""
+    whole_pod = _supported(_amounts(resources.requests, "spec.resources.requests"))
+    limits = _amounts(resources.limits, "spec.resources.limits")
+    if limits:
+        for name in _SCORED:
+            if name in containers:
+                whole_pod.setdefault(name, containers[name])
+        for name, limit in _supported(limits).items():
+            whole_pod.setdefault(name, limit)
+    return whole_pod
 
 
-def _add(total: Amounts, more: Amounts) -> None:
+def _supported(amounts: Amounts) -> Amounts:
+    return {name: amount for name, amount in amounts.items() if name in _SCORED or name.startswith("hugepages-")}
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 
 
-def _most(total: Amounts, other: Amounts) -> None:
+def _most(total: Amounts, other: Mapping[str, int]) -> None:
     for name, amount in other.items():
         total[name] = max(total.get(name, 0), amount)
 
 
-def _combine(main: Iterable[Amounts], init: Iterable[tuple[Container, Amounts]]) -> Amounts:
+def _combine(main: list[Amounts], init: list[tuple[bool, Amounts]], defaults: Mapping[str, int]) -> Amounts:
     total: Amounts = {}
     for amounts in main:
-        _add(total, amounts)
+        _add(total, {**defaults, **amounts})
     sidecars: Amounts = {}
     starting: Amounts = {}
-    for container, amounts in init:
-        if container.restart_policy == "Always":
+    for sidecar, named in init:
+        amounts = {**defaults, **named}
+        if sidecar:
             _add(total, amounts)
             _add(sidecars, amounts)
             _most(starting, sidecars)
         else:
-            beside = dict(sidecars)
-            _add(beside, amounts)
-            _most(starting, beside)
+            _add(amounts, sidecars)
+            _most(starting, amounts)
     _most(total, starting)
     return total
-
-
-def pod_requests(pod: Pod) -> tuple[Amounts, Amounts]:
-    """(requests, the same for scores: cpu and memory with defaults for containers that name none).
-
-    cpu in millicores, the rest in base units, zero amounts left out of the first. Raises QuantityError, which names
-    the field.
-    """
-    spec = pod.spec
-    main = [_requests(c.resources, f"spec.containers[{i}].resources") for i, c in enumerate(spec.containers)]
-    init = [_requests(c.resources, f"spec.initContainers[{i}].resources") for i, c in enumerate(spec.init_containers)]
-    overhead = _amounts(spec.overhead, "spec.overhead")
-    requests = _combine(main, zip(spec.init_containers, init, strict=True))
-    scored = _combine(map(_nonzero, main), zip(spec.init_containers, map(_nonzero, init), strict=True))
-    if spec.resources is not None:
-        whole = _requests(spec.resources, "spec.resources")
-        requests.update(whole)
-        scored.update({name: whole[name] for name in ("cpu", "memory") if name in whole})
-    _add(requests, overhead)
-    _add(scored, {name: overhead[name] for name in ("cpu", "memory") if name in overhead})
-    return {name: amount for name, amount in requests.items() if amount}, scored

@@ -1,0 +1,35 @@
+"""kube-scheduler's filters and scores, one file each, under kube-scheduler's names and in its order.
+
+Texts, formulas and what is skipped when are those of Kubernetes 1.36; the conformance tests compare them with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from session_scheduler.builtin.node_affinity import NodeAffinity
+from session_scheduler.builtin.node_name import NodeName
+from session_scheduler.builtin.node_ports import NodePorts
+from session_scheduler.builtin.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from session_scheduler.builtin.node_resources_fit import NodeResourcesFit
+from session_scheduler.builtin.node_unschedulable import NodeUnschedulable
+from session_scheduler.builtin.scheduling_gates import SchedulingGates
+from session_scheduler.builtin.taint_toleration import TaintToleration
+
+_IN_ORDER: Final = (
+    SchedulingGates,
+    NodeUnschedulable,
+    NodeName,
+    TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    NodeResourcesBalancedAllocation,
+)
+
+BUILTIN: Final[Mapping[str, type]] = {plugin.name: plugin for plugin in _IN_ORDER}
+"""Name → class, in the order in which kube-scheduler calls them by default."""
+
+DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = tuple((plugin.name, plugin.weight) for plugin in _IN_ORDER)
+"""(name, default weight), in the same order."""

@@ -1,0 +1,132 @@
+"""The pod's nodeSelector and node affinity, and affinity that the configuration adds to every pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+from pydantic import Field, field_validator
+
+from session_scheduler.config import PluginArguments
+from session_scheduler.config_text import wrong_value
+from session_scheduler.hookspecs import SKIP, Normalise, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.objects import NodeAffinity as Affinity
+from session_scheduler.model.selectors import (
+    preferred_weights,
+    required_nodes,
+    selected_nodes,
+    term_problem,
+    wanted_names,
+)
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.model.objects import PodSpec
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class NodeAffinityArguments(PluginArguments):
+    """kube-scheduler's NodeAffinityArgs."""
+
+    added_affinity: dict[str, Any] | None = Field(default=None)
+    """A nodeAffinity that holds for every pod beside its own."""
+
+    @field_validator("added_affinity")
+    @classmethod
+    def _well_formed(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        for problem in _problems(_decoded(value)):
+            raise wrong_value(f"{problem}: mend the term")
+        return value
+
+    def affinity(self) -> Affinity:
+        """The added affinity as an object, empty where there is none."""
+        return _decoded(self.added_affinity)
+
+
+def _decoded(value: dict[str, Any] | None) -> Affinity:
+    unknown = sorted(set(value or {}) - {REQUIRED, PREFERRED})
+    if unknown:
+        raise wrong_value(f"{unknown[0]!r} is unknown: use {REQUIRED} and {PREFERRED}")
+    try:
+        return msgspec.convert(value or {}, Affinity)
+    except msgspec.ValidationError as error:
+        raise wrong_value(f"{error}: write a nodeAffinity as in a pod") from error
+
+
+def _problems(affinity: Affinity) -> Iterator[str]:
+    """What is wrong with the terms, each with its path."""
+    required = affinity.required.node_selector_terms if affinity.required is not None else ()
+    for index, term in enumerate(required):
+        if (problem := term_problem(term)) is not None:
+            yield f"{REQUIRED}.nodeSelectorTerms[{index}].{problem}"
+    for index, preferred in enumerate(affinity.preferred):
+        if (problem := term_problem(preferred.preference)) is not None:
+            yield f"{PREFERRED}[{index}].preference.{problem}"
+
+
+class NodeAffinity:
+    """Refuses nodes that the pod does not select; those that it prefers score by the terms' weights.
+
+    A preference that is malformed is no preference (kube-scheduler fails the pod): it must not keep a pod from running.
+    """
+
+    Arguments = NodeAffinityArguments
+    name = "NodeAffinity"
+    weight = 2
+    filter_scope = Scope.STATIC
+    score_scope = Scope.STATIC
+    normalise = Normalise.MAX
+
+    def __init__(self, arguments: NodeAffinityArguments | None = None) -> None:
+        self._added = (arguments or NodeAffinityArguments()).affinity()
+
+    @hookimpl
+    def prepare(self, cls: TaskClass) -> Skip | Refusal | frozenset[str] | None:
+        """The names that the pod narrows the nodes to, or None; a refusal where its terms contradict each other."""
+        spec = cls.pod.spec
+        own = _own(spec)
+        if not (spec.node_selector or own.required or own.preferred or self._added.required or self._added.preferred):
+            return SKIP
+        names = wanted_names(own.required) if own.required is not None else None
+        return Refusal("pod affinity terms conflict") if names is not None and not names else names
+
+    @hookimpl
+    def filter(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn) -> None:
+        """Clear the nodes that the added affinity or the pod does not select."""
+        if self._added.required is not None:
+            np.logical_and(mask, selected_nodes(nodes, self._added.required), out=mask)
+        if cls.pod.spec.node_selector or _own(cls.pod.spec).required is not None:
+            np.logical_and(mask, required_nodes(nodes, cls.pod.spec), out=mask)
+
+    @hookimpl
+    def score(self, cls: TaskClass, nodes: NodeView) -> IntColumn | None:
+        """The sum of the weights of the preferred terms that each node satisfies."""
+        terms = (*self._added.preferred, *_own(cls.pod.spec).preferred)
+        return preferred_weights(nodes, terms) if terms else None
+
+    @hookimpl
+    def why(self, nodes: NodeView, state: frozenset[str] | None) -> Sequence[Sequence[str]]:
+        """kube-scheduler's texts: for nodes outside the named ones, for the added affinity, for the pod's own."""
+        enforced = selected_nodes(nodes, self._added.required) if self._added.required is not None else None
+        return [[self._reason(nodes, index, state, enforced)] for index in range(len(nodes))]
+
+    @staticmethod
+    def _reason(nodes: NodeView, index: int, names: frozenset[str] | None, enforced: BoolColumn | None) -> str:
+        if names is not None and nodes.node(index).metadata.name not in names:
+            return "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+        if enforced is not None and not enforced[index]:
+            return "node(s) didn't match scheduler-enforced node affinity"
+        return "node(s) didn't match Pod's node affinity/selector"
+
+
+_NONE: Final = Affinity()
+
+
+def _own(spec: PodSpec) -> Affinity:
+    """The pod's node affinity, empty where it has none."""
+    return (spec.affinity.node_affinity if spec.affinity is not None else None) or _NONE

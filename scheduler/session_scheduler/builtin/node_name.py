@@ -1,0 +1,37 @@
+"""A pod that names its node goes there or nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, NodeView
+
+
+class NodeName(WithoutArguments):
+    """Refuses nodes other than `spec.nodeName`."""
+
+    name = "NodeName"
+    filter_scope = Scope.STATIC
+
+    @hookimpl
+    def prepare(self, cls: TaskClass) -> Skip | None:
+        """Skipped for pods that name no node."""
+        return None if cls.pod.spec.node_name else SKIP
+
+    @hookimpl
+    def filter(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn) -> None:
+        """Clear all other nodes."""
+        np.logical_and(mask, nodes.named(cls.pod.spec.node_name), out=mask)
+
+    @hookimpl
+    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+        """kube-scheduler's text."""
+        return [["node(s) didn't match the requested node name"]] * len(nodes)

@@ -1,0 +1,58 @@
+"""Two pods on a node cannot listen on the same host port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, NodeView
+
+PortKey = tuple[str, str, str, int]
+EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 (a value that pods write, no bind)
+ANY_ADDRESS: Final = "*"
+"""Counts a port whatever address it is bound to."""
+
+
+class NodePorts(WithoutArguments):
+    """Refuses nodes where a host port of the pod is taken, on the same address or on all of them."""
+
+    name = "NodePorts"
+    filter_scope = Scope.NODE
+
+    @hookimpl
+    def footprint(self, cls: TaskClass) -> Iterable[PortKey]:
+        """Each host port by its own address and by any address."""
+        return [_key(a, protocol, port) for ip, protocol, port in cls.ports for a in (ip, ANY_ADDRESS)]
+
+    @hookimpl
+    def prepare(self, cls: TaskClass) -> Skip | tuple[PortKey, ...]:
+        """The counters that must be zero; skipped for pods without host ports."""
+        return tuple(dict.fromkeys(key for port in cls.ports for key in _conflicts(*port))) or SKIP
+
+    @hookimpl
+    def filter(self, nodes: NodeView, mask: BoolColumn, state: Sequence[PortKey]) -> None:
+        """Clear the nodes where one of the counters is not zero."""
+        for key in state:
+            np.logical_and(mask, nodes.counter(key) == 0, out=mask)
+
+    @hookimpl
+    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+        """kube-scheduler's text."""
+        return [["node(s) didn't have free ports for the requested pod ports"]] * len(nodes)
+
+
+def _key(address: str, protocol: str, port: int) -> PortKey:
+    return ("host-port", address, protocol, port)
+
+
+def _conflicts(address: str, protocol: str, port: int) -> list[PortKey]:
+    """What a port on this address clashes with: on every address, with any; on one, with it and with every."""
+    taken = (ANY_ADDRESS,) if address == EVERY_ADDRESS else (EVERY_ADDRESS, address)
+    return [_key(a, protocol, port) for a in taken]

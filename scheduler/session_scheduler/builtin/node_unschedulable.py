@@ -1,0 +1,41 @@
+"""Cordoned nodes take no pod that does not tolerate it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+from session_scheduler.model.selectors import tolerated
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, NodeView
+
+TAINT: Final = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
+"""The taint that stands for `spec.unschedulable`: a pod that tolerates it may go to a cordoned node."""
+
+
+class NodeUnschedulable(WithoutArguments):
+    """Refuses nodes with `spec.unschedulable`."""
+
+    name = "NodeUnschedulable"
+    filter_scope = Scope.STATIC
+
+    @hookimpl
+    def prepare(self, cls: TaskClass) -> Skip | None:
+        """Skipped for pods that tolerate the taint."""
+        return SKIP if tolerated(cls.pod.spec.tolerations, TAINT) else None
+
+    @hookimpl
+    def filter(self, nodes: NodeView, mask: BoolColumn) -> None:
+        """Clear the cordoned nodes."""
+        np.greater(mask, nodes.unschedulable, out=mask)
+
+    @hookimpl
+    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+        """kube-scheduler's text."""
+        return [["node(s) were unschedulable"]] * len(nodes)
