@@ -33,7 +33,7 @@ def load(text: str, source: str, scalars: Scalars = "typed", limited: bool = Tru
     if text.lstrip().startswith("{"):
         try:
             return _from_json(text, source, scalars)
-        except json.JSONDecodeError:
+        except ValueError:
             pass  # flow-style YAML also starts with a brace
         except RecursionError:
             raise DocumentError(f"{source}: is nested deeper than {MAX_DEPTH} levels; flatten it") from None
@@ -62,9 +62,9 @@ def _from_json(text: str, source: str, scalars: Scalars) -> Any:
         return found
 
     if scalars == "typed":
-        value = json.loads(text, object_pairs_hook=pairs)
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=str)
     else:
-        value = json.loads(text, object_pairs_hook=pairs, parse_int=str, parse_float=str)
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=str, parse_int=str, parse_float=str)
     return _checked(value, source, scalars, MAX_DEPTH)
 
 

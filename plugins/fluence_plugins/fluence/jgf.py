@@ -84,7 +84,7 @@ class JGFBuilder:
     def __init__(self) -> None:
         self._vertices: dict[str, Vertex] = {}
         self._children: dict[str, list[str]] = {}
-        self._numbers: dict[tuple[str | None, str], int] = {}
+        self._numbers: dict[str, dict[str, int]] = {}
         self._next_uniq_id = 0
         self._root = ""
 
@@ -122,9 +122,7 @@ class JGFBuilder:
         return self._add(parent.path, vertex_type, basename or vertex_type, options or Options())
 
     def _add(self, parent: str | None, vertex_type: str, basename: str, options: Options) -> Vertex:
-        number = self._numbers.get((parent, basename), 0)
-        if options.id >= 0:
-            number = options.id
+        number = options.id if options.id >= 0 else self._numbers.get(parent or "", {}).get(basename, 0)
         name = options.name or f"{basename}{number}"
         if "/" in name:
             raise GraphError(f"{parent or ''}/{name}: a vertex's name may not hold a slash; use another name")
@@ -150,8 +148,8 @@ class JGFBuilder:
             raise GraphError(f"{path}: property {clobbered[0]!r} is a field of the vertex; use another name")
         self._vertices[path] = vertex
         self._next_uniq_id = max(self._next_uniq_id, vertex.uniq_id + 1)
-        key = (vertex.parent, vertex.basename)
-        self._numbers[key] = max(self._numbers.get(key, 0), vertex.id + 1)
+        numbers = self._numbers.setdefault(vertex.parent or "", {})
+        numbers[vertex.basename] = max(numbers.get(vertex.basename, 0), vertex.id + 1)
         if vertex.parent is not None:
             self._children.setdefault(vertex.parent, []).append(path)
 
@@ -180,7 +178,10 @@ class JGFBuilder:
         for vertex in gone:
             del self._vertices[vertex.path]
             self._children.pop(vertex.path, None)
-        if gone[0].parent is not None:
+            self._numbers.pop(vertex.path, None)
+        if gone[0].parent is None:
+            self._root = ""
+        else:
             self._children[gone[0].parent].remove(path)
         return gone
 

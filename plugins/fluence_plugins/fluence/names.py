@@ -122,6 +122,8 @@ def check_attribute(key: str, value: str) -> None:
             f"{key!r} cannot be part of an annotation's name; use at most {_LONGEST_KEY} letters, digits, '-', "
             "'_' or '.', with a letter or digit at both ends"
         )
+    if not value.isprintable():
+        raise NamingError(f"the value of {key!r} holds a character that cannot be printed; remove it")
     bad = [character for character in FORBIDDEN_IN_PROPERTIES if character in value]
     if bad:
         raise NamingError(f"the value of {key!r} holds {' '.join(bad)}, which a property may not (RFC 31); remove it")

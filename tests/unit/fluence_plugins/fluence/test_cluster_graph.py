@@ -114,6 +114,7 @@ def test_a_host_that_comes_back_gets_its_names_again_and_a_new_rank(graph):
     graph.add_host(HOSTS[1])
     assert graph.rank_of("n2") > rank
     assert graph.virtual["/cluster/n2/fpga1"].backend == "fpga1"
+    assert graph.builder["/cluster/n2/core0"].id == 0
 
 
 def test_unnamed_trees_never_share_a_backend_name():

@@ -22,6 +22,11 @@ def test_an_empty_text_is_none(text):
     assert documents.load(text, "f") is None
 
 
+def test_numbers_that_json_does_not_know_stay_words():
+    assert documents.load('{"a": NaN}', "f", scalars="text") == {"a": "NaN"}
+    assert documents.load('{"a": ' + "9" * 5000 + "}", "f") == {"a": "9" * 5000}
+
+
 def test_json_with_tabs_is_read():
     assert documents.load('{\n\t"a":\t[1]\n}', "f") == {"a": [1]}
 

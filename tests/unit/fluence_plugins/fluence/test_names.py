@@ -66,6 +66,12 @@ def test_a_value_with_a_character_that_properties_may_not_carry_names_the_key(ba
         names.check_attribute("note", f"a{bad}b")
 
 
+@pytest.mark.parametrize("bad", ["a\nb", "a\x00", "\ud800"])
+def test_a_value_that_cannot_be_printed_is_refused(bad):
+    with pytest.raises(NamingError, match="value of 'note' holds a character that cannot be printed"):
+        names.check_attribute("note", bad)
+
+
 def test_the_graphs_own_property_keys_are_not_attributes():
     for key in ("virtual", "class", "backend"):
         with pytest.raises(NamingError, match=f"'{key}' is a property that the graph sets"):
