@@ -164,3 +164,9 @@ def test_an_allocation_formed_from_names_reads_back_as_the_same_placement(graph)
 def test_what_the_graph_lost_is_named(graph, placement, message):
     with pytest.raises(AllocationError, match=message):
         allocation_from_placement(graph, placement)
+
+
+def test_an_empty_placement_is_an_empty_allocation(graph):
+    formed = allocation_from_placement(graph, Placement())
+    assert formed == {"graph": {"nodes": [], "edges": []}}
+    assert placement_from_allocation(formed) == Placement()
