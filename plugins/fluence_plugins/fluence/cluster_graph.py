@@ -77,6 +77,11 @@ class ClusterGraph:
         """Return the whole graph as the JGF mapping that the matcher loads."""
         return self.builder.to_mapping()
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks were handed out so far: a column over ranks has this length."""
+        return self._next_rank
+
     def host_path(self, name: str) -> str:
         """Return a host's path. Raises GraphError if there is no such host."""
         if name not in self.host_ranks:
