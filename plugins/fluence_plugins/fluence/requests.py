@@ -58,8 +58,8 @@ def device_jobspecs(
 ) -> tuple[Jobspec, ...]:
     """Return the jobspecs, to be tried in order, that each get `slots` times `count` devices of one type.
 
-    All devices of one jobspec come from one resource tree, satisfy `require` (attribute to value) and belong to
-    `backend`, if given. Raises UnknownDeviceTypeError for a type in no tree, NoMatchingDeviceError where no tree could
+    They satisfy `require` (attribute to value) and belong to `backend`, if given. The devices of a slot come from one
+    resource tree; so do those of all slots, except where each slot is a single root. Raises UnknownDeviceTypeError for a type in no tree, NoMatchingDeviceError where no tree could
     ever hold as many; both say what there is.
 
     Why the shape is what it is. Every level of a tree is a `node` vertex, and a request for a `node` takes the first
