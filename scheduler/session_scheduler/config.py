@@ -19,12 +19,6 @@ from session_scheduler.errors import InputError
 CONFIG_API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"
 KIND: Final = "SchedulerConfiguration"
 DEFAULT_SCHEDULER_NAME: Final = "fluence"
-DEFAULT_PLUGINS: Final = (
-    "SchedulingGates", "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts",
-    "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity", "NodeResourcesBalancedAllocation", "ImageLocality",
-    "fluence",
-)  # fmt: skip
-"""What a profile starts from: kube-scheduler's plugins in its order, then the product's own."""
 ACTIONS: Final = ("allocate",)
 """The actions that a cycle can have."""
 
@@ -80,7 +74,8 @@ class Profile(Strict):
 
     The file's `plugins` change the default list: an entry that names a default plugin configures it where it stands
     (`enabled: false` switches it off), any other is called after those before it. `defaults: false` starts from an
-    empty list. `plugins` is the list as it is written; `effective_plugins` is the list that comes of it.
+    empty list. `plugins` is the list as it is written; `effective_plugins` is the list that comes of it. The default
+    list itself is `plugin_loading.default_plugins()`.
     """
 
     scheduler_name: Name = DEFAULT_SCHEDULER_NAME
@@ -93,10 +88,10 @@ class Profile(Strict):
         _refuse_twice("plugins", "name", [plugin.name for plugin in self.plugins])
         return self
 
-    def effective_plugins(self) -> tuple[PluginConfig, ...]:
-        """The plugins that are switched on, in the order in which they are called."""
+    def effective_plugins(self, defaults: Sequence[str]) -> tuple[PluginConfig, ...]:
+        """The plugins that are switched on, in the order in which they are called; `defaults` is the default list."""
         written = {plugin.name: plugin for plugin in self.plugins}
-        names = [*(DEFAULT_PLUGINS if self.defaults else ()), *written]
+        names = [*(defaults if self.defaults else ()), *written]
         plugins = [written.get(name) or PluginConfig(name=name) for name in dict.fromkeys(names)]
         return tuple(plugin for plugin in plugins if plugin.enabled)
 
@@ -108,11 +103,12 @@ class Profile(Strict):
 
     def with_arguments(self, plugin: str, arguments: Mapping[str, Any]) -> Profile:
         """The same profile with some arguments of one plugin set: what the command line's options do."""
-        known = next((entry for entry in self.plugins if entry.name == plugin), PluginConfig(name=plugin))
+        known = next((entry for entry in self.plugins if entry.name == plugin), None)
+        if known is None:
+            return self.model_copy(update={"plugins": (*self.plugins, PluginConfig(name=plugin, args=arguments))})
         changed = known.model_copy(update={"args": {**known.args, **arguments}})
-        others = [entry for entry in self.plugins if entry.name != plugin]
-        position = next((i for i, entry in enumerate(self.plugins) if entry.name == plugin), len(others))
-        return self.model_copy(update={"plugins": (*others[:position], changed, *others[position:])})
+        plugins = tuple(changed if entry is known else entry for entry in self.plugins)
+        return self.model_copy(update={"plugins": plugins})
 
 
 class Backoff(Strict):
@@ -157,16 +153,6 @@ class SchedulerConfig(Strict):
     def profile(self, scheduler_name: str) -> Profile | None:
         """The profile that serves a schedulerName."""
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
-
-    def with_arguments(self, plugin: str, arguments: Mapping[str, Any]) -> SchedulerConfig:
-        """The same configuration with some arguments of one plugin set, in each profile that has it switched on."""
-        profiles = [
-            profile.with_arguments(plugin, arguments)
-            if any(entry.name == plugin for entry in profile.effective_plugins())
-            else profile
-            for profile in self.profiles
-        ]
-        return self.model_copy(update={"profiles": tuple(profiles)})
 
 
 def load_config(path: Path) -> SchedulerConfig:

@@ -116,15 +116,15 @@ class ClassPlan:
 
 
 def make_plan(session: Session, calls: HookCalls, cls: TaskClass) -> ClassPlan:
-    """Ask every plugin to prepare for the class. Raises PluginError."""
+    """Ask every plugin to prepare for the class; the first refusal is kept, the others still judge. PluginError."""
     plan = ClassPlan(cls)
     for plugin in calls.plugins:
         state = plugin.prepare(session, cls) if plugin.prepare else None
         if state is SKIP:
             continue
         if isinstance(state, Refusal):
-            plan.refusal = Refusal(state.reason, plugin.name)
-            return plan
+            plan.refusal = plan.refusal or Refusal(state.reason, plugin.name)
+            continue
         if plugin.filter:
             plan.filters.append(_hook_filtering(session, cls, plugin.filter, plugin.why, state))
         if plugin.score:

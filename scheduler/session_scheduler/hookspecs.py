@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pluggy
 
 if TYPE_CHECKING:
-    from session_scheduler.binding import Allocation, Binding, Runtime
+    from session_scheduler.model.bindings import Allocation, Binding, Holding, Runtime
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
     from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
-    from session_scheduler.model.objects import OwnerReference, Pod
+    from session_scheduler.model.objects import Node, OwnerReference, Pod
     from session_scheduler.session import Session
 
 PROJECT: Final = "session_scheduler"
@@ -138,7 +138,7 @@ def group_of(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
 
 
 @hookspec
-def recover(holdings: Sequence[Any]) -> None:
+def recover(holdings: Sequence[Holding]) -> None:
     """Before the first session: what every plan and every live bound pod holds. Rebuild your state from it."""
 
 
@@ -244,6 +244,11 @@ async def cancel(allocation: Allocation) -> None:
 
 
 @hookspec
+def simulated_node(node: Node) -> Mapping[str, str] | None:
+    """What this plugin's own agents would make a node advertise, resource to quantity: for simulations only."""
+
+
+@hookspec
 def report(pod: Pod) -> Mapping[str, Any] | None:
     """Columns of this plugin in `simulate`'s output for one pod, as JSON values, the same names for every pod."""
 
@@ -251,5 +256,6 @@ def report(pod: Pod) -> Mapping[str, Any] | None:
 HOOKS: Final = (
     "class_key", "footprint", "group_of", "recover", "serve", "on_nodes_changed", "facts", "on_session_open",
     "prefilter", "prepare", "filter", "score", "why", "node_subsets", "place_group",
-    "on_session_close", "prebind", "cancel", "report",
+    "on_session_close", "prebind", "cancel", "simulated_node",
+    "report",
 )  # fmt: skip

@@ -18,7 +18,7 @@ import pluggy
 from pydantic import BaseModel
 
 from session_scheduler import hookspecs
-from session_scheduler.config import PluginConfig, Profile
+from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.config_text import validated
 from session_scheduler.errors import FluenceError, InputError
 from session_scheduler.hook_calls import new_manager
@@ -27,6 +27,8 @@ GROUP: Final = "session_scheduler.plugins"
 """The entry-point group in which distributions list their plugins."""
 CORE: Final = "fluence-scheduler"
 """The core's own distribution."""
+PRODUCT: Final = "fluence"
+"""The plugin that a profile has by default, beside the built-in ones."""
 
 Builder = Callable[[Any], object]
 _builders: dict[str, Builder] = {}
@@ -120,7 +122,29 @@ def register_plugin_builder(name: str, builder: Builder) -> None:
 
 def load_plugins(profile: Profile) -> list[LoadedPlugin]:
     """The profile's plugins, built and checked, in the order in which they are called. Raises PluginLoadError."""
-    return [load_plugin(plugin, profile.place_of(plugin.name)) for plugin in profile.effective_plugins()]
+    plugins = profile.effective_plugins(default_plugins())
+    return [load_plugin(plugin, profile.place_of(plugin.name)) for plugin in plugins]
+
+
+def default_plugins() -> tuple[str, ...]:
+    """What a profile starts from: kube-scheduler's plugins in its order, then the product's own."""
+    return (*_built_in(), PRODUCT)
+
+
+def with_plugin_arguments(config: SchedulerConfig, plugin: str, arguments: Mapping[str, Any]) -> SchedulerConfig:
+    """The configuration with some arguments of one plugin set, in each profile that has the plugin switched on.
+
+    Raises InputError if there is no such profile.
+    """
+    defaults = default_plugins()
+    having = [any(entry.name == plugin for entry in profile.effective_plugins(defaults)) for profile in config.profiles]
+    if not any(having):
+        raise InputError(f"{', '.join(arguments)}: no profile has the plugin {plugin} switched on: add it to a profile")
+    profiles = (
+        profile.with_arguments(plugin, arguments) if has else profile
+        for profile, has in zip(config.profiles, having, strict=True)
+    )
+    return config.model_copy(update={"profiles": tuple(profiles)})
 
 
 def load_plugin(config: PluginConfig, place: tuple[str, str]) -> LoadedPlugin:

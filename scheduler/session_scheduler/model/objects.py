@@ -195,6 +195,7 @@ class PodSpec(_Object, frozen=True):
     resource_claims: tuple[dict[str, Any], ...] = ()
     host_network: bool = False
     active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
     restart_policy: str = ""
 
 
@@ -347,6 +348,19 @@ class PriorityClass(_Object, frozen=True, tag_field="kind", tag="PriorityClass")
     def key(self) -> str:
         """The class's name: priority classes have no namespace."""
         return self.metadata.name
+
+
+class ConfigMap(_Object, frozen=True, tag_field="kind", tag="ConfigMap"):
+    """core/v1 ConfigMap: holds a plan that is too large for an annotation. Written and read by name, never listed."""
+
+    api_version: str = "v1"
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 KubeObject = Pod | Node | PodGroup | PriorityClass

@@ -117,6 +117,10 @@ class Cache:
         names, self._changed_nodes = sorted(self._changed_nodes), {}
         return [self._node_change(name) for name in names]
 
+    def mark_changed(self, names: Iterable[str]) -> None:
+        """Let `node_changes` name these nodes again."""
+        self._changed_nodes.update(dict.fromkeys(names))
+
     def _node_change(self, name: str) -> NodeChange:
         row = self.table.row_of.get(name)
         tasks = sorted(self._on_node.get(name, {}).values(), key=lambda task: task.uid)

@@ -1,0 +1,141 @@
+"""One group's placement in the graph: the allocations made for it, divided among its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fluence_plugins.fluence.live_graph import LiveGraph, Share
+from fluence_plugins.fluence.needs import Needs
+from fluence_plugins.fluence.placement import DeviceHolding, HostHolding, Placement
+from fluence_plugins.fluence.requests import PodShape
+from session_scheduler.model.groups import Task
+
+
+class GroupPlacement:
+    """What `place_group` answers: see `session_scheduler.hookspecs.Placement`."""
+
+    def __init__(self, live: LiveGraph) -> None:
+        self._live = live
+        self._shares: dict[Task, dict[int, Placement]] = {}
+
+    def add(self, task: Task, jobid: int, part: Placement) -> None:
+        """Give a task its part of an allocation that was just made."""
+        self._shares.setdefault(task, {})[jobid] = part
+
+    def hold(self) -> None:
+        """Note the tasks' shares as held, once all were added."""
+        for task, share in self._shares.items():
+            self._live.hold(task.uid, share)
+
+    @property
+    def nodes(self) -> Mapping[Task, str]:
+        """The host of each task."""
+        return {task: _host_name(share) for task, share in self._shares.items()}
+
+    @property
+    def holds(self) -> Mapping[Task, Mapping[str, Any]]:
+        """What each task holds, by names."""
+        return {task: to_json(share) for task, share in self._shares.items()}
+
+    def undo(self) -> None:
+        """Take every allocation back as if it had never been made."""
+        jobids = {jobid for share in self._shares.values() for jobid in share}
+        self._live.retract(sorted(jobids, reverse=True), [task.uid for task in self._shares])
+
+    def redo(self) -> None:
+        """Make the same allocations again, under the same jobids."""
+        lost = self._live.replay({task.uid: share for task, share in self._shares.items()})
+        if lost:
+            raise RuntimeError(f"{len(lost)} pods' shares could not be taken again")
+
+    def release(self, tasks: Sequence[Task]) -> None:
+        """Give some tasks' parts back."""
+        for task in tasks:
+            self._shares.pop(task, None)
+            self._live.free(task.uid)
+
+
+def _host_name(share: Share) -> str:
+    return next(host.name for placement in share.values() for host in placement.hosts)
+
+
+def divide_hosts(placement: Placement, shape: PodShape, number: int) -> Iterator[HostHolding]:
+    """Cut what an allocation holds of each host into the slots that it is made of, one for each pod."""
+    for host in placement.hosts:
+        slots = len(host.cores) // shape.cores
+        for index in range(slots):
+            cores = host.cores[index * shape.cores : (index + 1) * shape.cores]
+            gpus = host.gpus[index * shape.gpus : (index + 1) * shape.gpus]
+            yield HostHolding(host.name, host.path, cores, gpus, shape.memory_mib, host.exclusive)
+            number -= 1
+    if number:
+        raise RuntimeError(f"the allocation {placement} does not divide into slots of {shape}")
+
+
+def divide_devices(placement: Placement, needs: Needs, kind: str) -> Iterator[tuple[DeviceHolding, ...]]:
+    """Cut the devices of one allocation into one pod's each; those of a pod come from one tree."""
+    each = needs.devices[kind]
+    by_tree: dict[str, list[DeviceHolding]] = {}
+    for device in placement.devices:
+        by_tree.setdefault(device.backend, []).append(device)
+    for devices in by_tree.values():
+        for start in range(0, len(devices) - each + 1, each):
+            yield tuple(devices[start : start + each])
+
+
+def to_json(share: Share) -> dict[str, Any]:
+    """What a pod holds as JSON: {"jobs": {jobid: {"host", "cores", "gpus", "memory", "devices"}}}."""
+    return {"jobs": {str(jobid): _part_to_json(part) for jobid, part in sorted(share.items())}}
+
+
+def _part_to_json(part: Placement) -> dict[str, Any]:
+    written: dict[str, Any] = {}
+    for host in part.hosts:
+        written |= {"host": host.name, "cores": list(host.cores), "gpus": list(host.gpus), "memory": host.memory_mib}
+        if host.exclusive:
+            written["exclusive"] = True
+    if part.devices:
+        written["devices"] = [device.path for device in part.devices]
+    return written
+
+
+def from_json(held: Any, node: str, live: LiveGraph) -> Share | None:
+    """Read what `to_json` wrote; None where it is no such thing, or does not belong to that node: forged or copied."""
+    jobs = held.get("jobs") if isinstance(held, Mapping) else None
+    if not isinstance(jobs, Mapping) or not jobs:
+        return None
+    share: dict[int, Placement] = {}
+    for number, written in jobs.items():
+        part = _part_from_json(written, node, live)
+        if part is None or not str(number).isdecimal() or not 0 < int(number) < 1 << 62:
+            return None
+        share[int(number)] = part
+    return share if any(part.hosts for part in share.values()) else None
+
+
+def _part_from_json(written: Any, node: str, live: LiveGraph) -> Placement | None:
+    if not isinstance(written, Mapping):
+        return None
+    devices = [live.graph.virtual.get(path) for path in _texts(written.get("devices", []))]
+    if None in devices:
+        return None
+    held = tuple(DeviceHolding(d.path, d.backend, dict(d.attributes)) for d in devices if d is not None)
+    if "host" not in written:
+        return Placement((), held) if held else None
+    if written["host"] != node or node not in live.graph.host_ranks:
+        return None
+    cores, gpus, memory = (written.get(key) for key in ("cores", "gpus", "memory"))
+    if not _whole(cores) or not _whole(gpus) or not _whole([memory]):
+        return None
+    exclusive = written.get("exclusive") is True
+    host = HostHolding(node, live.graph.host_path(node), tuple(cores), tuple(gpus), memory, exclusive)  # type: ignore[arg-type]
+    return Placement((host,), held)
+
+
+def _texts(value: Any) -> list[str]:
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)

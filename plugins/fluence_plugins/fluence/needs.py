@@ -1,0 +1,92 @@
+"""What a pod needs of the graph: whole cores, MiB, gpus, and devices by type with what is required of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fluence_plugins.fluence import names
+from fluence_plugins.fluence.cluster_graph import HostResources
+from fluence_plugins.fluence.requests import PodShape
+from session_scheduler.model.objects import Pod
+from session_scheduler.model.requests import pod_requests
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """One class of pods: the shape on a host, devices by type, and the `require-…` annotations."""
+
+    shape: PodShape
+    devices: Mapping[str, int]
+    require: Mapping[str, str]
+    backend: str | None
+
+
+def cores_of(millicores: int) -> int:
+    """Whole cores for an amount of cpu, rounded up."""
+    return -(-millicores // 1000)
+
+
+def mib_of(amount: int) -> int:
+    """MiB for an amount of bytes, rounded up."""
+    return -(-amount // _MIB)
+
+
+def needs_of(pod: Pod, requests: Mapping[str, int]) -> Needs:
+    """What the pod needs; `requests` in millicores, bytes and counts. Every pod takes at least one core."""
+    require, backend = names.requirements(pod.metadata.annotations)
+    devices = {
+        kind: amount
+        for name, amount in sorted(requests.items())
+        if (kind := names.requested_type(name)) is not None and amount > 0
+    }
+    return Needs(
+        shape=PodShape(
+            cores=max(1, cores_of(requests.get("cpu", 0))),
+            memory_mib=mib_of(requests.get("memory", 0)),
+            gpus=sum(requests.get(name, 0) for name in GPU_RESOURCES),
+        ),
+        devices=devices,
+        require=require,
+        backend=backend,
+    )
+
+
+def class_key(pod: Pod) -> str | None:
+    """The part of the class key that the pod's annotations make: pods that require different things differ."""
+    require, backend = names.requirements(pod.metadata.annotations)
+    return json.dumps([require, backend], sort_keys=True) if require or backend else None
+
+
+def host_of(name: str, allocatable: Mapping[str, int]) -> HostResources:
+    """A node as the graph holds it; `allocatable` in millicores, bytes and counts. Parts of a core or MiB are lost."""
+    return HostResources(
+        name=name,
+        cores=max(0, allocatable.get("cpu", 0)) // 1000,
+        memory_mib=max(0, allocatable.get("memory", 0)) // _MIB,
+        gpus=sum(max(0, allocatable.get(gpu, 0)) for gpu in GPU_RESOURCES),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignLoad:
+    """What pods that are not ours take of a host: whole cores, MiB, gpus."""
+
+    cores: int
+    memory_mib: int
+    gpus: int
+
+
+def load_of(pods: Iterable[Pod]) -> ForeignLoad | None:
+    """What some pods take of a host together: summed first, in millicores and bytes, then rounded up once."""
+    cpu = memory = gpus = 0
+    for pod in pods:
+        requests, _ = pod_requests(pod)
+        cpu += requests.get("cpu", 0)
+        memory += requests.get("memory", 0)
+        gpus += sum(requests.get(name, 0) for name in GPU_RESOURCES)
+    return ForeignLoad(cores_of(cpu), mib_of(memory), gpus) if cpu or memory or gpus else None

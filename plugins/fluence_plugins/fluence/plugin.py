@@ -1,0 +1,179 @@
+"""The plugin `fluence`: places groups and devices by matching jobspecs against a Fluxion resource graph."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluence_plugins.fluence import names, needs
+from fluence_plugins.fluence.arguments import FluenceArguments, capacity
+from fluence_plugins.fluence.cluster_graph import HostResources
+from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
+from fluence_plugins.fluence.live_graph import LiveGraph
+from fluence_plugins.fluence.matching import GroupMatcher
+from fluence_plugins.fluence.resources import env_contract, resource_types
+from session_scheduler import API_VERSION, Refusal, Session, hookimpl
+from session_scheduler.model.bindings import Allocation, Binding, Holding
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import IntColumn
+from session_scheduler.model.groups import Group, NodeChange, Task
+from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.quantity import QuantityError, parse_quantity
+
+log = logging.getLogger("fluence")
+
+
+class FluencePlugin:
+    """One resource graph for one profile."""
+
+    name = "fluence"
+    api_version = API_VERSION
+    Arguments = FluenceArguments
+
+    def __init__(self, arguments: FluenceArguments) -> None:
+        self._config = arguments.load()
+        self._types = frozenset(resource_types(self._config))
+        self._env = env_contract(self._config)
+        self._budget = arguments.match_budget
+        self._live = LiveGraph(self._config, arguments.policy)
+        self._tasks_on: dict[str, tuple[Task, ...]] = {}
+        self._needs: dict[TaskClass, needs.Needs] = {}
+        self._ranks: tuple[tuple[int, int], IntColumn] | None = None
+        log.info("[fluence] known devices: %s", ", ".join(sorted(self._types)) or "none")
+
+    @property
+    def live(self) -> LiveGraph:
+        """The graph as it is now."""
+        return self._live
+
+    # ------------------------------------------------------------------ classes and state
+
+    @hookimpl
+    def class_key(self, pod: Pod) -> str | None:
+        """Pods that require different attributes are of different classes."""
+        return needs.class_key(pod)
+
+    @hookimpl
+    def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
+        """Hosts grow, shrink, come and go; what others run there is foreign load."""
+        hosts = {change.name: None if change.node is None else _host(change.node) for change in changes}
+        for change in changes:
+            self._tasks_on[change.name] = change.tasks
+            if change.node is None:
+                del self._tasks_on[change.name]
+        for uid in self._live.set_hosts(hosts):
+            log.warning("[fluence] pod %s: what it holds is no longer in the graph; it counts as foreign load", uid)
+        for change in changes:
+            self._count_foreign(change.name)
+
+    def _count_foreign(self, name: str) -> None:
+        foreign = [task.pod for task in self._tasks_on.get(name, ()) if task.uid not in self._live.shares]
+        self._live.set_foreign(name, needs.load_of(foreign))
+
+    @hookimpl
+    def recover(self, holdings: Sequence[Holding]) -> None:
+        """Hold again what live pods say that they hold; what cannot be held counts as foreign load."""
+        shares = {}
+        for holding in holdings:
+            share = from_json(holding.held, holding.node, self._live) if holding.held is not None else None
+            if share is not None:
+                shares[holding.task.uid] = share
+            elif holding.held is not None:
+                log.warning("[fluence] pod %s: its record of what it holds is not valid here", holding.task.key)
+        for name in self._tasks_on:
+            self._live.drop_foreign(name)
+        for uid in self._live.replay(shares):
+            log.warning("[fluence] pod %s: what it holds cannot be held again; it counts as foreign load", uid)
+        for name in self._tasks_on:
+            self._count_foreign(name)
+
+    # ------------------------------------------------------------------ a session
+
+    @hookimpl
+    def prepare(self, cls: TaskClass) -> Refusal | None:
+        """Refuse a type that no resource tree has, and annotations that cannot be met by any."""
+        found = needs.needs_of(cls.pod, cls.requests)
+        self._needs[cls] = found
+        unknown = sorted(set(found.devices) - self._types)
+        if unknown:
+            known = ", ".join(sorted(self._types)) or "none"
+            return Refusal(
+                f"resource type {unknown[0]!r} ({names.resource_name(unknown[0])}) is in no resource tree; "
+                f"modelled are: {known}"
+            )
+        return None
+
+    @hookimpl
+    def place_group(
+        self,
+        session: Session,
+        group: Group,
+        tasks: Sequence[Task],
+        room: Mapping[TaskClass, IntColumn],
+        scores: Mapping[TaskClass, IntColumn],
+    ) -> GroupPlacement | Refusal:
+        """One match for each class and type; all of them, or none."""
+        log.debug("[fluence] group %s: %d pods of %d classes", group.key, len(tasks), len(room))
+        matcher = GroupMatcher(self._live, self._rank_of_rows(session), self._needs, self._budget)
+        return matcher.place(tasks, room, scores)
+
+    def _rank_of_rows(self, session: Session) -> IntColumn:
+        version = (session.table.static_version, self._live.version)
+        if self._ranks is None or self._ranks[0] != version:
+            ranks = np.full(session.table.size, -1, np.int64)
+            for name, row in session.table.row_of.items():
+                ranks[row] = self._live.graph.host_ranks.get(name, -1)
+            self._ranks = (version, ranks)
+        return self._ranks[1]
+
+    # ------------------------------------------------------------------ after the commit
+
+    @hookimpl
+    async def prebind(self, binding: Binding) -> None:
+        """Tell the workload what it got: backend, attributes, jobids."""
+        share = self._live.shares.get(binding.task.uid)
+        if not share:
+            return
+        merged = next(iter(share.values())).merged(*list(share.values())[1:])
+        binding.annotations.update(merged.annotations())
+        binding.annotations[names.JOBID_ANNOTATION] = ",".join(map(str, sorted(share)))
+
+    @hookimpl
+    async def cancel(self, allocation: Allocation) -> None:
+        """The pod ended or was never bound: free its part."""
+        self._live.free(allocation.uid)
+
+    # ------------------------------------------------------------------ simulations
+
+    @hookimpl
+    def simulated_node(self, node: Node) -> Mapping[str, str] | None:
+        """What the device plugin would advertise: the configured capacity of each type."""
+        offered = [names.resource_name(kind) for kind in sorted(self._types)]
+        if not offered or any(name in node.status.allocatable for name in offered):
+            return None
+        return dict.fromkeys(offered, str(capacity()))
+
+    @hookimpl
+    def report(self, pod: Pod) -> Mapping[str, Any]:
+        """Backend, attributes, and the environment that the webhook's variables would have."""
+        written = pod.metadata.annotations
+        backend = written.get(names.BACKEND_ANNOTATION)
+        start = names.ATTRIBUTE_ANNOTATION_PREFIX
+        attributes = {key.removeprefix(start): value for key, value in sorted(written.items()) if key.startswith(start)}
+        env = {}
+        if backend is not None:
+            env = {variable: written.get(annotation, "") for variable, annotation in self._env.items()}
+        return {"backend": backend, "attributes": attributes, "env": env}
+
+
+def _host(node: Node) -> HostResources:
+    allocatable = {}
+    for name, quantity in node.status.allocatable.items():
+        try:
+            allocatable[name] = parse_quantity(quantity, milli=name == "cpu")
+        except QuantityError:
+            continue
+    return needs.host_of(node.metadata.name, allocatable)

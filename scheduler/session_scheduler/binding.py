@@ -1,0 +1,103 @@
+"""Carries decisions out: prebind for all members, then all binds, many at once; undoes what failed.
+
+A binding cannot be taken back. So no bind of a group starts before every member's `prebind` has succeeded; when a bind
+fails after that, only that member is placed again, around those that are bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from session_scheduler.cluster.errors import ClusterError
+from session_scheduler.cluster.port import Cluster
+from session_scheduler.hook_calls import HookCalls, PluginError
+from session_scheduler.model.bindings import Allocation, Binding, Holding
+from session_scheduler.model.groups import Task
+from session_scheduler.statement import Decision
+
+HELD_ANNOTATION = "fluence.flux-framework.org/held"
+"""What a pod holds, by plugin, as JSON: written in the request that binds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that was not bound to its node, and why."""
+
+    task: Task
+    node: str
+    reason: str
+
+
+class Binder:
+    """Binds through a cluster port, a bounded number of requests at once."""
+
+    def __init__(self, cluster: Cluster, in_flight: int = 64) -> None:
+        self._cluster = cluster
+        self._slots = asyncio.Semaphore(in_flight)
+
+    async def carry_out(self, decision: Decision, calls: HookCalls) -> list[Failure]:
+        """Bind what the decision placed. Returns the tasks that are not bound; the plugins still hold their share."""
+        bindings = [self._binding(task, decision) for task in decision.allocated]
+        problem = await self._prebind(bindings, decision, calls)
+        if problem is not None:
+            return [Failure(binding.task, binding.node, problem) for binding in bindings]
+        answers = await asyncio.gather(*(self._bind(binding) for binding in bindings))
+        return [failure for failure in answers if failure is not None]
+
+    def _binding(self, task: Task, decision: Decision) -> Binding:
+        held = {h.plugin: dict(h.placement.holds[task]) for h in decision.held if task in h.placement.holds}
+        annotations = {HELD_ANNOTATION: msgspec.json.encode(held, order="sorted").decode()} if held else {}
+        return Binding(task, task.node or "", held, annotations)
+
+    async def _prebind(self, bindings: Sequence[Binding], decision: Decision, calls: HookCalls) -> str | None:
+        """Why the group must not be bound, or None."""
+        for call in calls.functions("prebind"):
+            for binding in bindings:
+                own = Binding(binding.task, binding.node, binding.holds.get(call.plugin, {}), binding.annotations)
+                try:
+                    await call.wait(own)
+                except PluginError as error:
+                    return f"{error} (pod {binding.task.key} of group {decision.group.key})"
+        return None
+
+    async def _bind(self, binding: Binding) -> Failure | None:
+        pod = binding.pod
+        async with self._slots:
+            try:
+                await self._cluster.bind(
+                    pod.metadata.namespace,
+                    pod.metadata.name,
+                    node=binding.node,
+                    uid=pod.metadata.uid,
+                    resource_version=pod.metadata.resource_version,
+                    annotations=binding.annotations,
+                )
+            except ClusterError as error:
+                return Failure(binding.task, binding.node, f"binding to {binding.node} failed: {error}")
+        return None
+
+
+async def cancel(calls: HookCalls, allocation: Allocation) -> list[PluginError]:
+    """Tell every plugin that a task's share is free; all are told, failures are returned."""
+    failures = []
+    for call in calls.functions("cancel"):
+        try:
+            await call.wait(allocation)
+        except PluginError as error:
+            failures.append(error)
+    return failures
+
+
+def holding_of(task: Task, plugin: str) -> Holding:
+    """What a bound pod's annotation says that a plugin holds for it; nonsense counts as nothing."""
+    annotations = task.pod.metadata.annotations
+    try:
+        held = msgspec.json.decode(annotations.get(HELD_ANNOTATION, "{}"))
+    except msgspec.DecodeError:
+        held = {}
+    part = held.get(plugin) if isinstance(held, dict) else None
+    return Holding(task, task.node or "", part, annotations)

@@ -1,0 +1,55 @@
+"""Manifests put into an in-memory cluster with the scheduler over it: what `simulate` and `explain` work on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from session_scheduler.clock import StoppedClock
+from session_scheduler.cluster.manifests import load_manifests
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.hook_calls import HookCalls
+from session_scheduler.model.objects import Node
+from session_scheduler.plugin_loading import load_plugins
+from session_scheduler.service import Scheduler
+
+
+def load_profiles(config: SchedulerConfig) -> dict[str, HookCalls]:
+    """Each profile's plugins, built, by schedulerName. Raises PluginLoadError."""
+    return {
+        profile.scheduler_name: HookCalls(
+            (plugin.name, plugin.instance, plugin.weight) for plugin in load_plugins(profile)
+        )
+        for profile in config.profiles
+    }
+
+
+async def open_offline(files: Sequence[str], config: SchedulerConfig, *, evaluation: str = "heap") -> Scheduler:
+    """A scheduler that was started over the manifests, its clock stopped.
+
+    Raises InputError (a file) and PluginLoadError (a plugin).
+    """
+    loaded = load_manifests(files)
+    profiles = load_profiles(config)
+    objects = [_advertising(obj, profiles) if isinstance(obj, Node) else obj for obj in loaded.objects]
+    scheduler = Scheduler(MemoryCluster(objects), config, profiles, StoppedClock(), evaluation=evaluation)
+    await scheduler.start()
+    return scheduler
+
+
+def _advertising(node: Node, profiles: Mapping[str, HookCalls]) -> Node:
+    """The node with what the plugins' own agents would make it advertise."""
+    for calls in profiles.values():
+        for call in calls.functions("simulated_node"):
+            offered = call(node)
+            if offered:
+                status = node.status
+                status = msgspec.structs.replace(
+                    status,
+                    allocatable={**status.allocatable, **offered},
+                    capacity={**status.capacity, **offered},
+                )
+                node = msgspec.structs.replace(node, status=status)
+    return node

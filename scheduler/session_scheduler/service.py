@@ -1,0 +1,218 @@
+"""The scheduler itself: state, sessions and binding put together over a cluster port.
+
+One owner: events are applied between sessions, never in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from session_scheduler.actions import ACTIONS
+from session_scheduler.binding import Binder, Failure, cancel, holding_of
+from session_scheduler.clock import Clock
+from session_scheduler.cluster.port import Cluster
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.hook_calls import HookCalls, PluginError
+from session_scheduler.hookspecs import Refusal
+from session_scheduler.model.bindings import Allocation
+from session_scheduler.model.classes import ClassTable
+from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.session import Outcome, Session, SessionOptions
+from session_scheduler.state.cache import Cache
+from session_scheduler.state.pending import PendingGroups
+from session_scheduler.state.snapshot import Snapshot
+from session_scheduler.statement import Decision
+
+_log = structlog.get_logger()
+
+KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, Pod)
+"""What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What became of a decision: the tasks now bound, and those that are pending again, with the reason."""
+
+    decision: Decision
+    bound: list[Task]
+    failed: Mapping[Task, str]
+
+
+class Scheduler:
+    """Profiles by schedulerName over one cluster. `start` once, then `cycle` whenever something is due."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: SchedulerConfig,
+        profiles: Mapping[str, HookCalls],
+        clock: Clock,
+        *,
+        evaluation: str = "heap",
+    ) -> None:
+        self.cluster = cluster
+        self.config = config
+        self.profiles = profiles
+        self.clock = clock
+        self.outcomes: dict[str, Outcome] = {}
+        """The last outcome of each group that is known, by its key."""
+        self._options = SessionOptions(evaluation=evaluation, placement_retries=config.placement_retries)
+        table = NodeTable(config.seed)
+        class_keys, footprints = self._all("class_key"), self._all("footprint")
+        self.cache = Cache(
+            table, ClassTable(table, class_keys, footprints), profiles.__contains__, self._all("group_of")
+        )
+        self.pending = PendingGroups(config.backoff.initial_seconds, config.backoff.max_seconds)
+        self._binder = Binder(cluster, config.bindings_in_flight)
+
+    def _all(self, hook: str) -> list[Callable[..., Any]]:
+        """One hook's implementations over all profiles, each plugin once."""
+        found: dict[tuple[str, int], Callable[..., Any]] = {}
+        for calls in self.profiles.values():
+            for call in calls.functions(hook):
+                found.setdefault((call.plugin, id(calls.instances[call.plugin])), call)
+        return list(found.values())
+
+    # ------------------------------------------------------------------ the cluster's state
+
+    async def start(self) -> None:
+        """Read the whole cluster, then let the plugins recover what live pods hold."""
+        for kind in KINDS:
+            listed = await self.cluster.list(kind)
+            for obj in listed.items:
+                self.cache.put(obj)
+        self.cache.coscheduling_served = any(not group.native for group in self.cache.pod_groups())
+        self._tell_nodes()
+        for calls in self.profiles.values():
+            for call in calls.functions("recover"):
+                bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
+                call([holding_of(task, call.plugin) for task in bound])
+
+    async def apply(self, change: str, obj: KubeObject) -> None:
+        """A watch event: ADDED, MODIFIED or DELETED. Frees what ended, wakes what may be better off."""
+        before = self.cache.tasks.get(obj.metadata.uid) if isinstance(obj, Pod) else None
+        node = before.node if before is not None else None
+        woken: Iterable[Group] = ()
+        if change == "DELETED":
+            self.cache.remove(obj)
+            woken = self.cache.pending_groups()
+        else:
+            woken = self.cache.put(obj)
+        if before is not None and obj.metadata.uid not in self.cache.tasks:
+            await self._ended(before, node)
+        for group in woken:
+            self.pending.wake(group.key, self.clock.now())
+
+    async def _ended(self, task: Task, node: str | None) -> None:
+        if node is None:
+            return
+        calls = self.profiles.get(task.pod.spec.scheduler_name)
+        if calls is not None:
+            await self._cancel(calls, task, node)
+
+    async def _cancel(self, calls: HookCalls, task: Task, node: str) -> None:
+        for error in await cancel(calls, Allocation(task.uid, task.pod, node)):
+            _log.error("cancel failed", pod=task.key, plugin=error.plugin, error=str(error))
+
+    def _tell_nodes(self) -> dict[str, PluginError]:
+        """Tell the plugins which nodes changed. Returns the profiles that failed; they are told again next time."""
+        changes = self.cache.node_changes()
+        failed: dict[str, PluginError] = {}
+        for name, calls in self.profiles.items() if changes else ():
+            try:
+                for call in calls.functions("on_nodes_changed"):
+                    call(changes)
+            except PluginError as error:
+                failed[name] = error
+        if failed:
+            self.cache.mark_changed(change.name for change in changes)
+        return failed
+
+    # ------------------------------------------------------------------ cycles
+
+    async def cycle(self) -> list[Bound]:
+        """One session for each profile over what is due; what was decided is bound before this returns."""
+        failed = self._tell_nodes()
+        done = []
+        for name, calls in self.profiles.items():
+            due = self._due(name)
+            if due and name in failed:
+                self._fail(due, failed[name])
+            elif due:
+                done.extend(await self._session(calls, due))
+        return done
+
+    def _fail(self, groups: Iterable[Group], error: PluginError) -> None:
+        self._record({group: Outcome(group, refusal=Refusal(str(error), error.plugin)) for group in groups})
+
+    def _due(self, scheduler_name: str) -> tuple[Group, ...]:
+        now = self.clock.now()
+        return tuple(
+            group
+            for group in self.cache.groups.values()
+            if group.scheduler_name == scheduler_name
+            and self.pending.is_due(group.key, now)
+            and group.in_phase(Phase.PENDING)
+        )
+
+    async def _session(self, calls: HookCalls, due: tuple[Group, ...]) -> list[Bound]:
+        try:
+            session = self.open_session(calls, due)
+        except PluginError as error:
+            self._fail(due, error)
+            return []
+        carried = []
+        for decision in self._decisions(session):
+            carried.append((decision, asyncio.ensure_future(self._binder.carry_out(decision, calls))))
+            await asyncio.sleep(0)
+        try:
+            session.close()
+        except PluginError as error:
+            _log.error("session close failed", plugin=error.plugin, error=str(error))
+        self._record(session.outcomes)
+        return [await self._settle(decision, await failures, calls) for decision, failures in carried]
+
+    def open_session(self, calls: HookCalls, due: tuple[Group, ...]) -> Session:
+        """A session over these groups, with each plugin's facts. Raises PluginError."""
+        facts = {call.plugin: call() for call in calls.functions("facts")}
+        session = Session(Snapshot(self.cache, due, self.clock.now(), facts), calls, self._options)
+        session.open()
+        return session
+
+    def _decisions(self, session: Session) -> Iterator[Decision]:
+        """Every action's decisions; no new group is started after the cycle's time is over."""
+        end = self.clock.now() + self.config.cycle_seconds
+        for action in self.config.actions:
+            for decision in ACTIONS[action](session):
+                yield decision
+                if self.clock.now() > end:
+                    return
+
+    async def _settle(self, decision: Decision, failures: Sequence[Failure], calls: HookCalls) -> Bound:
+        """After the session: what was bound stands, what was not is pending again and its share is freed."""
+        failed = {failure.task: failure.reason for failure in failures}
+        for failure in failures:
+            self.cache.forget(failure.task)
+            await self._cancel(calls, failure.task, failure.node)
+        for task in decision.allocated:
+            if task.phase is Phase.ASSUMED:
+                task.phase = Phase.BOUND
+        if failed:
+            self.pending.failed(decision.group.key, self.clock.now())
+        return Bound(decision, [task for task in decision.allocated if task not in failed], failed)
+
+    def _record(self, outcomes: Mapping[Group, Outcome]) -> None:
+        now = self.clock.now()
+        for group, outcome in outcomes.items():
+            self.outcomes[group.key] = outcome
+            if outcome.scheduled:
+                self.pending.placed(group.key)
+            else:
+                self.pending.failed(group.key, now)

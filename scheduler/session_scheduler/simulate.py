@@ -1,0 +1,107 @@
+"""Places a cluster's pending pods in memory with the code that schedules a live one, and reports what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.hook_calls import HookCalls, PluginError
+from session_scheduler.model.columns import natural
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.objects import Pod
+from session_scheduler.offline import open_offline
+from session_scheduler.service import Scheduler
+
+GATED = "Scheduling is blocked due to non-empty scheduling gates"
+
+
+def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]:
+    """Place the pending pods of manifests (paths, directories, "-").
+
+    Returns the JSON of the command: {"pods", "groups", "summary"}. Raises InputError.
+    """
+    return asyncio.run(_simulate(files, config))
+
+
+async def _simulate(files: Sequence[str], config: SchedulerConfig) -> dict[str, Any]:
+    return await place_all(await open_offline(files, config))
+
+
+async def place_all(scheduler: Scheduler) -> dict[str, Any]:
+    """Run cycles until nothing more can be placed. The scheduler was started; its cluster is changed.
+
+    Returns the JSON of `simulate`. Pods that were bound before are not listed.
+    """
+    ours = [task for task in scheduler.cache.tasks.values() if task.node is None]
+    groups = list(dict.fromkeys(task.group for task in ours))
+    failed: dict[Task, str] = {}
+    while True:
+        done = await scheduler.cycle()
+        failed.update({task: reason for bound in done for task, reason in bound.failed.items()})
+        if not any(bound.bound for bound in done):
+            break
+        for group in groups:
+            scheduler.pending.wake(group.key, scheduler.clock.now())
+    bound_pods = {pod.metadata.uid: pod for pod in (await scheduler.cluster.list(Pod)).items}
+    pods = [
+        _pod(scheduler, task, bound_pods[task.uid], failed) for task in sorted(ours, key=lambda task: natural(task.key))
+    ]
+    scheduled = sum(pod["node"] is not None for pod in pods)
+    return {
+        "pods": pods,
+        "groups": [_group(group) for group in sorted(groups, key=lambda group: natural(group.key)) if not group.single],
+        "summary": {
+            "scheduled": scheduled,
+            "unschedulable": len(pods) - scheduled,
+            "leftOut": scheduler.cache.left_out,
+            "problems": dict(sorted(scheduler.cache.problems.items())),
+        },
+    }
+
+
+def _pod(scheduler: Scheduler, task: Task, pod: Pod, failed: Mapping[Task, str]) -> dict[str, Any]:
+    node = pod.spec.node_name or None
+    calls = scheduler.profiles[pod.spec.scheduler_name]
+    return {
+        "namespace": task.namespace,
+        "name": task.name,
+        "group": None if task.group.single else task.group.name,
+        "node": node,
+        **_reported(calls, pod),
+        "reason": None if node else _reason(scheduler, task, failed),
+    }
+
+
+def _reported(calls: HookCalls, pod: Pod) -> dict[str, Any]:
+    columns: dict[str, Any] = {"backend": None, "attributes": {}, "env": {}}
+    for call in calls.functions("report"):
+        try:
+            columns.update(call(pod) or {})
+        except PluginError as error:
+            columns[call.plugin] = str(error)
+    return columns
+
+
+def _reason(scheduler: Scheduler, task: Task, failed: Mapping[Task, str]) -> str:
+    if task.phase is Phase.GATED:
+        names = ", ".join(gate.name for gate in task.pod.spec.scheduling_gates)
+        return f"{GATED}: {names}" if names else "the pod is being deleted"
+    if task in failed:
+        return failed[task]
+    outcome = scheduler.outcomes.get(task.group.key)
+    if outcome is None:
+        return "not tried"
+    if task in outcome.reasons:
+        return outcome.reasons[task]
+    return outcome.refusal.reason if outcome.refusal else "not tried"
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "namespace": group.namespace,
+        "name": group.name,
+        "minCount": group.min_count,
+        "scheduled": group.started,
+    }
