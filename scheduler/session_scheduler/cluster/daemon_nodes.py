@@ -13,9 +13,9 @@ from session_scheduler.model.objects import (
     NodeSelector,
     NodeSelectorTerm,
     PodSpec,
-    Taint,
     Toleration,
 )
+from session_scheduler.model.selectors import tolerated
 
 _TOLERATED = {
     "node.kubernetes.io/not-ready": "NoExecute",
@@ -62,7 +62,7 @@ def should_run(spec: PodSpec, node: Node) -> bool:
     if spec.node_name and spec.node_name != node.metadata.name:
         return False
     return _selected(spec, node) and all(
-        any(_tolerates(toleration, taint) for toleration in spec.tolerations)
+        tolerated(spec.tolerations, (taint.key, taint.value, taint.effect))
         for taint in node.spec.taints
         if taint.effect != "PreferNoSchedule"
     )
@@ -82,23 +82,3 @@ def _term_holds(term: NodeSelectorTerm, node: Node) -> bool:
         all(requirement_holds(wanted, node.metadata.labels) for wanted in term.match_expressions)
         and all(requirement_holds(wanted, fields) for wanted in term.match_fields)
     )
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case "Exists":
-            return True
-        case "Lt" | "Gt":
-            return _compares(taint.value, toleration.operator, toleration.value)
-    return toleration.value == taint.value
-
-
-def _compares(left: str, operator: str, right: str) -> bool:
-    try:
-        return int(left) < int(right) if operator == "Lt" else int(left) > int(right)
-    except ValueError:
-        return False

@@ -7,6 +7,7 @@ A null is an absent field, as it is for the API server.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from session_scheduler.cluster.errors import InputError
+from session_scheduler.cluster.errors import ManifestError
 from session_scheduler.cluster.type_errors import explain_type_error
 from session_scheduler.cluster.yaml_reader import MAX_DEPTH, YamlError, read_yaml
 
@@ -22,6 +23,8 @@ MAX_BYTES = 256 * 1024 * 1024
 """How large one file may be: a saved cluster of some 50,000 pods."""
 STDIN = "<stdin>"
 _SUFFIXES = (".yaml", ".yml", ".json")
+_HARMLESS_NULL = re.compile(rb'"(?:lastProbeTime|creationTimestamp)":\s*null')
+"""Nulls that every saved pod has, in fields that take them or are not read."""
 _Typed = TypeVar("_Typed")
 
 
@@ -80,7 +83,7 @@ class Document:
         return f"{self.kind} {namespace}/{name}" if namespace else f"{self.kind} {name}"
 
     def typed(self, type_: type[_Typed]) -> _Typed:
-        """The content as a value of the type. Raises InputError, which names the field."""
+        """The content as a value of the type. Raises ManifestError, which names the field."""
         try:
             if isinstance(self.content, bytes):
                 return _decode(self.content, type_)
@@ -89,9 +92,9 @@ class Document:
             field, problem = explain_type_error(str(error), self.tree())
             raise self.error(field, problem) from None
 
-    def error(self, field: str, problem: str) -> InputError:
+    def error(self, field: str, problem: str) -> ManifestError:
         """The error that says what is wrong with a field of this object."""
-        return InputError(problem, file=self.file, object=self.name, field=field)
+        return ManifestError(problem, file=self.file, object=self.name, field=field)
 
 
 # ------------------------------------------------------------------ files
@@ -100,10 +103,10 @@ class Document:
 def read_documents(paths: Sequence[str], stdin: BinaryIO) -> Iterator[Document]:
     """The objects in the files, directories (their *.yaml, *.yml and *.json, not below) and `-`, lists taken apart.
 
-    In the order given, a directory's files by name. Raises InputError.
+    In the order given, a directory's files by name. Raises ManifestError.
     """
     if sum(path == "-" for path in paths) > 1:
-        raise InputError("given twice: standard input can be read once", file=STDIN)
+        raise ManifestError("given twice: standard input can be read once", file=STDIN)
     for path in paths:
         if path == "-":
             yield from _documents(STDIN, _read(stdin, STDIN))
@@ -113,7 +116,7 @@ def read_documents(paths: Sequence[str], stdin: BinaryIO) -> Iterator[Document]:
                 with file.open("rb") as stream:
                     text = _read(stream, str(file))
             except OSError as error:
-                raise InputError(f"cannot be read: {error.strerror}", file=str(file)) from None
+                raise ManifestError(f"cannot be read: {error.strerror}", file=str(file)) from None
             yield from _documents(str(file), text)
 
 
@@ -124,16 +127,16 @@ def _files(path: str) -> list[Path]:
     try:
         files = sorted(file for file in place.iterdir() if file.suffix in _SUFFIXES and not file.is_dir())
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=path) from None
+        raise ManifestError(f"cannot be read: {error.strerror}", file=path) from None
     if not files:
-        raise InputError("the directory holds no *.yaml, *.yml or *.json file", file=path)
+        raise ManifestError("the directory holds no *.yaml, *.yml or *.json file", file=path)
     return files
 
 
 def _read(stream: BinaryIO, file: str) -> bytes:
     text = stream.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
-        raise InputError(f"is larger than {MAX_BYTES >> 20} MiB: split it", file=file)
+        raise ManifestError(f"is larger than {MAX_BYTES >> 20} MiB: split it", file=file)
     return text
 
 
@@ -147,12 +150,12 @@ def _documents(file: str, text: bytes) -> Iterator[Document]:
             yield from _json_documents(file, text)
             return
         if file.endswith(".json"):
-            raise InputError(f"is not JSON: {problem}", file=file)
+            raise ManifestError(f"is not JSON: {problem}", file=file)
     try:
         for number, value in enumerate(read_yaml(text), start=1):
             yield from _tree_documents(file, f"document {number}", value)
     except YamlError as error:
-        raise InputError(f"is not YAML: {error}", file=file) from None
+        raise ManifestError(f"is not YAML: {error}", file=file) from None
 
 
 def _json_problem(text: bytes) -> str | None:
@@ -182,7 +185,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise InputError(f"the key {twice!r} is there twice: remove one")
+        raise ManifestError(f"the key {twice!r} is there twice: remove one")
     return values
 
 
@@ -220,8 +223,14 @@ def _json_documents(file: str, text: bytes) -> Iterator[Document]:
     try:
         for number, value in enumerate(_json_values(text.lstrip()), start=1):
             yield from _tree_documents(file, f"document {number}", value)
-    except InputError as error:
-        raise error if error.file else InputError(error.problem, file=file) from None
+    except ManifestError as error:
+        raise error if error.file else ManifestError(error.problem, file=file) from None
+
+
+def _has_nulls(text: bytes) -> bool:
+    """Whether nulls may have to be removed before the text is typed; the word in a text counts: that costs only time."""
+    nulls = text.count(b"null")
+    return nulls > 0 and nulls > len(_HARMLESS_NULL.findall(text))
 
 
 def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Document]:
@@ -229,7 +238,7 @@ def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Documen
         head = _head_decoder.decode(text)
     except msgspec.DecodeError:
         head = _Head()
-    if b"null" in text or not head.kind or not head.api_version or head.items is not msgspec.UNSET:
+    if _has_nulls(text) or not head.kind or not head.api_version or head.items is not msgspec.UNSET:
         yield from _tree_documents(file, place, msgspec.json.decode(text), parent)
     else:
         yield Document(file, place, head.api_version, head.kind, text)
@@ -239,13 +248,13 @@ def _tree_documents(file: str, place: str, value: Any, parent: _Head | None = No
     if value is None:
         return
     if not isinstance(value, dict):
-        raise InputError("is no object: write a mapping with apiVersion, kind and metadata", file=file, object=place)
+        raise ManifestError("is no object: write a mapping with apiVersion, kind and metadata", file=file, object=place)
     tree = _without_nulls(value, file, place)
     if parent is not None and parent.kind != "List":  # the items of a typed list do not repeat what they are
         tree = {"apiVersion": parent.api_version, "kind": parent.kind.removesuffix("List"), **tree}
     for field, example in (("kind", "Pod"), ("apiVersion", "v1")):
         if not isinstance(tree.get(field), str) or not tree[field]:
-            raise InputError(f"is missing: write what the object is, as {field}: {example}", file=file,
+            raise ManifestError(f"is missing: write what the object is, as {field}: {example}", file=file,
                              object=_what(tree, place), field=field)  # fmt: skip
     if isinstance(tree.get("items"), list) and tree["kind"].endswith("List"):
         head = _Head(kind=tree["kind"], api_version=tree["apiVersion"])
@@ -265,7 +274,7 @@ def _what(tree: dict[str, Any], place: str) -> str:
 
 def _without_nulls(value: Any, file: str, place: str, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
-        raise InputError(f"is nested deeper than {MAX_DEPTH} levels", file=file, object=place)
+        raise ManifestError(f"is nested deeper than {MAX_DEPTH} levels", file=file, object=place)
     if isinstance(value, dict):
         return {k: _without_nulls(v, file, place, depth + 1) for k, v in value.items() if v is not None}
     if isinstance(value, list):

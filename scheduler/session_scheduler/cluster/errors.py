@@ -1,10 +1,12 @@
 """What can go wrong between the scheduler and a cluster or its manifests, as types.
 
-`InputError` is a person's mistake in a file: the command ends with status 2 and its one line. `ClusterError` and its
-kinds are a cluster's answers; each says whether the same request can be sent again.
+`ManifestError` is a person's mistake in a file: the command ends with status 2 and its one line. `ClusterError` and
+its kinds are a cluster's answers; each says whether the same request can be sent again.
 """
 
 from __future__ import annotations
+
+from session_scheduler.errors import FluenceError, InputError
 
 
 def one_line(text: str) -> str:
@@ -12,8 +14,8 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text).strip()
 
 
-class InputError(Exception):
-    """Input that cannot be used. Its text is one line: file, object, field, what is wrong and what to do about it."""
+class ManifestError(InputError):
+    """A manifest that cannot be used. Its text is one line: file, object, field, what is wrong and what to do."""
 
     def __init__(self, problem: str, *, file: str = "", object: str = "", field: str = "") -> None:  # noqa: A002
         self.file = file
@@ -26,7 +28,7 @@ class InputError(Exception):
         super().__init__(one_line(": ".join(part for part in (file, object, field, problem) if part)))
 
 
-class ClusterError(Exception):
+class ClusterError(FluenceError):
     """A cluster did not do what it was asked."""
 
 

@@ -1,6 +1,6 @@
 """Checks of fields that many kinds share: names, labels, selectors, quantities. Source: apimachinery's validation.
 
-Each raises FieldError, which names the field; whoever knows file and object makes an InputError of it.
+Each raises FieldError, which names the field; whoever knows file and object makes a ManifestError of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from session_scheduler.model.objects import (
     ObjectMeta,
     Quantity,
 )
-from session_scheduler.model.quantity import QuantityError, parse_quantity
+from session_scheduler.model.quantity import QuantityError, thousandths
 
 ANNOTATIONS_LIMIT = 262_144
 """Bytes that keys and values of all annotations of an object may take together."""
@@ -227,7 +227,7 @@ def check_node_selector_term(term: NodeSelectorTerm, where: str) -> None:
 @lru_cache(maxsize=65536)
 def _quantity_problem(name: str, quantity: Quantity) -> str | None:
     try:
-        amount = parse_quantity(quantity, milli=True)
+        amount = thousandths(quantity)
     except QuantityError as error:
         return str(error)
     if amount < 0:

@@ -6,6 +6,7 @@ API server adds: namespaces, priorities, uids, creation times. All that is made 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
@@ -15,7 +16,6 @@ import msgspec
 from session_scheduler.cluster import workload_types as workloads_
 from session_scheduler.cluster.admission import Admission, Stamps, with_defaults
 from session_scheduler.cluster.documents import Document, read_documents
-from session_scheduler.cluster.errors import InputError
 from session_scheduler.cluster.field_checks import FieldError, check_metadata, check_name
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.workload_checks import check_workload
@@ -43,13 +43,15 @@ class LoadedManifests:
         return (*self.nodes, *self.priority_classes, *self.pod_groups, *self.pods)
 
 
-def load_manifests(paths: Sequence[str], stdin: BinaryIO) -> LoadedManifests:
+def load_manifests(paths: Sequence[str], stdin: BinaryIO | None = None) -> LoadedManifests:
     """The objects in files, directories and `-` (see `documents.read_documents`), workloads made into pods.
 
-    Raises InputError: one line that names file, object and field, and says what to do.
+    `stdin` is what `-` reads: the process's standard input unless given.
+
+    Raises ManifestError: one line that names file, object and field, and says what to do.
     """
     loader = _Loader()
-    for document in read_documents(paths, stdin):
+    for document in read_documents(paths, stdin or sys.stdin.buffer):
         loader.add(document)
     return loader.finish()
 
@@ -107,7 +109,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 
 
 def _kind_of(document: Document) -> _Kind | None:
-    """How to read the document; None for a kind that no scheduler reads. Raises InputError for a wrong apiVersion."""
+    """How to read the document; None for a kind that no scheduler reads. A wrong apiVersion is a ManifestError."""
     entry = _KINDS.get((document.group, document.kind))
     if entry is not None and document.api_version.rpartition("/")[2] == entry.version:
         return entry
@@ -232,6 +234,3 @@ def _placed(value: _Any, namespaced: bool) -> _Any:
         return value
     metadata = msgspec.structs.replace(value.metadata, namespace=namespace)
     return msgspec.structs.replace(value, metadata=metadata)
-
-
-__all__ = ["InputError", "LoadedManifests", "load_manifests"]

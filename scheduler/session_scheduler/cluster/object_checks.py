@@ -31,7 +31,7 @@ from session_scheduler.model.objects import (
     ResourceRequirements,
     Toleration,
 )
-from session_scheduler.model.quantity import parse_quantity
+from session_scheduler.model.quantity import thousandths
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
@@ -79,7 +79,7 @@ def _check_resources(resources: ResourceRequirements, where: str) -> None:
     check_quantities(resources.limits, f"{where}.limits")
     for name, limit in resources.limits.items():
         request = resources.requests.get(name, limit)
-        if parse_quantity(request, milli=True) > parse_quantity(limit, milli=True):
+        if thousandths(request) > thousandths(limit):
             raise FieldError(at(f"{where}.requests", name), f"{request!r} is more than the limit {limit!r}: "
                              "lower it or raise the limit")  # fmt: skip
 

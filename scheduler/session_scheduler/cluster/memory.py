@@ -1,0 +1,321 @@
+"""A cluster in memory behind the port: what `simulate` and the tests schedule against.
+
+It keeps objects, resourceVersions, watches and the rules of the API server's writes; it has no controllers and no
+kubelet: what those would do is done by calling `put` and `finish_deletions`.
+Source of the binding's rules: pkg/registry/core/pod/storage, BindingREST.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, cast
+
+from msgspec.structs import replace
+
+from session_scheduler.cluster.errors import AlreadyExists, Invalid, NotFound, TooManyRequests
+from session_scheduler.cluster.field_checks import FieldError, check_annotations, check_labels
+from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Change, Event, Kube, Listing, WatchEvent
+from session_scheduler.cluster.watch_history import WatchHistory
+from session_scheduler.cluster.write_rules import (
+    Name,
+    as_created,
+    by_name,
+    check_bindable,
+    check_new,
+    check_unchanged,
+    described,
+    grace_of,
+    group_of,
+    in_namespace,
+    merged_conditions,
+    merged_texts,
+    name_of,
+    time_text,
+    with_metadata,
+)
+from session_scheduler.model.objects import (
+    ConfigMap,
+    KubeObject,
+    Node,
+    Pod,
+    PodCondition,
+    PodGroup,
+    PriorityClass,
+)
+
+_IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class _Store(Generic[Kube]):
+    """The objects of one kind, by (API group, namespace, name), and their changes."""
+
+    def __init__(self, kind: type[Kube], limit: int) -> None:
+        self.kind = kind
+        self.objects: dict[Name, Kube] = {}
+        self.history: WatchHistory[Kube] = WatchHistory(limit)
+
+
+class MemoryCluster:
+    """A cluster in memory; implements `port.Cluster`.
+
+    `objects` are there from the start, with new resourceVersions. `history` is how many changes of a kind are
+    remembered at least. `now` gives the times that are written. `may_evict` stands for the disruption budgets.
+    """
+
+    def __init__(
+        self,
+        objects: Iterable[KubeObject | ConfigMap] = (),
+        *,
+        history: int = 10_000,
+        now: Callable[[], datetime] = _now,
+        may_evict: Callable[[Pod], bool] = lambda _: True,
+    ) -> None:
+        kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap)
+        self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in kinds}
+        self._version = 0
+        self._now = now
+        self._may_evict = may_evict
+        self.events: list[Event] = []
+        """Every event recorded, in order."""
+        for obj in objects:
+            self._version += 1
+            obj = self._completed(obj, uid=obj.metadata.uid)
+            self._store(type(obj)).objects[name_of(obj)] = obj
+
+    # -------------------------------------------------------------- reading
+
+    async def list(self, kind: type[Kube]) -> Listing[Kube]:
+        """See `port.Cluster`."""
+        objects = self._store(kind).objects
+        return Listing(tuple(objects[name] for name in sorted(objects, key=by_name)), str(self._version))
+
+    def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
+        """See `port.Cluster`."""
+        if not resource_version.isdecimal():
+            raise Invalid(f"resourceVersion {resource_version!r} is none: take it from a list or an event")
+        return self._store(kind).history.since(int(resource_version))
+
+    async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
+        """See `port.Cluster`."""
+        group = api_version or kind().api_version
+        return self._get(kind, (group_of(group), namespace, name))
+
+    # -------------------------------------------------------------- writing
+
+    async def create(self, obj: Kube) -> Kube:
+        """See `port.Cluster`."""
+        metadata = obj.metadata
+        if metadata.resource_version:
+            raise Invalid(f"{described(obj)}: metadata.resourceVersion: must be empty: the API server gives it")
+        if not metadata.name and not metadata.generate_name:
+            raise Invalid(f"{described(obj)}: metadata.name: is missing: give a name or generateName")
+        if not metadata.name:
+            obj = with_metadata(obj, name=f"{metadata.generate_name}{self._version + 1:05d}")
+        check_new(obj)
+        store = self._store(type(obj))
+        if name_of(in_namespace(obj)) in store.objects:
+            raise AlreadyExists(f"{described(obj)} already exists")
+        self._version += 1
+        created = self._completed(as_created(obj), uid="")
+        self._publish(Change.ADDED, created)
+        return created
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        node: str,
+        uid: str,
+        resource_version: str,
+        annotations: Mapping[str, str],
+    ) -> None:
+        """See `port.Cluster`."""
+        for field, value in (("node", node), ("uid", uid), ("resourceVersion", resource_version)):
+            if not value:
+                raise Invalid(f"binding of pod {namespace}/{name}: {field}: is empty: give it")
+        pod = self._get(Pod, ("", namespace, name))
+        check_unchanged(pod, uid, resource_version)
+        check_bindable(pod)
+        scheduled = PodCondition(type="PodScheduled", status="True", last_transition_time=time_text(self._now()))
+        status = replace(
+            pod.status, conditions=merged_conditions(pod.status.conditions, (scheduled,)), nominated_node_name=""
+        )
+        merged = {**pod.metadata.annotations, **annotations} if annotations else pod.metadata.annotations
+        self._write(pod, annotations=merged, spec=replace(pod.spec, node_name=node), status=status)
+
+    async def patch_metadata(
+        self,
+        obj: Kube,
+        *,
+        annotations: Mapping[str, str | None] | None = None,
+        labels: Mapping[str, str | None] | None = None,
+        resource_version: str | None = None,
+    ) -> Kube:
+        """See `port.Cluster`."""
+        current = self._current(obj, resource_version)
+        metadata = current.metadata
+        new_annotations = merged_texts(metadata.annotations, annotations or {})
+        new_labels = merged_texts(metadata.labels, labels or {})
+        if new_annotations == metadata.annotations and new_labels == metadata.labels:
+            return current
+        try:
+            check_annotations(new_annotations, "metadata.annotations")
+            check_labels(new_labels, "metadata.labels")
+        except FieldError as error:
+            raise Invalid(f"{described(obj)}: {error}") from None
+        return self._write(current, annotations=new_annotations, labels=new_labels)
+
+    async def patch_status(
+        self,
+        obj: Kube,
+        *,
+        conditions: Sequence[PodCondition] = (),
+        nominated_node_name: str | None = None,
+        resource_version: str | None = None,
+    ) -> Kube:
+        """See `port.Cluster`."""
+        current = self._current(obj, resource_version)
+        if not isinstance(current, Pod | Node | PodGroup):
+            raise Invalid(f"{described(obj)}: status: there is none in this kind")
+        status: Any = current.status
+        changed: dict[str, Any] = {"conditions": merged_conditions(status.conditions, conditions)}
+        if nominated_node_name is not None:
+            if not isinstance(current, Pod):
+                raise Invalid(f"{described(obj)}: status.nominatedNodeName: only a pod has one")
+            changed["nominated_node_name"] = nominated_node_name
+        new_status = replace(status, **changed)
+        return current if new_status == status else self._write(current, status=new_status)
+
+    async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
+        """See `port.Cluster`."""
+        current = self._current(pod)
+        check_unchanged(current, pod.metadata.uid)
+        if not self._may_evict(current):
+            raise TooManyRequests(
+                f"Cannot evict {described(pod)} as it would violate the pod's disruption budget", 10.0
+            )
+        await self.delete(pod, grace_seconds=grace_seconds)
+
+    async def delete(self, obj: Kube, *, grace_seconds: int | None = None, resource_version: str | None = None) -> None:
+        """See `port.Cluster`."""
+        current = self._current(obj, resource_version)
+        check_unchanged(current, obj.metadata.uid)
+        grace = grace_of(current, grace_seconds)
+        if not grace and not current.metadata.finalizers:
+            self._remove(current)
+        elif current.metadata.deletion_timestamp is None:
+            self._write(current, deletion_timestamp=time_text(self._now() + timedelta(seconds=grace)))
+
+    async def record_event(self, event: Event) -> None:
+        """See `port.Cluster`."""
+        if len(event.note) > EVENT_NOTE_LIMIT:
+            raise Invalid(f"event about {described(event.regarding)}: note: has {len(event.note)} characters, "
+                          f"more than {EVENT_NOTE_LIMIT}: shorten it")  # fmt: skip
+        if not event.action or not event.reason:
+            raise Invalid(f"event about {described(event.regarding)}: action and reason: are required")
+        self.events.append(event)
+
+    # -------------------------------------------------------------- what controllers, kubelets and networks do
+
+    def put(self, obj: Kube) -> Kube:
+        """Write an object as it is, status included, created or replaced; returns it with its new resourceVersion."""
+        obj = in_namespace(obj)
+        existing = self._store(type(obj)).objects.get(name_of(obj))
+        self._version += 1
+        uid = obj.metadata.uid or (existing.metadata.uid if existing is not None else "")
+        stored = self._completed(obj, uid=uid)
+        self._publish(Change.ADDED if existing is None else Change.MODIFIED, stored)
+        return stored
+
+    def finish_deletions(self) -> None:
+        """End every pod that is being deleted and has no finalizer, as kubelets do."""
+        pods = self._store(Pod).objects.values()
+        for pod in [p for p in pods if p.metadata.deletion_timestamp and not p.metadata.finalizers]:
+            self._remove(pod)
+
+    def send_bookmarks(self) -> None:
+        """Send every watcher a bookmark."""
+        for store in self._stores.values():
+            store.history.add(self._version, WatchEvent(Change.BOOKMARK, None, str(self._version)))
+
+    def forget_history(self) -> None:
+        """Forget all changes so far: watches from before the last one are Gone."""
+        for store in self._stores.values():
+            store.history.forget()
+
+    def end_watches(self) -> None:
+        """Break every watch's connection."""
+        for store in self._stores.values():
+            store.history.end_watches()
+
+    # -------------------------------------------------------------- inside
+
+    def _store(self, kind: type[Kube]) -> _Store[Kube]:
+        return cast("_Store[Kube]", self._stores[kind])
+
+    def _get(self, kind: type[Kube], name: Name) -> Kube:
+        found = self._store(kind).objects.get(name)
+        if found is None:
+            raise NotFound(f"{kind.__name__} {'/'.join(part for part in name[1:] if part)} not found")
+        return found
+
+    def _current(self, obj: Kube, resource_version: str | None = None) -> Kube:
+        """The object of that name as it is now. Raises NotFound, and Conflict for another resourceVersion."""
+        current = self._get(type(obj), name_of(obj))
+        if resource_version is not None:
+            check_unchanged(current, resource_version=resource_version)
+        return current
+
+    def _completed(self, obj: Kube, *, uid: str) -> Kube:
+        """The object with this version, and what it lacks."""
+        obj = in_namespace(obj)
+        metadata = obj.metadata
+        if not uid:
+            identity = f"{type(obj).__name__} {metadata.namespace}/{metadata.name} {self._version}"
+            uid = str(uuid.uuid5(_IDENTITY, identity))
+        created = metadata.creation_timestamp or time_text(self._now())
+        return with_metadata(obj, uid=uid, creation_timestamp=created, resource_version=str(self._version))
+
+    def _write(
+        self,
+        current: Kube,
+        *,
+        spec: object = None,
+        status: object = None,
+        annotations: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
+        deletion_timestamp: str | None = None,
+    ) -> Kube:
+        """Replace what is given and publish the change."""
+        self._version += 1
+        old = current.metadata
+        metadata = replace(
+            old,
+            resource_version=str(self._version),
+            annotations=old.annotations if annotations is None else annotations,
+            labels=old.labels if labels is None else labels,
+            deletion_timestamp=deletion_timestamp or old.deletion_timestamp,
+        )
+        changes = {name: value for name, value in (("spec", spec), ("status", status)) if value is not None}
+        written = replace(current, metadata=metadata, **changes)
+        self._publish(Change.MODIFIED, written)
+        return written
+
+    def _publish(self, change: Change, obj: Kube) -> None:
+        store = self._store(type(obj))
+        store.objects[name_of(obj)] = obj
+        store.history.add(self._version, WatchEvent(change, obj, obj.metadata.resource_version))
+
+    def _remove(self, obj: Kube) -> None:
+        self._version += 1
+        store = self._store(type(obj))
+        del store.objects[name_of(obj)]
+        last = with_metadata(obj, resource_version=str(self._version))
+        store.history.add(self._version, WatchEvent(Change.DELETED, last, str(self._version)))

@@ -1,0 +1,148 @@
+"""The port to a cluster: all that the scheduler asks of an API server, and nothing that one cannot do.
+
+`memory.MemoryCluster` answers from memory, `kubernetes` from a live API server; both pass one test suite. Any method
+may raise `Unavailable`, `TooManyRequests` or `Forbidden`; what else it raises is said with it. After `Unavailable`
+nobody knows whether a write was done: read before sending it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from session_scheduler.model.objects import ConfigMap, KubeObject, Pod, PodCondition
+
+Kube = TypeVar("Kube", bound=KubeObject | ConfigMap)
+"""Any kind behind the port. Both PodGroup APIs are one type; `api_version` tells them apart."""
+KubeCo = TypeVar("KubeCo", bound=KubeObject | ConfigMap, covariant=True)
+
+EVENT_NOTE_LIMIT = 1024
+"""Characters that an event's note may have."""
+
+
+class Change(StrEnum):
+    """What a watch event says; the values are the API's own."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    """Nothing happened up to this resourceVersion: watch from it after a break."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[KubeCo]):
+    """One change. `object` is the object after it (DELETED: as it was last), None for a bookmark."""
+
+    change: Change
+    object: KubeCo | None
+    resource_version: str
+    """Where to watch from after this event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[KubeCo]):
+    """All objects of a kind at one moment, by namespace and name."""
+
+    items: tuple[KubeCo, ...]
+    resource_version: str
+    """Where to watch from to miss nothing after this list. Opaque."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An events.k8s.io event about an object, as people see it in `kubectl describe`."""
+
+    regarding: KubeObject
+    reason: str
+    action: str
+    """What was being done: Binding, Scheduling. Required."""
+    note: str
+    """At most EVENT_NOTE_LIMIT characters."""
+    warning: bool = False
+
+
+class Cluster(Protocol):
+    """A cluster. Objects are values: what is returned never changes afterwards."""
+
+    async def list(self, kind: type[Kube]) -> Listing[Kube]:
+        """All objects of a kind, in all namespaces, consistent."""
+
+    def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
+        """Every change after this resourceVersion (of a list or an event), in order.
+
+        The iterator may end at any time, as connections do: watch again from the last event's resourceVersion. It
+        raises Gone where that is too old (list again), Invalid where it is none. `aclose` ends it early.
+        """
+
+    async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
+        """One object as it is now; `api_version` where it is not the kind's usual one. Raises NotFound."""
+
+    async def create(self, obj: Kube) -> Kube:
+        """Create an object; returns it with uid, resourceVersion and creation time, and a name for generateName.
+
+        Raises AlreadyExists, Invalid (no name, a bad key, a resourceVersion of its own). A status is not taken.
+        """
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        node: str,
+        uid: str,
+        resource_version: str,
+        annotations: Mapping[str, str],
+    ) -> None:
+        """Bind a pod to a node and merge the annotations into it, in one write.
+
+        PodScheduled becomes True, a nominated node is cleared. uid and resourceVersion are preconditions: give both.
+        Raises Conflict (another uid or resourceVersion, already bound even to this node, being deleted, gated),
+        NotFound, and Invalid where a precondition or the node is empty. Not checked: that the node exists, the pod's
+        phase, and the annotations' keys and size.
+        """
+
+    async def patch_metadata(
+        self,
+        obj: Kube,
+        *,
+        annotations: Mapping[str, str | None] | None = None,
+        labels: Mapping[str, str | None] | None = None,
+        resource_version: str | None = None,
+    ) -> Kube:
+        """Merge annotations and labels into the object of this kind, namespace and name; None removes a key.
+
+        With `resource_version` a compare-and-swap. What changes nothing does not move the resourceVersion.
+        Raises Conflict (it moved), NotFound, Invalid (a bad key, more than 256 KiB of annotations).
+        """
+
+    async def patch_status(
+        self,
+        obj: Kube,
+        *,
+        conditions: Sequence[PodCondition] = (),
+        nominated_node_name: str | None = None,
+        resource_version: str | None = None,
+    ) -> Kube:
+        """Set conditions, each in place of the one of its type, and a pod's nominated node ("" clears it).
+
+        `resource_version` and what is raised: as for `patch_metadata`.
+        """
+
+    async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
+        """Ask that this very pod (its uid) ends, as a disruption budget allows.
+
+        Raises TooManyRequests where a budget forbids it for now, Conflict (another uid), NotFound.
+        """
+
+    async def delete(self, obj: Kube, *, grace_seconds: int | None = None, resource_version: str | None = None) -> None:
+        """Delete this very object (its uid). Raises Conflict (another uid or resourceVersion), NotFound.
+
+        A bound pod with a grace period (its own unless given), or an object with finalizers, gets a deletion time
+        first and goes later; anything else goes at once.
+        """
+
+    async def record_event(self, event: Event) -> None:
+        """Write an event. Raises Invalid where the note is too long or the action is missing."""

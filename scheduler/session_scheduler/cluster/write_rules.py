@@ -1,0 +1,139 @@
+"""The API server's rules for writes to the cluster in memory: pure functions over objects.
+
+Source: pkg/registry/core/pod (BindingREST, the strategies for creation and deletion).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from session_scheduler.cluster.errors import Conflict, Invalid
+from session_scheduler.cluster.field_checks import FieldError, check_metadata
+from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
+from session_scheduler.cluster.port import Kube
+from session_scheduler.model.objects import (
+    ConfigMap,
+    KubeObject,
+    Node,
+    ObjectMeta,
+    Pod,
+    PodCondition,
+    PodGroup,
+    PodStatus,
+    PriorityClass,
+)
+
+_DEFAULT_GRACE = 30
+Name = tuple[str, str, str]
+"""(API group, namespace, name)."""
+
+
+# ------------------------------------------------------------------ rules
+
+
+def check_unchanged(obj: KubeObject | ConfigMap, uid: str = "", resource_version: str = "") -> None:
+    """Raises Conflict where the object has another uid or resourceVersion than these (empty: any)."""
+    metadata = obj.metadata
+    if uid and uid != metadata.uid:
+        raise Conflict(f"{described(obj)}: the UID in the precondition is {uid}, the object's is {metadata.uid}")
+    if resource_version and resource_version != metadata.resource_version:
+        versions = f"{resource_version}, the object's is {metadata.resource_version}"
+        raise Conflict(f"{described(obj)}: it has been modified: the resourceVersion in the precondition is {versions}")
+
+
+def check_bindable(pod: Pod) -> None:
+    """Raises Conflict for a pod that cannot be bound now, whatever the preconditions."""
+    if pod.metadata.deletion_timestamp is not None:
+        raise Conflict(f"{described(pod)} is being deleted, cannot be assigned to a host")
+    if pod.spec.node_name:
+        raise Conflict(f"{described(pod)} is already assigned to node {pod.spec.node_name!r}")
+    if pod.spec.scheduling_gates:
+        raise Conflict(f"{described(pod)} has non-empty .spec.schedulingGates")
+
+
+def check_new(obj: KubeObject | ConfigMap) -> None:
+    """Raises Invalid for what the API server refuses to create."""
+    try:
+        check_metadata(obj.metadata)
+        if isinstance(obj, Pod):
+            check_pod_spec(obj.spec)
+        elif isinstance(obj, Node):
+            check_node(obj)
+        elif isinstance(obj, PodGroup):
+            check_pod_group(obj)
+    except FieldError as error:
+        raise Invalid(f"{described(obj)}: {error}") from None
+
+
+def grace_of(obj: KubeObject | ConfigMap, wanted: int | None) -> int:
+    """Seconds that an object is given to end: only a bound pod that has not ended needs any."""
+    if not isinstance(obj, Pod) or not obj.spec.node_name or obj.terminal:
+        return 0
+    own = obj.spec.termination_grace_period_seconds
+    return wanted if wanted is not None else _DEFAULT_GRACE if own is None else own
+
+
+def as_created(obj: Kube) -> Kube:
+    """The object as a creation takes it: a new pod is pending, and says so where it is gated."""
+    if not isinstance(obj, Pod):
+        return obj if isinstance(obj, Node | ConfigMap | PriorityClass) else replace(obj, status=type(obj.status)())
+    gated = PodCondition(type="PodScheduled", status="False", reason="SchedulingGated",
+                         message="Scheduling is blocked due to non-empty scheduling gates")  # fmt: skip
+    return replace(obj, status=PodStatus(conditions=(gated,) if obj.spec.scheduling_gates else ()))
+
+
+# ------------------------------------------------------------------ values
+
+
+def group_of(api_version: str) -> str:
+    """The API group of an apiVersion; empty for core."""
+    return api_version.rpartition("/")[0]
+
+
+def name_of(obj: KubeObject | ConfigMap) -> Name:
+    """By what the object is kept."""
+    return group_of(obj.api_version), obj.metadata.namespace, obj.metadata.name
+
+
+def by_name(name: Name) -> Name:
+    """What objects are listed by: namespace, then name."""
+    return name[1], name[2], name[0]
+
+
+def described(obj: KubeObject | ConfigMap) -> str:
+    """The object as messages name it."""
+    return f"{type(obj).__name__} {obj.key}"
+
+
+def in_namespace(obj: Kube) -> Kube:
+    """The object in `default` where it needs a namespace and names none."""
+    if obj.metadata.namespace or isinstance(obj, Node | PriorityClass):
+        return obj
+    return with_metadata(obj, namespace="default")
+
+
+def with_metadata(obj: Kube, **changes: Any) -> Kube:
+    """The object with some of its metadata changed."""
+    metadata: ObjectMeta = replace(obj.metadata, **changes)
+    return replace(obj, metadata=metadata)
+
+
+def merged_texts(old: Mapping[str, str], patch: Mapping[str, str | None]) -> dict[str, str]:
+    """Labels or annotations with a merge patch applied: None removes a key."""
+    merged: dict[str, str | None] = {**old, **patch}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def merged_conditions(old: Sequence[PodCondition], new: Sequence[PodCondition]) -> tuple[PodCondition, ...]:
+    """The conditions, new ones in the place of old ones of their type."""
+    by_type = {condition.type: condition for condition in (*old, *new)}
+    return tuple(by_type.values())
+
+
+def time_text(time: datetime) -> str:
+    """The time as the API server writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
