@@ -59,8 +59,8 @@ def device_jobspecs(
     """Return the jobspecs, to be tried in order, that each get `slots` times `count` devices of one type.
 
     They satisfy `require` (attribute to value) and belong to `backend`, if given. The devices of a slot come from one
-    resource tree; so do those of all slots, except where each slot is a single root. Raises UnknownDeviceTypeError for a type in no tree, NoMatchingDeviceError where no tree could
-    ever hold as many; both say what there is.
+    resource tree; so do those of all slots, except where each slot is a single root. Raises UnknownDeviceTypeError for
+    a type in no tree, NoMatchingDeviceError where no tree could ever hold as many; both say what there is.
 
     Why the shape is what it is. Every level of a tree is a `node` vertex, and a request for a `node` takes the first
     one on the way down that satisfies the constraint. Classes are propagated up, so with `slot{node}` alone a request
