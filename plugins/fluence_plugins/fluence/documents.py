@@ -28,7 +28,11 @@ def load(text: str, source: str, scalars: Scalars = "typed", limited: bool = Tru
     `scalars="text"` keeps every scalar but null as it was written (`80` is "80", `1.10` is "1.10"); `limited=False`
     is for texts of our own making, however large. Raises DocumentError with `source` and the line.
     """
-    if limited and len(text.encode("utf-8", "replace")) > MAX_BYTES:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise DocumentError(f"{source}: holds half a character (a lone surrogate); save it as UTF-8") from None
+    if limited and size > MAX_BYTES:
         raise DocumentError(f"{source}: is larger than {MAX_BYTES >> 20} MiB; split or shorten it")
     if text.lstrip().startswith("{"):
         try:

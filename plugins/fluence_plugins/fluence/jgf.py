@@ -5,7 +5,7 @@ The builder numbers vertices, forms their containment paths and adds the edges; 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -222,7 +222,8 @@ class JGFBuilder:
         except msgspec.ValidationError as error:
             raise GraphError(f"{source}: {error}") from None
         builder = cls()
-        paths = {node.id: node.metadata.get("paths", {}).get(SUBSYSTEM) for node in document.graph.nodes}
+        fields = {node.id: _read(node.metadata, _Fields, node, source) for node in document.graph.nodes}
+        paths = {key: found.paths.get(SUBSYSTEM, "") for key, found in fields.items()}
         if len(paths) < len(document.graph.nodes):
             raise GraphError(f"{source}: two vertices have one id; give each its own")
         parents: dict[str, str] = {}
@@ -234,7 +235,7 @@ class JGFBuilder:
             parents[edge.target] = edge.source
         for node in document.graph.nodes:
             parent = parents.get(node.id)
-            builder._insert(_vertex(node, None if parent is None else paths[parent], source))
+            builder._insert(_vertex(node, fields[node.id], None if parent is None else paths[parent], source))
         if len({vertex.uniq_id for vertex in builder}) < len(builder):
             raise GraphError(f"{source}: two vertices have one uniq_id; give each its own")
         return builder
@@ -269,17 +270,22 @@ class _Document(msgspec.Struct):
     graph: _Graph
 
 
-def _vertex(node: _Node, parent: str | None, source: str) -> Vertex:
+_Kind = TypeVar("_Kind")
+
+
+def _read(data: Mapping[str, Any], kind: type[_Kind], node: _Node, source: str) -> _Kind:
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise GraphError(f"{source}: vertex {node.id}: {error}") from None
+
+
+def _vertex(node: _Node, fields: _Fields, parent: str | None, source: str) -> Vertex:
     data = node.metadata
     number = int(node.id) if node.id.isdecimal() else 0
     extra = {key: value for key, value in data.items() if key not in _WRITTEN}
-    try:
-        fields = msgspec.convert(data, _Fields)
-        options = msgspec.convert(
-            {name: data[key] for name, key in _OPTION_FIELDS.items() if key in data} | {"properties": extra}, Options
-        )
-    except msgspec.ValidationError as error:
-        raise GraphError(f"{source}: vertex {node.id}: {error}") from None
+    chosen = {name: data[key] for name, key in _OPTION_FIELDS.items() if key in data}
+    options = _read(chosen | {"properties": extra}, Options, node, source)
     path = fields.paths.get(SUBSYSTEM, "")
     name = path.rpartition("/")[2]
     if not name or path != f"{parent or ''}/{name}" or (fields.name or name) != name:

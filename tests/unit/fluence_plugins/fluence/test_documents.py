@@ -45,6 +45,7 @@ def test_a_duplicate_key_is_refused_by_name(text):
         ("a: !!python/object:os.system x\n", "is not supported"),
         ("a: !thing x\n", "tag !thing is not supported"),
         ("? [a, b]\n: 1\n", "a key must be a plain word"),
+        ("a: \ud800", "holds half a character"),
         ("a: &x [*x]\n", "refers to what contains it"),
         ("[" * 100_000, "nested deeper than 64"),
         ('{"a":' * 100_000, "nested deeper than 64"),

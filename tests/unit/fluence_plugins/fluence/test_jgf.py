@@ -112,6 +112,7 @@ ROOT = {"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"
     [
         ({"nodes": [{"id": "0", "metadata": {"paths": {"containment": "/c"}}}]}, "g: vertex 0: .*`type`"),
         ({"nodes": [{"id": "0", "metadata": {"type": "cluster"}}]}, "g: vertex 0: .*`paths`"),
+        ({"nodes": [{"id": "0", "metadata": {"type": "c", "paths": None}}]}, "g: vertex 0: Expected `object`"),
         ({"nodes": [{"id": 0, "metadata": {}}]}, r"g: Expected `str`.*nodes\[0\]\.id"),
         ({"nodes": [ROOT, ROOT]}, "two vertices have one id"),
         ({"nodes": [ROOT, ROOT | {"id": "1"}]}, "/c: a graph has one root"),
