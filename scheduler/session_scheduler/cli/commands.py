@@ -23,8 +23,10 @@ def simulate(
     files: Files, *, config: Config = None, output: OutputOption = Output.TABLE, plugin_options: PluginOptions = ()
 ) -> int:
     """Place the pods of manifests in memory. Exit status 1 where something is unschedulable."""
+    from session_scheduler.logs import log_to_stderr
     from session_scheduler.simulate import simulate as run
 
+    log_to_stderr()
     result = run(files, config=_configuration(config, plugin_options))
     _write(result, output)
     return 1 if result["summary"]["unschedulable"] else 0
@@ -40,7 +42,9 @@ def explain(
 ) -> int:
     """Judge each pending pod alone, node by node: where it fits, its scores, and why not."""
     from session_scheduler.explain import explain as run
+    from session_scheduler.logs import log_to_stderr
 
+    log_to_stderr()
     _write(run(files, config=_configuration(config, plugin_options), pod=pod), output)
     return 0
 
@@ -57,10 +61,11 @@ def plugins(*, output: OutputOption = Output.TABLE) -> int:
 
 def _configuration(path: Path | None, options: PluginOptions) -> SchedulerConfig:
     from session_scheduler.config import SchedulerConfig, load_config
+    from session_scheduler.plugin_loading import with_plugin_arguments
 
     config = load_config(path) if path else SchedulerConfig()
     for option, value in options:
-        config = config.with_arguments(option.plugin, {option.argument: value})
+        config = with_plugin_arguments(config, option.plugin, {option.argument: value})
     return config
 
 

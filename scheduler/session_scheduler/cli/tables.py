@@ -41,7 +41,10 @@ def _simulated(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     if pods:
         yield _table(("NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "REASON"), [_pod_row(pod) for pod in pods])
         yield ""
-    yield Text(", ".join(f"{count} {_words(key)}" for key, count in result["summary"].items()))
+    summary = dict(result["summary"])
+    for name, problem in summary.pop("problems", {}).items():
+        yield Text(f"{name}: {problem}")
+    yield Text(", ".join(f"{count} {_words(key)}" for key, count in summary.items()))
 
 
 def _pod_row(pod: Mapping[str, Any]) -> Sequence[object]:
