@@ -1,0 +1,97 @@
+"""Pods per second of `simulate`: 1,000 and 5,000 nodes, 10,000 pods, alone and in gangs of 20.
+
+Not a test: run `make bench`. Every row is placed twice, by the whole product (graph and filters) and by the core alone
+(plugin `fluence` switched off), in one process, so that the ratio means something where the times do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.offline import open_offline
+from session_scheduler.simulate import place_all
+
+
+def node(index: int) -> dict[str, Any]:
+    offers = {"cpu": "32", "memory": "128Gi", "pods": "110"}
+    labels = {"kubernetes.io/hostname": f"n{index}", "topology.kubernetes.io/zone": f"z{index % 3}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": f"n{index}", "labels": labels},
+        "status": {"allocatable": offers, "capacity": offers},
+    }
+
+
+def pod(index: int, group: str | None) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "schedulerName": "fluence",
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "500Mi"}}}],
+    }
+    if group is not None:
+        spec["schedulingGroup"] = {"podGroupName": group}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{index}"}, "spec": spec}
+
+
+def pod_group(name: str, size: int) -> dict[str, Any]:
+    policy = {"gang": {"minCount": size}}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"schedulingPolicy": policy},
+    }
+
+
+def cluster(nodes: int, pods: int, gang: int) -> Iterator[dict[str, Any]]:
+    for index in range(nodes):
+        yield node(index)
+    for index in range(pods):
+        if gang > 1 and index % gang == 0:
+            yield pod_group(f"g{index // gang}", gang)
+        yield pod(index, f"g{index // gang}" if gang > 1 else None)
+
+
+async def measure(file: Path, config: SchedulerConfig) -> tuple[float, float, int]:
+    """Seconds to load, seconds to place, pods placed."""
+    started = time.perf_counter()
+    scheduler = await open_offline([str(file)], config)
+    loaded = time.perf_counter()
+    result = await place_all(scheduler)
+    return loaded - started, time.perf_counter() - loaded, result["summary"]["scheduled"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 5000])
+    parser.add_argument("--pods", type=int, default=10_000)
+    options = parser.parse_args()
+    whole = SchedulerConfig()
+    core = SchedulerConfig(profiles=(Profile(plugins=(PluginConfig(name="fluence", enabled=False),)),))
+    table = Table("nodes", "pods", "in gangs of", "by", "load s", "place s", "pods/s", "us/pod", "placed")
+    for nodes in options.nodes:
+        for gang in (1, 20):
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "cluster.json"
+                items = list(cluster(nodes, options.pods, gang))
+                file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+                for name, config in (("core", core), ("core and graph", whole)):
+                    load, place, placed = asyncio.run(measure(file, config))
+                    rate, cost = placed / place, 1e6 * place / max(1, placed)
+                    cells = (nodes, options.pods, gang, name, f"{load:.2f}", f"{place:.2f}", f"{rate:,.0f}", f"{cost:.0f}")
+                    table.add_row(*map(str, cells), str(placed))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
