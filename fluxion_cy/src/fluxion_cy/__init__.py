@@ -1,0 +1,29 @@
+"""Fluxion's resource graph matcher for Python: an embedded engine, importable without Flux."""
+
+from fluxion_cy.errors import (
+    Busy,
+    FluxionError,
+    InvalidGraph,
+    InvalidJobspec,
+    JobExists,
+    NoSuchJob,
+    NotSupported,
+    Unsatisfiable,
+)
+from fluxion_cy.jobs import NO_JOBID, JobInfo
+from fluxion_cy.matcher import Allocation, Matcher
+
+__all__ = [
+    "NO_JOBID",
+    "Allocation",
+    "Busy",
+    "FluxionError",
+    "InvalidGraph",
+    "InvalidJobspec",
+    "JobExists",
+    "JobInfo",
+    "Matcher",
+    "NoSuchJob",
+    "NotSupported",
+    "Unsatisfiable",
+]

@@ -1,0 +1,794 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The match itself: a depth-first walk that collects groups, picks the best and marks them.
+
+No line of the walk touches a Python object; the GIL is released around `run`. What the walk answers is what Fluxion's
+depth-first-and-up traverser answers for the containment subsystem, beyond it where its documentation lists a mending.
+"""
+from cython.operator cimport dereference as deref, preincrement as inc
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libcpp.algorithm cimport partial_sort, sort
+from libcpp.pair cimport pair
+from libcpp.set cimport set as cppset
+from libcpp.vector cimport vector
+
+from fluxion_cy._plans cimport Entry, Plans
+from fluxion_cy._store cimport ChildKey
+
+cdef enum:
+    STRICT = 0      # below the first match every level is spelled out
+    PRISTINE = 1    # above the first match levels may be left out
+    GATHER = 2      # a slot collects its children from anywhere below
+cdef int64_t ENDLESS = 4294967295
+cdef int64_t SLOT_LIMIT = 1 << 20
+cdef enum:
+    NO_PROBLEM = 0
+    SIBLINGS = 1
+    SHARED_UNDER_SLOT = 2
+    NOTHING_EXCLUSIVE = 3
+    TOO_MANY_SLOTS = 4
+    NOT_WHOLE = 5
+cdef enum:
+    MAX_SIBLINGS = 64
+
+
+cdef class Select(Plans):
+    """Plans with a matching walk."""
+
+    def __init__(self):
+        super().__init__()
+        self.sign, self.match_no, self.pass_no = 1, 0, 0
+        self.node_type = self.type_ids["node"]
+        self.storage_type = self.type_ids["storage_node"]
+
+    # ---- set-up ----------------------------------------------------------------------------------------------------
+
+    def set_policy(self, bint high, bint node_centric, bint stop, bint node_exclusive, bint node_only):
+        """Chooses the scores; `node_only` keeps constraints to vertices of type node and storage_node."""
+        self.sign = -1 if high else 1
+        self.node_centric, self.stop, self.node_only = node_centric, stop, node_only
+        self.policy_whole.assign(len(self.types), 0)
+        if node_exclusive:
+            self.policy_whole[self.node_type] = 1
+
+    def plan(self):
+        """Makes room for marks and learns which vertices have nodes below them."""
+        cdef int32_t v, up
+        cdef bint whole_nodes = self.policy_whole.size() > 0 and self.policy_whole[self.node_type]
+        Plans.plan(self)
+        self.policy_whole.assign(len(self.types), 0)
+        self.policy_whole[self.node_type] = whole_nodes
+        self.mark_pass.assign(self.V.size(), 0)
+        self.mark_units.assign(self.V.size(), 0)
+        self.mark_exclusive.assign(self.V.size(), 0)
+        self.taken.assign(self.V.size(), 0)
+        self.taken_units.assign(self.V.size(), 0)
+        self.touched.assign(self.V.size(), 0)
+        self.nodes_below.assign(self.V.size(), 0)
+        self.match_no = self.pass_no = 0
+        self.deep = False
+        for v in range(<int32_t> self.V.size()):
+            if not self.V[v].alive or self.V[v].parent < 0:
+                continue
+            if self.V[v].type == self.node_type:
+                up = self.V[v].parent
+                while up >= 0 and not self.nodes_below[up]:
+                    self.nodes_below[up] = 1
+                    up = self.V[up].parent
+        for v in range(<int32_t> self.V.size()):
+            if self.V[v].alive and self.V[v].inner >= 0 and v != self.root and self.V[v].type != self.node_type:
+                self.deep = True
+
+    def ask(self, requests, needs, top_need, int32_t tops, int32_t top_slots):
+        """Takes a compiled jobspec: tuples in the order of `Request`, what one unit needs, what the whole needs."""
+        cdef Request r
+        cdef size_t i = 0
+        self.requests.clear()
+        self.needs.clear()
+        for row in requests:
+            (r.type, r.first, r.count, r.slots, r.last_slot, r.oper, r.low, r.high, r.operand, r.slot, r.exclusive,
+             r.shared) = row
+            r.most = 0
+            self.requests.push_back(r)
+        for i in range(self.requests.size()):
+            self.requests[i].most = self.calc(<int32_t> i, ENDLESS)
+        for row in needs:
+            self.needs.push_back(row)
+        self.top_need = top_need
+        self.tops, self.top_slots = tops, top_slots
+        while self.groups.size() < self.requests.size():
+            self.groups.push_back(vector[Group]())
+        self.found.resize(self.groups.size())
+        self.whole = self.policy_whole
+        for i in range(self.requests.size()):
+            if self.requests[i].exclusive and self.requests[i].type >= 0:
+                self.whole[self.requests[i].type] = 1
+
+    def constrain(self, rules, links, prop_ok, hosts, spans):
+        """Takes a compiled constraint; no rules match everything."""
+        self.rules.clear()
+        for kind, first, count in rules:
+            self.rules.push_back(Rule(kind, first, count))
+        self.links, self.prop_ok, self.hosts = links, prop_ok, hosts
+        self.rank_spans.clear()
+        for low, high in spans:
+            self.rank_spans.push_back(pair[int64_t, int64_t](low, high))
+        self.constrained = not self.rules.empty()
+
+    def restrict(self, candidates, bint capped, preference):
+        """Slots allowed per rank (empty: any) and score per rank (empty: none)."""
+        self.candidates = candidates
+        self.capped = capped
+        self.preference = preference
+
+    def match(self, int64_t at, int64_t end, bint ever, bint gather):
+        """Matches over [at, end), or on an empty graph with everything up (`ever`); answers success."""
+        cdef bint ok
+        self.at, self.end, self.ever, self.gather = at, end, ever, gather
+        with nogil:
+            ok = self.run()
+        return ok
+
+    def trouble(self):
+        """(code, vertex) of what made the last match fail for a reason of the jobspec's own; code 0: nothing did."""
+        return self.problem, self.problem_vertex
+
+    def commit(self, int64_t start, int64_t end, int64_t now):
+        """Holds the result of the last match over [start, end); answers the slot."""
+        cdef int32_t slot = self.take_slot(start, end)
+        self.held[slot] = self.result
+        with nogil:
+            self.apply(slot, 1)
+            self.weigh(slot, now)
+        return slot
+
+    def found_entries(self):
+        """The result of the last match: (vertex, units, exclusive), children before parents."""
+        return [(entry.vertex, entry.units, bool(entry.exclusive)) for entry in self.result]
+
+    def arrange(self, entries):
+        """(vertex, units, exclusive) triples with all their ancestors, children before parents.
+
+        Nothing is taken beyond what is given.
+        """
+        cdef int32_t v
+        self.pass_no += 1
+        self.ever = True
+        self.result.clear()
+        self.whole.assign(len(self.types), 0)
+        root_exclusive, root_units = False, self.V[self.root].size
+        for v, units, exclusive in entries:
+            self.mark(v, units, exclusive)
+            if v == self.root:
+                root_exclusive, root_units = exclusive, units
+            self.climb(v, self.root)
+        self.collect(self.root, root_units, root_exclusive, False)
+        return self.found_entries()
+
+    def column_types(self):
+        """The pruned types, by column."""
+        return list(self.col_type)
+
+    def children(self, int32_t v):
+        """Children of `v`, in file order."""
+        return list(self.kids[self.V[v].inner]) if self.V[v].inner >= 0 else []
+
+    def has_children(self, int32_t v):
+        """Whether anything hangs below `v`."""
+        return self.V[v].inner >= 0
+
+    def of_rank(self, int32_t rank):
+        """Vertices of this rank, parents before children within a subtree."""
+        cdef int32_t v
+        found = [v for v in range(<int32_t> self.V.size()) if self.V[v].alive and self.V[v].rank == rank]
+        return sorted(found, key=self.depth)
+
+    def depth(self, int32_t v):
+        """Edges between `v` and the root."""
+        cdef int32_t far = 0
+        while self.V[v].parent >= 0:
+            v = self.V[v].parent
+            far += 1
+        return far
+
+    def resource_set(self):
+        """The result of the last match as a JGF document."""
+        cdef size_t k
+        nodes, edges = [], []
+        for k in range(self.result.size()):
+            nodes.append(self.emit(self.result[k].vertex, self.result[k].units, self.result[k].exclusive))
+            if self.V[self.result[k].vertex].parent >= 0:
+                edges.append(self.emit_edge(self.result[k].vertex))
+        return {"graph": {"nodes": nodes, "edges": edges}}
+
+    def copy(self):
+        """A deep copy, jobs included."""
+        cdef Select other = Select()
+        self.copy_into(other)
+        other.set_policy(self.sign < 0, self.node_centric, self.stop,
+                         self.policy_whole[self.node_type], self.node_only)
+        other.mark_pass, other.mark_units, other.mark_exclusive = self.mark_pass, self.mark_units, self.mark_exclusive
+        other.taken, other.taken_units, other.touched = self.taken, self.taken_units, self.touched
+        other.nodes_below, other.deep = self.nodes_below, self.deep
+        other.match_no, other.pass_no = self.match_no, self.pass_no
+        return other
+
+    # ---- the walk: no Python below this line -----------------------------------------------------------------------
+
+    cdef bint rule_holds(self, int32_t i, int32_t v) noexcept nogil:
+        """Whether a rule of the constraint holds for a vertex (RFC 31)."""
+        cdef Rule rule = self.rules[i]
+        cdef int32_t k, low, high, mid
+        if rule.kind == 1:
+            return self.prop_ok[rule.first + self.V[v].props]
+        if rule.kind == 2:
+            low, high = rule.first, rule.first + rule.count
+            while low < high:
+                mid = (low + high) >> 1
+                if self.hosts[mid] < self.V[v].name:
+                    low = mid + 1
+                else:
+                    high = mid
+            return low < rule.first + rule.count and self.hosts[low] == self.V[v].name
+        if rule.kind == 3:
+            for k in range(rule.first, rule.first + rule.count):
+                if self.rank_spans[k].first <= self.V[v].rank <= self.rank_spans[k].second:
+                    return True
+            return False
+        if rule.kind == 5:
+            for k in range(rule.first, rule.first + rule.count):
+                if self.rule_holds(self.links[k], v):
+                    return True
+            return False
+        for k in range(rule.first, rule.first + rule.count):
+            if not self.rule_holds(self.links[k], v):
+                return rule.kind == 6
+        return rule.kind != 6
+
+    cdef bint admitted(self, int32_t u) noexcept nogil:
+        """Status, candidates and constraint."""
+        cdef int32_t rank = self.V[u].rank, kind = self.V[u].type
+        if self.V[u].down and not self.ever:
+            return False
+        if rank >= 0 and not self.candidates.empty():
+            if rank >= <int32_t> self.candidates.size() or self.candidates[rank] <= 0:
+                return False
+        if self.constrained:
+            if kind == self.node_type or kind == self.storage_type or (not self.node_only and self.V[u].props):
+                return self.rule_holds(0, u)
+        return True
+
+    cdef int64_t free_units(self, int32_t u) noexcept nogil:
+        """Units of `u` that this match may still take."""
+        cdef int64_t units = self.V[u].size if self.ever else self.avail(u, self.at, self.end)
+        if self.taken[u] == self.match_no:
+            units = units - self.taken_units[u] if self.V[u].pool else 0
+        return units
+
+    cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil:
+        """Whether children of every type that the slot asks for hang directly below `u`."""
+        cdef int32_t e, inner = self.V[u].inner
+        if inner < 0:
+            return False
+        for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
+            if not self._holds(&self.kid_types[inner], self.requests[e].type):
+                return False
+        return True
+
+    cdef bint pruned(self, int32_t u, int32_t lo, int32_t n, bint x) noexcept nogil:
+        """Exclusivity of `u`, and the amounts below it, against the requests that it would serve."""
+        cdef int32_t e
+        for e in range(lo, lo + n):
+            if not self.requests[e].slot:
+                if self.requests[e].type != self.V[u].type:
+                    continue
+                if x and self.requests[e].shared:
+                    self.problem, self.problem_vertex = SHARED_UNDER_SLOT, u
+                    return True
+                if (x or self.requests[e].exclusive) and not self.V[u].pool:
+                    if self.touched[u] == self.match_no or (not self.ever and self.busy(u, self.at, self.end)):
+                        return True
+            if self.requests[e].count:
+                if not self.fits(u, self.needs[e].data(), self.at, self.end, self.ever):
+                    return True
+        return False
+
+    cdef bint hopeless(self, int32_t u, int32_t lo, int32_t n) noexcept nogil:
+        """Whether no request of the level can find even one unit of what it needs below `u`."""
+        cdef int32_t e
+        for e in range(lo, lo + n):
+            if self.fits(u, self.needs[e].data(), self.at, self.end, self.ever):
+                return False
+        return True
+
+    cdef bint walk(self, int32_t u, int32_t lo, int32_t n, int mode, bint x_in) noexcept nogil:
+        """Visits `u` with the requests of one level; adds what it finds to their groups."""
+        cdef int32_t e, match = -1, slot = -1
+        cdef int64_t factor = 0
+        cdef bint x = x_in, anchor, ok = True
+        cdef Group group
+        for e in range(lo, lo + n):
+            if self.requests[e].slot or self.requests[e].type == self.V[u].type:
+                if match >= 0 or slot >= 0:
+                    self.problem, self.problem_vertex = SIBLINGS, u
+                    return False
+                if self.requests[e].slot:
+                    slot = e
+                else:
+                    match = e
+        if match >= 0:
+            x = x or self.requests[match].exclusive
+            if self.requests[match].slots:
+                slot = self.requests[match].last_slot
+        elif mode == STRICT and slot < 0:
+            return False
+        if match < 0 and self.V[u].inner < 0:
+            return False
+        if not self.admitted(u) or self.free_units(u) <= 0:
+            return False
+        anchor = slot >= 0 and self.anchors(u, slot)
+        if match < 0 and not anchor and slot >= 0 and self.gather:
+            anchor = self.V[u].type == self.node_type or not self.nodes_below[u]
+        if match < 0 and not anchor:
+            if mode == STRICT or self.hopeless(u, lo, n):
+                return False
+        elif self.pruned(u, lo, n, x):
+            return False
+        if self.node_centric and self.V[u].type == self.node_type:
+            factor = (self.V[u].id + 2) * 10000
+            factor += self.V[u].uniq % 10000 - 1 if self.V[u].uniq % 10000 > 0 else 1 - self.V[u].uniq % 10000
+            self.factor_sum += factor
+        if match >= 0:
+            ok = self.satisfied(u, match, slot, x, anchor)
+        elif anchor:
+            self.fill_slots(u, slot, STRICT if self.anchors(u, slot) else GATHER)
+        else:
+            self.explore(u, lo, n, mode, x, 1)
+        self.factor_sum -= factor
+        if not ok or match < 0:
+            return ok
+        group.score = 2 + self.factor_sum + self.V[u].id
+        group.count = self.free_units(u)
+        group.left = group.count
+        group.vertex, group.first, group.pieces, group.rank = u, 0, 0, self.V[u].rank
+        group.exclusive = x
+        self.groups[match].push_back(group)
+        self.found[match] += group.count
+        return True
+
+    cdef bint satisfied(self, int32_t u, int32_t e, int32_t slot, bint x, bint anchor) noexcept nogil:
+        """Whether `u`, which matches request `e`, has below it what `e` asks for; marks the best of it."""
+        cdef int32_t c, first = self.requests[e].first, count = self.requests[e].count
+        cdef int64_t wanted
+        if count == 0:
+            return True
+        for c in range(first, first + count):
+            self.groups[c].clear()
+            self.found[c] = 0
+        if self.requests[e].slots > 1:
+            return self.slots_in_turn(u, e)
+        if anchor:
+            self.fill_slots(u, slot, STRICT)
+        elif slot >= 0 and self.gather:
+            self.fill_slots(u, slot, GATHER)
+        else:
+            self.explore(u, first, count, STRICT, x, 1)
+        for c in range(first, first + count):
+            wanted = self.calc(c, self.qualified(c))
+            if wanted == 0 or not self.pick(c, wanted, u):
+                return False
+        return True
+
+    cdef bint slots_in_turn(self, int32_t u, int32_t e) noexcept nogil:
+        """Several slots below one vertex: each takes its best, and the next one what is left."""
+        cdef int32_t c
+        cdef int64_t wanted
+        for c in range(self.requests[e].first, self.requests[e].first + self.requests[e].count):
+            if not self.requests[c].slot:
+                self.problem, self.problem_vertex = SIBLINGS, u
+                return False
+            self.fill_slots(u, c, STRICT if self.anchors(u, c) else GATHER)
+            wanted = self.calc(c, self.qualified(c))
+            if wanted == 0 or not self.pick(c, wanted, u):
+                return False
+        return True
+
+    cdef bint explore(self, int32_t u, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil:
+        """Walks the children of `u`: all, or with a stopping policy until `times` shares are found."""
+        cdef int32_t inner = self.V[u].inner
+        if inner < 0:
+            return False
+        if not self.stop or n > MAX_SIBLINGS:
+            return self.explore_all(inner, lo, n, mode, x)
+        return self.explore_some(inner, lo, n, mode, x, times)
+
+    cdef bint explore_all(self, int32_t inner, int32_t lo, int32_t n, int mode, bint x) noexcept nogil:
+        cdef size_t k
+        cdef bint any_found = False
+        for k in range(self.kids[inner].size()):
+            if self.walk(self.kids[inner][k], lo, n, mode, x):
+                any_found = True
+        return any_found
+
+    cdef double liking(self, int32_t v) noexcept nogil:
+        """The score of a vertex's rank; a vertex without one has the best below it."""
+        cdef size_t k
+        cdef double best = -1e308, found
+        cdef bint any_below = False
+        if self.V[v].rank >= 0:
+            return self.preference[self.V[v].rank] if self.V[v].rank < <int32_t> self.preference.size() else 0.0
+        if self.V[v].inner < 0:
+            return 0.0
+        for k in range(self.kids[self.V[v].inner].size()):
+            found = self.liking(self.kids[self.V[v].inner][k])
+            if not any_below or found > best:
+                best = found
+            any_below = True
+        return best if any_below else 0.0
+
+    cdef bint unranked(self, int32_t inner) noexcept nogil:
+        """Whether some child is a group of ranked vertices rather than one of them."""
+        cdef size_t k
+        for k in range(self.kids[inner].size()):
+            if self.V[self.kids[inner][k]].rank < 0 and self.V[self.kids[inner][k]].inner >= 0:
+                return True
+        return False
+
+    cdef bint explore_some(self, int32_t inner, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil:
+        """Visits the emptiest child first and stops when every request has its shares."""
+        cdef int64_t before[MAX_SIBLINGS]
+        cdef int64_t share[MAX_SIBLINGS]
+        cdef int64_t shares[MAX_SIBLINGS]
+        cdef int32_t e, child
+        cdef size_t k = 0
+        cdef bint any_found = False, enough, live = not self.live_desc[inner].empty(), ordered, endless = False
+        cdef cppset[ChildKey].iterator it = self.live_desc[inner].begin()
+        cdef vector[pair[pair[double, int64_t], int32_t]] liked
+        for e in range(n):
+            before[e], share[e], shares[e] = self.found[lo + e], 0, 0
+        ordered = not self.preference.empty()
+        if ordered:
+            endless = self.unranked(inner)
+            k = 0
+            while (live and it != self.live_desc[inner].end()) or (not live and k < self.static_desc[inner].size()):
+                child = deref(it).second if live else self.static_desc[inner][k]
+                if live:
+                    inc(it)
+                liked.push_back(pair[pair[double, int64_t], int32_t](
+                    pair[double, int64_t](-self.liking(child), <int64_t> k), child))
+                k += 1
+            sort(liked.begin(), liked.end())
+            k = 0
+        while True:
+            if ordered:
+                if k >= liked.size():
+                    break
+                child = liked[k].second
+                k += 1
+            elif live:
+                if it == self.live_desc[inner].end():
+                    break
+                child = deref(it).second
+                inc(it)
+            else:
+                if k >= self.static_desc[inner].size():
+                    break
+                child = self.static_desc[inner][k]
+                k += 1
+            enough = False
+            for e in range(n):
+                if self.requests[lo + e].type == self.V[child].type and (
+                        self.requests[lo + e].most == 0 or shares[e] >= times):
+                    enough = True
+            if enough or not self.walk(child, lo, n, mode, x):
+                continue
+            any_found = enough = True
+            for e in range(n):
+                if self.found[lo + e] > before[e]:
+                    share[e] += self.found[lo + e] - before[e]
+                    before[e] = self.found[lo + e]
+                    if self.requests[lo + e].most > 0 and share[e] >= self.requests[lo + e].most:
+                        share[e] = 0
+                        shares[e] += 1
+            for e in range(n):
+                if self.requests[lo + e].most > 0 and shares[e] < times:
+                    enough = False
+            if enough and not endless:
+                break
+        return any_found
+
+    cdef bint fill_slots(self, int32_t u, int32_t slot, int mode) noexcept nogil:
+        """Packs what lies below `u` into as many slots as it gives."""
+        cdef int32_t c, first = self.requests[slot].first, n = self.requests[slot].count
+        cdef int64_t made = 0, most
+        cdef vector[int64_t] counts
+        cdef vector[size_t] at
+        cdef Group group
+        for c in range(first, first + n):
+            self.groups[c].clear()
+            self.found[c] = 0
+        self.explore(u, first, n, mode, True, self.requests[slot].most)
+        for c in range(first, first + n):
+            counts.push_back(self.calc(c, self.qualified(c)))
+            if counts.back() == 0:
+                return False
+            self.rank_groups(c, -1)
+        at.resize(n, 0)
+        most = self.requests[slot].most
+        if self.capped and self.V[u].rank >= 0 and most > self.candidates[self.V[u].rank]:
+            most = self.candidates[self.V[u].rank]
+        while made < most and self.fill_one(slot, counts, at, &group):
+            group.rank = self.V[u].rank if self.V[u].rank >= 0 else self.V[group.vertex].rank
+            self.groups[slot].push_back(group)
+            self.found[slot] += 1
+            made += 1
+            if made > SLOT_LIMIT:
+                self.problem, self.problem_vertex = TOO_MANY_SLOTS, u
+                return False
+        return made > 0
+
+    cdef bint fill_one(self, int32_t slot, vector[int64_t]& counts, vector[size_t]& at, Group* out) noexcept nogil:
+        """One slot from the ranked groups of its children, from where the slot before it stopped."""
+        cdef int32_t c, i
+        cdef int64_t have
+        cdef Group* group
+        cdef Piece piece
+        out.score, out.count, out.left, out.exclusive, out.vertex = 1, 1, 1, 1, -1
+        out.first = <int32_t> self.pieces.size()
+        for i in range(self.requests[slot].count):
+            c = self.requests[slot].first + i
+            have = 0
+            while have < counts[i]:
+                if at[i] >= self.groups[c].size():
+                    self.pieces.resize(out.first)
+                    return False
+                group = &self.groups[c][at[i]]
+                if self.V[group.vertex].pool:
+                    if have > 0 or group.left < counts[i]:
+                        at[i] += 1
+                        continue
+                    piece.vertex, piece.units = group.vertex, counts[i]
+                    group.left -= counts[i]
+                    have = counts[i]
+                else:
+                    piece.vertex, piece.units = group.vertex, group.count
+                    have += group.count
+                    at[i] += 1
+                out.score += group.score
+                if out.vertex < 0:
+                    out.vertex = piece.vertex
+                self.pieces.push_back(piece)
+        out.pieces = <int32_t> self.pieces.size() - out.first
+        return out.pieces > 0
+
+    cdef int64_t qualified(self, int32_t e) noexcept nogil:
+        """Units that the groups of a request offer; one pool's units count only together."""
+        cdef size_t k
+        cdef int64_t plain = 0, pool = 0
+        cdef int32_t rank
+        cdef bint capped = self.capped and self.requests[e].slot
+        if capped:
+            self.rank_used.assign(self.candidates.size(), 0)
+        for k in range(self.groups[e].size()):
+            if self.groups[e][k].score <= 0:
+                continue
+            if self.requests[e].slot:
+                rank = self.groups[e][k].rank
+                if capped and rank >= 0:
+                    if self.rank_used[rank] >= self.candidates[rank]:
+                        continue
+                    self.rank_used[rank] += 1
+                plain += 1
+            elif self.V[self.groups[e][k].vertex].pool:
+                if self.groups[e][k].count > pool:
+                    pool = self.groups[e][k].count
+            else:
+                plain += self.groups[e][k].count
+        return plain if plain > pool else pool
+
+    cdef int64_t calc(self, int32_t e, int64_t supply) noexcept nogil:
+        """The largest count that the request allows within the supply; 0: too little."""
+        cdef Request* r = &self.requests[e]
+        cdef int64_t have, step, base
+        cdef int64_t limit = supply if supply < r.high else r.high
+        cdef int32_t i
+        if r.low > r.high or r.low > supply:
+            return 0
+        if r.oper == c'+':
+            return limit - (limit - r.low) % r.operand
+        have = step = r.low
+        if (r.oper == c'*' and r.operand < 2) or (r.oper == c'^' and (r.operand < 2 or r.low == 1)) or r.low == 0:
+            return r.low
+        while step <= limit:
+            have = base = step
+            if r.oper == c'*':
+                if step > limit / r.operand:
+                    break
+                step *= r.operand
+            else:
+                for i in range(1, r.operand if r.operand < 64 else 64):
+                    if step > limit / base:
+                        return have
+                    step *= base
+        return have
+
+    cdef void rank_groups(self, int32_t e, int64_t wanted) noexcept nogil:
+        """Sorts the groups of a request, best first; with `wanted` >= 0 only as many as may be needed."""
+        cdef vector[RankedGroup] keys
+        cdef vector[Group] sorted_groups
+        cdef size_t k, n = self.groups[e].size(), m
+        cdef double liked
+        if n < 2:
+            return
+        keys.reserve(n)
+        for k in range(n):
+            liked = 0.0
+            if not self.preference.empty() and 0 <= self.groups[e][k].rank < <int32_t> self.preference.size():
+                liked = -self.preference[self.groups[e][k].rank]
+            keys.push_back(RankedGroup(
+                pair[double, int64_t](liked, self.sign * self.groups[e][k].score),
+                pair[int64_t, int64_t](self.V[self.groups[e][k].vertex].order, <int64_t> k)))
+        m = n
+        if wanted >= 0 and <size_t> wanted < n and not self.capped:
+            m = <size_t> wanted
+            partial_sort(keys.begin(), keys.begin() + m, keys.end())
+        else:
+            sort(keys.begin(), keys.end())
+        sorted_groups.reserve(n)
+        for k in range(n):
+            sorted_groups.push_back(self.groups[e][<size_t> keys[k].second.second])
+        self.groups[e].swap(sorted_groups)
+
+    cdef bint pick(self, int32_t e, int64_t wanted, int32_t below) noexcept nogil:
+        """Marks the best groups of a request that make up `wanted` units; one pool alone, or whole vertices."""
+        cdef size_t k, j
+        cdef int64_t have = 0
+        cdef int32_t rank
+        cdef bint pools = False, capped = self.capped and self.requests[e].slot
+        if not self.requests[e].slot:
+            for k in range(self.groups[e].size()):
+                pools = pools or self.V[self.groups[e][k].vertex].pool
+        self.rank_groups(e, -1 if pools else wanted)
+        if pools:
+            for k in range(self.groups[e].size()):
+                if self.V[self.groups[e][k].vertex].pool and self.groups[e][k].count >= wanted:
+                    self.choose(e, k, wanted, below)
+                    return True
+        if capped:
+            self.rank_used.assign(self.candidates.size(), 0)
+        for k in range(self.groups[e].size()):
+            if have >= wanted:
+                return True
+            if self.requests[e].slot:
+                rank = self.groups[e][k].rank
+                if capped and rank >= 0:
+                    if self.rank_used[rank] >= self.candidates[rank]:
+                        continue
+                    self.rank_used[rank] += 1
+            elif self.V[self.groups[e][k].vertex].pool:
+                continue
+            have += self.groups[e][k].count
+            self.choose(e, k, self.groups[e][k].count, below)
+        return have >= wanted
+
+    cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below) noexcept nogil:
+        """Marks one group, and the way to it from below `below`."""
+        cdef Group* group = &self.groups[e][k]
+        cdef int32_t i
+        cdef bint again = self.requests[e].slot
+        if not self.requests[e].slot:
+            self.mark(group.vertex, units, group.exclusive)
+            self.climb(group.vertex, below)
+            return
+        for i in range(group.first, group.first + group.pieces):
+            self.mark(self.pieces[i].vertex, self.pieces[i].units, True)
+            self.climb(self.pieces[i].vertex, below)
+            self.take(self.pieces[i].vertex, self.pieces[i].units)
+
+    cdef void mark(self, int32_t v, int64_t units, bint exclusive) noexcept nogil:
+        if self.mark_pass[v] == self.pass_no and self.V[v].pool and self.mark_exclusive[v] and exclusive:
+            self.mark_units[v] += units
+            return
+        self.mark_pass[v] = self.pass_no
+        self.mark_units[v] = units
+        self.mark_exclusive[v] = exclusive
+
+    cdef void climb(self, int32_t v, int32_t below) noexcept nogil:
+        """Marks the vertices between `v` and `below` as passed through."""
+        v = self.V[v].parent
+        while v >= 0 and v != below:
+            if self.mark_pass[v] != self.pass_no:
+                self.mark(v, self.V[v].size, False)
+            v = self.V[v].parent
+
+    cdef void take(self, int32_t v, int64_t units) noexcept nogil:
+        """Keeps later slots of the same match away from what this one has."""
+        if self.taken[v] != self.match_no:
+            self.taken[v] = self.match_no
+            self.taken_units[v] = 0
+        self.taken_units[v] += units
+        v = self.V[v].parent
+        while v >= 0 and self.touched[v] != self.match_no:
+            self.touched[v] = self.match_no
+            v = self.V[v].parent
+
+    cdef bint collect(self, int32_t u, int64_t units, bint exclusive, bint within) noexcept nogil:
+        """Gathers what is marked from `u` down, children first; whole subtrees where exclusivity asks for them."""
+        cdef Entry entry
+        cdef size_t k, before = self.result.size()
+        cdef int32_t child
+        cdef bint marked, whole = within or self.whole[self.V[u].type]
+        exclusive = exclusive or whole
+        if self.V[u].inner >= 0:
+            for k in range(self.kids[self.V[u].inner].size()):
+                child = self.kids[self.V[u].inner][k]
+                marked = self.mark_pass[child] == self.pass_no
+                if not marked and not whole:
+                    continue
+                if not self.collect(child, self.V[child].size if whole else self.mark_units[child],
+                                    whole or self.mark_exclusive[child], whole):
+                    return False
+        if not exclusive and self.result.size() == before:
+            return True
+        if whole and not self.ever and self.avail(u, self.at, self.end) < self.V[u].size:
+            self.problem, self.problem_vertex = NOT_WHOLE, u
+            return False
+        entry.vertex, entry.units, entry.exclusive = u, (self.V[u].size if whole else units), exclusive
+        self.result.push_back(entry)
+        return True
+
+    cdef bint one_pass(self, int32_t lo, int32_t n) noexcept nogil:
+        """Matches the requests lo … lo+n at the top level and collects the result."""
+        cdef int32_t e
+        cdef int64_t wanted
+        cdef bint x = False
+        self.pass_no += 1
+        for e in range(lo, lo + n):
+            self.groups[e].clear()
+            self.found[e] = 0
+            x = x or (self.requests[e].exclusive and self.requests[e].type == self.V[self.root].type)
+        if not self.walk(self.root, lo, n, PRISTINE, False):
+            return False
+        for e in range(lo, lo + n):
+            wanted = self.calc(e, self.qualified(e))
+            if wanted == 0 or not self.pick(e, wanted, self.root):
+                return False
+        return self.collect(self.root, self.V[self.root].size, x, False)
+
+    cdef bint run(self) noexcept nogil:
+        """The whole match; the result lies in `result`."""
+        cdef int32_t e, first
+        cdef size_t k
+        cdef bint any_exclusive = False
+        self.match_no += 1
+        self.problem, self.problem_vertex, self.factor_sum = NO_PROBLEM, -1, 0
+        self.pieces.clear()
+        self.result.clear()
+        if self.root < 0 or self.requests.empty():
+            return False
+        if not self.fits(self.root, self.top_need.data(), self.at, self.end, self.ever):
+            return False
+        if self.top_slots < 2:
+            if not self.one_pass(0, self.tops):
+                return False
+        else:
+            first = self.tops - self.top_slots
+            if first > 0 and not self.one_pass(0, first):
+                return False
+            self.merged = self.result
+            for e in range(first, self.tops):
+                self.result.clear()
+                if not self.one_pass(e, 1):
+                    return False
+                self.merged.insert(self.merged.end(), self.result.begin(), self.result.end())
+            self.pass_no += 1
+            for k in range(self.merged.size()):
+                if self.mark_pass[self.merged[k].vertex] != self.pass_no or self.merged[k].exclusive:
+                    self.mark(self.merged[k].vertex, self.merged[k].units, self.merged[k].exclusive)
+            self.result.clear()
+            if not self.collect(self.root, self.V[self.root].size, False, False):
+                return False
+        for k in range(self.result.size()):
+            any_exclusive = any_exclusive or self.result[k].exclusive
+        if not any_exclusive:
+            self.problem = NOTHING_EXCLUSIVE
+        return any_exclusive

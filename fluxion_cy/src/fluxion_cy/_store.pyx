@@ -1,0 +1,813 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The resource graph as columns, and reading and writing it as JGF without loss (RFC 4, RFC 40).
+
+Everything regular about a vertex lives in one C struct; a value that the columns cannot give back exactly is kept
+aside, so that `dump()` equals what was loaded.
+"""
+from cython.operator cimport dereference as deref
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libcpp.algorithm cimport sort
+from libcpp.pair cimport pair
+from libcpp.vector cimport vector
+
+import errno as _errno
+import marshal
+import re
+
+from fluxion_cy.errors import InvalidGraph
+
+cdef uint64_t MAX_WEIGHT = 0xFFFFFFFFFFFFFFFF
+cdef int64_t MAX_UNITS = 1 << 62
+cdef int MAX_DEPTH = 200
+
+KNOWN_TYPES = ("cluster", "core", "socket", "gpu", "node", "rack", "slot", "xor_slot", "ssd", "storage_node")
+cdef frozenset KNOWN_KEYS = frozenset((
+    "type", "basename", "name", "id", "uniq_id", "rank", "exclusive", "unit", "size", "paths", "properties",
+    "status", "divisible"))
+cdef object NODE_KEYS = ("id", "metadata")
+_digits = re.compile(r"(\d+)")
+_tail = re.compile(r"(\d+)$")
+
+
+def natural_key(text):
+    """Key that sorts `node2` before `node10`."""
+    return tuple((0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part) for part in _digits.split(text))
+
+
+def thaw(value, depth=0):
+    """A deep copy of a JSON-like value; anything else, or nesting beyond 200 levels, is an InvalidGraph."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if depth > MAX_DEPTH:
+        raise InvalidGraph("graph: a value is nested more than 200 levels deep; flatten it")
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidGraph(f"graph: the key {key!r} is not a string")
+        return {key: thaw(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [thaw(item, depth + 1) for item in value]
+    raise InvalidGraph(f"graph: a value of type {type(value).__name__} has no form in JSON")
+
+
+cdef int64_t as_int(object value, str what, str key, int64_t low, int64_t high) except? -2:
+    if type(value) is not int:
+        raise InvalidGraph(f"{what}: {key} must be an integer, not {value!r:.40}")
+    if value < low or value > high:
+        raise InvalidGraph(f"{what}: {key} is {str(value)[:40]}, outside {low} to {high}")
+    return value
+
+
+cdef class Store:
+    """Columns of one resource graph; filled by `load`, extended by `add`, thinned by `remove`."""
+
+    def __init__(self):
+        self.types, self.type_ids = [], {}
+        self.syms, self.sym_ids = [], {}
+        self.shapes, self.shape_ids = [], {}
+        self.props, self.props_ids = [{}], {(): 0}
+        self.edge_shapes, self.edge_shape_ids = [], {}
+        self.extras, self.outer, self.node_extras, self.paths, self.path_index = {}, {}, {}, {}, {}
+        self.frame = {}
+        self._children_by_name = None
+        self.root = -1
+        self.version = 0
+        for name in KNOWN_TYPES:
+            self.intern_type(name)
+
+    cdef int32_t intern(self, str text):
+        cdef object found = self.sym_ids.get(text)
+        if found is None:
+            found = len(self.syms)
+            self.sym_ids[text] = found
+            self.syms.append(text)
+        return found
+
+    cdef int32_t intern_type(self, str text):
+        cdef object found = self.type_ids.get(text)
+        if found is None:
+            found = len(self.types)
+            if found >= 65535:
+                raise InvalidGraph(f"graph: more than 65535 distinct types; {text!r} is one too many")
+            self.type_ids[text] = found
+            self.types.append(text)
+        return found
+
+    # ---- paths ---------------------------------------------------------------------------------------------------
+
+    cdef str path_of(self, int32_t v):
+        cdef object own = self.paths.get(v)
+        if own is not None:
+            return own.get("containment", "")
+        cdef int32_t parent = self.V[v].parent
+        if parent < 0:
+            return "/" + self.syms[self.V[v].name]
+        return self.path_of(parent) + "/" + self.syms[self.V[v].name]
+
+    def path(self, int32_t v):
+        """Containment path of vertex `v` ("" where it has none)."""
+        return self.path_of(v)
+
+    def lookup(self, path):
+        """Vertices with this containment path (usually one; several only under different ranks)."""
+        found = list(self.path_index.get(path, ()))
+        if self.root < 0 or not path.startswith("/"):
+            return found
+        if self._children_by_name is None:
+            self._index_names()
+        names = path.split("/")[1:]
+        level = [-1]
+        for name in names:
+            symbol = self.sym_ids.get(name)
+            if symbol is None:
+                return found
+            level = [child for above in level for child in self._children_by_name.get((above << 32) | symbol, ())]
+        return found + [child for child in level if child not in self.paths]
+
+    cdef _index_names(self):
+        cdef Py_ssize_t v
+        index = {}
+        for v in range(<Py_ssize_t> self.V.size()):
+            if not self.V[v].alive or (self.V[v].parent < 0 and v != self.root):
+                continue
+            key = ((<object> <int64_t> self.V[v].parent) << 32) | self.V[v].name
+            known = index.get(key)
+            index[key] = (v,) if known is None else (*known, v)
+        self._children_by_name = index
+
+    # ---- loading -------------------------------------------------------------------------------------------------
+
+    def load(self, document):
+        """Reads a whole JGF document (a mapping with `graph`)."""
+        nodes, edges = self._parts(document)
+        self.frame = {key: thaw(value) for key, value in document.items() if key != "graph"}
+        self.frame["graph"] = {
+            key: ([] if key in ("nodes", "edges") else thaw(value)) for key, value in document["graph"].items()}
+        self._order = list(document)
+        self._extend(nodes, edges, {})
+        if self.root < 0:
+            raise InvalidGraph("graph: no vertex has a containment path with a single slash; one must be the root")
+
+    def _parts(self, document):
+        if not isinstance(document, dict):
+            raise InvalidGraph(f"graph: a JGF document is a mapping, not {type(document).__name__}")
+        graph = document.get("graph")
+        if not isinstance(graph, dict):
+            raise InvalidGraph("graph: the key 'graph' with a mapping is missing")
+        for key in ("nodes", "edges"):
+            if not isinstance(graph.get(key), (list, tuple)):
+                raise InvalidGraph(f"graph: the key 'graph.{key}' with a list is missing")
+        return graph["nodes"], graph["edges"]
+
+    cdef _extend(self, nodes, edges, dict known):
+        """Appends vertices and edges; `known` maps JGF ids of the document to vertices that exist already."""
+        cdef Py_ssize_t first = self.V.size(), first_edge = self.edges.size()
+        cdef dict ids = dict(known)
+        cdef list raw_paths = []
+        for node in nodes:
+            self._add_vertex(node, ids, raw_paths)
+        for edge in edges:
+            self._add_edge(edge, ids, first)
+        self._settle(first, first_edge, raw_paths)
+
+    cdef _add_vertex(self, node, dict ids, list raw_paths):
+        cdef Vertex x
+        cdef int32_t v = <int32_t> self.V.size()
+        if type(node) is not dict:
+            raise InvalidGraph(f"graph.nodes: an entry is of type {type(node).__name__}, not a mapping")
+        outer = node.get("id")
+        if type(outer) is not str:
+            raise InvalidGraph(f"graph.nodes: the id {outer!r:.40} is not a string")
+        if outer in ids:
+            raise InvalidGraph(f"vertex {outer!r}: the id is used twice")
+        what = f"vertex {outer!r}"
+        metadata = node.get("metadata")
+        if type(metadata) is not dict:
+            raise InvalidGraph(f"{what}: metadata is missing or not a mapping")
+        extra = self._fill(&x, outer, what, metadata, raw_paths)
+        if extra:
+            self.extras[v] = extra
+        if outer != str(x.uniq):
+            self.outer[v] = outer
+        if len(node) != 2 or tuple(node) != NODE_KEYS:
+            self.node_extras[v] = {key: (None if key in NODE_KEYS else thaw(item)) for key, item in node.items()}
+        ids[outer] = v
+        self.V.push_back(x)
+
+    cdef object _fill(self, Vertex* x, str outer, str what, dict metadata, list raw_paths):
+        """Fills the columns; answers the values that they cannot give back."""
+        cdef dict extra = {}
+        cdef int seen = 2
+        kind = metadata.get("type")
+        if type(kind) is not str or not kind:
+            raise InvalidGraph(f"{what}: metadata.type is missing or not a string")
+        x.type = self.intern_type(kind)
+        x.parent, x.inner, x.prof, x.order = -1, -1, -1, 0
+        x.alive, x.pool, x.excl_key, x.down, x.props = 1, 0, 0, 0, 0
+        paths = metadata.get("paths")
+        if type(paths) is not dict:
+            raise InvalidGraph(f"{what}: metadata.paths is missing or not a mapping")
+        raw_paths.append(paths)
+        value = metadata.get("uniq_id", metadata)
+        if value is metadata:
+            try:
+                value = int(outer)
+            except ValueError:
+                raise InvalidGraph(f"{what}: uniq_id is missing and the id is not a number to take it from") from None
+        else:
+            seen += 1
+        x.uniq = as_int(value, what, "uniq_id", -(1 << 62), 1 << 62)
+        name = metadata.get("name", metadata)
+        if name is not metadata:
+            seen += 1
+            if type(name) is not str:
+                raise InvalidGraph(f"{what}: name must be a string, not {name!r:.40}")
+        value = metadata.get("id", metadata)
+        if value is not metadata:
+            seen += 1
+            x.id = as_int(value, what, "id", -(1 << 62), 1 << 62)
+        else:
+            x.id = x.uniq
+            if kind == "node" and name is not metadata:
+                tail = _tail.search(name)
+                if tail is not None:
+                    x.id = as_int(int(tail.group(1)), what, "the id at the end of its name", 0, 1 << 62)
+        value = metadata.get("basename", metadata)
+        if value is not metadata:
+            seen += 1
+            if type(value) is not str:
+                raise InvalidGraph(f"{what}: basename must be a string, not {value!r:.40}")
+            x.base = self.intern(value)
+        else:
+            x.base = self.intern(kind)
+        x.name = self.intern(self.syms[x.base] + str(x.id) if name is metadata else name)
+        value = metadata.get("rank", metadata)
+        if value is not metadata:
+            seen += 1
+            x.rank = as_int(value, what, "rank", -1, 0x7FFFFFFE)
+        else:
+            x.rank = -1
+        value = metadata.get("size", metadata)
+        if value is not metadata:
+            seen += 1
+            x.size = as_int(value, what, "size", 0, MAX_UNITS)
+        else:
+            x.size = 1
+        value = metadata.get("exclusive", metadata)
+        if value is not metadata:
+            seen += 1
+            if type(value) is bool:
+                x.excl_key = value
+            else:
+                extra["exclusive"] = thaw(value)
+        x.unit = -1
+        value = metadata.get("unit", metadata)
+        if value is not metadata:
+            seen += 1
+            if type(value) is str:
+                x.unit = self.intern(value)
+            else:
+                extra["unit"] = thaw(value)
+        value = metadata.get("properties", metadata)
+        if value is not metadata:
+            seen += 1
+            if value is None:
+                extra["properties"] = None
+            else:
+                x.props = self.intern_props(value, what)
+        value = metadata.get("status", metadata)
+        if value is not metadata:
+            seen += 1
+            x.down = as_int(value, what, "status", 0, 1)
+        value = metadata.get("divisible", metadata)
+        if value is not metadata:
+            seen += 1
+            if type(value) is not bool:
+                raise InvalidGraph(f"{what}: divisible must be true or false, not {value!r:.40}")
+            x.pool = value
+        if seen != len(metadata):
+            for key in metadata:
+                if key not in KNOWN_KEYS:
+                    if type(key) is not str:
+                        raise InvalidGraph(f"{what}: the metadata key {key!r} is not a string")
+                    extra[key] = thaw(metadata[key])
+        shape = tuple(metadata)
+        found = self.shape_ids.get(shape)
+        if found is None:
+            found = self.shape_ids[shape] = len(self.shapes)
+            self.shapes.append(shape)
+        x.shape = found
+        return extra
+
+    def intern_props(self, value, what):
+        """Index of this property set; keys and values must be strings."""
+        if type(value) is not dict:
+            raise InvalidGraph(f"{what}: properties must be a mapping, not {value!r:.40}")
+        for key, item in value.items():
+            if type(key) is not str or type(item) is not str:
+                raise InvalidGraph(f"{what}: the property {key!r:.40} must have a string as its value, not {item!r:.40}")
+        key = tuple(value.items())
+        found = self.props_ids.get(key)
+        if found is None:
+            found = self.props_ids[key] = len(self.props)
+            self.props.append(dict(value))
+        return found
+
+    cdef _add_edge(self, edge, dict ids, Py_ssize_t first):
+        cdef Edge e
+        if type(edge) is not dict:
+            raise InvalidGraph(f"graph.edges: an entry is of type {type(edge).__name__}, not a mapping")
+        source, target = edge.get("source"), edge.get("target")
+        for end in (source, target):
+            if type(end) is not str or end == "" or end not in ids:
+                raise InvalidGraph(f"edge {source!r:.40} -> {target!r:.40}: {end!r:.40} is no vertex of the graph")
+        e.source, e.target = ids[source], ids[target]
+        if e.source < first and e.target < first:
+            return
+        if len(edge) == 2:
+            e.shape, e.contains = self._edge_shape(edge, None), 1
+        else:
+            metadata = edge.get("metadata", edge)
+            subsystem = "containment"
+            if metadata is not edge:
+                if type(metadata) is not dict:
+                    raise InvalidGraph(f"edge {source!r} -> {target!r}: metadata is not a mapping")
+                subsystem = metadata.get("subsystem", "containment")
+                if type(subsystem) is not str:
+                    raise InvalidGraph(f"edge {source!r} -> {target!r}: subsystem is not a string")
+            e.shape, e.contains = self._edge_shape(edge, metadata), subsystem == "containment"
+        self.edges.push_back(e)
+
+    cdef int32_t _edge_shape(self, dict edge, metadata):
+        """Interns all of an edge but its ends; the key order of the whole is kept."""
+        cdef object rest = {key: (None if key in ("source", "target") else item) for key, item in edge.items()}
+        try:
+            key = marshal.dumps(rest, 2)
+        except ValueError:
+            key = None
+        found = self.edge_shape_ids.get(key) if key is not None else None
+        if found is None:
+            found = len(self.edge_shapes)
+            self.edge_shapes.append(thaw(rest))
+            if key is not None:
+                self.edge_shape_ids[key] = found
+        return found
+
+    cdef _settle(self, Py_ssize_t first, Py_ssize_t first_edge, list raw_paths):
+        """Parents, children, root, paths and order of what was appended."""
+        cdef Py_ssize_t i
+        cdef int32_t v, parent
+        cdef Edge e
+        for i in range(first_edge, <Py_ssize_t> self.edges.size()):
+            e = self.edges[i]
+            if not e.contains:
+                continue
+            if e.target < first:
+                raise InvalidGraph(f"vertex {self.outer_id(e.target)!r}: it has a parent already")
+            if self.V[e.target].parent >= 0:
+                raise InvalidGraph(f"vertex {self.outer_id(e.target)!r}: two containment edges lead to it")
+            if e.source == e.target:
+                raise InvalidGraph(f"vertex {self.outer_id(e.target)!r}: an edge leads from it to itself")
+            self.V[e.target].parent = e.source
+            self._inner(e.source)
+            self.kids[self.V[e.source].inner].push_back(e.target)
+        self._check_depth(first)
+        for i in range(first, <Py_ssize_t> self.V.size()):
+            self._settle_paths(<int32_t> i, raw_paths[i - first])
+        for i in range(first, <Py_ssize_t> self.V.size()):
+            if self.V[i].pool and self.V[i].inner >= 0:
+                raise InvalidGraph(f"vertex {self.outer_id(i)!r}: a divisible vertex can have no children")
+        self._children_by_name = None
+        self._check_totals()
+        self._check_duplicates(first)
+        self.rebuild_order()
+
+    cdef int32_t _inner(self, int32_t v):
+        if self.V[v].inner < 0:
+            self.V[v].inner = <int32_t> self.kids.size()
+            self.kids.push_back(vector[int32_t]())
+            self.kid_types.push_back(vector[int32_t]())
+            self.static_desc.push_back(vector[int32_t]())
+            self.live_desc.resize(self.kids.size())
+            self.weight.push_back(MAX_WEIGHT)
+        return self.V[v].inner
+
+    cdef _check_depth(self, Py_ssize_t first):
+        cdef Py_ssize_t i
+        cdef int32_t v
+        cdef int depth
+        for i in range(first, <Py_ssize_t> self.V.size()):
+            depth, v = 0, <int32_t> i
+            while v >= 0:
+                v = self.V[v].parent
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise InvalidGraph(
+                        f"vertex {self.outer_id(i)!r}: its edges form a cycle or lie more than {MAX_DEPTH} levels deep")
+
+    cdef _settle_paths(self, int32_t v, dict paths):
+        cdef bint regular = False
+        own = paths.get("containment")
+        for subsystem, path in paths.items():
+            if type(path) is not str or type(subsystem) is not str:
+                raise InvalidGraph(f"vertex {self.outer_id(v)!r}: paths.{subsystem} must be a string, not {path!r:.40}")
+        if own is not None and own.count("/") == 1 and own.startswith("/"):
+            if self.root >= 0:
+                raise InvalidGraph(f"vertex {self.outer_id(v)!r}: its path {own!r} is that of a second root")
+            if self.V[v].parent >= 0:
+                raise InvalidGraph(f"vertex {self.outer_id(v)!r}: its path {own!r} is that of a root, but an edge leads to it")
+            self.root = v
+        if len(paths) == 1 and own is not None:
+            regular = self._regular(v, own)
+        if not regular:
+            self.paths[v] = dict(paths)
+            if own is not None:
+                self.path_index.setdefault(own, []).append(v)
+
+    cdef bint _regular(self, int32_t v, str own):
+        """Whether the path is exactly what names and parents give."""
+        cdef int32_t parent = self.V[v].parent
+        cdef str name = self.syms[self.V[v].name]
+        if parent < 0:
+            return v == self.root and own == "/" + name
+        if len(own) <= len(name) or not own.endswith(name):
+            return False
+        return own == self.path_of(parent) + "/" + name
+
+    cdef _check_totals(self):
+        cdef Py_ssize_t i
+        totals = {}
+        for i in range(<Py_ssize_t> self.V.size()):
+            if self.V[i].alive and self.V[i].size > 1000000000:
+                kind = self.V[i].type
+                totals[kind] = totals.get(kind, 0) + self.V[i].size
+                if totals[kind] > MAX_UNITS:
+                    raise InvalidGraph(
+                        f"vertex {self.outer_id(i)!r}: the sizes of type {self.types[kind]!r} sum up to more than 2**62")
+
+    cdef _check_duplicates(self, Py_ssize_t first):
+        """The same path under the same rank, or one uniq_id twice under a parent, is ambiguous."""
+        cdef Py_ssize_t i, k
+        cdef vector[pair[int64_t, int32_t]] keys
+        for i in range(<Py_ssize_t> self.V.size()):
+            if self.V[i].inner < 0:
+                continue
+            for which in range(2):
+                keys.clear()
+                for k in range(<Py_ssize_t> self.kids[self.V[i].inner].size()):
+                    v = self.kids[self.V[i].inner][k]
+                    keys.push_back(pair[int64_t, int32_t](
+                        self.V[v].uniq if which == 0 else (<int64_t> self.V[v].name << 32) | (self.V[v].rank + 1), v))
+                sort(keys.begin(), keys.end())
+                for k in range(1, <Py_ssize_t> keys.size()):
+                    if keys[k].first == keys[k - 1].first and (which == 0 or (
+                            keys[k].second not in self.paths and keys[k - 1].second not in self.paths)):
+                        what = "uniq_id" if which == 0 else "path and rank"
+                        raise InvalidGraph(
+                            f"vertex {self.outer_id(keys[k].second)!r}: vertex {self.outer_id(keys[k - 1].second)!r} "
+                            f"under the same parent has the same {what}")
+        for path, held in self.path_index.items():
+            ranks = [self.V[v].rank for v in held]
+            if len(set(ranks)) != len(ranks):
+                raise InvalidGraph(f"vertex {self.outer_id(held[len(held) - 1])!r}: the path {path!r} is used twice")
+
+    # ---- growing and shrinking -------------------------------------------------------------------------------------
+
+    def add(self, document):
+        """Appends what a JGF document has beyond the graph; vertices are recognised by path and rank.
+
+        On an error nothing is appended.
+        """
+        cdef Py_ssize_t vertices = self.V.size(), edges = self.edges.size()
+        nodes, links = self._parts(document)
+        known, fresh = {}, []
+        for node in nodes:
+            found = self._existing(node)
+            if found is None:
+                fresh.append(node)
+            else:
+                known[node["id"]] = found
+        root = self.root
+        try:
+            self._extend(fresh, links, known)
+        except BaseException:
+            self._truncate(vertices, edges, root)
+            raise
+        for i in range(vertices, <Py_ssize_t> self.V.size()):
+            if self.V[i].parent < 0:
+                name = self.outer_id(i)
+                self._truncate(vertices, edges, root)
+                raise InvalidGraph(f"vertex {name!r}: no edge leads to it from the graph", _errno.EINVAL)
+        return list(range(vertices, self.V.size()))
+
+    def _existing(self, node):
+        if type(node) is not dict or type(node.get("metadata")) is not dict or type(node.get("id")) is not str:
+            return None
+        metadata = node["metadata"]
+        paths = metadata.get("paths")
+        if type(paths) is not dict or type(paths.get("containment")) is not str:
+            return None
+        for v in self.lookup(paths["containment"]):
+            if self.V[v].rank == metadata.get("rank", -1):
+                return v
+        return None
+
+    cdef _truncate(self, Py_ssize_t vertices, Py_ssize_t edges, int32_t root):
+        cdef Py_ssize_t i
+        self._unlink(vertices)
+        for i in range(vertices, <Py_ssize_t> self.V.size()):
+            for table in (self.extras, self.outer, self.node_extras):
+                table.pop(i, None)
+            self._forget_path(<int32_t> i)
+        self.V.resize(vertices)
+        self.edges.resize(edges)
+        self.root = root
+        self._children_by_name = None
+        self.rebuild_order()
+
+    cdef _unlink(self, Py_ssize_t vertices):
+        cdef size_t i, k
+        cdef vector[int32_t] rest
+        for i in range(<size_t> vertices):
+            if self.V[i].inner < 0:
+                continue
+            rest.clear()
+            for k in range(self.kids[self.V[i].inner].size()):
+                if self.kids[self.V[i].inner][k] < vertices:
+                    rest.push_back(self.kids[self.V[i].inner][k])
+            self.kids[self.V[i].inner] = rest
+
+    cdef _forget_path(self, int32_t v):
+        own = self.paths.pop(v, None)
+        if own is not None and "containment" in own:
+            held = self.path_index.get(own["containment"], [])
+            if v in held:
+                held.remove(v)
+            if not held:
+                self.path_index.pop(own["containment"], None)
+
+    def subtree(self, int32_t v):
+        """Vertex `v` and all below it, parents first."""
+        cdef list out = [v]
+        cdef Py_ssize_t at = 0
+        cdef size_t k
+        cdef int32_t u
+        while at < len(out):
+            u = out[at]
+            at += 1
+            if self.V[u].inner >= 0:
+                for k in range(self.kids[self.V[u].inner].size()):
+                    out.append(self.kids[self.V[u].inner][k])
+        return out
+
+    def remove(self, int32_t v):
+        """Takes `v` and all below it out of the graph; answers the removed vertices."""
+        cdef size_t k
+        cdef int32_t u, parent = self.V[v].parent
+        cdef vector[int32_t] rest
+        gone = self.subtree(v)
+        for k in range(self.kids[self.V[parent].inner].size()):
+            u = self.kids[self.V[parent].inner][k]
+            if u != v:
+                rest.push_back(u)
+        self.kids[self.V[parent].inner] = rest
+        for u in gone:
+            self.V[u].alive = 0
+            self._forget_path(u)
+            for table in (self.extras, self.outer, self.node_extras):
+                table.pop(u, None)
+        self._children_by_name = None
+        self.rebuild_order()
+        return gone
+
+    # ---- one vertex ------------------------------------------------------------------------------------------------
+
+    def size_of(self, int32_t v):
+        """Units of vertex `v`."""
+        return self.V[v].size
+
+    def rank_of(self, int32_t v):
+        """Rank of vertex `v`, -1 where it has none."""
+        return self.V[v].rank
+
+    def type_of(self, int32_t v):
+        """Type of vertex `v`."""
+        return self.types[self.V[v].type]
+
+    def name_of(self, int32_t v):
+        """Name of vertex `v`."""
+        return self.syms[self.V[v].name]
+
+    def id_of(self, int32_t v):
+        """The metadata id of vertex `v`."""
+        return self.V[v].id
+
+    def parent_of(self, int32_t v):
+        """Parent of vertex `v`, -1 at the root."""
+        return self.V[v].parent
+
+    def is_down(self, int32_t v):
+        """Whether vertex `v` itself is marked down."""
+        return bool(self.V[v].down)
+
+    def is_pool(self, int32_t v):
+        """Whether vertex `v` is divisible."""
+        return bool(self.V[v].pool)
+
+    def props_of(self, int32_t v):
+        """Properties of vertex `v` (shared; do not change)."""
+        return self.props[self.V[v].props]
+
+    def set_down(self, int32_t v, bint down):
+        """Marks vertex `v` down or up."""
+        self.V[v].down = down
+
+    def set_props(self, int32_t v, properties):
+        """Replaces the properties of vertex `v`."""
+        self.V[v].props = self.intern_props(properties, f"vertex {self.path_of(v)}")
+        if v in self.extras:
+            self.extras[v].pop("properties", None)
+
+    def vertices(self):
+        """All vertices that are in the graph."""
+        cdef Py_ssize_t i
+        return [i for i in range(<Py_ssize_t> self.V.size()) if self.V[i].alive]
+
+    def emit(self, int32_t v, int64_t units, bint exclusive):
+        """The vertex as it stands in R: what the reference's jgf writer gives."""
+        cdef Vertex* x = &self.V[v]
+        cdef dict metadata = {"type": self.types[x.type]}
+        cdef str base = self.syms[x.base], name = self.syms[x.name]
+        if x.base != self.sym_ids.get(metadata["type"], -1):
+            metadata["basename"] = base
+        if not name.startswith(base) or name != base + str(x.id):
+            metadata["name"] = name
+        metadata["id"] = x.id
+        metadata["rank"] = x.rank
+        if x.props:
+            metadata["properties"] = dict(self.props[x.props])
+        if exclusive:
+            metadata["exclusive"] = True
+        if units != 1:
+            metadata["size"] = units
+        own = self.paths.get(v)
+        metadata["paths"] = dict(own) if own is not None else {"containment": self.path_of(v)}
+        return {"id": str(x.uniq), "metadata": metadata}
+
+    def emit_edge(self, int32_t v):
+        """The containment edge that leads to `v`, as it stands in R."""
+        return {"source": str(self.V[self.V[v].parent].uniq), "target": str(self.V[v].uniq)}
+
+    # ---- order ---------------------------------------------------------------------------------------------------
+
+    def rebuild_order(self):
+        """Natural order of paths, types of children and visiting orders, after the shape changed."""
+        cdef Py_ssize_t i, k
+        cdef int32_t v, inner
+        cdef vector[int64_t] name_rank
+        cdef bint live
+        self.version += 1
+        names = sorted(range(len(self.syms)), key=lambda s: natural_key(self.syms[s]))
+        name_rank.resize(len(names))
+        for i, s in enumerate(names):
+            name_rank[<Py_ssize_t> s] = i
+        if self.root >= 0:
+            self._number(name_rank)
+        for i in range(<Py_ssize_t> self.V.size()):
+            inner = self.V[i].inner
+            if inner < 0 or not self.V[i].alive:
+                continue
+            self._order_kids(<int32_t> i, inner)
+
+    cdef _number(self, vector[int64_t]& name_rank):
+        """Numbers the tree below the root in natural order, without recursion."""
+        cdef vector[int32_t] stack
+        cdef vector[pair[int64_t, int32_t]] row
+        cdef int32_t v, inner, number = 0
+        cdef Py_ssize_t k
+        stack.push_back(self.root)
+        while not stack.empty():
+            v = stack.back()
+            stack.pop_back()
+            self.V[v].order = number
+            number += 1
+            inner = self.V[v].inner
+            if inner < 0:
+                continue
+            row.clear()
+            for k in range(<Py_ssize_t> self.kids[inner].size()):
+                row.push_back(pair[int64_t, int32_t](-name_rank[self.V[self.kids[inner][k]].name], self.kids[inner][k]))
+            sort(row.begin(), row.end())
+            for k in range(<Py_ssize_t> row.size()):
+                stack.push_back(row[k].second)
+
+    cdef _order_kids(self, int32_t v, int32_t inner):
+        cdef Py_ssize_t k
+        cdef int32_t child
+        cdef bint live = False
+        cdef vector[pair[int64_t, int32_t]] row
+        cdef vector[int32_t]* kinds = &self.kid_types[inner]
+        kinds.clear()
+        self.static_desc[inner].clear()
+        self.live_desc[inner].clear()
+        for k in range(<Py_ssize_t> self.kids[inner].size()):
+            child = self.kids[inner][k]
+            live = live or self.V[child].inner >= 0
+            if not self._holds(kinds, self.V[child].type):
+                kinds.push_back(self.V[child].type)
+            row.push_back(pair[int64_t, int32_t](-self.V[child].uniq, child))
+        if live:
+            for k in range(<Py_ssize_t> row.size()):
+                self._place(inner, row[k].second)
+            return
+        sort(row.begin(), row.end())
+        for k in range(<Py_ssize_t> row.size()):
+            self.static_desc[inner].push_back(row[k].second)
+
+    cdef bint _holds(self, vector[int32_t]* kinds, int32_t kind) noexcept nogil:
+        cdef size_t k
+        for k in range(kinds.size()):
+            if deref(kinds)[k] == kind:
+                return True
+        return False
+
+    cdef void _place(self, int32_t inner, int32_t child) noexcept nogil:
+        cdef uint64_t weight = MAX_WEIGHT
+        if self.V[child].inner >= 0:
+            weight = self.weight[self.V[child].inner]
+        self.live_desc[inner].insert(
+            ChildKey(pair[uint64_t, int64_t](~weight, -self.V[child].uniq), child))
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    def outer_id(self, int32_t v):
+        """The id of a vertex in the JGF document."""
+        found = self.outer.get(v)
+        return str(self.V[v].uniq) if found is None else found
+
+    cdef dict _metadata(self, int32_t v):
+        cdef Vertex* x = &self.V[v]
+        cdef dict kept = self.extras.get(v) or {}
+        cdef dict out = {}
+        cdef str key
+        for key in self.shapes[x.shape]:
+            if key in kept:
+                out[key] = thaw(kept[key])
+            elif key == "type":
+                out[key] = self.types[x.type]
+            elif key == "id":
+                out[key] = x.id
+            elif key == "rank":
+                out[key] = x.rank
+            elif key == "paths":
+                own = self.paths.get(v)
+                out[key] = dict(own) if own is not None else {"containment": self.path_of(v)}
+            elif key == "name":
+                out[key] = self.syms[x.name]
+            elif key == "basename":
+                out[key] = self.syms[x.base]
+            elif key == "uniq_id":
+                out[key] = x.uniq
+            elif key == "exclusive":
+                out[key] = bool(x.excl_key)
+            elif key == "unit":
+                out[key] = self.syms[x.unit]
+            elif key == "size":
+                out[key] = x.size
+            elif key == "properties":
+                out[key] = dict(self.props[x.props])
+            elif key == "status":
+                out[key] = int(x.down)
+            elif key == "divisible":
+                out[key] = bool(x.pool)
+        if x.down and "status" not in out:
+            out["status"] = 1
+        if x.size != 1 and "size" not in out:
+            out["size"] = x.size
+        if x.props and not out.get("properties"):
+            out["properties"] = dict(self.props[x.props])
+        return out
+
+    def dump(self):
+        """The whole graph as JGF, equal to what was loaded but for what was changed since."""
+        cdef Py_ssize_t i
+        cdef Edge e
+        nodes, edges = [], []
+        for i in range(<Py_ssize_t> self.V.size()):
+            if not self.V[i].alive:
+                continue
+            node = {"id": self.outer_id(i), "metadata": self._metadata(<int32_t> i)}
+            frame = self.node_extras.get(i)
+            if frame is not None:
+                node = {key: node[key] if key in NODE_KEYS else thaw(value) for key, value in frame.items()}
+            nodes.append(node)
+        for i in range(<Py_ssize_t> self.edges.size()):
+            e = self.edges[i]
+            if not (self.V[e.source].alive and self.V[e.target].alive):
+                continue
+            edge = thaw(self.edge_shapes[e.shape])
+            edge["source"], edge["target"] = self.outer_id(e.source), self.outer_id(e.target)
+            edges.append(edge)
+        out = thaw(self.frame)
+        out["graph"]["nodes"], out["graph"]["edges"] = nodes, edges
+        return {key: out[key] for key in self._order}

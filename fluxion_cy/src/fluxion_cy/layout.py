@@ -1,0 +1,72 @@
+"""A jobspec laid out as the flat tables that the engine walks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fluxion_cy.errors import InvalidJobspec
+from fluxion_cy.jobspec import Jobspec, Resource
+
+_CLAMP = 2**61
+Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+
+
+@dataclass(slots=True)
+class Layout:
+    """Rows in the order of the engine's `Request`; per row and for the whole, what is needed per pruned column."""
+
+    rows: list[Row] = field(default_factory=list)
+    needs: list[list[int]] = field(default_factory=list)
+    top_need: list[int] = field(default_factory=list)
+    tops: int = 0
+    top_slots: int = 0
+
+
+def lay_out(spec: Jobspec, type_ids: Mapping[str, int], columns: Mapping[str, int]) -> Layout:
+    """Tables for one graph. A type that is neither in the graph nor well known is an InvalidJobspec."""
+    tops = spec.resources
+    layout = Layout(tops=len(tops), top_slots=sum(resource.slot for resource in tops))
+    if layout.top_slots > 1:
+        tops = sorted(tops, key=lambda resource: resource.slot)
+    width = max(1, len(columns))
+    level: list[Resource] = list(tops)
+    place = len(level)
+    while level:
+        below: list[Resource] = []
+        for resource in level:
+            layout.rows.append(_row(resource, place, type_ids))
+            layout.needs.append(_below(resource, columns, width))
+            below.extend(resource.children)
+            place += len(resource.children)
+        level = below
+    layout.top_need = [0] * width
+    for resource in tops:
+        _add(layout.top_need, resource, columns, width)
+    return layout
+
+
+def _row(resource: Resource, first: int, type_ids: Mapping[str, int]) -> Row:
+    kind = -1 if resource.slot else type_ids.get(resource.type)
+    if kind is None:
+        raise InvalidJobspec(f"resources: the type {resource.type[:40]!r} is not known to the graph")
+    slots = [first + i for i, child in enumerate(resource.children) if child.slot]
+    return (
+        kind, first, len(resource.children), len(slots), slots[-1] if slots else -1, ord(resource.oper), resource.low,
+        resource.high, resource.operand, resource.slot, resource.exclusive is True, resource.exclusive is False,
+    )  # fmt: skip
+
+
+def _below(resource: Resource, columns: Mapping[str, int], width: int) -> list[int]:
+    """What one unit of the resource needs below it."""
+    need = [0] * width
+    for child in resource.children:
+        _add(need, child, columns, width)
+    return need
+
+
+def _add(need: list[int], resource: Resource, columns: Mapping[str, int], width: int) -> None:
+    """Adds what a request needs at the least: itself and all below."""
+    column = columns.get(resource.type)
+    if column is not None:
+        need[column] = min(_CLAMP, need[column] + resource.low)
+    for i, amount in enumerate(_below(resource, columns, width)):
+        need[i] = min(_CLAMP, need[i] + resource.low * amount)

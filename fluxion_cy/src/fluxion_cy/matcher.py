@@ -1,0 +1,418 @@
+"""The public matcher: operations, held jobs and the graph, over the embedded engine."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from errno import EINVAL
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from fluxion_cy import jobspec as jobspecs
+from fluxion_cy._select import Select
+from fluxion_cy.documents import read_graph
+from fluxion_cy.errors import Busy, InvalidGraph, InvalidJobspec, NotSupported, Unsatisfiable
+from fluxion_cy.finding import find
+from fluxion_cy.jobs import NO_JOBID, Job, JobInfo, JobTable, Mode
+from fluxion_cy.policy import policy_of, prune_filters_of
+from fluxion_cy.ranges import idset
+from fluxion_cy.release import remaining
+from fluxion_cy.resource_set import holds_of, read_resource_set
+from fluxion_cy.search import Question
+from fluxion_cy.why import explain
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_LATEST = 2**61
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What a match gave: `at` in seconds, `overhead` the seconds it took, `R` the resource set."""
+
+    jobid: int
+    at: int
+    reserved: bool
+    overhead: float
+    R: dict[str, Any]
+
+
+def _locked(method: "Callable[Concatenate[Matcher, P], T]") -> "Callable[Concatenate[Matcher, P], T]":
+    """One thread at a time in one matcher; the GIL is free while the engine searches."""
+
+    @wraps(method)
+    def inner(self: "Matcher", *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return inner
+
+
+class Matcher:
+    """A resource graph and what is held in it.
+
+    `graph` is a JGF mapping, or JSON or YAML text. `policy` is a name or a custom string, `prune_filters` a list such as
+    `ALL:core,ALL:node`. `compatible` keeps constraints to vertices of type node and storage_node, as the reference does;
+    otherwise they hold for every vertex that carries properties. Any failure here is an InvalidGraph (EPROTO),
+    InvalidJobspec (an option's value) or NotSupported (an option that this engine does not have).
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        policy: str = "first",
+        match_format: str = "jgf",
+        load_format: str = "jgf",
+        prune_filters: str = "ALL:core,ALL:node",
+        engine: str = "embedded",
+        traverser: str = "simple",
+        compatible: bool = True,
+        replan: bool = False,
+        library: str | None = None,
+    ) -> None:
+        self._check_options(match_format, load_format, engine, traverser, replan, library)
+        self._lock = threading.RLock()
+        self._policy = policy_of(policy)
+        self._table = JobTable()
+        self._engine = Select()
+        self._engine.filters = prune_filters_of(prune_filters)
+        chosen = self._policy
+        self._engine.set_policy(
+            chosen.high, chosen.node_centric, chosen.stop_on_1_matches, chosen.node_exclusive, bool(compatible)
+        )
+        self._engine.load(read_graph(graph))
+        self._engine.plan()
+
+    @staticmethod
+    def _check_options(
+        match_format: str, load_format: str, engine: str, traverser: str, replan: bool, library: str | None
+    ) -> None:
+        given = {
+            "match_format": (match_format, "jgf"),
+            "load_format": (load_format, "jgf"),
+            "engine": (engine, "embedded"),
+            "traverser": (traverser, "simple"),
+            "replan": (replan, False),
+            "library": (library, None),
+        }
+        for name, (value, only) in given.items():
+            if value != only:
+                raise NotSupported(f"{name}={value!r}: this engine only has {only!r}")
+
+    # ---- matching ----------------------------------------------------------------------------------------------------
+
+    @_locked
+    def allocate(
+        self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
+    ) -> Allocation:
+        """Holds resources from `now` on, or raises Busy."""
+        return self._place(jobspec, jobid, now, candidates, prefer, self._at_once)
+
+    @_locked
+    def allocate_orelse_reserve(
+        self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
+    ) -> Allocation:
+        """Holds resources from `now` or from the first second at which they are free; Unsatisfiable if never."""
+        return self._place(jobspec, jobid, now, candidates, prefer, self._soonest)
+
+    @_locked
+    def allocate_with_satisfiability(
+        self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
+    ) -> Allocation:
+        """Holds resources from `now` on, or raises Busy, or Unsatisfiable if they can never be had."""
+        return self._place(jobspec, jobid, now, candidates, prefer, self._at_once_or_say)
+
+    @_locked
+    def without_allocating(
+        self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
+    ) -> Allocation:
+        """Answers what `allocate` would give, and holds nothing."""
+        return self._preview(jobspec, jobid, now, candidates, prefer, self._at_once)
+
+    @_locked
+    def without_allocating_future(
+        self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
+    ) -> Allocation:
+        """Answers what `allocate_orelse_reserve` would give, and holds nothing."""
+        return self._preview(jobspec, jobid, now, candidates, prefer, self._soonest)
+
+    @_locked
+    def satisfy(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> bool:
+        """Whether the graph could hold the request if it were empty and everything were up."""
+        _second(now)
+        return self._question(jobspec, candidates, prefer).ever()
+
+    def _question(self, jobspec: Any, candidates: Any, prefer: Any) -> Question:
+        spec = jobspecs.read(jobspec)
+        return Question(self._engine, spec, candidates, prefer, self._policy.node_exclusive)
+
+    @staticmethod
+    def _at_once(question: Question, now: int) -> int:
+        if not question.now(now):
+            raise question.busy()
+        return now
+
+    @staticmethod
+    def _at_once_or_say(question: Question, now: int) -> int:
+        if not question.now(now):
+            raise question.refusal()
+        return now
+
+    @staticmethod
+    def _soonest(question: Question, now: int) -> int:
+        if question.now(now):
+            return now
+        at = question.later(now)
+        if at is None:
+            raise question.refusal()
+        return at
+
+    def _place(
+        self, jobspec: Any, jobid: Any, now: int, candidates: Any, prefer: Any, seek: Callable[[Question, int], int]
+    ) -> Allocation:
+        began = time.perf_counter()
+        now = _second(now)
+        number, automatic = self._table.choose(jobid)
+        question = self._question(jobspec, candidates, prefer)
+        try:
+            at = seek(question, now)
+        except (Busy, Unsatisfiable):
+            self._table.advance(number, automatic)
+            raise
+        self._table.advance(number, automatic)
+        slot = self._engine.commit(at, min(at + question.duration, now + jobspecs.FOREVER), now)
+        reserved = at != now
+        self._table.jobs[number] = Job(slot, at, Mode.RESERVED if reserved else Mode.ALLOCATED, automatic)
+        return Allocation(number, at, reserved, time.perf_counter() - began, self._engine.resource_set())
+
+    def _preview(
+        self, jobspec: Any, jobid: Any, now: int, candidates: Any, prefer: Any, seek: Callable[[Question, int], int]
+    ) -> Allocation:
+        began = time.perf_counter()
+        now = _second(now)
+        number = NO_JOBID if jobid is None else self._table.choose(jobid)[0]
+        at = seek(self._question(jobspec, candidates, prefer), now)
+        return Allocation(number, at, False, time.perf_counter() - began, self._engine.resource_set())
+
+    # ---- held work ---------------------------------------------------------------------------------------------------
+
+    @property
+    def next_jobid(self) -> int:
+        """The id that the next automatic job gets; it can only be set upwards."""
+        return self._table.next_jobid
+
+    @next_jobid.setter
+    def next_jobid(self, value: int) -> None:
+        with self._lock:
+            if isinstance(value, bool) or not isinstance(value, int) or not self._table.next_jobid <= value < 2**64:
+                raise InvalidJobspec(f"next_jobid: {str(value)[:40]!r} is not a number from {self._table.next_jobid} up")
+            self._table.next_jobid = value
+
+    @_locked
+    def cancel(self, jobid: int, missing_ok: bool = False) -> None:
+        """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`."""
+        if missing_ok and not self._holds(jobid):
+            return
+        job = self._table.held(jobid)
+        self._engine.release(job.slot)
+        job.slot, job.mode = -1, Mode.CANCELED
+
+    def _holds(self, jobid: Any) -> bool:
+        return jobid in self._table.jobs and self._table.jobs[jobid].slot >= 0
+
+    @_locked
+    def retract(self, jobid: int) -> None:
+        """Takes a job back as if it had never been: `info` knows nothing of it, and its automatic id is free again."""
+        job = self._table.held(jobid)
+        self._engine.unweigh(job.slot)
+        self._engine.release(job.slot)
+        self._table.forget(int(jobid))
+
+    @_locked
+    def partial_cancel(self, jobid: int, R: Any, missing_ok: bool = False) -> bool:  # noqa: N803 - R is the field's own name
+        """Frees the part of an allocation that `R` names; answers whether nothing is left."""
+        if missing_ok and not self._holds(jobid):
+            return False
+        job = self._table.held(jobid)
+        if job.mode is not Mode.ALLOCATED:
+            raise InvalidJobspec(f"jobid {jobid}: only an allocation can be cancelled in part, not a reservation")
+        rest = remaining(self._engine, job.slot, read_resource_set(R))
+        self._engine.keep(job.slot, self._engine.arrange(rest))
+        if not rest:
+            job.slot, job.mode = -1, Mode.CANCELED
+        return not rest
+
+    @_locked
+    def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is the field's own name
+        """Holds exactly what `R` names, as `jobid`; Busy (EINVAL) names a vertex that is held already.
+
+        A resource set in an RFC 20 envelope says from when to when; a bare JGF is held from `now` for 100 years.
+        """
+        began = time.perf_counter()
+        number, automatic = self._table.choose(jobid)
+        rset = read_resource_set(R)
+        at = _second(now) if rset.start is None else rset.start
+        holds = [hold for hold in holds_of(rset, self._engine) if hold[2]]
+        if not holds:
+            raise InvalidGraph("R: names nothing that is taken; mark it with exclusive: true", EINVAL)
+        for vertex, units, _ in holds:
+            if self._blocked(vertex, units, at, at + rset.duration):
+                raise Busy(f"R: vertex {self._engine.path(vertex)} is held already", EINVAL)
+        slot = self._engine.hold(self._engine.arrange(holds), at, at + rset.duration, at)
+        self._table.jobs[number] = Job(slot, at, Mode.ALLOCATED, automatic)
+        return Allocation(number, at, False, time.perf_counter() - began, self._engine.resource_set())
+
+    def _blocked(self, vertex: int, units: int, start: int, end: int) -> bool:
+        """Whether the vertex, or one that contains it, is held by another job."""
+        if self._engine.free_at(vertex, start, end) < units:
+            return True
+        above = self._engine.parent_of(vertex)
+        while above >= 0:
+            if self._engine.free_at(above, start, end) < self._engine.size_of(above):
+                return True
+            above = self._engine.parent_of(above)
+        return False
+
+    @_locked
+    def info(self, jobid: int) -> JobInfo:
+        """Mode (ALLOCATED, RESERVED or CANCELED), `reserved` and `at` of a job; NoSuchJob if it is unknown."""
+        return self._table.info(jobid)
+
+    # ---- the graph ---------------------------------------------------------------------------------------------------
+
+    @_locked
+    def graph(self) -> dict[str, Any]:
+        """The graph as JGF, equal to what was given but for what was changed since."""
+        document: dict[str, Any] = self._engine.dump()
+        return document
+
+    @_locked
+    def find(self, criteria: str) -> dict[str, Any] | None:
+        """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none."""
+        return find(self._engine, self._table, criteria)
+
+    @_locked
+    def stat(self) -> dict[str, Any]:
+        """Vertices by type, nodes up and down, and jobs by mode."""
+        modes = [job.mode for job in self._table.jobs.values()]
+        engine = self._engine
+        down = [v for v in engine.vertices() if engine.is_down(v)]
+        by_type = engine.describe()
+        nodes_down = sum(engine.type_of(v) == "node" for v in down)
+        return {
+            "vertices": sum(by_type.values()),
+            "by_type": by_type,
+            "nodes_up": by_type.get("node", 0) - nodes_down,
+            "nodes_down": nodes_down,
+            "jobs": {str(mode): modes.count(mode) for mode in Mode},
+            "next_jobid": self._table.next_jobid,
+        }
+
+    @_locked
+    def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
+        """Says in words whether the request fits at `now`, and if not, what is missing."""
+        spec = jobspecs.read(jobspec)
+        return explain(self._engine, spec, self._question(jobspec, candidates, prefer), _second(now))
+
+    def _vertex(self, path: Any) -> int:
+        found = self._engine.lookup(path) if isinstance(path, str) else []
+        if not found:
+            raise InvalidGraph(f"path {str(path)[:200]!r}: no such vertex is in the graph", EINVAL)
+        return int(found[0])
+
+    @_locked
+    def set_status(self, path: str, up: bool) -> None:
+        """Marks a vertex, and so all below it, up or down."""
+        self._engine.set_down(self._vertex(path), not up)
+
+    @_locked
+    def get_status(self, path: str) -> bool:
+        """Whether the vertex itself is up."""
+        return not self._engine.is_down(self._vertex(path))
+
+    @_locked
+    def set_rank_status(self, ranks: Any, up: bool) -> None:
+        """Marks the topmost vertex of each rank (`all`, an idset, a number or several); unknown ranks are passed over."""
+        for rank in self._ranks(ranks):
+            found = self._engine.of_rank(rank)
+            if found:
+                self._engine.set_down(found[0], not up)
+
+    def _ranks(self, ranks: Any) -> Iterable[int]:
+        known = {self._engine.rank_of(v) for v in self._engine.vertices()} - {-1}
+        if ranks == "all":
+            return sorted(known)
+        try:
+            if isinstance(ranks, str):
+                return [rank for low, high in idset(ranks) for rank in sorted(known) if low <= rank <= high]
+            if isinstance(ranks, int):
+                return known & {ranks}
+            return sorted(known & {int(rank) for rank in ranks})
+        except (TypeError, ValueError):
+            raise InvalidGraph(f"ranks: {str(ranks)[:60]!r} is neither an idset nor numbers", EINVAL) from None
+
+    @_locked
+    def get_rank_status(self, rank: int) -> bool:
+        """Whether the topmost vertex of a rank is up."""
+        found = self._engine.of_rank(rank) if isinstance(rank, int) and -1 < rank < 2**31 else []
+        if not found:
+            raise InvalidGraph(f"rank {str(rank)[:40]}: no vertex has it", EINVAL)
+        return not self._engine.is_down(found[0])
+
+    @_locked
+    def set_properties(self, path: str, properties: dict[str, str]) -> None:
+        """Replaces the properties of a vertex."""
+        try:
+            self._engine.set_props(self._vertex(path), properties)
+        except InvalidGraph as error:
+            raise InvalidGraph(str(error), EINVAL) from None
+
+    @_locked
+    def resize(self, path: str, size: int) -> None:
+        """Changes the units of a vertex; Busy if more than that are held at some time."""
+        vertex = self._vertex(path)
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= _LATEST:
+            raise InvalidGraph(f"vertex {path}: size {str(size)[:40]!r} is not a number from 0 to 2**61", EINVAL)
+        if self._engine.peak(vertex) > size:
+            raise Busy(f"vertex {path}: {self._engine.peak(vertex)} units are held, more than {size}")
+        self._engine.resize(vertex, size)
+
+    @_locked
+    def add_subgraph(self, graph: Any) -> None:
+        """Adds what a JGF has beyond the graph; it must contain the path from the root."""
+        self._engine.add(read_graph(graph))
+        self._engine.plan()
+
+    @_locked
+    def remove_subgraph(self, path: str) -> None:
+        """Removes a vertex and all below it; jobs keep what they hold elsewhere."""
+        vertex = self._vertex(path)
+        if vertex == self._engine.root:
+            raise InvalidGraph(f"path {path!r}: the root cannot be removed", EINVAL)
+        gone = set(self._engine.subtree(vertex))
+        for job in self._table.jobs.values():
+            if job.slot >= 0 and any(hold[0] in gone for hold in self._engine.entries(job.slot)):
+                rest = [hold for hold in self._engine.entries(job.slot) if hold[2] and hold[0] not in gone]
+                self._engine.keep(job.slot, self._engine.arrange(rest))
+                job.slot = job.slot if rest else -1
+                job.mode = job.mode if rest else Mode.CANCELED
+        self._engine.remove(vertex)
+        self._engine.plan()
+
+    @_locked
+    def clone(self) -> "Matcher":
+        """A deep copy with all allocations; both go their own ways."""
+        other = object.__new__(Matcher)
+        other._lock = threading.RLock()
+        other._policy = self._policy
+        other._table = self._table.copy()
+        other._engine = self._engine.copy()
+        return other
+
+
+def _second(now: Any) -> int:
+    """A whole second; numbers of numpy too."""
+    number = now.__index__() if hasattr(now, "__index__") and not isinstance(now, bool) else -1
+    if not isinstance(number, int) or not 0 <= number < _LATEST:
+        raise InvalidJobspec(f"now: {str(now)[:40]!r} is not a whole number of seconds")
+    return number

@@ -1,0 +1,68 @@
+"""Match policies by name or as a custom string, as the reference writes them."""
+
+from dataclasses import dataclass
+
+from fluxion_cy.errors import InvalidJobspec, NotSupported
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How matches are scored and how far the search goes."""
+
+    high: bool = False
+    node_centric: bool = False
+    node_exclusive: bool = False
+    stop_on_1_matches: bool = False
+
+
+NAMED = {
+    "first": Policy(high=True, node_centric=True, stop_on_1_matches=True),
+    "firstnodex": Policy(high=True, node_centric=True, node_exclusive=True, stop_on_1_matches=True),
+    "high": Policy(high=True),
+    "low": Policy(),
+    "lonode": Policy(node_centric=True),
+    "hinode": Policy(high=True, node_centric=True),
+    "lonodex": Policy(node_centric=True, node_exclusive=True),
+    "hinodex": Policy(high=True, node_centric=True, node_exclusive=True),
+}
+LATER = ("locality", "variation", "pack")
+_FLAGS = ("node_centric", "node_exclusive", "stop_on_1_matches")
+
+
+def policy_of(text: str) -> Policy:
+    """The policy of a name or of `policy=low|high [node_centric=…] [node_exclusive=…] [stop_on_1_matches=…]`."""
+    if not isinstance(text, str):
+        raise InvalidJobspec(f"policy: must be a string, not {type(text).__name__}")
+    if text in NAMED:
+        return NAMED[text]
+    if text in LATER:
+        raise NotSupported(f"policy={text!r}: this engine does not have it; it has {', '.join(NAMED)}")
+    return _custom(text)
+
+
+def _custom(text: str) -> Policy:
+    found: dict[str, bool] = {}
+    for word in text.split(" "):
+        key, equals, value = word.partition("=")
+        if key == "policy" and equals and value in ("low", "high"):
+            found.setdefault("high", value == "high")
+        elif key in _FLAGS and value in ("true", "false"):
+            found.setdefault(key, value == "true")
+        else:
+            raise InvalidJobspec(f"policy: {word[:60]!r} is neither a policy nor an option of one")
+    if "high" not in found:
+        raise InvalidJobspec(f"policy: {text[:60]!r} does not say policy=low or policy=high")
+    return Policy(**found)
+
+
+def prune_filters_of(text: str) -> list[tuple[str | None, str]]:
+    """(anchor type or None for ALL, pruned type) of a list such as `ALL:core,cluster:gpu`."""
+    if not isinstance(text, str):
+        raise InvalidJobspec(f"prune_filters: must be a string, not {type(text).__name__}")
+    found: list[tuple[str | None, str]] = []
+    for part in text.split(","):
+        anchor, colon, kind = ("".join(piece.split()) for piece in part.partition(":"))
+        if not (anchor and colon and kind):
+            raise InvalidJobspec(f"prune_filters: {part[:60]!r} is not of the form ANCHOR:TYPE")
+        found.append((None if anchor == "ALL" else anchor, kind))
+    return found

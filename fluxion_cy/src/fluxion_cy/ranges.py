@@ -1,0 +1,82 @@
+"""Hostlists (RFC 29) and idsets (RFC 22), as far as constraints and resource sets use them."""
+
+import re
+
+_BRACKET = re.compile(r"\[([^\[\]]*)\]")
+_LIMIT = 1_000_000
+_MAX_ID = 2**32 - 1
+
+
+def idset(text: str) -> list[tuple[int, int]]:
+    """Ranges (low, high) of an idset such as `0-3,7` or `[0-3,7]`; ValueError if it is none."""
+    text = text.strip()
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    if not text:
+        return []
+    spans = []
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        first = _number(low)
+        last = _number(high) if dash else first
+        if last < first or last > _MAX_ID:
+            raise ValueError(text)
+        spans.append((first, last))
+    return spans
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 12:
+        raise ValueError(text)
+    return int(text)
+
+
+def hostlist(text: str) -> list[str]:
+    """Hosts of a hostlist such as `node[0-3],login1`; ValueError if it is none or names more than a million."""
+    hosts: list[str] = []
+    for word in _words(text):
+        hosts.extend(_expand(word, _LIMIT - len(hosts)))
+    return hosts
+
+
+def _words(text: str) -> list[str]:
+    """Splits at commas and blanks outside of brackets."""
+    words, depth, start = [], 0, 0
+    for i, char in enumerate(text):
+        depth += (char == "[") - (char == "]")
+        if depth not in (0, 1):
+            raise ValueError(text)
+        if char in ", \t" and depth == 0:
+            words.append(text[start:i])
+            start = i + 1
+    if depth:
+        raise ValueError(text)
+    words.append(text[start:])
+    return [word for word in words if word]
+
+
+def _expand(word: str, room: int) -> list[str]:
+    pieces = _BRACKET.split(word)
+    hosts = [pieces[0]]
+    for i in range(1, len(pieces), 2):
+        numbers = _padded(pieces[i], room)
+        if len(hosts) * len(numbers) > room:
+            raise ValueError(f"{word[:40]} names more than {_LIMIT} hosts")
+        hosts = [host + number + pieces[i + 1] for host in hosts for number in numbers]
+    if len(hosts) > room:
+        raise ValueError(f"{word[:40]} names more than {_LIMIT} hosts")
+    return hosts
+
+
+def _padded(text: str, room: int) -> list[str]:
+    """The numbers of one bracket, as wide as they are written."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        first = _number(low)
+        last = _number(high) if dash else first
+        if last < first or len(numbers) + last - first >= room:
+            raise ValueError(text)
+        width = len(low) if low.startswith("0") else 0
+        numbers.extend(str(n).zfill(width) for n in range(first, last + 1))
+    return numbers

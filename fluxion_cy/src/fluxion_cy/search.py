@@ -1,0 +1,131 @@
+"""One question to the engine: compiled once, asked at one or several times."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from fluxion_cy._select import Select
+from fluxion_cy.constraint import Program, compile_rule
+from fluxion_cy.errors import Busy, FluxionError, InvalidJobspec, Unsatisfiable
+from fluxion_cy.jobspec import FOREVER, Jobspec, Resource
+from fluxion_cy.layout import lay_out
+
+_SIBLINGS, _SHARED, _NOTHING, _TOO_MANY = 1, 2, 3, 4
+_LATEST = 2**62
+
+
+class Question:
+    """A jobspec against one engine. Not to be kept across changes of the graph."""
+
+    def __init__(self, engine: Select, spec: Jobspec, candidates: Any, prefer: Any, whole_nodes: bool) -> None:
+        self._engine = engine
+        self.duration = spec.duration
+        self.gather = False
+        if not whole_nodes and not any(_exclusive(resource) for resource in spec.resources):
+            raise InvalidJobspec(
+                "resources: nothing is asked for exclusively; put what the job takes under a slot, or say exclusive: true"
+            )
+        columns = {engine.types[kind]: i for i, kind in enumerate(engine.column_types())}
+        layout = lay_out(spec, engine.type_ids, columns)
+        engine.ask(layout.rows, layout.needs, layout.top_need, layout.tops, layout.top_slots)
+        rule = spec.constraint
+        program = compile_rule(rule, engine.sym_ids, engine.props) if rule is not None else Program()
+        engine.constrain(program.rules, program.links, program.prop_ok, program.hosts, program.spans)
+        slots, capped = _candidates(candidates)
+        engine.restrict(slots, capped, _scores(prefer))
+
+    def now(self, now: int) -> bool:
+        """Whether it matches at `now`; also by gathering, where spelling it out could never match."""
+        if self._try(now):
+            return True
+        if self._engine.deep and not self.gather and not self._ever(False) and self._ever(True):
+            self.gather = True
+            return self._try(now)
+        return False
+
+    def _try(self, at: int) -> bool:
+        return self._judge(self._engine.match(at, at + self.duration, False, self.gather))
+
+    def _ever(self, gather: bool) -> bool:
+        return self._judge(self._engine.match(0, self.duration, True, gather))
+
+    def _judge(self, matched: bool) -> bool:
+        """Raises what is the jobspec's own fault and would be so on any graph."""
+        code = self._engine.trouble()[0]
+        if code == _NOTHING:
+            raise InvalidJobspec("resources: nothing that was found is exclusive; put it under a slot, or say exclusive: true")
+        if code == _TOO_MANY:
+            raise InvalidJobspec("resources: more than a million slots at one vertex; ask for fewer")
+        return matched
+
+    def ever(self) -> bool:
+        """Whether it matches an empty graph with everything up."""
+        return self._ever(self.gather) or (self._engine.deep and not self.gather and self._ever(True))
+
+    def later(self, now: int) -> int | None:
+        """The first second after `now` at which it matches, or None."""
+        at = self._engine.next_change(now)
+        while at is not None and at < now + FOREVER:
+            if self._try(at):
+                return int(at)
+            at = self._engine.next_change(at)
+        return None
+
+    def why_not(self) -> str:
+        """The engine's own reason for the last failure, or nothing."""
+        code, vertex = self._engine.trouble()
+        if code == _SIBLINGS:
+            where = self._engine.path(vertex)
+            return f": entries side by side in the jobspec fit the same vertex {where}"
+        if code == _SHARED:
+            return f": exclusive: false below a slot contradicts it at {self._engine.path(vertex)}"
+        return ""
+
+    def busy(self) -> Busy:
+        """The error for: not now."""
+        return Busy(f"jobspec: no match now{self.why_not()}")
+
+    def refusal(self) -> FluxionError:
+        """Unsatisfiable where it can never match, else Busy."""
+        reason = self.why_not()
+        if self.ever():
+            return Busy(f"jobspec: no match now{reason}")
+        return Unsatisfiable(f"jobspec: the graph can never hold it{reason}; why() says more")
+
+
+def _exclusive(resource: Resource) -> bool:
+    return resource.slot or resource.exclusive is True or any(_exclusive(child) for child in resource.children)
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    """A list of an iterable; numpy arrays by their own tolist."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
+        raise InvalidJobspec(f"{what}: must be a list or an array with one entry per rank")
+    return list(value)
+
+
+def _candidates(value: Any) -> tuple[list[int], bool]:
+    """(slots per rank, whether they are numbers rather than yes or no)."""
+    if value is None:
+        return [], False
+    slots = _list(value, "candidates")
+    kinds = set(map(type, slots))
+    if kinds - {bool, int}:
+        raise InvalidJobspec("candidates: each entry must be true or false, or a number of slots")
+    if any(slot < 0 or slot > _LATEST for slot in slots):
+        raise InvalidJobspec("candidates: a number of slots is negative or larger than 2**62")
+    return slots or [0], int in kinds
+
+
+def _scores(value: Any) -> list[float]:
+    if value is None:
+        return []
+    try:
+        scores = [float(score) for score in _list(value, "prefer")]
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidJobspec("prefer: each entry must be a number") from None
+    if any(math.isnan(score) for score in scores):
+        raise InvalidJobspec("prefer: an entry is not a number (NaN)")
+    return scores
