@@ -228,7 +228,7 @@ def _json_documents(file: str, text: bytes) -> Iterator[Document]:
 
 
 def _has_nulls(text: bytes) -> bool:
-    """Whether nulls may have to be removed before the text is typed; the word in a text counts: that costs only time."""
+    """Whether nulls may have to be removed before the text is typed; the word in a text only costs time."""
     nulls = text.count(b"null")
     return nulls > 0 and nulls > len(_HARMLESS_NULL.findall(text))
 

@@ -1,0 +1,441 @@
+"""What every port to a cluster must do. A port's test module subclasses PortSuite and gives it a `harness` fixture.
+
+Nothing here waits for time to pass; PATIENCE only bounds how long a live cluster may take to answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol, TypeVar
+
+import pytest
+
+from session_scheduler.cluster.errors import AlreadyExists, ClusterError, Conflict, Gone, Invalid, NotFound
+from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Change, Cluster, Event, WatchEvent
+from session_scheduler.model.objects import (
+    ConfigMap,
+    Container,
+    GangPolicy,
+    KubeObject,
+    ObjectMeta,
+    Pod,
+    PodCondition,
+    PodGroup,
+    PodGroupSpec,
+    PodSpec,
+    SchedulingGate,
+    SchedulingPolicy,
+)
+
+PATIENCE = 30.0
+Kube = TypeVar("Kube", bound=KubeObject)
+HOLD = "example.com/hold"
+REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="no room",
+                       last_transition_time="2026-01-01T00:00:00Z")  # fmt: skip
+
+
+class Harness(Protocol):
+    """A port under test, with a namespace of its own for each test."""
+
+    cluster: Cluster
+    namespace: str
+
+    async def too_old(self, kind: type[KubeObject]) -> str:
+        """A resourceVersion that the cluster can no longer watch from."""
+
+
+class PortSuite:
+    """Subclass it, and define a fixture `harness`."""
+
+    # ------------------------------------------------------------------ reading and creating
+
+    async def test_what_was_created_is_found_with_an_identity_of_its_own(self, harness: Harness) -> None:
+        made = await harness.cluster.create(a_pod(harness, "one"))
+        found = await harness.cluster.get(Pod, harness.namespace, "one")
+        assert found.metadata.uid == made.metadata.uid != ""
+        assert found.metadata.resource_version != ""
+        assert found.metadata.creation_timestamp is not None
+        assert found.spec.scheduler_name == "fluence"
+
+    async def test_a_created_pod_is_pending_whatever_status_it_came_with(self, harness: Harness) -> None:
+        pod = Pod(metadata=a_pod(harness, "one").metadata, spec=a_pod(harness, "one").spec,
+                  status=running())  # fmt: skip
+        made = await harness.cluster.create(pod)
+        assert made.status.phase == "Pending"
+
+    async def test_a_name_is_made_for_an_object_that_asks_for_one(self, harness: Harness) -> None:
+        pod = a_pod(harness, "", generate_name="job-")
+        names = {(await harness.cluster.create(pod)).metadata.name for _ in range(3)}
+        assert len(names) == 3
+        assert all(name.startswith("job-") for name in names)
+
+    async def test_a_second_object_of_the_same_name_is_refused(self, harness: Harness) -> None:
+        await harness.cluster.create(a_pod(harness, "one"))
+        with pytest.raises(AlreadyExists):
+            await harness.cluster.create(a_pod(harness, "one"))
+
+    @pytest.mark.parametrize("name", ["", "Upper", "a_b"])
+    async def test_an_object_without_a_proper_name_is_refused(self, harness: Harness, name: str) -> None:
+        with pytest.raises(Invalid):
+            await harness.cluster.create(a_pod(harness, name))
+
+    async def test_an_object_that_brings_a_resource_version_is_not_created(self, harness: Harness) -> None:
+        with pytest.raises(Invalid):
+            await harness.cluster.create(a_pod(harness, "one", resource_version="7"))
+
+    async def test_what_does_not_exist_is_not_found(self, harness: Harness) -> None:
+        missing = a_pod(harness, "missing")
+        attempts: list[Callable[[], object]] = [
+            lambda: harness.cluster.get(Pod, harness.namespace, "missing"),
+            lambda: harness.cluster.patch_metadata(missing, annotations={"a": "b"}),
+            lambda: harness.cluster.patch_status(missing, conditions=[REFUSED]),
+            lambda: harness.cluster.delete(missing),
+            lambda: harness.cluster.evict(missing),
+            lambda: bind(harness, missing, uid="u", resource_version="1"),
+        ]
+        for attempt in attempts:
+            with pytest.raises(NotFound):
+                await attempt()  # type: ignore[misc]
+
+    async def test_a_list_has_all_objects_by_name(self, harness: Harness) -> None:
+        for name in ("b", "c", "a"):
+            await harness.cluster.create(a_pod(harness, name))
+        assert [pod.metadata.name for pod in await ours(harness, Pod)] == ["a", "b", "c"]
+
+    async def test_what_was_read_does_not_change_when_the_object_does(self, harness: Harness) -> None:
+        before = await harness.cluster.create(a_pod(harness, "one"))
+        await harness.cluster.patch_metadata(before, annotations={"a": "b"})
+        assert before.metadata.annotations == {}
+
+    async def test_a_large_plan_is_kept_in_a_config_map(self, harness: Harness) -> None:
+        plan = ConfigMap(metadata=ObjectMeta(name="plan", namespace=harness.namespace), data={"plan": "x" * 300_000})
+        made = await harness.cluster.create(plan)
+        assert (await harness.cluster.get(ConfigMap, harness.namespace, "plan")).data == plan.data
+        await harness.cluster.delete(made)
+        with pytest.raises(NotFound):
+            await harness.cluster.get(ConfigMap, harness.namespace, "plan")
+
+    # ------------------------------------------------------------------ watching
+
+    async def test_a_watch_tells_every_change_after_the_list_in_order(self, harness: Harness) -> None:
+        version = (await harness.cluster.list(Pod)).resource_version
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        await harness.cluster.patch_metadata(pod, annotations={"a": "b"})
+        await harness.cluster.delete(pod, grace_seconds=0)
+        events = await changes(harness, Pod, version, 3)
+        assert [event.change for event in events] == [Change.ADDED, Change.MODIFIED, Change.DELETED]
+        assert [event.object.metadata.annotations for event in events if event.object] == [{}, {"a": "b"}, {"a": "b"}]
+
+    async def test_a_watch_waits_for_what_has_not_happened_yet(self, harness: Harness) -> None:
+        version = (await harness.cluster.list(Pod)).resource_version
+        waiting = asyncio.ensure_future(changes(harness, Pod, version, 1))
+        await asyncio.sleep(0)
+        await harness.cluster.create(a_pod(harness, "one"))
+        assert [event.change for event in await waiting] == [Change.ADDED]
+
+    async def test_a_watch_goes_on_after_the_last_event_that_was_seen(self, harness: Harness) -> None:
+        version = (await harness.cluster.list(Pod)).resource_version
+        await harness.cluster.create(a_pod(harness, "one"))
+        (first,) = await changes(harness, Pod, version, 1)
+        await harness.cluster.create(a_pod(harness, "two"))
+        (second,) = await changes(harness, Pod, first.resource_version, 1)
+        assert second.object is not None
+        assert second.object.metadata.name == "two"
+
+    async def test_all_watchers_see_the_same(self, harness: Harness) -> None:
+        version = (await harness.cluster.list(Pod)).resource_version
+        watchers = [asyncio.ensure_future(changes(harness, Pod, version, 2)) for _ in range(3)]
+        await harness.cluster.create(a_pod(harness, "one"))
+        await harness.cluster.create(a_pod(harness, "two"))
+        seen = await asyncio.gather(*watchers)
+        assert seen[0] == seen[1] == seen[2]
+
+    async def test_a_change_of_one_kind_is_not_told_to_watchers_of_another(self, harness: Harness) -> None:
+        version = (await harness.cluster.list(PodGroup)).resource_version
+        await harness.cluster.create(a_pod(harness, "one"))
+        await harness.cluster.create(a_group(harness, "gang"))
+        (event,) = await changes(harness, PodGroup, version, 1)
+        assert isinstance(event.object, PodGroup)
+
+    async def test_watching_from_too_long_ago_is_gone(self, harness: Harness) -> None:
+        version = await harness.too_old(Pod)
+        with pytest.raises(Gone):
+            await first_event(harness, version)
+
+    async def test_watching_from_a_nonsense_version_is_invalid(self, harness: Harness) -> None:
+        with pytest.raises(Invalid):
+            await first_event(harness, "nonsense")
+
+    # ------------------------------------------------------------------ binding
+
+    async def test_a_binding_writes_node_annotations_and_condition_at_once(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one", annotations={"kept": "1", "replaced": "old"}))
+        pod = await harness.cluster.patch_status(pod, conditions=[REFUSED], nominated_node_name="elsewhere")
+        version = (await harness.cluster.list(Pod)).resource_version
+        await bind(harness, pod, annotations={"replaced": "new", "added": "2"})
+        (event,) = await changes(harness, Pod, version, 1)
+        bound = event.object
+        assert bound is not None
+        assert bound == await harness.cluster.get(Pod, harness.namespace, "one")
+        assert bound.spec.node_name == "node"
+        assert bound.metadata.annotations == {"kept": "1", "replaced": "new", "added": "2"}
+        assert [c.status for c in bound.status.conditions if c.type == "PodScheduled"] == ["True"]
+        assert bound.status.nominated_node_name == ""
+        assert bound.metadata.resource_version != pod.metadata.resource_version
+
+    async def test_a_bound_pod_is_not_bound_again_even_to_its_node(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        await bind(harness, pod)
+        bound = await harness.cluster.get(Pod, harness.namespace, "one")
+        for node in ("node", "other"):
+            with pytest.raises(Conflict):
+                await bind(harness, bound, node=node)
+
+    async def test_of_two_bindings_at_once_one_wins_and_its_annotations_stand(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        answers = await asyncio.gather(
+            *(bind(harness, pod, node=node, annotations={"by": node}) for node in ("left", "right")),
+            return_exceptions=True,
+        )
+        assert sorted(type(answer).__name__ for answer in answers) == ["Conflict", "NoneType"]
+        bound = await harness.cluster.get(Pod, harness.namespace, "one")
+        assert bound.metadata.annotations == {"by": bound.spec.node_name}
+
+    async def test_a_pod_that_changed_since_it_was_read_is_not_bound(self, harness: Harness) -> None:
+        read = await harness.cluster.create(a_pod(harness, "one"))
+        touched = await harness.cluster.patch_metadata(read, annotations={"touched": "yes"})
+        with pytest.raises(Conflict):
+            await bind(harness, read)
+        assert await harness.cluster.get(Pod, harness.namespace, "one") == touched
+
+    async def test_a_pod_created_anew_under_the_name_is_not_bound(self, harness: Harness) -> None:
+        old = await harness.cluster.create(a_pod(harness, "one"))
+        await harness.cluster.delete(old, grace_seconds=0)
+        new = await harness.cluster.create(a_pod(harness, "one"))
+        assert new.metadata.uid != old.metadata.uid
+        with pytest.raises(Conflict):
+            await bind(harness, new, uid=old.metadata.uid)
+
+    async def test_a_gated_pod_is_not_bound(self, harness: Harness) -> None:
+        gated = await harness.cluster.create(a_pod(harness, "one", gates=("example.com/wait",)))
+        assert [c.reason for c in gated.status.conditions if c.type == "PodScheduled"] == ["SchedulingGated"]
+        with pytest.raises(Conflict):
+            await bind(harness, gated)
+
+    async def test_a_pod_that_is_being_deleted_is_not_bound(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one", finalizers=(HOLD,)))
+        await harness.cluster.delete(pod, grace_seconds=0)
+        deleting = await harness.cluster.get(Pod, harness.namespace, "one")
+        assert deleting.metadata.deletion_timestamp is not None
+        with pytest.raises(Conflict):
+            await bind(harness, deleting)
+
+    @pytest.mark.parametrize("missing", ["node", "uid", "resource_version"])
+    async def test_a_binding_without_node_or_preconditions_is_never_sent(self, harness: Harness, missing: str) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        with pytest.raises(Invalid):
+            await bind(harness, pod, **{missing: ""})
+        assert (await harness.cluster.get(Pod, harness.namespace, "one")).spec.node_name == ""
+
+    # ------------------------------------------------------------------ patching
+
+    async def test_a_patch_merges_and_none_removes(self, harness: Harness) -> None:
+        group = await harness.cluster.create(a_group(harness, "gang"))
+        await harness.cluster.patch_metadata(group, annotations={"a": "1", "b": "2"}, labels={"l": "x"})
+        patched = await harness.cluster.patch_metadata(group, annotations={"a": None, "c": "3"})
+        assert patched.metadata.annotations == {"b": "2", "c": "3"}
+        assert patched.metadata.labels == {"l": "x"}
+        assert patched == await harness.cluster.get(PodGroup, harness.namespace, "gang")
+
+    async def test_a_patch_that_changes_nothing_does_not_move_the_version(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one", annotations={"a": "1"}))
+        pod = await harness.cluster.patch_status(pod, conditions=[REFUSED])
+        same = await harness.cluster.patch_metadata(pod, annotations={"a": "1", "absent": None})
+        assert (await harness.cluster.patch_status(same, conditions=[REFUSED])) == pod
+
+    async def test_of_many_swaps_of_a_plan_one_wins(self, harness: Harness) -> None:
+        group = await harness.cluster.create(a_group(harness, "gang"))
+        version = group.metadata.resource_version
+        swaps = (
+            harness.cluster.patch_metadata(group, annotations={"plan": str(i)}, resource_version=version)
+            for i in range(8)
+        )
+        answers = await asyncio.gather(*swaps, return_exceptions=True)
+        won = [answer for answer in answers if not isinstance(answer, BaseException)]
+        assert len(won) == 1
+        assert sum(isinstance(answer, Conflict) for answer in answers) == 7
+        assert await harness.cluster.get(PodGroup, harness.namespace, "gang") == won[0]
+
+    @pytest.mark.parametrize("annotations", [{"no key": "x"}, {"large": "x" * 262_144}])
+    async def test_annotations_that_no_object_may_have_are_refused(
+        self, harness: Harness, annotations: dict[str, str]
+    ) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        with pytest.raises(Invalid):
+            await harness.cluster.patch_metadata(pod, annotations=annotations)
+
+    async def test_a_condition_replaces_the_one_of_its_type_only(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        other = PodCondition(type="example.com/other", status="True", last_transition_time="2026-01-01T00:00:00Z")
+        await harness.cluster.patch_status(pod, conditions=[other, REFUSED])
+        worse = PodCondition(type="PodScheduled", status="False", reason="SchedulerError", message="broken",
+                             last_transition_time="2026-01-01T00:00:01Z")  # fmt: skip
+        patched = await harness.cluster.patch_status(pod, conditions=[worse])
+        reasons = {condition.type: condition.reason for condition in patched.status.conditions}
+        assert reasons == {"PodScheduled": "SchedulerError", "example.com/other": ""}
+
+    async def test_a_nominated_node_is_set_and_cleared_and_left_alone(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        nominated = await harness.cluster.patch_status(pod, nominated_node_name="node")
+        kept = await harness.cluster.patch_status(pod, conditions=[REFUSED])
+        cleared = await harness.cluster.patch_status(pod, nominated_node_name="")
+        names = [p.status.nominated_node_name for p in (nominated, kept, cleared)]
+        assert names == ["node", "node", ""]
+
+    async def test_a_group_is_told_whether_it_is_scheduled(self, harness: Harness) -> None:
+        group = await harness.cluster.create(a_group(harness, "gang"))
+        done = PodCondition(type="PodGroupScheduled", status="True", reason="Scheduled", message="all placed",
+                            last_transition_time="2026-01-01T00:00:00Z")  # fmt: skip
+        patched = await harness.cluster.patch_status(group, conditions=[done])
+        assert patched.status.conditions == (done,)
+        assert patched.metadata.annotations == group.metadata.annotations
+
+    async def test_a_status_swap_loses_against_an_earlier_write(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        await harness.cluster.patch_metadata(pod, annotations={"a": "b"})
+        with pytest.raises(Conflict):
+            await harness.cluster.patch_status(
+                pod, conditions=[REFUSED], resource_version=pod.metadata.resource_version
+            )
+
+    # ------------------------------------------------------------------ ending
+
+    async def test_an_unbound_pod_goes_at_once(self, harness: Harness) -> None:
+        for name, end in (("deleted", harness.cluster.delete), ("evicted", harness.cluster.evict)):
+            await end(await harness.cluster.create(a_pod(harness, name)))
+        assert await ours(harness, Pod) == []
+
+    async def test_a_bound_pod_is_given_its_grace_period(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        await bind(harness, pod)
+        await harness.cluster.delete(pod)
+        ending = await harness.cluster.get(Pod, harness.namespace, "one")
+        assert ending.metadata.deletion_timestamp is not None
+        assert ending.spec.node_name == "node"
+        await harness.cluster.delete(pod, grace_seconds=0)
+        assert await ours(harness, Pod) == []
+
+    async def test_a_finalizer_keeps_what_is_being_deleted(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one", finalizers=(HOLD,)))
+        await harness.cluster.delete(pod, grace_seconds=0)
+        assert [p.metadata.deletion_timestamp is not None for p in await ours(harness, Pod)] == [True]
+
+    async def test_only_the_very_object_that_was_meant_is_ended(self, harness: Harness) -> None:
+        old = await harness.cluster.create(a_pod(harness, "one"))
+        await harness.cluster.delete(old)
+        new = await harness.cluster.create(a_pod(harness, "one"))
+        for end in (harness.cluster.delete, harness.cluster.evict):
+            with pytest.raises(Conflict):
+                await end(old)
+        assert await ours(harness, Pod) == [new]
+
+    async def test_a_deletion_with_a_version_loses_against_an_earlier_write(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        await harness.cluster.patch_metadata(pod, annotations={"a": "b"})
+        with pytest.raises(Conflict):
+            await harness.cluster.delete(pod, resource_version=pod.metadata.resource_version)
+
+    # ------------------------------------------------------------------ events and errors
+
+    async def test_an_event_is_recorded_and_a_malformed_one_refused(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        note = "x" * EVENT_NOTE_LIMIT
+        await harness.cluster.record_event(Event(pod, "Scheduled", "Binding", note))
+        for action, text in (("Binding", note + "x"), ("", "note")):
+            with pytest.raises(Invalid):
+                await harness.cluster.record_event(Event(pod, "Scheduled", action, text))
+
+    async def test_an_error_names_the_object(self, harness: Harness) -> None:
+        with pytest.raises(ClusterError, match="absent"):
+            await harness.cluster.get(Pod, harness.namespace, "absent")
+
+
+# ---------------------------------------------------------------------- helpers
+
+
+def a_pod(
+    harness: Harness,
+    name: str,
+    *,
+    gates: tuple[str, ...] = (),
+    annotations: dict[str, str] | None = None,
+    **metadata: object,
+) -> Pod:
+    """A pending pod of ours."""
+    fields = {"name": name, "namespace": harness.namespace, "annotations": annotations or {}, **metadata}
+    return Pod(
+        metadata=ObjectMeta(**fields),  # type: ignore[arg-type]
+        spec=PodSpec(
+            scheduler_name="fluence",
+            containers=(Container(name="main", image="example.com/none"),),
+            scheduling_gates=tuple(map(SchedulingGate, gates)),  # type: ignore[arg-type]
+        ),
+    )
+
+
+def running() -> object:
+    """A status that a creation must not take."""
+    return type(Pod().status)(phase="Running")
+
+
+def a_group(harness: Harness, name: str) -> PodGroup:
+    """A gang of two."""
+    policy = SchedulingPolicy(gang=GangPolicy(min_count=2))
+    return PodGroup(
+        metadata=ObjectMeta(name=name, namespace=harness.namespace), spec=PodGroupSpec(scheduling_policy=policy)
+    )
+
+
+async def bind(harness: Harness, pod: Pod, *, node: str = "node", annotations: dict[str, str] | None = None,
+               **preconditions: str) -> None:  # fmt: skip
+    """Bind the pod as it was read, unless other preconditions are given."""
+    uid = preconditions.get("uid", pod.metadata.uid)
+    version = preconditions.get("resource_version", pod.metadata.resource_version)
+    await harness.cluster.bind(pod.metadata.namespace, pod.metadata.name, node=node, uid=uid,
+                               resource_version=version, annotations=annotations or {})  # fmt: skip
+
+
+async def ours(harness: Harness, kind: type[Kube]) -> list[Kube]:
+    """The objects of a kind in this test's namespace."""
+    items = (await harness.cluster.list(kind)).items
+    return [obj for obj in items if obj.metadata.namespace == harness.namespace]
+
+
+async def changes(harness: Harness, kind: type[Kube], version: str, count: int) -> list[WatchEvent[Kube]]:
+    """The next `count` changes in this test's namespace."""
+
+    async def collect() -> list[WatchEvent[Kube]]:
+        seen = []
+        watch = harness.cluster.watch(kind, version)
+        try:
+            async for event in _here(harness, watch):
+                seen.append(event)
+                if len(seen) == count:
+                    break
+        finally:
+            await watch.aclose()
+        return seen
+
+    return await asyncio.wait_for(collect(), PATIENCE)
+
+
+async def _here(harness: Harness, watch: AsyncIterator[WatchEvent[Kube]]) -> AsyncIterator[WatchEvent[Kube]]:
+    async for event in watch:
+        if event.object is not None and event.object.metadata.namespace == harness.namespace:
+            yield event
+
+
+async def first_event(harness: Harness, version: str) -> WatchEvent[Pod]:
+    """The first thing that a watch of pods from this version says."""
+    return await asyncio.wait_for(anext(harness.cluster.watch(Pod, version)), PATIENCE)
