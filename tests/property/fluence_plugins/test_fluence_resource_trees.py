@@ -15,6 +15,7 @@ from fluence_plugins.fluence import (
     placement_from_allocation,
 )
 from fluence_plugins.fluence.placement import DeviceHolding, Placement
+from fluxion_cy import FluxionError, Matcher
 
 TYPES, KEYS, VALUES = ["a", "b", "c"], ["x", "y"], ["1", "2", ""]
 attributes = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2)
@@ -138,3 +139,45 @@ def test_recorded_devices_become_an_allocation_that_says_the_same(forest, random
     held = sorted((DeviceHolding(n.path, n.backend, n.attributes) for n in chosen), key=lambda device: device.path)
     placement = Placement(devices=tuple(held))
     assert placement_from_allocation(allocation_from_placement(graph, placement)) == placement
+
+
+@settings(max_examples=60, deadline=None)
+@given(forests, st.sampled_from(TYPES), st.integers(1, 3))
+def test_the_matcher_gives_each_device_once_and_ends_with_all_of_them(forest, kind, count):
+    graph = build_graph([HostResources("host", 1, 1)], load(forest))
+    assume(any(node.type == kind for node in graph.virtual.values()))
+    matcher = Matcher(graph.jgf())
+    try:
+        jobspecs = device_jobspecs(graph, kind, count)
+    except NoMatchingDeviceError:
+        return
+    taken = set()
+    for jobid in range(1, len(graph.virtual) + 2):
+        placement = first_match(matcher, jobspecs, jobid)
+        if placement is None:
+            break
+        nodes = [graph.virtual[device.path] for device in placement.devices]
+        assert [node.type for node in nodes] == [kind] * count
+        assert len({node.entry for node in nodes}) == 1
+        assert placement.attributes == nodes[0].attributes
+        assert not any(covers(old, node.path) or covers(node.path, old) for node in nodes for old in taken)
+        taken |= {node.path for node in nodes}
+    else:
+        raise AssertionError("the matcher gave more than there is")
+    assert taken
+    if count == 1:
+        of_kind = {path for path, node in graph.virtual.items() if node.type == kind}
+        assert all(any(covers(one, path) or covers(path, one) for one in taken) for path in of_kind)
+
+
+def first_match(matcher, jobspecs, jobid):
+    for jobspec in jobspecs:
+        try:
+            return placement_from_allocation(matcher.allocate(jobspec.to_json(), jobid=jobid).R)
+        except FluxionError:
+            continue
+    return None
+
+
+def covers(outer, inner):
+    return f"{inner}/".startswith(f"{outer}/")
