@@ -7,6 +7,8 @@ STAMP := $(VENV)/.set-up
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST_ARGS ?= -n auto
 
+DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yaml \
+  --resources examples/01-quickstart/resources.yaml
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
-import sys
 
 import structlog
 
 
 def log_to_stderr(level: int = logging.WARNING) -> None:
-    """Write this process's logs of `level` and above to standard error, one line each."""
+    """Send this process's logs of `level` and above to standard error, one line each.
+
+    They go through the standard library's logging, whose handler of last resort writes to standard error.
+    """
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["level", "event"]),
+        ],
     )
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(message)s", force=True)

@@ -139,7 +139,9 @@ def with_plugin_arguments(config: SchedulerConfig, plugin: str, arguments: Mappi
     defaults = default_plugins()
     having = [any(entry.name == plugin for entry in profile.effective_plugins(defaults)) for profile in config.profiles]
     if not any(having):
-        raise InputError(f"{', '.join(arguments)}: no profile has the plugin {plugin} switched on: add it to a profile")
+        raise InputError(
+            f"argument {', '.join(arguments)}: no profile has the plugin {plugin} switched on: add it to a profile"
+        )
     profiles = (
         profile.with_arguments(plugin, arguments) if has else profile
         for profile, has in zip(config.profiles, having, strict=True)

@@ -21,7 +21,7 @@ RESOURCES = PluginOption(
 
 def graph(
     context: typer.Context,
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Manifests with nodes.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Manifests with nodes.")],
     *,
     resources: Annotated[
         str | None,
@@ -29,7 +29,10 @@ def graph(
     ] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="json or yaml.")] = Output.JSON,
 ) -> None:
-    """Print the resource graph of nodes and virtual resources, in the JSON Graph Format."""
+    """Print the resource graph as JGF.
+
+    JGF is the JSON Graph Format; the graph holds the nodes of the manifests and the virtual resources.
+    """
     from fluence_plugins.fluence.arguments import FluenceArguments
     from fluence_plugins.fluence.cluster_graph import build_graph
     from fluence_plugins.fluence.needs import host_of

@@ -32,9 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # whoever read the output has gone; Python would complain again when it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return _reader_gone()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer and rich make it an exit with status 1
+            return _reader_gone()
+        raise
     except Exception as error:  # the last resort: one line instead of a traceback
         if "--debug" in words:
             raise
@@ -42,6 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"internal error: {type(error).__name__}: {text}: please report it, with what --debug prints")
         return INTERNAL_ERROR
     return status
+
+
+def _reader_gone() -> int:
+    """Whoever read the output has gone; without this Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return BROKEN_PIPE
 
 
 def _run(words: list[str]) -> int:

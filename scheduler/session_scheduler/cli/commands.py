@@ -13,7 +13,7 @@ from session_scheduler.commands import Output, PluginOption
 if TYPE_CHECKING:
     from session_scheduler.config import SchedulerConfig
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Manifests, directories, or - for standard input.")]
+Files = Annotated[list[str], typer.Argument(metavar="FILE", help="Manifests, directories, or - for standard input.")]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The scheduler's configuration.")]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")]
 PluginOptions = Sequence[tuple[PluginOption, str]]
@@ -22,7 +22,10 @@ PluginOptions = Sequence[tuple[PluginOption, str]]
 def simulate(
     files: Files, *, config: Config = None, output: OutputOption = Output.TABLE, plugin_options: PluginOptions = ()
 ) -> int:
-    """Place the pods of manifests in memory. Exit status 1 where something is unschedulable."""
+    """Place the pods of manifests in memory.
+
+    The exit status is 1 where something is unschedulable.
+    """
     from session_scheduler.logs import log_to_stderr
     from session_scheduler.simulate import simulate as run
 
@@ -40,7 +43,10 @@ def explain(
     output: OutputOption = Output.TABLE,
     plugin_options: PluginOptions = (),
 ) -> int:
-    """Judge each pending pod alone, node by node: where it fits, its scores, and why not."""
+    """Judge each pending pod alone, node by node.
+
+    Where it fits, with what score; and where not, by which plugin and why.
+    """
     from session_scheduler.explain import explain as run
     from session_scheduler.logs import log_to_stderr
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from typing import Any, Final
 
 from rich.console import Console, RenderableType
@@ -17,9 +18,13 @@ _UNBOUNDED: Final = 100_000
 
 def print_tables(result: Mapping[str, Any]) -> None:
     """Write the result of `simulate`, `explain` or `plugins` to standard output."""
-    console = Console(width=None if sys.stdout.isatty() else _UNBOUNDED, highlight=False)
-    for part in tables(result):
-        console.print(part)
+    if sys.stdout.isatty():
+        Console(highlight=False).print(*tables(result), sep="\n")
+        return
+    console = Console(file=StringIO(), width=_UNBOUNDED, highlight=False, force_terminal=False)
+    with console.capture() as text:
+        console.print(*tables(result), sep="\n")
+    sys.stdout.writelines(line.rstrip() + "\n" for line in text.get().splitlines())
 
 
 def tables(result: Mapping[str, Any]) -> Iterable[RenderableType]:

@@ -1,0 +1,230 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from session_scheduler import cli
+from session_scheduler.cli import commands, main
+from session_scheduler.errors import InputError
+
+MANIFESTS = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: small, namespace: a}
+spec:
+  schedulerName: fluence
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
+"""
+TOO_LARGE = MANIFESTS.replace('requests: {cpu: "1"}', 'requests: {cpu: "9"}')
+CONFIG = """
+apiVersion: fluence.flux-framework.org/v1alpha1
+kind: SchedulerConfiguration
+profiles: [{plugins: [{name: fluence, enabled: false}]}]
+"""
+HEAVY = {"numpy", "pydantic", "rich", "structlog", "asyncio", "fluxion_cy", "kubernetes"}
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "fits.yaml").write_text(MANIFESTS)
+    (tmp_path / "large.yaml").write_text(TOO_LARGE)
+    return tmp_path
+
+
+def _run(files, command, name, *options):
+    return main([command, str(files / name), "--config", str(files / "config.yaml"), *options])
+
+
+def _python(code: str, **options) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run([sys.executable, "-c", code], env=environment, text=True, capture_output=True, **options)
+
+
+# ------------------------------------------------------------------ results
+
+
+def test_simulate_ends_with_0_where_everything_is_placed_and_shows_the_node(files, capsys):
+    assert _run(files, "simulate", "fits.yaml") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "REASON"]
+    assert lines[1].split() == ["a", "small", "-", "n1", "-", "-"]
+    assert lines[-1] == "1 scheduled, 0 unschedulable, 0 left out"
+
+
+def test_simulate_ends_with_1_where_something_is_unschedulable_and_says_why(files, capsys):
+    assert _run(files, "simulate", "large.yaml") == 1
+    assert "0/1 nodes are available: 1 Insufficient cpu." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_results_are_readable_by_machines(files, capsys, output, read):
+    assert _run(files, "simulate", "fits.yaml", "-o", output) == 0
+    result = read(capsys.readouterr().out)
+    assert [(pod["namespace"], pod["name"], pod["node"]) for pod in result["pods"]] == [("a", "small", "n1")]
+    assert result["summary"]["scheduled"] == 1
+
+
+def test_explain_ends_with_0_and_names_the_plugin_that_refuses_a_node(files, capsys):
+    assert _run(files, "explain", "large.yaml") == 0
+    assert "n1    no        -  NodeResourcesFit  Insufficient cpu" in capsys.readouterr().out
+
+
+def test_explain_judges_only_the_pod_that_is_named(files, capsys):
+    assert _run(files, "explain", "fits.yaml", "--pod", "a/small", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["pods"][0]["nodes"]["n1"]["fits"] is True
+    assert _run(files, "explain", "fits.yaml", "--pod", "a/other") == 2
+    assert "--pod a/other" in capsys.readouterr().err
+
+
+def test_plugins_lists_the_built_in_ones(capsys):
+    assert main(["plugins", "-o", "json"]) == 0
+    names = [plugin["name"] for plugin in json.loads(capsys.readouterr().out)["plugins"]]
+    assert "NodeResourcesFit" in names
+    assert main(["plugins"]) == 0
+    assert "built-in" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["simulate"], "Missing argument 'FILE'"),
+        (["nothing"], "No such command 'nothing'"),
+        (["simulate", "--what", "x"], "No such option: --what"),
+        (["simulate", "-o", "xml", "x"], "'-o' / '--output'"),
+        (["simulate", "no-such-file.yaml"], "no-such-file.yaml: "),
+        (["simulate", "x.yaml", "--config", "no-such-config.yaml"], "no-such-config.yaml: cannot be read"),
+    ],
+)
+def test_bad_input_ends_with_2_and_one_line(tmp_path, monkeypatch, capsys, arguments, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    if arguments[-1] == "no-such-file.yaml":
+        arguments = [*arguments, "--config", "config.yaml"]
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("fluence: ")
+    assert text in line
+
+
+def test_every_wrong_field_of_a_configuration_has_its_line(files, capsys):
+    (files / "config.yaml").write_text(CONFIG + "sede: 1\nactions: []\n")
+    assert _run(files, "simulate", "fits.yaml") == 2
+    assert [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()] == ["actions", "sede"]
+
+
+def test_control_characters_of_a_message_do_not_reach_the_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_run", _raising(InputError("a\x1b[31mb\nc")))
+    assert main(["x"]) == 2
+    assert capsys.readouterr().err == "fluence: a [31mb c\n"
+
+
+def test_a_fault_of_fluence_is_one_line_and_its_traceback_is_shown_on_demand(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_run", _raising(KeyError("x")))
+    assert main(["simulate", "f"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "fluence: internal error: KeyError: 'x': please report it, with what --debug prints"
+    with pytest.raises(KeyError):
+        main(["--debug", "simulate", "f"])
+
+
+def test_ctrl_c_ends_quietly(monkeypatch, capsys):
+    monkeypatch.setattr(commands, "_write", _raising(KeyboardInterrupt()))
+    assert main(["plugins"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "-o", "json"], ["--help"]])
+def test_a_reader_that_goes_away_ends_the_command_quietly(arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    code = "import sys; from session_scheduler.cli import main; sys.exit(main(sys.argv[1:]))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def _raising(error):
+    def raise_it(*_, **__):
+        raise error
+
+    return raise_it
+
+
+# ------------------------------------------------------------------ help
+
+
+def test_without_arguments_the_help_is_shown(capsys):
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    for command in ("simulate", "explain", "plugins"):
+        assert f"\n  {command} " in shown
+
+
+def test_help_imports_nothing_heavy():
+    done = _python("import sys; from session_scheduler.cli import main; main(['--help']); print(*sys.modules)")
+    assert done.returncode == 0
+    assert HEAVY.isdisjoint(done.stdout.splitlines()[-1].split())
+
+
+# ------------------------------------------------------------------ what plugins add
+
+
+@pytest.fixture
+def acme(tmp_path, monkeypatch):
+    """A distribution with an option for NodeName (which takes no arguments) and a command."""
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[session_scheduler.options]\nracks = acme_fluence:RACKS\n"
+        "[session_scheduler.commands]\nracks = acme_fluence:racks\n"
+    )
+    (tmp_path / "acme_fluence.py").write_text(
+        "import typer\n"
+        "from session_scheduler.commands import Output, PluginOption\n"
+        "RACKS = PluginOption('--racks', 'NodeName', 'racks', 'The racks.')\n"
+        "def racks(context: typer.Context, file: str):\n"
+        "    '''Count the nodes.'''\n"
+        "    context.obj.write({'nodes': [node.metadata.name for node in context.obj.nodes([file])]}, Output.JSON)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("acme_fluence", None)
+
+
+def test_an_option_of_a_plugin_becomes_its_argument(acme, files, capsys):
+    assert _run(files, "simulate", "fits.yaml", "--racks", "four") == 2
+    assert "args: takes no arguments: remove them [plugin NodeName" in capsys.readouterr().err
+    assert _run(files, "simulate", "fits.yaml") == 0
+    assert main(["simulate", "--help"]) == 0
+    assert "The racks." in capsys.readouterr().out
+
+
+def test_a_command_of_a_plugin_reads_nodes_and_writes_results(acme, files, capsys):
+    assert main(["racks", str(files / "fits.yaml")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"nodes": ["n1"]}
+    assert main(["--help"]) == 0
+    assert "racks     Count the nodes." in capsys.readouterr().out
+
+
+def test_a_broken_command_of_a_plugin_is_told_by_name(acme, capsys):
+    (acme / "acme_fluence.py").write_text("import nothing_of_that_name")
+    assert main(["racks"]) == 2
+    assert "racks of acme 1.0 cannot be imported: ModuleNotFoundError" in capsys.readouterr().err
+    assert main(["plugins"]) == 0

@@ -1,0 +1,41 @@
+import pytest
+
+from session_scheduler.cli.tables import print_tables
+
+POD = {"namespace": "a", "name": "p", "group": None, "node": None, "backend": None, "reason": "[bold]no[/bold] room"}
+
+
+def _printed(capsys: pytest.CaptureFixture[str], result) -> list[str]:
+    print_tables(result)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_markup_in_a_reason_is_shown_as_it_is(capsys):
+    lines = _printed(capsys, {"pods": [POD], "groups": [], "summary": {"scheduled": 0, "unschedulable": 1}})
+    assert lines[1].endswith("[bold]no[/bold] room")
+
+
+def test_a_long_reason_stays_on_one_line_where_no_terminal_shows_it(capsys):
+    pod = POD | {"reason": "word " * 200 + "end"}
+    lines = _printed(capsys, {"pods": [pod], "groups": [], "summary": {"scheduled": 0, "unschedulable": 1}})
+    assert lines[1].endswith("word end")
+
+
+def test_groups_come_before_pods_and_the_summary_last(capsys):
+    group = {"namespace": "a", "name": "g", "minCount": 2, "scheduled": 0}
+    summary = {"scheduled": 0, "unschedulable": 1, "leftOut": 3, "problems": {"a/g": "is broken"}}
+    lines = _printed(capsys, {"pods": [POD], "groups": [group], "summary": summary})
+    assert lines[1].split() == ["a", "g", "2", "0"]
+    assert lines[4].split()[:2] == ["a", "p"]
+    assert lines[-2:] == ["a/g: is broken", "0 scheduled, 1 unschedulable, 3 left out"]
+
+
+def test_explain_without_pending_pods_says_so(capsys):
+    assert _printed(capsys, {"pods": []}) == ["no pending pods"]
+
+
+def test_explain_shows_what_refuses_the_pod_as_a_whole(capsys):
+    pod = {"namespace": "a", "name": "p", "reason": "a gate", "nodes": {"n": {"fits": True, "score": 7}}}
+    lines = _printed(capsys, {"pods": [pod]})
+    assert lines[0] == "a/p: a gate"
+    assert lines[2].split() == ["n", "yes", "7", "-", "-"]

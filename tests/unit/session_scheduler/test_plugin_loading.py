@@ -1,0 +1,252 @@
+import sys
+
+import pytest
+
+from session_scheduler import plugin_loading
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config import PluginArguments, PluginConfig, Profile, SchedulerConfig, parse_config
+from session_scheduler.errors import InputError
+from session_scheduler.hookspecs import HOOKS, hookimpl
+from session_scheduler.plugin_loading import (
+    PluginAmbiguousError,
+    PluginArgumentsError,
+    PluginConstructionError,
+    PluginHooksError,
+    PluginImportError,
+    PluginLoadError,
+    PluginNotFoundError,
+    PluginVersionError,
+    default_plugins,
+    installed_plugins,
+    load_plugins,
+    register_plugin_builder,
+    with_plugin_arguments,
+)
+
+HEAD = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
+MODULE = """
+from session_scheduler import hookimpl
+from session_scheduler.config import PluginArguments
+
+class Arguments(PluginArguments):
+    spot_label: str = "spot"
+
+class Plugin:
+    \"\"\"Tells spot nodes apart.
+
+    More.
+    \"\"\"
+    Arguments = Arguments
+    {extra}
+    def __init__(self, arguments):
+        self.arguments = arguments
+        {init}
+    @hookimpl
+    def prefilter(self, group): ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_builders(monkeypatch):
+    monkeypatch.setattr(plugin_loading, "_builders", {})
+
+
+@pytest.fixture
+def distribution(tmp_path, monkeypatch):
+    """Installs a distribution with one plugin on a path of its own."""
+
+    def install(
+        name="acme-spot", version="1.2", plugin="spot", module="acme_spot", extra="", init="", text=MODULE
+    ) -> None:
+        place = tmp_path / name
+        info = place / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text(f"[session_scheduler.plugins]\n{plugin} = {module}:Plugin\n")
+        (place / f"{module}.py").write_text(text.replace("{extra}", extra).replace("{init}", init))
+        monkeypatch.syspath_prepend(place)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    yield install
+    for module in [name for name in sys.modules if name.startswith("acme_")]:
+        del sys.modules[module]
+
+
+def _profile(*plugins: PluginConfig) -> Profile:
+    return Profile(defaults=False, plugins=plugins)
+
+
+def _load(name: str, **args: object) -> plugin_loading.LoadedPlugin:
+    (plugin,) = load_plugins(_profile(PluginConfig(name=name, args=args)))
+    return plugin
+
+
+def test_a_plugin_of_another_distribution_is_built_with_its_typed_arguments(distribution):
+    distribution()
+    plugin = _load("spot", spotLabel="x")
+    assert plugin.instance.arguments.spot_label == "x"
+    assert str(plugin.source) == "plugin spot (acme-spot 1.2)"
+
+
+def test_what_is_not_named_is_not_imported(distribution):
+    distribution(text="raise RuntimeError('imported')")
+    assert [plugin.name for plugin in load_plugins(_profile(PluginConfig(name="NodeName")))] == ["NodeName"]
+    assert "acme_spot" not in sys.modules
+
+
+def test_plugins_come_in_the_order_of_the_configuration_with_its_weights():
+    plugins = load_plugins(_profile(PluginConfig(name="NodeResourcesFit", weight=5), PluginConfig(name="NodeName")))
+    assert [(plugin.name, plugin.weight) for plugin in plugins] == [("NodeResourcesFit", 5), ("NodeName", None)]
+
+
+def test_the_default_list_is_the_built_in_plugins_and_the_product_s_own():
+    assert default_plugins() == (*BUILTIN, "fluence")
+
+
+@pytest.mark.parametrize("name", list(BUILTIN))
+def test_every_built_in_plugin_loads_without_arguments(name: str):
+    assert isinstance(_load(name).instance, BUILTIN[name])
+
+
+def test_wrong_arguments_of_a_built_in_plugin_are_told_with_their_path_in_the_file():
+    text = HEAD + "profiles: [{plugins: [{name: NodeName}, {name: NodeResourcesFit, args: {scoringStrategi: 1}}]}]"
+    with pytest.raises(PluginArgumentsError) as refused:
+        load_plugins(parse_config(text, "f.yaml").profiles[0])
+    (line,) = refused.value.messages
+    start = "f.yaml: profiles[0].plugins[1].args.scoringStrategi: is no field: did you mean scoringStrategy?"
+    assert line.startswith(f"{start} [plugin NodeResourcesFit (fluence-scheduler ")
+
+
+def test_arguments_for_a_plugin_that_takes_none_are_refused():
+    with pytest.raises(PluginArgumentsError, match=r"plugins\[0\]\.args: takes no arguments: remove them"):
+        _load("NodeName", x=1)
+
+
+def test_a_registered_builder_gets_the_configuration_s_arguments_as_they_are():
+    register_plugin_builder("mine", lambda args: type("Mine", (), {"args": args})())
+    assert _load("mine", a="1").instance.args == {"a": "1"}
+
+
+def test_a_registered_class_is_built_with_its_typed_arguments():
+    class Typed:
+        class Arguments(PluginArguments):
+            count: int
+
+        def __init__(self, arguments):
+            self.count = arguments.count
+
+    register_plugin_builder("typed", Typed)
+    assert _load("typed", count=2).instance.count == 2
+    with pytest.raises(PluginArgumentsError, match=r"args\.count: is missing: add it \[plugin typed"):
+        _load("typed")
+
+
+def test_a_registered_builder_replaces_the_one_before_it_and_a_built_in_plugin():
+    register_plugin_builder("NodeName", lambda _: "first")
+    register_plugin_builder("NodeName", lambda _: "second")
+    assert _load("NodeName").instance == "second"
+
+
+def test_a_missing_plugin_is_told_with_its_place_and_the_name_that_may_be_meant(distribution):
+    distribution()
+    with pytest.raises(PluginNotFoundError, match=r"plugins\[0\]: no plugin 'spott'.*did you mean spot\?"):
+        _load("spott")
+    with pytest.raises(PluginNotFoundError, match=r"install its distribution, or use one of .*NodeName.*spot"):
+        _load("quantum-annealer-bridge")
+
+
+def test_a_name_that_two_distributions_offer_is_refused(distribution):
+    distribution()
+    distribution(name="other-spot", version="3.0", module="acme_other")
+    with pytest.raises(PluginAmbiguousError, match=r"'spot' is offered by .*: uninstall one") as refused:
+        _load("spot")
+    assert "acme-spot 1.2" in str(refused.value)
+    assert "other-spot 3.0" in str(refused.value)
+
+
+def test_a_distribution_cannot_take_a_built_in_plugin_s_name(distribution):
+    distribution(plugin="NodeName")
+    with pytest.raises(PluginAmbiguousError, match=r"fluence-scheduler .* and acme-spot 1\.2"):
+        _load("NodeName")
+
+
+@pytest.mark.parametrize(
+    ("broken", "error", "problem"),
+    [
+        ({"text": "import nothing_of_that_name"}, PluginImportError, "cannot be imported: ModuleNotFoundError"),
+        ({"text": "x = 1"}, PluginImportError, "cannot be imported: AttributeError"),
+        ({"text": "raise OSError('no disk')"}, PluginImportError, "cannot be imported: OSError: no disk"),
+        ({"extra": "api_version = '0'"}, PluginVersionError, "is made for version 0 of the hooks, this core has 1"),
+        ({"init": "raise KeyError('x')"}, PluginConstructionError, "cannot be built: KeyError: 'x'"),
+        (
+            {"extra": "@hookimpl\n    def prefiltre(self, group): ..."},
+            PluginHooksError,
+            "has a hook that is not as specified: .*prefiltre",
+        ),
+        (
+            {"extra": "@hookimpl\n    def filter(self, knots): ..."},
+            PluginHooksError,
+            "has a hook that is not as specified: .*knots",
+        ),
+        (
+            {"extra": "@hookimpl\n    def prebind(self, binding): ..."},
+            PluginHooksError,
+            "has a wrong hook prebind: declare it with `async def`",
+        ),
+        (
+            {"extra": "@hookimpl\n    async def why(self): ..."},
+            PluginHooksError,
+            "has a wrong hook why: declare it with `def`",
+        ),
+    ],
+)
+def test_every_failure_names_plugin_distribution_and_version(distribution, broken, error, problem):
+    distribution(**broken)
+    with pytest.raises(error, match=problem) as refused:
+        _load("spot")
+    (line,) = refused.value.messages
+    assert line.startswith("plugin spot (acme-spot 1.2) ")
+    assert "\n" not in line
+
+
+def test_an_input_error_of_a_constructor_keeps_its_message(distribution):
+    distribution(init="from session_scheduler.errors import InputError; raise InputError('r.yaml: type: is missing')")
+    with pytest.raises(PluginConstructionError) as refused:
+        _load("spot")
+    assert refused.value.messages == ("r.yaml: type: is missing [plugin spot (acme-spot 1.2)]",)
+
+
+def test_options_set_arguments_only_where_the_plugin_is_switched_on():
+    text = HEAD + "profiles: [{schedulerName: a}, {schedulerName: b, plugins: [{name: NodeName, enabled: false}]}]"
+    config = with_plugin_arguments(parse_config(text, "f"), "NodeName", {"x": 1})
+    assert [profile.plugins[0].args if profile.plugins else None for profile in config.profiles] == [{"x": 1}, {}]
+    with pytest.raises(InputError, match="argument x: no profile has the plugin nowhere switched on"):
+        with_plugin_arguments(SchedulerConfig(), "nowhere", {"x": 1})
+
+
+def test_installed_plugins_are_listed_with_their_hooks_and_the_broken_ones_with_their_problem(distribution):
+    distribution()
+    distribution(name="acme-broken", plugin="broken", module="acme_broken", text="import nothing_of_that_name")
+    listed = {plugin.name: plugin for plugin in installed_plugins()}
+    spot, broken, fit = listed["spot"], listed["broken"], listed["NodeResourcesFit"]
+    assert (spot.distribution, spot.version, spot.origin) == ("acme-spot", "1.2", "entry point")
+    assert (spot.hooks, spot.summary, spot.problem) == (("prefilter",), "Tells spot nodes apart.", "")
+    assert "cannot be imported" in broken.problem
+    assert fit.origin == "built-in"
+    assert set(fit.hooks) <= set(HOOKS)
+    assert "filter" in fit.hooks
+
+
+def test_a_hook_is_known_by_its_mark_not_by_its_name():
+    class Unmarked:
+        def filter(self, anything): ...
+
+        @hookimpl
+        def prefilter(self, group): ...
+
+    register_plugin_builder("unmarked", lambda _: Unmarked())
+    assert isinstance(_load("unmarked").instance, Unmarked)
+
+
+def test_every_failure_is_an_input_error():
+    assert issubclass(PluginLoadError, InputError)
