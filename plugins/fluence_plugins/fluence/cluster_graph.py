@@ -7,7 +7,7 @@ does not prune the way to it), `backend=` the name of its tree, and its attribut
 own, from one counter.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
@@ -69,6 +69,8 @@ class ClusterGraph:
         self.host_ranks: dict[str, int] = {}
         self.host_names: dict[int, str] = {}
         self.virtual: dict[str, VirtualNode] = {}
+        self.memo: dict[Hashable, Any] = {}
+        """What others derived from `virtual`; emptied when that changes."""
         self._virtual_ranks: dict[int, str] = {}
         self._next_rank = 0
         self._root_names = _root_names(config)
@@ -127,6 +129,7 @@ class ClusterGraph:
         path = self.host_path(name)
         for vertex in self.builder.remove(path):
             if vertex.path in self.virtual:
+                self.memo.clear()
                 del self._virtual_ranks[self.virtual.pop(vertex.path).rank]
         del self.host_names[self.host_ranks.pop(name)]
         return path
@@ -151,6 +154,7 @@ class ClusterGraph:
                     self._add_resource(tree, vertex, _Place(entry, name, above, level=0), name)
 
     def _add_resource(self, resource: VirtualResource, parent: Vertex, place: "_Place", name: str) -> None:
+        self.memo.clear()
         rank = self._take_rank()
         properties = _properties(resource, place.backend)
         basename = resource.name if resource.name and resource.count > 1 else resource.type

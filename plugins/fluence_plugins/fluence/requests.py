@@ -15,6 +15,8 @@ from fluence_plugins.fluence.errors import JobspecError, NoMatchingDeviceError, 
 from fluence_plugins.fluence.jobspec import Jobspec, Resource, Task, slot
 
 _Attributes = tuple[tuple[str, str], ...]
+_REMEMBERED = 1024
+"""How many different requests a graph keeps the answers to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +85,47 @@ def device_jobspecs(
     """
     _check_count(count)
     _check_count(slots)
-    found = _matching(graph, device_type, require or {}, backend)
-    wanted = [names.VIRTUAL_TRUE, names.class_property(device_type)]
-    wanted += [names.property_of(key, value) for key, value in sorted((require or {}).items())]
-    if backend is not None:
-        wanted.append(names.property_of(names.BACKEND_KEY, backend))
+    asked = _Asked(device_type, count, tuple(sorted((require or {}).items())), backend, slots, task)
+    known = graph.memo.get(asked)
+    if known is None:
+        if len(graph.memo) >= _REMEMBERED:
+            graph.memo.clear()
+        known = graph.memo[asked] = _device_jobspecs(graph, asked)
+    found: tuple[Jobspec, ...] = known
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    type: str
+    count: int
+    require: _Attributes
+    backend: str | None
+    slots: int
+    task: str
+
+    def __str__(self) -> str:
+        parts = [f"{key}={value}" for key, value in self.require]
+        return (f" with {', '.join(parts)}" if parts else "") + (f" of backend {self.backend}" if self.backend else "")
+
+
+def _device_jobspecs(graph: ClusterGraph, asked: _Asked) -> tuple[Jobspec, ...]:
+    wanted = [names.VIRTUAL_TRUE, names.class_property(asked.type)]
+    wanted += [names.property_of(key, value) for key, value in asked.require]
+    if asked.backend is not None:
+        wanted.append(names.property_of(names.BACKEND_KEY, asked.backend))
     jobspecs = tuple(
         Jobspec.of(
-            _nested(len(targets[0].above), parents, count, slots),
+            _nested(len(targets[0].above), parents, asked.count, asked.slots),
             constraints=_constraints(graph, wanted, targets),
-            tasks=(Task.per_slot(task, "device"),),
+            tasks=(Task.per_slot(asked.task, "device"),),
         )
-        for targets in _alike(found, single=count == 1)
-        for parents in _splits(targets, count, slots)
+        for targets in _alike(_matching(graph, asked), single=asked.count == 1)
+        for parents in _splits(targets, asked.count, asked.slots)
     )
     if not jobspecs:
-        raise NoMatchingDeviceError(
-            f"no tree has {count * slots} {device_type}{_asked(require or {}, backend)} to give; ask for fewer"
-        )
+        number = asked.count * asked.slots
+        raise NoMatchingDeviceError(f"no tree has {number} {asked.type}{asked} to give; ask for fewer")
     return jobspecs
 
 
@@ -109,30 +134,24 @@ def _check_count(count: int) -> None:
         raise JobspecError(f"count {count} asks for nothing; use at least 1")
 
 
-def _matching(
-    graph: ClusterGraph, device_type: str, require: Mapping[str, str], backend: str | None
-) -> list[VirtualNode]:
-    of_type = [node for node in graph.virtual.values() if node.type == device_type]
+def _matching(graph: ClusterGraph, asked: _Asked) -> list[VirtualNode]:
+    of_type = [node for node in graph.virtual.values() if node.type == asked.type]
     if not of_type:
         known = ", ".join(sorted({node.type for node in graph.virtual.values()})) or "none"
-        raise UnknownDeviceTypeError(f"resource type {device_type!r} is in no tree of the graph; modelled are: {known}")
+        raise UnknownDeviceTypeError(f"resource type {asked.type!r} is in no tree of the graph; modelled are: {known}")
     found = [
         node
         for node in of_type
-        if backend in (None, node.backend) and all(node.attributes.get(key) == value for key, value in require.items())
+        if asked.backend in (None, node.backend)
+        and all(node.attributes.get(key) == value for key, value in asked.require)
     ]
     if not found:
-        offered = sorted({f"{key}={value}" for node in of_type for key, value in node.attributes.items()})
+        backends = ", ".join(sorted({node.backend for node in of_type}))
+        offered = ", ".join(sorted({f"{key}={value}" for node in of_type for key, value in node.attributes.items()}))
         raise NoMatchingDeviceError(
-            f"no {device_type} is{_asked(require, backend)}; there are "
-            f"{', '.join(sorted({node.backend for node in of_type}))}{' with ' if offered else ''}{', '.join(offered)}"
+            f"no {asked.type} is{asked}; there are {backends}{' with ' if offered else ''}{offered}"
         )
     return found
-
-
-def _asked(require: Mapping[str, str], backend: str | None) -> str:
-    parts = [f"{key}={value}" for key, value in sorted(require.items())]
-    return (f" with {', '.join(parts)}" if parts else "") + (f" of backend {backend}" if backend else "")
 
 
 def _alike(found: list[VirtualNode], single: bool) -> Iterator[list[VirtualNode]]:

@@ -171,3 +171,18 @@ def test_several_devices_of_one_pod_agree_on_their_attributes():
     assert [shape(found) for found in device_jobspecs(graph, "q", 1)] == ["node1(slot1(node1))"]
     with pytest.raises(NoMatchingDeviceError):
         device_jobspecs(graph, "q", 3)
+
+
+def test_a_repeated_request_is_answered_anew_once_the_trees_changed():
+    graph = build_graph(HOSTS, load_resources("resources: [{type: f, parent: n2, count: 2}]", "r"), True)
+    n2 = HostResources("n2", 1, 0)
+    with pytest.raises(UnknownDeviceTypeError):
+        device_jobspecs(graph, "f", 1)
+    graph.add_host(n2)
+    first = device_jobspecs(graph, "f", 1)
+    assert device_jobspecs(graph, "f", 1) is first
+    graph.remove_host("n2")
+    with pytest.raises(UnknownDeviceTypeError):
+        device_jobspecs(graph, "f", 1)
+    graph.add_host(n2)
+    assert device_jobspecs(graph, "f", 1) != first
