@@ -1,0 +1,264 @@
+"""Every manifest that cannot be used is refused in one line that names file, object, field and remedy."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from session_scheduler.cluster import documents
+from session_scheduler.cluster.errors import ManifestError
+from session_scheduler.cluster.manifests import load_manifests
+
+from .loading import container, load, node, pod, refusal, selecting, template, workload
+
+POD_TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def node_term(key: str, operator: str, *values: str) -> dict[str, Any]:
+    term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}}
+
+
+def anti(term: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
+
+
+def spread(**fields: Any) -> dict[str, Any]:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **fields}
+    return {"topologySpreadConstraints": [constraint]}
+
+
+def group(policy: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "g"},
+            "spec": {"schedulingPolicy": policy}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "problem"),
+    [
+        (container(resources={"requests": {"cpu": "1 core"}}), "containers[0].resources.requests.cpu", "no quantity"),
+        (container(resources={"limits": {"memory": "-1Gi"}}), "containers[0].resources.limits.memory", "negative"),
+        (container(resources={"requests": {"a.b/gpu": "500m"}}), "resources.requests[a.b/gpu]", "whole units"),
+        (container(resources={"requests": {"cpu": 2}, "limits": {"cpu": 1}}), "requests.cpu", "more than the limit"),
+        (container(resources={"requests": {"cpu": [1]}}), "requests.cpu", "not a list"),
+        (container(resources=["cpu"]), "spec.containers[0].resources", "must be a mapping, not a list"),
+        ({"overhead": {"cpu": "x"}}, "spec.overhead.cpu", "no quantity"),
+        ({"containers": {}}, "spec.containers", "must be a list, not a mapping"),
+        ({"containers": [None]}, "spec.containers[0]", "must be a mapping, not nothing"),
+        (container(ports=[{"hostPort": 70000}]), "ports[0].hostPort", "use 1 to 65535"),
+        (container(ports=[{"hostPort": "80"}]), "ports[0].hostPort", "without quotes"),
+        (container(ports=[{"hostPort": 80, "hostIP": "300.1.1.1"}]), "ports[0].hostIP", "no IP address"),
+        (container(ports=[{"protocol": "ICMP"}]), "ports[0].protocol", "TCP, UDP, SCTP"),
+        ({**container(ports=[{"containerPort": 1, "hostPort": 2}]), "hostNetwork": True}, "hostPort", "make them"),
+        ({"nodeSelector": {"disk": True}}, "spec.nodeSelector.disk", 'quote it, as "true"'),
+        ({"nodeSelector": {"a b": "x"}}, "spec.nodeSelector.a b", "no key"),
+        (node_term("a", "in", "x"), "matchExpressions[0].operator", "use In, NotIn, Exists, DoesNotExist, Gt, Lt"),
+        (node_term("a", "In"), "matchExpressions[0].values", "at least one value"),
+        (node_term("a", "Exists", "x"), "matchExpressions[0].values", "takes no values"),
+        (node_term("a", "Gt", "x"), "matchExpressions[0].values", "one whole number"),
+        (node_term("a", "Lt", "1", "2"), "matchExpressions[0].values", "one whole number"),
+        (node_term("-a", "Exists"), "matchExpressions[0].key", "no key"),
+        ({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}, "nodeSelectorTerms", "is empty"),
+        ({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "spec.x", "operator": "In", "values": ["n"]}]}]}}}}, "key", "metadata.name"),
+        ({"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 0, "preference": {}}]}}}, "weight", "use 1 to 100"),
+        ({"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 1}]}}}, f"{PREFERRED}[0].preference", "is missing"),
+        (anti({"labelSelector": {}}), f"podAntiAffinity.{REQUIRED}[0].topologyKey", "is missing"),
+        (anti({**POD_TERM, "labelSelector": {"matchLabels": {"a": 1}}}), "labelSelector.matchLabels.a", "quote it"),
+        (anti({**POD_TERM, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}}),
+         "labelSelector.matchExpressions[0].operator", "no operator"),
+        (anti({**POD_TERM, "namespaces": "x"}), "namespaces", "list of texts"),
+        ({"affinity": {"podAffinity": {REQUIRED: POD_TERM}}}, f"podAffinity.{REQUIRED}", "list of mappings"),
+        ({"affinity": {"podAffinity": {PREFERRED: [{"weight": 1}]}}}, "podAffinityTerm", "is missing"),
+        (spread(maxSkew=0), "topologySpreadConstraints[0].maxSkew", "1 or more"),
+        (spread(whenUnsatisfiable="Never"), "whenUnsatisfiable", "DoNotSchedule, ScheduleAnyway"),
+        (spread(labelSelector={"matchExpressions": [{"key": "a"}]}), "matchExpressions[0].operator", "is missing"),
+        ({"tolerations": [{"key": "a", "operator": "Exists", "value": "x"}]}, "tolerations[0].value", "remove it"),
+        ({"tolerations": [{"operator": "Equal"}]}, "tolerations[0].operator", "must be Exists"),
+        ({"tolerations": [{"key": "a", "effect": "Never"}]}, "tolerations[0].effect", "NoSchedule"),
+        ({"tolerations": [{"key": "a", "tolerationSeconds": 5}]}, "tolerations[0].effect", "NoExecute"),
+        ({"schedulingGates": [{"name": "a b"}]}, "schedulingGates[0].name", "no key"),
+        ({"schedulingGates": [{}]}, "schedulingGates[0].name", "is missing"),
+        ({"schedulingGroup": {"podGroupName": "G"}}, "schedulingGroup.podGroupName", "no name"),
+        ({"priorityClassName": "absent"}, "spec.priorityClassName", "give its manifest too"),
+        ({"priority": "high"}, "spec.priority", "must be a whole number"),
+    ],
+)  # fmt: skip
+def test_a_pods_wrong_field_is_named(spec: dict[str, Any], field: str, problem: str) -> None:
+    text = refusal(pod(spec=spec))
+    assert text.startswith("<stdin>: Pod p: spec.")
+    assert f"{field}: " in text
+    assert problem in text
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field", "problem"),
+    [
+        ({"name": ""}, "metadata.name", "is missing"),
+        ({"name": None}, "metadata.name", "is missing"),
+        ({"name": 5}, "metadata.name", 'quote it, as "5"'),
+        ({"name": "No_Name"}, "metadata.name", "lower-case"),
+        ({"name": "x" * 254}, "metadata.name", "up to 253"),
+        ({"namespace": "a.b"}, "metadata.namespace", "no namespace"),
+        ({"labels": {"app": 1}}, "metadata.labels.app", 'quote it, as "1"'),
+        ({"labels": {"app": "a b"}}, "metadata.labels.app", "no label value"),
+        ({"labels": {"example.com/": "a"}}, "metadata.labels[example.com/]", "no key"),
+        ({"labels": ["app"]}, "metadata.labels", "must be a mapping"),
+        ({"annotations": {"a": "x" * 300_000}}, "metadata.annotations", "more than 262144"),
+        ({"creationTimestamp": "yesterday"}, "metadata.creationTimestamp", "no time"),
+    ],
+)
+def test_wrong_metadata_is_named(metadata: dict[str, Any], field: str, problem: str) -> None:
+    text = refusal({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", **metadata}})
+    assert f": {field}: " in text
+    assert problem in text
+
+
+@pytest.mark.parametrize(
+    ("manifest", "field", "problem"),
+    [
+        (node("n", taints=[{"key": "a", "effect": "Sometimes"}]), "spec.taints[0].effect", "NoSchedule"),
+        (node("n", taints=[{"effect": "NoSchedule"}]), "spec.taints[0].key", "is missing"),
+        ({**node("n"), "status": {"allocatable": {"cpu": "4 cores"}}}, "status.allocatable.cpu", "no quantity"),
+        (group({}), "spec.schedulingPolicy", "exactly one of gang and basic"),
+        (group({"gang": {"minCount": 1}, "basic": {}}), "spec.schedulingPolicy", "exactly one"),
+        (group({"gang": {"minCount": 0}}), "spec.schedulingPolicy.gang.minCount", "1 or more"),
+        (group({"gang": {}}), "spec.schedulingPolicy.gang.minCount", "is missing"),
+        ({"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"},
+          "spec": {"minMember": 0}}, "spec.minMember", "1 or more"),
+        ({"apiVersion": "v1", "kind": "Deployment", "metadata": {"name": "d"}}, "apiVersion", "write apps/v1"),
+        ({"apiVersion": "extensions/v1beta1", "kind": "Deployment", "metadata": {"name": "d"}}, "apiVersion",
+         "apps/v1"),
+        ({"apiVersion": "scheduling.k8s.io/v1alpha9", "kind": "PodGroup", "metadata": {"name": "d"}}, "apiVersion",
+         "scheduling.k8s.io/v1alpha2 or scheduling.x-k8s.io/v1alpha1"),
+        ({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "d"}, "value": 2**31},
+         "value", "1000000000"),
+        ({"metadata": {"name": "d"}}, "kind", "is missing"),
+        ({"kind": "Pod", "metadata": {"name": "d"}}, "apiVersion", "is missing"),
+        (workload("Deployment", {"template": template()}), "spec.selector", "is missing"),
+        (workload("Deployment", {"selector": {"matchLabels": {"app": "w"}}}), "spec.template", "is missing"),
+        (workload("Deployment", selecting(selector={})), "spec.selector", "is empty"),
+        (workload("Deployment", selecting(template=template({"app": "x"}))), "spec.selector", "make them equal"),
+        (workload("Deployment", selecting(selector={"matchExpressions": [{"key": "app", "operator": "Is"}]})),
+         "spec.selector.matchExpressions[0].operator", "no operator"),
+        (workload("Deployment", selecting(replicas=-1)), "spec.replicas", "out of range"),
+        (workload("Deployment", selecting(replicas=10**12)), "spec.replicas", "out of range"),
+        (workload("StatefulSet", selecting(replicas="3")), "spec.replicas", "without quotes"),
+        (workload("Deployment", selecting(template=template(priorityClassName="no"))), "spec.priorityClassName", "no"),
+        (workload("DaemonSet", selecting(template=template(tolerations=[{"effect": "x"}]))),
+         "spec.template.spec.tolerations[0].operator", "must be Exists"),
+        (workload("Job", {"template": template()}), "spec.template.spec.restartPolicy", "OnFailure or Never"),
+        (workload("CronJob", {"jobTemplate": {"spec": {"template": template()}}}),
+         "spec.jobTemplate.spec.template.spec.restartPolicy", "OnFailure or Never"),
+        (workload("JobSet", {"replicatedJobs": [{"name": "a", "template": {"spec": {
+            "parallelism": -1, "template": template(restartPolicy="Never")}}}]}),
+         "spec.replicatedJobs[0].template.spec.parallelism", "out of range"),
+        (workload("LeaderWorkerSet", {"leaderWorkerTemplate": {"size": 0, "workerTemplate": template()}}),
+         "spec.leaderWorkerTemplate.size", "out of range"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_other_kinds_is_named(manifest: dict[str, Any], field: str, problem: str) -> None:
+    text = refusal(*[manifest] * 1)
+    assert f": {field}: " in text
+    assert problem in text
+
+
+def test_two_objects_of_a_kind_and_name_are_refused_naming_both_files(tmp_path: Path) -> None:
+    for file in ("one.yaml", "two.yaml"):
+        (tmp_path / file).write_text(json.dumps(pod()))
+    with pytest.raises(ManifestError) as raised:
+        load_manifests([str(tmp_path)])
+    assert "one.yaml" in str(raised.value)
+    assert "two.yaml" in str(raised.value)
+    assert "'p' is already in" in refusal(pod(), pod())
+
+
+def test_a_pod_of_a_workload_may_not_have_the_name_of_another_pod() -> None:
+    assert "'w-0' is already in" in refusal(workload("StatefulSet", selecting()), pod("w-0"))
+
+
+def test_all_workloads_together_make_a_bounded_number_of_pods() -> None:
+    spec = {"completions": 400_000, "parallelism": 400_000, "template": template(restartPolicy="Never")}
+    many = [workload("Job", spec, name=name) for name in ("a", "b")]
+    assert "makes more than 500000 pods" in refusal(*many)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "is not YAML: line"),
+        ("- a", "is no object"),
+        ("just text", "is no object"),
+        ("{\"kind\": \"Pod\", \"kind\": \"Pod\"}", "the key 'kind' is there twice"),
+        ("kind: Pod\nkind: Pod\n", "the key 'kind' is there twice"),
+        ("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": [3]}", "item 1: is no object"),
+        ("{\"kind\": 3}", "kind: is missing"),
+        ("kind: Pod\napiVersion: v1\nmetadata: text\n", "metadata: must be a mapping, not 'text'"),
+        ("[" * 5000, "nested deeper than"),
+        ("{\"a\":" * 5000, "nested deeper than"),
+        ("{\"kind\": \"Pod\", \"apiVersion\": \"v1\", \"x\":" + "[" * 300 + "]" * 300 + "}", "nested deeper than"),
+    ],
+)  # fmt: skip
+def test_what_is_no_manifest_says_so(text: str, problem: str) -> None:
+    assert problem in refusal(text)
+
+
+def test_broken_json_in_a_json_file_is_called_json(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    for text in ('{"kind": ', '{"kind": NaN}', '{"a": "\xff'):
+        file.write_bytes(text.encode("latin-1"))
+        with pytest.raises(ManifestError, match=r"x\.json: is not JSON: "):
+            load_manifests([str(file)])
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match=r"absent\.yaml: cannot be read: No such file"):
+        load_manifests([str(tmp_path / "absent.yaml")])
+    with pytest.raises(ManifestError, match="the directory holds no"):
+        load_manifests([str(tmp_path)])
+    with pytest.raises(ManifestError, match="standard input can be read once"):
+        load_manifests(["-", "-"], io.BytesIO(b""))
+
+
+def test_a_file_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MAX_BYTES", 1 << 20)
+    stream = io.BytesIO(b"#" * (3 << 20))
+    with pytest.raises(ManifestError, match="larger than 1 MiB"):
+        load_manifests(["-"], stream)
+    assert stream.tell() == (1 << 20) + 1
+
+
+_LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["In", "a", "1Gi", "x y"])
+_KEYS = st.sampled_from(
+    ["containers", "resources", "requests", "cpu", "affinity", "nodeAffinity", "podAffinity", "tolerations", "key",
+     "operator", "values", "metadata", "name", "labels", "nodeSelector", REQUIRED, PREFERRED, "nodeSelectorTerms",
+     "topologySpreadConstraints", "labelSelector", "matchLabels", "matchExpressions", "template", "selector", "spec",
+     "replicas", "schedulingPolicy", "gang", "minCount", "status", "allocatable", "taints", "ports", "hostPort"]
+)  # fmt: skip
+_TREES = st.recursive(
+    _LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_KEYS, inner, max_size=3), max_leaves=12
+)
+
+
+@given(
+    st.sampled_from(["Pod", "Node", "PodGroup", "Deployment", "Job", "DaemonSet"]),
+    st.dictionaries(_KEYS, _TREES, max_size=4),
+)
+def test_any_shape_is_loaded_or_refused_in_one_line(kind: str, fields: dict[str, Any]) -> None:
+    versions = {"Deployment": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1",
+                "PodGroup": "scheduling.k8s.io/v1alpha2"}  # fmt: skip
+    manifest = {"metadata": {"name": "x"}, **fields, "kind": kind, "apiVersion": versions.get(kind, "v1")}
+    problem = None
+    try:
+        load(manifest)
+    except ManifestError as error:
+        problem = str(error)
+    assert problem is None or (problem.startswith("<stdin>: ") and problem.isprintable())
