@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator
 
-from session_scheduler.builtin.scored_resources import ResourceWeight, ScoredResource, scored_resources
+from session_scheduler.builtin.scored_resources import (
+    DEFAULT_RESOURCES,
+    ResourceWeight,
+    ScoredResource,
+    ScoredResources,
+    scored_resources,
+)
 from session_scheduler.config import PluginArguments
 from session_scheduler.config_text import wrong_value
 from session_scheduler.hookspecs import SKIP, Normalise, Scope, Skip, hookimpl
@@ -34,10 +40,7 @@ def _different_and_equal(resources: tuple[ResourceWeight, ...]) -> tuple[Resourc
 class NodeResourcesBalancedAllocationArguments(PluginArguments):
     """kube-scheduler's NodeResourcesBalancedAllocationArgs."""
 
-    resources: Annotated[tuple[ResourceWeight, ...], AfterValidator(_different_and_equal)] = (
-        ResourceWeight(name="cpu"),
-        ResourceWeight(name="memory"),
-    )
+    resources: Annotated[ScoredResources, AfterValidator(_different_and_equal)] = DEFAULT_RESOURCES
 
 
 class NodeResourcesBalancedAllocation:
@@ -68,41 +71,54 @@ class NodeResourcesBalancedAllocation:
         before, after, present = [], [], []
         for resource in state:
             capacity, taken = nodes.allocatable(resource.name), nodes.used(resource.name)
-            divisor = np.maximum(capacity, 1)
-            before.append(np.minimum(taken / divisor, 1.0))
-            after.append(np.minimum((taken + resource.request) / divisor, 1.0))
-            present.append(capacity != 0)
+            has = None if capacity.all() else capacity != 0
+            divisor = (capacity if has is None else np.maximum(capacity, 1)).astype(np.float64)
+            before.append(np.minimum(taken, capacity) / divisor)
+            after.append(np.minimum(taken + resource.request, capacity) / divisor)
+            present.append(has)
         deviation = _deviation_of_two if len(state) == 2 else _deviation
-        change = _evenness(deviation(after, present)) - _evenness(deviation(before, present))
-        return ((change + 50) >> 1) + 50
+        change = _evenness(deviation(after, present))
+        change -= _evenness(deviation(before, present))
+        change += 50
+        change >>= 1
+        change += 50
+        return change
 
 
 def _evenness(deviation: Floats) -> IntColumn:
-    return ((1 - deviation) * 100).astype(np.int64)
+    np.subtract(1, deviation, out=deviation)
+    deviation *= 100
+    return deviation.astype(np.int64)
 
 
-def _deviation_of_two(fractions: Sequence[Floats], present: Sequence[BoolColumn]) -> Floats:
-    """The standard deviation of two fractions, 0 where a node has but one of the resources."""
-    deviation: Floats = np.abs((fractions[0] - fractions[1]) / 2)
-    deviation *= present[0] & present[1]
+def _deviation_of_two(fractions: Sequence[Floats], present: Sequence[BoolColumn | None]) -> Floats:
+    """The standard deviation of two fractions, 0 where a node has but one of the resources (None: all have it)."""
+    deviation: Floats = fractions[0] - fractions[1]
+    deviation /= 2
+    np.abs(deviation, out=deviation)
+    for has in present:
+        if has is not None:
+            deviation *= has
     return deviation
 
 
-def _deviation(fractions: Sequence[Floats], present: Sequence[BoolColumn]) -> Floats:
+def _deviation(fractions: Sequence[Floats], present: Sequence[BoolColumn | None]) -> Floats:
     """The standard deviation over the resources that each node has, 0 where it has fewer than two."""
-    count = np.sum(present, axis=0)
-    total = np.zeros(len(count))
-    for fraction, has in zip(fractions, present, strict=True):
-        total += fraction * has
-    mean = total / np.maximum(count, 1)
-    squares = np.zeros(len(count))
-    for fraction, has in zip(fractions, present, strict=True):
-        squares += (fraction - mean) * (fraction - mean) * has
-    deviation: Floats = np.sqrt(squares / np.maximum(count, 1))
-    two = count == 2
-    if two.any():  # rounded as kube-scheduler does, which takes half the difference of two
-        highest = np.max([np.where(has, f, 0.0) for f, has in zip(fractions, present, strict=True)], axis=0)
-        lowest = np.min([np.where(has, f, 1.0) for f, has in zip(fractions, present, strict=True)], axis=0)
-        deviation = np.where(two, (highest - lowest) / 2, deviation)
+    has = np.array([np.ones(len(f), np.bool_) if p is None else p for f, p in zip(fractions, present, strict=True)])
+    stacked = np.array(fractions)
+    count = has.sum(axis=0)
+    divisor = np.maximum(count, 1)
+    mean = _in_order(stacked * has) / divisor
+    deviation: Floats = np.sqrt(_in_order((stacked - mean) * (stacked - mean) * has) / divisor)
+    highest, lowest = np.max(np.where(has, stacked, 0.0), axis=0), np.min(np.where(has, stacked, 1.0), axis=0)
+    deviation = np.where(count == 2, (highest - lowest) / 2, deviation)  # as kube-scheduler rounds it for two
     deviation *= count > 1
     return deviation
+
+
+def _in_order(summands: Floats) -> Floats:
+    """Their sum, from the first to the last: the order decides how a double is rounded."""
+    total = np.zeros(summands.shape[1])
+    for summand in summands:
+        total += summand
+    return total

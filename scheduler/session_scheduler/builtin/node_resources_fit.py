@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import AfterValidator
 
-from session_scheduler.builtin.scored_resources import ResourceWeight, ScoredResource, scored_resources, used
+from session_scheduler.builtin.scored_resources import (
+    DEFAULT_RESOURCES,
+    ScoredResource,
+    ScoredResources,
+    scored_resources,
+)
 from session_scheduler.config import PluginArguments
 from session_scheduler.config_text import wrong_value
 from session_scheduler.hookspecs import Normalise, Scope, hookimpl
@@ -31,7 +36,7 @@ class ScoringStrategy(PluginArguments):
     """How used resources become a score."""
 
     type: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
-    resources: tuple[ResourceWeight, ...] = (ResourceWeight(name="cpu"), ResourceWeight(name="memory"))
+    resources: ScoredResources = DEFAULT_RESOURCES
 
 
 class NodeResourcesFitArguments(PluginArguments):
@@ -100,22 +105,40 @@ class NodeResourcesFit:
         return [[text for text, column in short if column[index]] for index in range(len(nodes))]
 
     @hookimpl
-    def score(self, nodes: NodeView, state: FitState) -> IntColumn:
+    def score(self, nodes: NodeView, state: FitState) -> IntColumn | None:
         """The weighted mean, over the resources that a node has, of the share (0 to 100) that is left or is used."""
+        if not state.scored:
+            return None
         total = np.zeros(len(nodes), np.int64)
-        weights = np.zeros(len(nodes), np.int64)
-        complete = True
+        weights: int | IntColumn = 0
         for resource in state.scored:
             capacity = nodes.allocatable(resource.name)
-            complete = complete and bool(capacity.all())
-            total += resource.weight * self._share(nodes, resource, capacity)
-            weights += resource.weight * (capacity != 0)
-        return total // (sum(r.weight for r in state.scored) if complete else np.maximum(weights, 1))
+            share = self._counted(nodes, resource, capacity)  # in place from here: a new array costs like arithmetic
+            share *= 100
+            if capacity.all():
+                share //= capacity
+                weights = weights + resource.weight
+            else:
+                share //= np.maximum(capacity, 1)
+                weights = weights + resource.weight * (capacity != 0)
+            if resource.weight != 1:
+                share *= resource.weight
+            total += share
+        total //= np.maximum(weights, 1)
+        return total
 
-    def _share(self, nodes: NodeView, resource: ScoredResource, capacity: IntColumn) -> IntColumn:
-        wanted = used(nodes, resource.name, with_defaults=True) + resource.request
-        counted = np.minimum(wanted, capacity) if self._most else np.maximum(capacity - wanted, 0)
-        return counted * 100 // np.maximum(capacity, 1)
+    def _counted(self, nodes: NodeView, resource: ScoredResource, capacity: IntColumn) -> IntColumn:
+        """How much of the capacity is left, or used, with the pod on the node: a new array, 0 to the capacity."""
+        counted = used_with_defaults(nodes, resource.name) + resource.request
+        if self._most:
+            return np.minimum(counted, capacity, out=counted)
+        np.subtract(capacity, counted, out=counted)
+        return np.maximum(counted, 0, out=counted)
+
+
+def used_with_defaults(nodes: NodeView, resource: str) -> IntColumn:
+    """What is used; of cpu and memory as if containers that request none requested a little."""
+    return nodes.nonzero_used(resource) if resource in ("cpu", "memory") else nodes.used(resource)
 
 
 def _place(request: tuple[str, int]) -> tuple[int, str]:

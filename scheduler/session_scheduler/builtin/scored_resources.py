@@ -1,18 +1,15 @@
-"""What the two resource scores share: their arguments, and a resource's columns as a score sees them."""
+"""What the two resource scores share: which resources count, by arguments and by what the pod requests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from session_scheduler.config import PluginArguments
 from session_scheduler.model.requests import is_scalar
-
-if TYPE_CHECKING:
-    from session_scheduler.model.columns import IntColumn, NodeView
 
 
 class ResourceWeight(PluginArguments):
@@ -20,6 +17,10 @@ class ResourceWeight(PluginArguments):
 
     name: Annotated[str, Field(min_length=1)]
     weight: Annotated[int, Field(ge=1, le=100)] = 1
+
+
+ScoredResources = Annotated[tuple[ResourceWeight, ...], Field(min_length=1)]
+DEFAULT_RESOURCES: Final = (ResourceWeight(name="cpu"), ResourceWeight(name="memory"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,3 @@ def scored_resources(resources: Sequence[ResourceWeight], requests: Mapping[str,
         for resource in resources
         if requests.get(resource.name, 0) or not is_scalar(resource.name)
     )
-
-
-def used(nodes: NodeView, resource: str, *, with_defaults: bool) -> IntColumn:
-    """What a score counts as used: for cpu and memory, on demand, with defaults for containers that request none."""
-    if with_defaults and resource in ("cpu", "memory"):
-        return nodes.nonzero_used(resource)
-    return nodes.used(resource)

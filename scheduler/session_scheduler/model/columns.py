@@ -388,13 +388,13 @@ class NodeView:
         """The text of a label value's id."""
         return self._table.label_values.names[number]
 
-    def label_numbers(self, key: str) -> tuple[IntColumn, BoolColumn]:
-        """A label's values as integers, and whether each node has the label with a 64-bit integer as its value."""
-        ids = self.label(key)
-        numbers, is_number = self._table.label_numbers()
-        if not len(numbers):
-            return np.zeros(len(self), np.int64), np.zeros(len(self), np.bool_)
-        return numbers[ids], is_number[ids] & (ids != ABSENT)
+    def label_numbers(self) -> tuple[IntColumn, BoolColumn]:
+        """By value id, not by node: the value as a 64-bit integer (0 where it is none), and whether it is one."""
+        return self._table.label_numbers()
+
+    def label_among(self, key: str, values: BoolColumn) -> BoolColumn:
+        """Which nodes carry the label with a value whose entry in `values` (by value id, all of them) is set."""
+        return np.append(values, False).take(self.label(key), mode="wrap")  # ABSENT, -1, is the last
 
     def taints(self) -> Iterator[tuple[tuple[str, str, str], BoolColumn]]:
         """Each distinct taint as (key, value, effect) with the nodes that carry it."""

@@ -22,6 +22,8 @@ from session_scheduler.model.objects import (
     Toleration,
 )
 
+_FEW = 3
+"""Up to so many values are compared one by one."""
 NAME_FIELD: Final = "metadata.name"
 """The only field of a node that matchFields can name."""
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -132,20 +134,24 @@ def _expression_nodes(nodes: NodeView, requirement: LabelSelectorRequirement) ->
             return np.not_equal(nodes.label(requirement.key), ABSENT)
         case "DoesNotExist":
             return np.equal(nodes.label(requirement.key), ABSENT)
-    numbers, is_number = nodes.label_numbers(requirement.key)
+    numbers, is_number = nodes.label_numbers()
     bound = int(requirement.values[0])
-    return is_number & (numbers > bound if requirement.operator == "Gt" else numbers < bound)
+    beyond = numbers > bound if requirement.operator == "Gt" else numbers < bound
+    return nodes.label_among(requirement.key, is_number & beyond)
 
 
 def _carries(nodes: NodeView, key: str, values: Sequence[str]) -> BoolColumn:
     """Which nodes carry the label with one of the values. A value without an id is carried by no node."""
     ids = {nodes.label_id(value) for value in values} - {ABSENT}
+    if len(ids) > _FEW:
+        among = np.zeros(len(nodes.label_numbers()[0]), np.bool_)
+        among[list(ids)] = True
+        return nodes.label_among(key, among)
     column = nodes.label(key)
-    if not ids:
-        return np.zeros(len(nodes), np.bool_)
-    if len(ids) == 1:
-        return np.equal(column, ids.pop())
-    return np.isin(column, np.fromiter(ids, np.int32))
+    mask = np.zeros(len(nodes), np.bool_)
+    for number in ids:
+        mask |= column == number
+    return mask
 
 
 def _field_nodes(nodes: NodeView, requirement: LabelSelectorRequirement) -> BoolColumn:
