@@ -37,10 +37,19 @@ cdef struct Group:
     int32_t first       # a slot's pieces
     int32_t pieces
     int32_t rank
+    int32_t node        # natural order of the node that it belongs to (policy pack)
+    int64_t node_free   # what that node has free
     uint8_t exclusive
 
-# ((-preference, signed score), (natural order, index of the group)): ascending is best first.
-ctypedef pair[pair[double, int64_t], pair[int64_t, int64_t]] RankedGroup
+# ((-preference, free on its node), ((order of its node, signed score), (natural order, index of the group))):
+# ascending is best first; the two about nodes are 0 but for policy pack.
+ctypedef pair[pair[double, int64_t], pair[pair[int64_t, int64_t], pair[int64_t, int64_t]]] RankedGroup
+
+cdef enum Ordering:
+    BY_ID = 0
+    BY_CLASS = 1     # property perf_class, best class first
+    BY_RUN = 2       # at the top level, by the first id of a run of consecutive ids
+    BY_FILL = 3      # the fullest node first
 
 cdef class Select(Plans):
     cdef vector[Request] requests
@@ -59,6 +68,11 @@ cdef class Select(Plans):
     cdef int32_t storage_type
     # policy
     cdef int64_t sign
+    cdef int ordering
+    cdef vector[int64_t] perf_class           # per property set
+    cdef vector[int64_t] run_scores
+    cdef int32_t node_now
+    cdef int64_t node_free_now
     cdef bint node_centric
     cdef bint stop
     cdef vector[uint8_t] policy_whole         # per type: taken with its whole subtree, by policy
@@ -108,8 +122,11 @@ cdef class Select(Plans):
     cdef bint fill_one(self, int32_t slot, vector[int64_t]& counts, vector[size_t]& at, Group* out) noexcept nogil
     cdef int64_t qualified(self, int32_t e) noexcept nogil
     cdef int64_t calc(self, int32_t e, int64_t supply) noexcept nogil
-    cdef void rank_groups(self, int32_t e, int64_t wanted) noexcept nogil
-    cdef bint pick(self, int32_t e, int64_t wanted, int32_t below) noexcept nogil
+    cdef void rank_groups(self, int32_t e, int64_t wanted, int where) noexcept nogil
+    cdef int64_t run_start(self, int64_t score) noexcept nogil
+    cdef bint can_gather(self, int32_t slot) noexcept nogil
+    cdef int64_t free_below(self, int32_t u) noexcept nogil
+    cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil
     cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below) noexcept nogil
     cdef void mark(self, int32_t v, int64_t units, bint exclusive) noexcept nogil
     cdef void climb(self, int32_t v, int32_t below) noexcept nogil

@@ -28,7 +28,26 @@ cdef enum:
     TOO_MANY_SLOTS = 4
     NOT_WHOLE = 5
 cdef enum:
+    BELOW = 0
+    IN_SLOT = 1
+    AT_TOP = 2
+cdef enum:
     MAX_SIBLINGS = 64
+
+
+def performance_class(properties):
+    """Policy variation's class of a property set: 0 (best) to 9999, which is also the class of those without one."""
+    text = properties.get("perf_class", "").strip()
+    digits = text[:1] if text[:1] in ("+", "-") else ""
+    for char in text[len(digits):12]:
+        if not ("0" <= char <= "9"):
+            break
+        digits += char
+    try:
+        number = int(digits)
+    except ValueError:
+        return 9999
+    return number if 0 <= number <= 9999 else 9999
 
 
 cdef class Select(Plans):
@@ -42,9 +61,10 @@ cdef class Select(Plans):
 
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
-    def set_policy(self, bint high, bint node_centric, bint stop, bint node_exclusive, bint node_only):
+    def set_policy(self, bint high, bint node_centric, bint stop, bint node_exclusive, bint node_only, int ordering):
         """Chooses the scores; `node_only` keeps constraints to vertices of type node and storage_node."""
         self.sign = -1 if high else 1
+        self.ordering = ordering
         self.node_centric, self.stop, self.node_only = node_centric, stop, node_only
         self.policy_whole.assign(len(self.types), 0)
         if node_exclusive:
@@ -124,6 +144,8 @@ cdef class Select(Plans):
         """Matches over [at, end), or on an empty graph with everything up (`ever`); answers success."""
         cdef bint ok
         self.at, self.end, self.ever, self.gather = at, end, ever, gather
+        while <Py_ssize_t> self.perf_class.size() < len(self.props):
+            self.perf_class.push_back(performance_class(self.props[self.perf_class.size()]))
         with nogil:
             ok = self.run()
         return ok
@@ -205,7 +227,7 @@ cdef class Select(Plans):
         cdef Select other = Select()
         self.copy_into(other)
         other.set_policy(self.sign < 0, self.node_centric, self.stop,
-                         self.policy_whole[self.node_type], self.node_only)
+                         self.policy_whole[self.node_type], self.node_only, self.ordering)
         other.mark_pass, other.mark_units, other.mark_exclusive = self.mark_pass, self.mark_units, self.mark_exclusive
         other.taken, other.taken_units, other.touched = self.taken, self.taken_units, self.touched
         other.nodes_below, other.deep = self.nodes_below, self.deep
@@ -327,7 +349,7 @@ cdef class Select(Plans):
             return False
         anchor = slot >= 0 and self.anchors(u, slot)
         if match < 0 and not anchor and slot >= 0 and self.gather:
-            anchor = self.V[u].type == self.node_type or not self.nodes_below[u]
+            anchor = self.can_gather(slot) and (self.V[u].type == self.node_type or not self.nodes_below[u])
         if match < 0 and not anchor:
             if mode == STRICT or self.hopeless(u, lo, n):
                 return False
@@ -337,6 +359,8 @@ cdef class Select(Plans):
             factor = (self.V[u].id + 2) * 10000
             factor += self.V[u].uniq % 10000 - 1 if self.V[u].uniq % 10000 > 0 else 1 - self.V[u].uniq % 10000
             self.factor_sum += factor
+        if self.ordering == BY_FILL and self.V[u].type == self.node_type:
+            self.node_now, self.node_free_now = self.V[u].order, self.free_below(u)
         if match >= 0:
             ok = self.satisfied(u, match, slot, x, anchor)
         elif anchor:
@@ -344,9 +368,14 @@ cdef class Select(Plans):
         else:
             self.explore(u, lo, n, mode, x, 1)
         self.factor_sum -= factor
+        group.node, group.node_free = self.node_now, self.node_free_now
+        if self.ordering == BY_FILL and self.V[u].type == self.node_type:
+            self.node_now, self.node_free_now = 0, 0
         if not ok or match < 0:
             return ok
         group.score = 2 + self.factor_sum + self.V[u].id
+        if self.ordering == BY_CLASS:
+            group.score = 1 + self.perf_class[self.V[u].props]
         group.count = self.free_units(u)
         group.left = group.count
         group.vertex, group.first, group.pieces, group.rank = u, 0, 0, self.V[u].rank
@@ -368,13 +397,13 @@ cdef class Select(Plans):
             return self.slots_in_turn(u, e)
         if anchor:
             self.fill_slots(u, slot, STRICT)
-        elif slot >= 0 and self.gather:
+        elif slot >= 0 and self.gather and self.can_gather(slot):
             self.fill_slots(u, slot, GATHER)
         else:
             self.explore(u, first, count, STRICT, x, 1)
         for c in range(first, first + count):
             wanted = self.calc(c, self.qualified(c))
-            if wanted == 0 or not self.pick(c, wanted, u):
+            if wanted == 0 or not self.pick(c, wanted, u, False):
                 return False
         return True
 
@@ -386,9 +415,11 @@ cdef class Select(Plans):
             if not self.requests[c].slot:
                 self.problem, self.problem_vertex = SIBLINGS, u
                 return False
+            if not self.can_gather(c):
+                return False
             self.fill_slots(u, c, STRICT if self.anchors(u, c) else GATHER)
             wanted = self.calc(c, self.qualified(c))
-            if wanted == 0 or not self.pick(c, wanted, u):
+            if wanted == 0 or not self.pick(c, wanted, u, False):
                 return False
         return True
 
@@ -511,7 +542,7 @@ cdef class Select(Plans):
             counts.push_back(self.calc(c, self.qualified(c)))
             if counts.back() == 0:
                 return False
-            self.rank_groups(c, -1)
+            self.rank_groups(c, -1, IN_SLOT)
         at.resize(n, 0)
         most = self.requests[slot].most
         if self.capped and self.V[u].rank >= 0 and most > self.candidates[self.V[u].rank]:
@@ -533,6 +564,7 @@ cdef class Select(Plans):
         cdef Group* group
         cdef Piece piece
         out.score, out.count, out.left, out.exclusive, out.vertex = 1, 1, 1, 1, -1
+        out.node, out.node_free = 0, 0
         out.first = <int32_t> self.pieces.size()
         for i in range(self.requests[slot].count):
             c = self.requests[slot].first + i
@@ -555,7 +587,7 @@ cdef class Select(Plans):
                     at[i] += 1
                 out.score += group.score
                 if out.vertex < 0:
-                    out.vertex = piece.vertex
+                    out.vertex, out.node, out.node_free = piece.vertex, group.node, group.node_free
                 self.pieces.push_back(piece)
         out.pieces = <int32_t> self.pieces.size() - out.first
         return out.pieces > 0
@@ -611,22 +643,64 @@ cdef class Select(Plans):
                     step *= base
         return have
 
-    cdef void rank_groups(self, int32_t e, int64_t wanted) noexcept nogil:
+    cdef bint can_gather(self, int32_t slot) noexcept nogil:
+        """Whether a slot asks for vertices only: a slot directly in a slot has no place of its own."""
+        cdef int32_t e
+        for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
+            if self.requests[e].slot:
+                return False
+        return True
+
+    cdef int64_t free_below(self, int32_t u) noexcept nogil:
+        """What a node has free of the type by which siblings are ordered."""
+        cdef int32_t col = self.weigh_col[self.V[u].type], p = self.V[u].prof
+        if p < 0 or col < 0:
+            return 0
+        return self.totals[p][col] - (0 if self.ever else self.used_max(p, col + 2, self.at, self.end))
+
+    cdef int64_t run_start(self, int64_t score) noexcept nogil:
+        """The first of the consecutive scores to which this one belongs; `run_scores` is sorted."""
+        cdef size_t low = 0, high = self.run_scores.size(), mid
+        while low < high:
+            mid = (low + high) >> 1
+            if self.run_scores[mid] < score:
+                low = mid + 1
+            else:
+                high = mid
+        while low > 0 and self.run_scores[low - 1] >= self.run_scores[low] - 1:
+            low -= 1
+        return self.run_scores[low]
+
+    cdef void rank_groups(self, int32_t e, int64_t wanted, int where) noexcept nogil:
         """Sorts the groups of a request, best first; with `wanted` >= 0 only as many as may be needed."""
         cdef vector[RankedGroup] keys
         cdef vector[Group] sorted_groups
         cdef size_t k, n = self.groups[e].size(), m
         cdef double liked
+        cdef int64_t score, sign = self.sign
+        cdef Group* group
+        if self.ordering == BY_CLASS and where == IN_SLOT:
+            sign = -1
+        if self.ordering == BY_RUN and where == AT_TOP:
+            for k in range(n):
+                self.run_scores.push_back(self.groups[e][k].score)
+            sort(self.run_scores.begin(), self.run_scores.end())
         if n < 2:
             return
         keys.reserve(n)
         for k in range(n):
+            group = &self.groups[e][k]
             liked = 0.0
-            if not self.preference.empty() and 0 <= self.groups[e][k].rank < <int32_t> self.preference.size():
-                liked = -self.preference[self.groups[e][k].rank]
+            if not self.preference.empty() and 0 <= group.rank < <int32_t> self.preference.size():
+                liked = -self.preference[group.rank]
+            score = group.score
+            if self.ordering == BY_RUN and where == AT_TOP:
+                score = self.run_start(score)
             keys.push_back(RankedGroup(
-                pair[double, int64_t](liked, self.sign * self.groups[e][k].score),
-                pair[int64_t, int64_t](self.V[self.groups[e][k].vertex].order, <int64_t> k)))
+                pair[double, int64_t](liked, group.node_free),
+                pair[pair[int64_t, int64_t], pair[int64_t, int64_t]](
+                    pair[int64_t, int64_t](group.node, sign * score),
+                    pair[int64_t, int64_t](self.V[group.vertex].order, <int64_t> k))))
         m = n
         if wanted >= 0 and <size_t> wanted < n and not self.capped:
             m = <size_t> wanted
@@ -635,10 +709,10 @@ cdef class Select(Plans):
             sort(keys.begin(), keys.end())
         sorted_groups.reserve(n)
         for k in range(n):
-            sorted_groups.push_back(self.groups[e][<size_t> keys[k].second.second])
+            sorted_groups.push_back(self.groups[e][<size_t> keys[k].second.second.second])
         self.groups[e].swap(sorted_groups)
 
-    cdef bint pick(self, int32_t e, int64_t wanted, int32_t below) noexcept nogil:
+    cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil:
         """Marks the best groups of a request that make up `wanted` units; one pool alone, or whole vertices."""
         cdef size_t k, j
         cdef int64_t have = 0
@@ -647,7 +721,7 @@ cdef class Select(Plans):
         if not self.requests[e].slot:
             for k in range(self.groups[e].size()):
                 pools = pools or self.V[self.groups[e][k].vertex].pool
-        self.rank_groups(e, -1 if pools else wanted)
+        self.rank_groups(e, -1 if pools else wanted, AT_TOP if top else BELOW)
         if pools:
             for k in range(self.groups[e].size()):
                 if self.V[self.groups[e][k].vertex].pool and self.groups[e][k].count >= wanted:
@@ -742,6 +816,8 @@ cdef class Select(Plans):
         cdef int64_t wanted
         cdef bint x = False
         self.pass_no += 1
+        self.run_scores.clear()
+        self.node_now, self.node_free_now = 0, 0
         for e in range(lo, lo + n):
             self.groups[e].clear()
             self.found[e] = 0
@@ -750,7 +826,7 @@ cdef class Select(Plans):
             return False
         for e in range(lo, lo + n):
             wanted = self.calc(e, self.qualified(e))
-            if wanted == 0 or not self.pick(e, wanted, self.root):
+            if wanted == 0 or not self.pick(e, wanted, self.root, True):
                 return False
         return self.collect(self.root, self.V[self.root].size, x, False)
 

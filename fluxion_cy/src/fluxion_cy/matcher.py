@@ -78,7 +78,12 @@ class Matcher:
         self._engine.filters = prune_filters_of(prune_filters)
         chosen = self._policy
         self._engine.set_policy(
-            chosen.high, chosen.node_centric, chosen.stop_on_1_matches, chosen.node_exclusive, bool(compatible)
+            chosen.high,
+            chosen.node_centric,
+            chosen.stop_on_1_matches,
+            chosen.node_exclusive,
+            bool(compatible),
+            chosen.ordering,
         )
         self._engine.load(read_graph(graph))
         self._engine.plan()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fluxion_cy.errors import InvalidJobspec, NotSupported
+from fluxion_cy.errors import InvalidJobspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,8 @@ class Policy:
     node_centric: bool = False
     node_exclusive: bool = False
     stop_on_1_matches: bool = False
+    ordering: int = 0
+    """0 by id; 1 by property perf_class; 2 by runs of consecutive ids; 3 fullest node first."""
 
 
 NAMED = {
@@ -24,8 +26,10 @@ NAMED = {
     "hinode": Policy(high=True, node_centric=True),
     "lonodex": Policy(node_centric=True, node_exclusive=True),
     "hinodex": Policy(high=True, node_centric=True, node_exclusive=True),
+    "variation": Policy(ordering=1),
+    "locality": Policy(high=True, ordering=2),
+    "pack": Policy(ordering=3),
 }
-LATER = ("locality", "variation", "pack")
 _FLAGS = ("node_centric", "node_exclusive", "stop_on_1_matches")
 
 
@@ -35,8 +39,6 @@ def policy_of(text: str) -> Policy:
         raise InvalidJobspec(f"policy: must be a string, not {type(text).__name__}")
     if text in NAMED:
         return NAMED[text]
-    if text in LATER:
-        raise NotSupported(f"policy={text!r}: this engine does not have it; it has {', '.join(NAMED)}")
     return _custom(text)
 
 
@@ -49,10 +51,11 @@ def _custom(text: str) -> Policy:
         elif key in _FLAGS and value in ("true", "false"):
             found.setdefault(key, value == "true")
         else:
-            raise InvalidJobspec(f"policy: {word[:60]!r} is neither a policy nor an option of one")
+            raise InvalidJobspec(f"policy: {word[:60]!r} is neither a policy ({', '.join(NAMED)}) nor an option of one")
     if "high" not in found:
         raise InvalidJobspec(f"policy: {text[:60]!r} does not say policy=low or policy=high")
-    return Policy(**found)
+    flags = {key: found.get(key, False) for key in _FLAGS}
+    return Policy(high=found["high"], **flags)
 
 
 def prune_filters_of(text: str) -> list[tuple[str | None, str]]:
