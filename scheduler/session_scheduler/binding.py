@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,7 @@ from session_scheduler.model.groups import Task
 from session_scheduler.statement import Decision
 
 HELD_ANNOTATION = "fluence.flux-framework.org/held"
-"""What a pod holds, by plugin, as JSON: written in the request that binds it."""
+"""What a pod holds, {"uid": the pod's, "plugins": {name: its part}} as JSON: written in the request that binds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class Binder:
 
     def _binding(self, task: Task, decision: Decision) -> Binding:
         held = {h.plugin: dict(h.placement.holds[task]) for h in decision.held if task in h.placement.holds}
-        annotations = {HELD_ANNOTATION: msgspec.json.encode(held, order="sorted").decode()} if held else {}
+        record = {"uid": task.uid, "plugins": held}
+        annotations = {HELD_ANNOTATION: msgspec.json.encode(record, order="sorted").decode()} if held else {}
         return Binding(task, task.node or "", held, annotations)
 
     async def _prebind(self, bindings: Sequence[Binding], decision: Decision, calls: HookCalls) -> str | None:
@@ -93,11 +95,21 @@ async def cancel(calls: HookCalls, allocation: Allocation) -> list[PluginError]:
 
 
 def holding_of(task: Task, plugin: str) -> Holding:
-    """What a bound pod's annotation says that a plugin holds for it; nonsense counts as nothing."""
+    """What a bound pod's annotation says that a plugin holds for it.
+
+    Nonsense, and a record that was copied from another pod (its uid tells), count as nothing.
+    """
     annotations = task.pod.metadata.annotations
     try:
-        held = msgspec.json.decode(annotations.get(HELD_ANNOTATION, "{}"))
+        record = msgspec.json.decode(annotations.get(HELD_ANNOTATION, "{}"), type=_Record)
     except msgspec.DecodeError:
-        held = {}
-    part = held.get(plugin) if isinstance(held, dict) else None
+        record = _Record()
+    part = record.plugins.get(plugin) if record.uid == task.uid else None
     return Holding(task, task.node or "", part, annotations)
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """The annotation's form."""
+
+    uid: str = ""
+    plugins: dict[str, Any] = {}

@@ -90,10 +90,11 @@ class Scheduler:
                 self.cache.put(obj)
         self.cache.coscheduling_served = any(not group.native for group in self.cache.pod_groups())
         self._tell_nodes()
-        for calls in self.profiles.values():
+        bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
+        for name, calls in self.profiles.items():
+            ours = [task for task in bound if task.pod.spec.scheduler_name == name]
             for call in calls.functions("recover"):
-                bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
-                call([holding_of(task, call.plugin) for task in bound])
+                call([holding_of(task, call.plugin) for task in ours])
 
     async def apply(self, change: str, obj: KubeObject) -> None:
         """A watch event: ADDED, MODIFIED or DELETED. Frees what ended, wakes what may be better off."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from fluence_plugins.fluence import names
 from fluence_plugins.fluence.cluster_graph import CORE, GPU, MEMORY, ClusterGraph, HostResources, build_graph
+from fluence_plugins.fluence.errors import AllocationError
 from fluence_plugins.fluence.jobspec import Jobspec, Resource, slot
 from fluence_plugins.fluence.needs import ForeignLoad
 from fluence_plugins.fluence.placement import Placement, placement_from_allocation
@@ -165,7 +166,7 @@ class LiveGraph:
         whole = Placement().merged(*parts.values())
         try:
             self.matcher.update_allocate(jobid, allocation_from_placement(self.graph, whole))
-        except FluxionError as error:
+        except (FluxionError, AllocationError) as error:
             log.warning("[fluence] jobid %d cannot be held again: %s", jobid, error)
             return False
         self.matcher.next_jobid = max(self.matcher.next_jobid, jobid + 1)

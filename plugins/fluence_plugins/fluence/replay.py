@@ -20,8 +20,11 @@ def allocation_from_placement(graph: ClusterGraph, placement: Placement) -> dict
     """
     taken: dict[str, int] = {}
     for host in placement.hosts:
-        taken |= _of_host(graph.builder, host)
+        for path, amount in _of_host(graph.builder, host).items():
+            taken[path] = _together(path, taken.get(path), amount, graph.builder)
     for device in placement.devices:
+        if device.path in taken:
+            raise AllocationError(f"{device.path}: is held twice; end one of the pods that hold it")
         if device.path not in graph.virtual:
             raise AllocationError(f"{device.path}: is held but no longer in the graph; restore it or end its pod")
         taken[device.path] = 1
@@ -35,6 +38,16 @@ def allocation_from_placement(graph: ClusterGraph, placement: Placement) -> dict
         if size is not None:
             metadata |= {"exclusive": True, "size": size}
     return mapping
+
+
+def _together(path: str, held: int | None, more: int, builder: JGFBuilder) -> int:
+    """Add what another pod holds of a vertex: only a pool's units can be shared, up to its size."""
+    if held is None:
+        return more
+    options = builder[path].options
+    if not options.divisible or held + more > options.size:
+        raise AllocationError(f"{path}: is held twice; end one of the pods that hold it")
+    return held + more
 
 
 def _of_host(builder: JGFBuilder, host: HostHolding) -> dict[str, int]:

@@ -1,0 +1,127 @@
+"""A whole scheduler with the fluence plugin over a cluster in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluence_plugins.fluence.plugin import FluencePlugin
+from session_scheduler.clock import StoppedClock
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.model.objects import Node, Pod
+from session_scheduler.offline import load_profiles, open_offline
+from session_scheduler.service import Scheduler
+from session_scheduler.simulate import place_all
+
+RESOURCES = """
+resources:
+  - type: qdevice
+    name: aurora
+    attributes: {region: east, vendor: a}
+    with: [{type: qpu, with: [{type: qubit, count: 4}]}]
+  - type: qdevice
+    name: borealis
+    attributes: {region: west, vendor: b}
+    with: [{type: qpu, count: 2}]
+  - {type: licence, name: solver, count: 3, attributes: {vendor: b}}
+"""
+
+
+def node(name: str, cpu: str = "4", memory: str = "8Gi", **more: str) -> dict[str, Any]:
+    allocatable = {"cpu": cpu, "memory": memory, "pods": "110", **more}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": allocatable}}
+
+
+def pod(
+    name: str,
+    requests: dict[str, str] | None = None,
+    *,
+    group: str | None = None,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    asked = {"cpu": "1"} | (requests or {})
+    if group is not None:
+        spec["schedulingGroup"] = {"podGroupName": group}
+    container = {"name": "c", "resources": {"requests": asked, "limits": asked}, **spec.pop("container", {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {"schedulerName": "fluence", "containers": [container], **spec},
+    }
+
+
+def gang(name: str, min_count: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}},
+    }
+
+
+def device(kind: str, number: int = 1) -> dict[str, str]:
+    return {f"fluxion.flux-framework.org/{kind}": str(number)}
+
+
+class World:
+    """Objects in, a placed cluster out."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.arguments: dict[str, Any] = {}
+        self.scheduler: Scheduler
+        self.result: dict[str, Any] = {}
+
+    def config(self) -> SchedulerConfig:
+        path = self._folder / "resources.yaml"
+        if not path.exists():
+            path.write_text(RESOURCES)
+        arguments = {"resources": str(path), **self.arguments}
+        plugins = (PluginConfig(name="fluence", args={k: v for k, v in arguments.items() if v is not None}),)
+        return SchedulerConfig(profiles=(Profile(plugins=plugins),))
+
+    async def place(self, *objects: dict[str, Any]) -> dict[str, Any]:
+        file = self._folder / "objects.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+        self.scheduler = await open_offline([str(file)], self.config())
+        self.result = await place_all(self.scheduler)
+        return self.result
+
+    async def restarted(self) -> Scheduler:
+        """A new scheduler over what the cluster holds now: all that survives is in the API server."""
+        old = self.scheduler.cluster
+        objects: Iterable[Any] = [*(await old.list(Node)).items, *(await old.list(Pod)).items]
+        config = self.config()
+        self.scheduler = Scheduler(MemoryCluster(objects), config, load_profiles(config), StoppedClock())
+        await self.scheduler.start()
+        return self.scheduler
+
+    @property
+    def plugin(self) -> FluencePlugin:
+        found = self.scheduler.profiles["fluence"].instances["fluence"]
+        assert isinstance(found, FluencePlugin)
+        return found
+
+    def pod(self, name: str) -> dict[str, Any]:
+        return next(pod for pod in self.result["pods"] if pod["name"] == name)
+
+    async def live_pod(self, name: str) -> Pod:
+        return await self.scheduler.cluster.get(Pod, "default", name)
+
+    def free_cores(self) -> int:
+        """Cores of the graph that nothing holds."""
+        found = self.plugin.live.matcher.find("sched-now=free")
+        vertices = found["graph"]["nodes"] if found else []
+        return sum(vertex["metadata"]["type"] == "core" for vertex in vertices)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)

@@ -1,0 +1,122 @@
+"""What is held is freed when its pod ends, and found again after a restart."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta, Pod, PodStatus
+
+from .conftest import World, device, gang, node, pod
+
+HELD = "fluence.flux-framework.org/held"
+
+
+async def test_a_pod_that_ends_frees_its_own_share_only(world: World) -> None:
+    await world.place(node("n1"), gang("g", 2), pod("a", group="g"), pod("b", device("qpu"), group="g"))
+    assert world.free_cores() == 2
+    ended = msgspec.structs.replace(await world.live_pod("b"), status=PodStatus(phase="Succeeded"))
+    await world.scheduler.apply("MODIFIED", ended)
+    assert world.free_cores() == 3
+    await world.scheduler.apply("DELETED", await world.live_pod("a"))
+    assert world.free_cores() == 4
+    assert world.plugin.live.shares == {}
+
+
+async def test_ending_twice_frees_once(world: World) -> None:
+    await world.place(node("n1"), pod("a"), pod("b"))
+    ended = msgspec.structs.replace(await world.live_pod("a"), status=PodStatus(phase="Failed"))
+    for change in ("MODIFIED", "MODIFIED", "DELETED"):
+        await world.scheduler.apply(change, ended)
+    assert world.free_cores() == 3
+
+
+async def test_a_restart_holds_what_live_pods_hold(world: World) -> None:
+    await world.place(
+        node("n1"),
+        node("n2"),
+        gang("g", 3),
+        *(pod(f"p{i}", device("qpu") | {"memory": "1Gi"}, group="g") for i in range(3)),
+    )
+    before = {
+        task.key: share
+        for task in world.scheduler.cache.tasks.values()
+        for share in [world.plugin.live.shares[task.uid]]
+    }
+    free, last = world.free_cores(), world.plugin.live.matcher.next_jobid
+    await world.restarted()
+    after = {
+        task.key: share
+        for task in world.scheduler.cache.tasks.values()
+        for share in [world.plugin.live.shares[task.uid]]
+    }
+    assert after == before
+    assert world.free_cores() == free
+    assert world.plugin.live.matcher.next_jobid == last
+
+
+async def test_a_restart_books_nothing_twice(world: World) -> None:
+    await world.place(node("n1", cpu="2"), pod("a"), pod("b"))
+    scheduler = await world.restarted()
+    fresh = msgspec.convert(pod("c"), Pod)
+    fresh = msgspec.structs.replace(fresh, metadata=ObjectMeta(name="c", namespace="default", uid="c"))
+    await scheduler.apply("ADDED", await scheduler.cluster.create(fresh))
+    assert await scheduler.cycle() == []
+
+
+async def test_a_forged_record_counts_as_foreign_load(world: World) -> None:
+    await world.place(node("n1"), node("n2"), pod("a"))
+    home = world.pod("a")["node"]
+    other = "n2" if home == "n1" else "n1"
+    live = await world.live_pod("a")
+    held = json.loads(live.metadata.annotations[HELD])
+    held["plugins"]["fluence"]["jobs"]["1"]["host"] = other
+    await world.scheduler.cluster.patch_metadata(live, annotations={HELD: json.dumps(held)})
+    await world.restarted()
+    assert world.plugin.live.shares == {}
+    assert world.free_cores() == 7
+
+
+async def test_a_record_that_claims_what_another_pod_holds_is_not_believed(world: World) -> None:
+    await world.place(node("n1"), pod("a", device("qpu", 2)))
+    live = await world.live_pod("a")
+    record = live.metadata.annotations[HELD].replace(live.metadata.uid, "zz")
+    forger = msgspec.convert(pod("thief", device("qpu", 2), nodeName="n1"), Pod)
+    metadata = ObjectMeta(name="thief", namespace="default", uid="zz", annotations={HELD: record})
+    await world.scheduler.cluster.create(msgspec.structs.replace(forger, metadata=metadata))
+    await world.restarted()
+    assert len(world.plugin.live.shares) <= 1
+
+
+async def test_a_copied_record_is_not_held_twice(world: World) -> None:
+    await world.place(node("n1"), pod("a", device("qpu", 2)))
+    live = await world.live_pod("a")
+    copy = msgspec.convert(pod("thief", device("qpu", 2), nodeName="n1"), Pod)
+    metadata = ObjectMeta(name="thief", namespace="default", uid="zz", annotations=dict(live.metadata.annotations))
+    await world.scheduler.cluster.create(msgspec.structs.replace(copy, metadata=metadata))
+    await world.restarted()
+    assert len(world.plugin.live.shares) == 1
+    assert world.free_cores() == 2
+
+
+async def test_a_node_that_grows_keeps_its_pods_shares(world: World) -> None:
+    await world.place(node("n1", cpu="2"), pod("a"), pod("b"))
+    shares = dict(world.plugin.live.shares)
+    bigger = Node(
+        metadata=ObjectMeta(name="n1"), status=NodeStatus(allocatable={"cpu": "4", "memory": "8Gi", "pods": "9"})
+    )
+    await world.scheduler.apply("MODIFIED", bigger)
+    await world.scheduler.cycle()
+    assert world.plugin.live.shares == shares
+    assert world.free_cores() == 2
+
+
+async def test_a_node_that_goes_takes_its_pods_shares_with_it(world: World) -> None:
+    await world.place(node("n1", cpu="2"), node("n2", cpu="2"), *(pod(f"p{i}", device("qpu")) for i in range(3)))
+    gone = Node(metadata=ObjectMeta(name="n1"))
+    on_it = sum(entry["node"] == "n1" for entry in world.result["pods"])
+    await world.scheduler.apply("DELETED", gone)
+    await world.scheduler.cycle()
+    assert len(world.plugin.live.shares) == 3 - on_it
+    assert "n1" not in world.plugin.live.graph.host_ranks
