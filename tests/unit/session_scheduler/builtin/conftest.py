@@ -1,0 +1,100 @@
+"""A few nodes, and what one plugin says of them for one pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from session_scheduler.hookspecs import SKIP
+from session_scheduler.model.classes import ClassTable, TaskClass
+from session_scheduler.model.columns import NodeTable, NodeView
+from session_scheduler.model.objects import Node, Pod
+
+
+class World:
+    """Nodes as columns; plugins are asked as the core asks them, hooks by the arguments that they name."""
+
+    def __init__(self) -> None:
+        self.table = NodeTable()
+
+    def node(
+        self, name: str, *, labels: Any = None, taints: Any = (), cordoned: bool = False, **allocatable: str
+    ) -> None:
+        amounts = {
+            "cpu": "4",
+            "memory": "8Gi",
+            "pods": "10",
+            **{k.replace("__", "/"): v for k, v in allocatable.items()},
+        }
+        value = {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": {"unschedulable": cordoned, "taints": list(taints)},
+            "status": {"allocatable": amounts},
+        }
+        self.table.put(msgspec.convert(value, Node))
+
+    def pod(self, requests: Any = None, **spec: Any) -> Pod:
+        spec.setdefault("containers", [{"name": "c", "resources": {"requests": requests or {}}}])
+        return msgspec.convert({"metadata": {"name": "p", "namespace": "default"}, "spec": spec}, Pod)
+
+    def cls(self, plugin: Any, pod: Pod) -> TaskClass:
+        footprint = getattr(plugin, "footprint", None)
+        return ClassTable(self.table, footprints=[footprint] if footprint else []).of(pod)
+
+    def run(self, plugin: Any, node: str, pod: Pod, count: int = 1) -> None:
+        """Let so many such pods run on the node already."""
+        for _ in range(count):
+            self.table.add_usage(self.table.row_of[node], self.cls(plugin, pod), 1)
+
+    def prepared(self, plugin: Any, pod: Pod) -> Any:
+        return call(plugin, "prepare", cls=self.cls(plugin, pod))
+
+    def fitting(self, plugin: Any, pod: Pod) -> list[str]:
+        """The nodes that the plugin leaves, sorted."""
+        cls = self.cls(plugin, pod)
+        nodes, mask = self.table.all_rows(), self.table.valid()
+        state = call(plugin, "prepare", cls=cls)
+        if state is not SKIP:
+            call(plugin, "filter", cls=cls, nodes=nodes, mask=mask, state=state)
+        return sorted(self.table.nodes[row].metadata.name for row in np.flatnonzero(mask))
+
+    def scores(self, plugin: Any, pod: Pod) -> dict[str, int]:
+        """Raw scores by node."""
+        cls = self.cls(plugin, pod)
+        state = call(plugin, "prepare", cls=cls)
+        assert state is not SKIP
+        raw = call(plugin, "score", cls=cls, nodes=self.table.all_rows(), mask=self.table.valid(), state=state)
+        return {name: int(raw[row]) for name, row in self.table.row_of.items()}
+
+    def reasons(self, plugin: Any, pod: Pod, *names: str) -> list[list[str]]:
+        """Why the plugin refuses these nodes."""
+        cls = self.cls(plugin, pod)
+        rows = np.array([self.table.row_of[name] for name in names])
+        state = call(plugin, "prepare", cls=cls)
+        return call(plugin, "why", cls=cls, nodes=NodeView(self.table, rows), state=state)
+
+    def how_many_more(self, plugin: Any, pod: Pod, node: str, most: int = 8) -> int:
+        """How many more such pods the node takes, asked by virtual rows."""
+        cls = self.cls(plugin, pod)
+        rows = np.full(most, self.table.row_of[node])
+        nodes, mask = NodeView(self.table, rows, cls, np.arange(most)), np.ones(most, np.bool_)
+        state = call(plugin, "prepare", cls=cls)
+        call(plugin, "filter", cls=cls, nodes=nodes, mask=mask, state=state)
+        return int(np.argmin(np.append(mask, False)))
+
+
+def call(plugin: Any, name: str, **given: Any) -> Any:
+    """The answer of a hook that takes some of what is given; None where the plugin has no such hook."""
+    hook = getattr(plugin, name, None)
+    if hook is None:
+        return None
+    wanted = hook.__code__.co_varnames[1 : hook.__code__.co_argcount]
+    return hook(*(given[argument] for argument in wanted))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config_text import validated
+from session_scheduler.errors import InputError
+
+Fit = BUILTIN["NodeResourcesFit"]
+PLUGIN = Fit(None)
+
+
+def fit(**args: Any) -> Any:
+    return Fit(validated(Fit.Arguments, args, "conf.yaml", "args"))
+
+
+def test_nodes_without_room_are_refused(world: Any) -> None:
+    world.node("small", cpu="1")
+    world.node("large", cpu="2")
+    assert world.fitting(PLUGIN, world.pod({"cpu": "1001m"})) == ["large"]
+    world.run(PLUGIN, "large", world.pod({"cpu": "1"}))
+    assert world.fitting(PLUGIN, world.pod({"cpu": "1"})) == ["large", "small"]
+    assert world.fitting(PLUGIN, world.pod({"cpu": "1001m"})) == []
+
+
+def test_every_short_resource_is_told_in_kube_schedulers_words(world: Any) -> None:
+    world.node("full", cpu="1", memory="1Gi", pods="0", example__gpu="1")
+    world.node("busy", cpu="1", memory="9Gi")
+    requests = {"example/gpu": "2", "memory": "2Gi", "ephemeral-storage": "1Gi", "cpu": "2"}
+    assert world.reasons(PLUGIN, world.pod(requests), "full", "busy") == [
+        [
+            "Too many pods", "Insufficient cpu", "Insufficient memory", "Insufficient ephemeral-storage",
+            "Insufficient example/gpu",
+        ],
+        ["Insufficient cpu", "Insufficient ephemeral-storage", "Insufficient example/gpu"],
+    ]  # fmt: skip
+
+
+def test_an_overcommitted_node_takes_pods_that_request_nothing(world: Any) -> None:
+    world.node("n", cpu="1")
+    world.run(PLUGIN, "n", world.pod({"cpu": "1"}), 3)
+    assert world.fitting(PLUGIN, world.pod()) == ["n"]
+    assert world.fitting(PLUGIN, world.pod({"cpu": "0"})) == ["n"]
+    assert world.fitting(PLUGIN, world.pod({"cpu": "1m"})) == []
+
+
+def test_virtual_rows_tell_how_many_more_fit(world: Any) -> None:
+    world.node("n", cpu="4", pods="7")
+    world.run(PLUGIN, "n", world.pod({"cpu": "1"}))
+    assert world.how_many_more(PLUGIN, world.pod({"cpu": "1"}), "n") == 3
+    assert world.how_many_more(PLUGIN, world.pod({"cpu": "10m"}), "n") == 6
+
+
+def test_ignored_extended_resources_are_left_to_others(world: Any) -> None:
+    world.node("n")
+    pod = world.pod({"example.com/a": "1"})
+    assert world.fitting(PLUGIN, pod) == []
+    assert world.fitting(fit(ignoredResources=["example.com/a"]), pod) == ["n"]
+    assert world.fitting(fit(ignoredResources=["example.com/b"]), pod) == []
+    assert world.fitting(fit(ignoredResourceGroups=["example.com"]), pod) == ["n"]
+    assert world.fitting(fit(ignoredResources=["cpu"]), world.pod({"cpu": "9"})) == []
+
+
+def test_the_emptier_node_scores_higher_and_least_allocated_is_the_default(world: Any) -> None:
+    world.node("half", cpu="4", memory="8Gi")
+    world.node("empty", cpu="4", memory="8Gi")
+    world.run(PLUGIN, "half", world.pod({"cpu": "2", "memory": "4Gi"}))
+    pod = world.pod({"cpu": "1", "memory": "1Gi"})
+    assert world.scores(PLUGIN, pod) == {"half": (25 + 37) // 2, "empty": (75 + 87) // 2}
+    most = fit(scoringStrategy={"type": "MostAllocated"})
+    assert world.scores(most, pod) == {"half": (75 + 62) // 2, "empty": (25 + 12) // 2}
+
+
+def test_containers_that_request_nothing_count_a_little_in_scores(world: Any) -> None:
+    world.node("n", cpu="1", memory="1000Mi")
+    assert world.scores(PLUGIN, world.pod()) == {"n": (90 + 80) // 2}
+    world.run(PLUGIN, "n", world.pod(), 2)
+    assert world.scores(PLUGIN, world.pod()) == {"n": (70 + 40) // 2}
+
+
+def test_what_the_pod_as_a_whole_requests_counts_once_it_runs_and_not_before(world: Any) -> None:
+    world.node("n", cpu="4", memory="1000Mi")
+    pod = world.pod(resources={"requests": {"cpu": "2", "memory": "500Mi"}})
+    assert world.scores(PLUGIN, pod) == {"n": (97 + 80) // 2}
+    world.run(PLUGIN, "n", pod)
+    assert world.scores(PLUGIN, pod) == {"n": (47 + 30) // 2}
+
+
+def test_a_resource_that_a_node_lacks_does_not_count_there(world: Any) -> None:
+    world.node("both", cpu="4", memory="8Gi")
+    world.node("no-memory", cpu="4", memory="0")
+    world.node("neither", cpu="0", memory="0")
+    scores = world.scores(PLUGIN, world.pod({"cpu": "1", "memory": "4Gi"}))
+    assert scores == {"both": (75 + 50) // 2, "no-memory": 75, "neither": 0}
+
+
+def test_extended_resources_count_by_weight_where_the_pod_requests_them(world: Any) -> None:
+    world.node("n", cpu="4", example__gpu="4")
+    resources = [{"name": "cpu"}, {"name": "example/gpu", "weight": 3}]
+    plugin = fit(scoringStrategy={"type": "MostAllocated", "resources": resources})
+    assert world.scores(plugin, world.pod({"cpu": "1", "example/gpu": "2"})) == {"n": (25 + 3 * 50) // 4}
+    assert world.scores(plugin, world.pod({"cpu": "1"})) == {"n": 25}
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        ({"scoringStrategy": {"type": "Spread"}}, "conf.yaml: args.scoringStrategy.type"),
+        (
+            {"scoringStrategy": {"resources": [{"name": "cpu", "weight": 0}]}},
+            "args.scoringStrategy.resources[0].weight",
+        ),
+        ({"scoringStrategy": {"resources": []}}, "args.scoringStrategy.resources"),
+        ({"ignoredResourceGroups": ["example.com/a"]}, "args.ignoredResourceGroups[0]"),
+        ({"ignored": 1}, "args.ignored"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_their_path(args: Any, line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        fit(**args)
+    assert line in str(caught.value)
