@@ -108,7 +108,8 @@ def check_labels(labels: Mapping[str, str], where: str) -> None:
 def check_annotations(annotations: Mapping[str, str], where: str) -> None:
     """Raises FieldError for the first bad key, or where all of them together are too large."""
     for key in annotations:
-        check_key(key, at(where, key))
+        if not is_qualified_name(key.lower()):  # the prefix of an annotation may have capitals, a label's may not
+            check_key(key, at(where, key))
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > ANNOTATIONS_LIMIT:
         raise FieldError(where, f"are {size} bytes together, more than {ANNOTATIONS_LIMIT}: shorten them")

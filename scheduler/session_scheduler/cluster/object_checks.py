@@ -112,7 +112,7 @@ def _check_toleration(toleration: Toleration, where: str) -> None:
 
 
 def _check_weight(weight: object, where: str) -> None:
-    if not isinstance(weight, int) or not 1 <= weight <= 100:
+    if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= 100:
         raise FieldError(where, f"{weight!r} is no weight: use 1 to 100")
 
 

@@ -28,6 +28,7 @@ from session_scheduler.model.objects import LabelSelector
 
 MAX_REPLICAS = 500_000
 """How many pods one number may ask for: more than any cluster holds."""
+_JOB_RESTARTS = ("OnFailure", "Never")
 
 
 def check_workload(workload: Workload) -> None:
@@ -38,7 +39,7 @@ def check_workload(workload: Workload) -> None:
         check_annotations(template.metadata.annotations, f"{where}.metadata.annotations")
         check_pod_spec(template.spec, f"{where}.spec")
     for where, job in job_specs(workload):
-        _check_job(job, where)
+        _check_job(job, where, ("", *_JOB_RESTARTS) if isinstance(workload, JobSet) else _JOB_RESTARTS)
     match workload:
         case Deployment() | ReplicaSet() | StatefulSet():
             _check_count(workload.spec.replicas, "spec.replicas")
@@ -66,11 +67,11 @@ def _check_selector(selector: LabelSelector, template: PodTemplate) -> None:
         raise FieldError("spec.selector", "does not select spec.template.metadata.labels: make them equal")
 
 
-def _check_job(job: JobSpec, where: str) -> None:
+def _check_job(job: JobSpec, where: str, restarts: tuple[str, ...]) -> None:
     _check_count(job.parallelism, f"{where}.parallelism")
     if job.completions is not None:
         _check_count(job.completions, f"{where}.completions")
     if job.completion_mode not in ("", "NonIndexed", "Indexed"):
         raise FieldError(f"{where}.completionMode", f"{job.completion_mode!r} is not one of NonIndexed, Indexed")
-    if job.template.spec.restart_policy not in ("OnFailure", "Never"):
+    if job.template.spec.restart_policy not in restarts:  # a JobSet's own default is OnFailure
         raise FieldError(f"{where}.template.spec.restartPolicy", "must be OnFailure or Never for a Job: write one")

@@ -103,6 +103,10 @@ def test_a_null_is_an_absent_field() -> None:
     assert spec.affinity.pod_affinity == {}
 
 
+def test_an_annotations_prefix_may_have_capitals() -> None:
+    assert load(pod(annotations={"Example.COM/Key": "x"})).pods[0].metadata.annotations == {"Example.COM/Key": "x"}
+
+
 def test_both_pod_group_apis_are_read_and_may_share_a_name() -> None:
     native, coscheduling = load(GROUP, COSCHEDULING).pod_groups
     assert (native.native, native.min_count) == (True, 3)
