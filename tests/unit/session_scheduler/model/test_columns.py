@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from session_scheduler.errors import InputError
+from session_scheduler.model.classes import ClassTable, TaskClass
+from session_scheduler.model.columns import ABSENT, NodeQuantityError, NodeTable, NodeView, parse_integer
+from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.quantity import LARGEST
+
+
+def node(name: str, labels: Any = None, taints: Any = (), cordoned: bool = False, **allocatable: str) -> Node:
+    taints = [{"key": key, "effect": "NoSchedule"} for key in taints]
+    value = {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"taints": taints, "unschedulable": cordoned},
+        "status": {"allocatable": {"pods": "10", **allocatable}},
+    }
+    return msgspec.convert(value, Node)
+
+
+def task_class(table: NodeTable, footprint: str = "", **requests: str) -> TaskClass:
+    value = {"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"requests": requests}}]}}
+    return ClassTable(table, footprints=[lambda _: [footprint] if footprint else []]).of(msgspec.convert(value, Pod))
+
+
+def contents(table: NodeTable) -> dict[str, Any]:
+    """Everything that views tell of the nodes, by node and without row numbers."""
+    view = table.all_rows()
+    return {
+        name: {
+            "amounts": {r: (int(view.allocatable(r)[row]), int(view.used(r)[row])) for r in table.resources.names},
+            "nonzero": [int(view.nonzero_used(r)[row]) for r in ("cpu", "memory")],
+            "cordoned": bool(view.unschedulable[row]),
+            "labels": {k: view.label_value(i) for k in table._labels if (i := int(view.label(k)[row])) != ABSENT},
+            "taints": {key[0] for key, carriers in view.taints() if carriers[row]},
+            "counters": {k: int(view.counter(k)[row]) for k in table._counters if view.counter(k)[row]},
+            "node": view.node(row).metadata.name,
+        }
+        for name, row in table.row_of.items()
+    }
+
+
+def test_amounts_are_millicores_and_base_units() -> None:
+    table = NodeTable()
+    table.put(node("n", cpu="1500m", memory="1Gi", **{"example/gpu": "2"}))
+    view = table.all_rows()
+    assert [int(view.allocatable(r)[0]) for r in ("cpu", "memory", "pods", "example/gpu", "unknown")] == [
+        1500,
+        2**30,
+        10,
+        2,
+        0,
+    ]
+
+
+def test_a_row_that_is_reused_tells_nothing_of_its_former_node() -> None:
+    table, fresh = NodeTable(), NodeTable()
+    row = table.put(node("old", {"a": "1", "b": "2"}, ["t"], True, cpu="4", **{"example/gpu": "2"}))
+    table.add_usage(row, task_class(table, "port", cpu="1", **{"example/gpu": "1"}), 1)
+    table.remove("old")
+    assert not table.valid()[row]
+    assert table.put(node("new", {"a": "9"}, cpu="2")) == row
+    fresh.put(node("new", {"a": "9"}, cpu="2"))
+    known = {"amounts": dict.fromkeys(table.resources.names, (0, 0))}
+    known["amounts"].update(contents(fresh)["new"]["amounts"])
+    assert contents(table) == {"new": {**contents(fresh)["new"], **known}}
+
+
+def test_a_node_that_changes_keeps_its_row_and_its_usage() -> None:
+    table = NodeTable()
+    row = table.put(node("n", {"a": "1"}, ["t"], cpu="4", memory="1Gi"))
+    table.add_usage(row, task_class(table, cpu="1"), 1)
+    assert table.put(node("n", {"b": "1"}, ["u"], cpu="2")) == row
+    told = contents(table)["n"]
+    assert told["amounts"]["cpu"] == (2000, 1000)
+    assert told["amounts"]["memory"] == (0, 0)
+    assert (told["labels"], told["taints"]) == ({"b": "1"}, {"u"})
+
+
+def test_columns_grow_with_nodes_and_resources_and_keep_what_they_hold() -> None:
+    table = NodeTable(capacity=2)
+    cls = task_class(table, "port", cpu="1")
+    for i in range(9):
+        row = table.put(node(f"n{i}", {"i": str(i)}, ["t"] if i == 1 else [], cpu=str(i), **{f"example/r{i}": str(i)}))
+        table.add_usage(row, cls, 1)
+    told = contents(table)
+    assert {name: t["amounts"]["cpu"] for name, t in told.items()} == {f"n{i}": (1000 * i, 1000) for i in range(9)}
+    assert all(told[f"n{i}"]["amounts"][f"example/r{i}"] == (i, 0) for i in range(9))
+    assert [t["labels"] for t in told.values()] == [{"i": str(i)} for i in range(9)]
+    assert [name for name, t in told.items() if t["taints"]] == ["n1"]
+    assert all(t["counters"] == {"port": 1} for t in told.values())
+
+
+def test_taints_that_no_node_carries_any_more_are_forgotten() -> None:
+    table = NodeTable()
+    table.put(node("a", taints=["t", "t"]))
+    table.put(node("b", taints=["t"]))
+    table.put(node("a"))
+    assert [key[0] for key, _ in table.all_rows().taints()] == ["t"]
+    table.remove("b")
+    assert list(table.all_rows().taints()) == []
+
+
+@pytest.mark.parametrize(("cpu", "words"), [("four", "'four' is no quantity"), ("-1", "'-1' is negative")])
+def test_a_node_with_a_wrong_quantity_is_refused_by_name_and_field_and_changes_nothing(cpu: str, words: str) -> None:
+    table = NodeTable()
+    table.put(node("known", {"a": "1"}, ["t"], cpu="4"))
+    before = contents(table)
+    for name in ("known", "new"):
+        with pytest.raises(NodeQuantityError) as caught:
+            table.put(node(name, memory="1Gi", cpu=cpu))
+        assert (caught.value.node, caught.value.field) == (name, "status.allocatable.cpu")
+        assert f"Node {name}: status.allocatable.cpu: {words}" in str(caught.value)
+        assert isinstance(caught.value, InputError)
+    assert contents(table) == before
+    assert table.size == 1
+
+
+def test_absurd_amounts_are_capped_where_scores_do_not_overflow() -> None:
+    table = NodeTable()
+    table.put(node("n", cpu="9E", memory="9E"))
+    view = table.all_rows()
+    assert int(view.allocatable("cpu")[0]) == int(view.allocatable("memory")[0]) == LARGEST
+    assert int((view.allocatable("memory") * 100)[0]) == 100 * LARGEST
+
+
+def test_the_digest_is_as_before_when_usage_is_taken_off_again() -> None:
+    table = NodeTable()
+    row = table.put(node("n", cpu="4"))
+    before = table.digest()
+    cls = task_class(table, "port", cpu="1", **{"example/new": "1"})
+    table.add_usage(row, cls, 1)
+    assert table.digest() != before
+    table.add_usage(row, cls, -1)
+    assert table.digest() == before
+
+
+def test_the_digest_does_not_depend_on_rows() -> None:
+    one, other = NodeTable(), NodeTable()
+    one.put(node("gone"))
+    one.remove("gone")
+    for table, names in ((one, "ab"), (other, "ba")):
+        for name in names:
+            table.add_usage(table.put(node(name, cpu="4")), task_class(table, cpu="1"), 1)
+    assert one.digest() == other.digest()
+
+
+def test_virtual_rows_add_tasks_of_the_class_to_usage_and_counters() -> None:
+    table = NodeTable()
+    for name in "ab":
+        table.put(node(name, cpu="8"))
+    cls = task_class(table, "port", cpu="1")
+    table.add_usage(1, cls, 1)
+    view = NodeView(table, np.array([1, 1, 0]), cls, np.array([0, 2, 1]))
+    assert view.used("cpu").tolist() == [1000, 3000, 1000]
+    assert view.used("pods").tolist() == [1, 3, 1]
+    assert view.used("memory").tolist() == [0, 0, 0]
+    assert view.nonzero_used("memory").tolist() == [n * 200 * 2**20 for n in (1, 3, 1)]
+    assert view.counter("port").tolist() == [1, 3, 1]
+    assert view.counter("other").tolist() == [0, 0, 0]
+    assert view.allocatable("cpu").tolist() == [8000, 8000, 8000]
+    assert table.all_rows().used("cpu").tolist() == [0, 1000]
+
+
+def test_nodes_are_found_by_name_in_every_kind_of_view() -> None:
+    table = NodeTable()
+    for name in "abc":
+        table.put(node(name))
+    rows = NodeView(table, np.array([2, 1, 2]))
+    assert table.all_rows().named("b").tolist() == [False, True, False]
+    assert table.all_rows().named("x").tolist() == [False, False, False]
+    assert rows.named("c").tolist() == [True, False, True]
+    assert rows.named("x").tolist() == [False, False, False]
+    assert (rows.row_of("b"), rows.row_of("a"), table.all_rows().row_of("c")) == (1, -1, 2)
+    assert rows.node(1).metadata.name == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("12", 12),
+        ("-3", -3),
+        ("+4", 4),
+        ("007", 7),
+        (str(2**63 - 1), 2**63 - 1),
+        (str(-(2**63)), -(2**63)),
+        (str(2**63), None),
+        ("", None),
+        ("1.5", None),
+        ("1_000", None),
+        (" 1", None),
+        ("٣", None),
+        ("x", None),
+        ("-", None),
+    ],
+)
+def test_label_values_are_numbers_when_they_are_64_bit_decimals(text: str, number: int | None) -> None:
+    assert parse_integer(text) == number
+
+
+def test_label_numbers_follow_values_that_come_later() -> None:
+    table = NodeTable()
+    table.put(node("a", {"gen": "3"}))
+    assert table.label_numbers()[0].tolist() == [3]
+    table.put(node("b", {"gen": "new", "other": "8"}))
+    numbers, is_number = table.label_numbers()
+    assert (numbers.tolist(), is_number.tolist()) == ([3, 0, 8], [True, False, True])
+    assert table.all_rows().label_among("gen", is_number).tolist() == [True, False]
+    assert table.all_rows().label_among("unseen", is_number).tolist() == [False, False]
+
+
+NAMES = st.sampled_from("abcde")
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), NAMES, st.sampled_from(["1", "2"]), st.sets(st.sampled_from("tu"))),
+        st.tuples(st.just("remove"), NAMES),
+        st.tuples(st.just("use"), NAMES, st.sampled_from([1, -1])),
+    ),
+    max_size=30,
+)
+
+
+@given(CHANGES)
+def test_whatever_happened_the_table_is_as_if_built_anew(changes: list[Any]) -> None:
+    table, nodes, used = NodeTable(capacity=1), {}, {}
+    cls = task_class(table, "port", cpu="1")
+    for kind, name, *rest in changes:
+        if kind == "put":
+            nodes[name] = node(name, {"l": rest[0]}, sorted(rest[1]), cpu=rest[0])
+            table.put(nodes[name])
+            used.setdefault(name, 0)
+        elif name in nodes and kind == "remove":
+            table.remove(name)
+            del nodes[name], used[name]
+        elif name in nodes and used[name] + rest[0] >= 0:
+            used[name] += rest[0]
+            table.add_usage(table.row_of[name], cls, rest[0])
+    fresh = NodeTable()
+    again = task_class(fresh, "port", cpu="1")
+    for name, value in sorted(nodes.items()):
+        row = fresh.put(value)
+        for _ in range(used[name]):
+            fresh.add_usage(row, again, 1)
+    assert contents(table) == contents(fresh)
+    assert table.digest() == fresh.digest()
+    assert sorted(np.flatnonzero(table.valid())) == sorted(table.row_of.values())
