@@ -129,7 +129,7 @@ class SchedulerConfig(Strict):
     """The whole configuration. Times are in seconds.
 
     seed: decides between nodes with equal totals. cycle_seconds: a cycle starts no new group after this long.
-    placement_retries: whole new starts of one group's placement; placement_budget_seconds: time for one group.
+    placement_retries: whole new starts of one group's placement.
     gang_bind_timeout: how long the unbound rest of a gang may seek places. bindings_in_flight: binds at once.
     """
 
@@ -141,7 +141,6 @@ class SchedulerConfig(Strict):
     seed: int = 0
     cycle_seconds: Seconds = 10.0
     placement_retries: Annotated[int, Field(ge=0)] = 3
-    placement_budget_seconds: Seconds = 5.0
     gang_bind_timeout: Seconds = 60.0
     bindings_in_flight: Count = 64
 

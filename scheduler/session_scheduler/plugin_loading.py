@@ -7,7 +7,7 @@ group `session_scheduler.plugins`. Every failure names the plugin, its distribut
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -122,8 +122,19 @@ def register_plugin_builder(name: str, builder: Builder) -> None:
 
 def load_plugins(profile: Profile) -> list[LoadedPlugin]:
     """The profile's plugins, built and checked, in the order in which they are called. Raises PluginLoadError."""
-    plugins = profile.effective_plugins(default_plugins())
+    defaults = default_plugins()
+    _check_switched_off(profile, defaults)
+    plugins = profile.effective_plugins(defaults)
     return [load_plugin(plugin, profile.place_of(plugin.name)) for plugin in plugins]
+
+
+def _check_switched_off(profile: Profile, defaults: Sequence[str]) -> None:
+    for plugin in profile.plugins:
+        if not plugin.enabled and plugin.name not in (defaults if profile.defaults else ()):
+            where = ": ".join(profile.place_of(plugin.name))
+            near = get_close_matches(plugin.name, defaults, 1, 0.6)
+            remedy = f"did you mean {near[0]}?" if near else "remove the entry"
+            raise PluginNotFoundError(f"{where}: {plugin.name!r} is no default plugin, so it is not on: {remedy}")
 
 
 def default_plugins() -> tuple[str, ...]:

@@ -155,6 +155,14 @@ def test_a_missing_plugin_is_told_with_its_place_and_the_name_that_may_be_meant(
         _load("quantum-annealer-bridge")
 
 
+def test_switching_off_what_is_not_on_is_a_mistake():
+    text = HEAD + "profiles: [{plugins: [{name: NodeAfinity, enabled: false}]}]"
+    with pytest.raises(PluginNotFoundError) as refused:
+        load_plugins(parse_config(text, "f").profiles[0])
+    line = "f: profiles[0].plugins[0]: 'NodeAfinity' is no default plugin, so it is not on: did you mean NodeAffinity?"
+    assert refused.value.messages == (line,)
+
+
 def test_a_name_that_two_distributions_offer_is_refused(distribution):
     distribution()
     distribution(name="other-spot", version="3.0", module="acme_other")

@@ -1,0 +1,45 @@
+"""What the manual shows works as it is shown."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from session_scheduler import plugin_loading
+from session_scheduler.cli import main
+
+DOCS = Path(__file__).parents[4] / "docs"
+NODES = """
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: {cpu: 4, pods: 9}}}
+  - {apiVersion: v1, kind: Node, metadata: {name: n2, labels: {rack: "yes"}}, status: {allocatable: {cpu: 4, pods: 9}}}
+  - {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {schedulerName: fluence, containers: [{name: c, image: i}]}}
+"""
+
+
+def _blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def test_the_plugin_of_the_manual_keeps_pods_off_nodes_without_its_label(tmp_path, monkeypatch, capsys):
+    (code,), (config,) = _blocks("how-to/write-a-plugin.md", "python"), _blocks("how-to/write-a-plugin.md", "yaml")
+    module: dict[str, object] = {}
+    exec(compile(code, "rack_label.py", "exec"), module)
+    monkeypatch.setattr(plugin_loading, "_builders", {})
+    plugin_loading.register_plugin_builder("rack-label", module["RackLabel"])
+    (tmp_path / "cluster.yaml").write_text(NODES)
+    (tmp_path / "config.yaml").write_text(config + "      - {name: fluence, enabled: false}\n")
+    assert main(["explain", str(tmp_path / "cluster.yaml"), "--config", str(tmp_path / "config.yaml")]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"n1 +no +- +rack-label +node\(s\) lacked the label rack=yes", shown)
+    assert re.search(r"n2 +yes +\d+ ", shown)
+
+
+@pytest.mark.parametrize("command", ["simulate", "explain", "plugins"])
+def test_the_reference_names_every_option_of_a_command(command, capsys):
+    assert main([command, "--help"]) == 0
+    page = (DOCS / "reference/command.md").read_text()
+    for option in re.findall(r"--[a-z]+", capsys.readouterr().out):
+        assert option in page
