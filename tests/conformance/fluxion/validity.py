@@ -1,0 +1,103 @@
+"""An independent look at answers: nothing double-booked, counts and constraints hold. Knows nothing of the engine."""
+
+import math
+import re
+from typing import Any
+
+FOREVER = 100 * 365 * 86400
+
+
+class Ledger:
+    """Who holds what in a recorded session; `check` names what is wrong with a new answer."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.held: dict[int, tuple[int, int, dict[str, int]]] = {}
+        self.vertices: dict[str, dict[str, Any]] = {}
+        self.grow(document)
+
+    def grow(self, document: dict[str, Any]) -> None:
+        for node in document["graph"]["nodes"]:
+            self.vertices[node["metadata"]["paths"]["containment"]] = node["metadata"]
+
+    def hold(self, jobid: int, start: int, end: int, taken: dict[str, int]) -> None:
+        self.held[jobid] = (start, end, taken)
+
+    def free(self, jobid: int, paths: set[str] | None = None) -> None:
+        """Frees a job, or what it holds of some paths."""
+        start, end, taken = self.held.pop(jobid, (0, 0, {}))
+        rest = {path: units for path, units in taken.items() if paths is not None and path not in paths}
+        if rest:
+            self.held[jobid] = (start, end, rest)
+
+    def check(self, jobspec: dict[str, Any], at: int, taken: dict[str, int]) -> str:
+        start, end = at, at + span(jobspec)
+        for path, units in taken.items():
+            size = self.vertices[path].get("size", 1)
+            used = sum(
+                job[path] for begin, stop, job in self.held.values() if path in job and begin < end and stop > start
+            )
+            if used + units > size:
+                return f"{path} is double-booked"
+            above = path.rpartition("/")[0]
+            while above:
+                if any(above in job and b < end and s > start for b, s, job in self.held.values()):
+                    return f"{above}, which holds {path}, is taken by another job"
+                above = above.rpartition("/")[0]
+        return self._counts(jobspec, taken) or self._constraint(jobspec, taken)
+
+    def _counts(self, jobspec: dict[str, Any], taken: dict[str, int]) -> str:
+        for kind, wanted in least(jobspec["resources"], 1, False, {}).items():
+            have = sum(units for path, units in taken.items() if self.vertices[path]["type"] == kind)
+            if have < wanted:
+                return f"{wanted} {kind} were asked for, {have} given"
+        return ""
+
+    def _constraint(self, jobspec: dict[str, Any], taken: dict[str, int]) -> str:
+        rule = (jobspec.get("attributes") or {}).get("system", {}).get("constraints")
+        for path in taken if rule else ():
+            while path:
+                vertex = self.vertices.get(path)
+                if vertex is not None and vertex["type"] == "node" and not meets(rule, vertex, path):
+                    return f"{path} is outside the constraint"
+                path = path.rpartition("/")[0]
+        return ""
+
+
+def span(jobspec: dict[str, Any]) -> int:
+    return math.ceil(float((jobspec.get("attributes") or {}).get("system", {}).get("duration", 0))) or FOREVER
+
+
+def least(resources: list[dict[str, Any]], times: int, exclusive: bool, totals: dict[str, int]) -> dict[str, int]:
+    """The smallest number of units of each type that must be taken."""
+    for resource in resources:
+        count = resource["count"]["min"] if isinstance(resource["count"], dict) else int(resource["count"])
+        inside = exclusive or resource["type"] == "slot" or resource.get("exclusive") in (True, "true")
+        if inside and resource["type"] != "slot":
+            totals[resource["type"]] = totals.get(resource["type"], 0) + times * count
+        least(resource.get("with", []), times * count, inside, totals)
+    return totals
+
+
+def meets(rule: dict[str, Any], vertex: dict[str, Any], path: str) -> bool:
+    for operation, operands in rule.items():
+        if operation == "properties":
+            return all((w[1:] not in vertex.get("properties", {})) if w[0] == "^" else w in vertex.get("properties", {}) for w in operands)
+        if operation == "ranks":
+            return any(vertex.get("rank", -1) in numbers(word) for word in operands)
+        if operation == "hostlist":
+            return any(path.rpartition("/")[2] in hosts(word) for word in operands)
+        below = [meets(operand, vertex, path) for operand in operands]
+        return any(below) if operation == "or" else all(below) == (operation == "and")
+    return True
+
+
+def numbers(word: str) -> set[int]:
+    parts = [part.partition("-") for part in str(word).split(",")]
+    return {number for low, _, high in parts for number in range(int(low), int(high or low) + 1)}
+
+
+def hosts(words: str) -> set[str]:
+    found: set[str] = set()
+    for prefix, inside in re.findall(r"([^,\[]+)(?:\[([^\]]*)\])?", words):
+        found |= {f"{prefix}{number}" for number in numbers(inside)} if inside else {prefix}
+    return found
