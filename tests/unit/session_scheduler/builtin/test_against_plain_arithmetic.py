@@ -1,0 +1,169 @@
+"""Resources and ports as masks and columns, virtual rows too, compared with one node at a time, written plainly."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config_text import validated
+from session_scheduler.hookspecs import SKIP
+from session_scheduler.model.classes import ClassTable
+from session_scheduler.model.columns import NodeTable, NodeView
+from session_scheduler.model.objects import Node, Pod
+
+Fit, Balanced = BUILTIN["NodeResourcesFit"], BUILTIN["NodeResourcesBalancedAllocation"]
+PORTS = BUILTIN["NodePorts"](None)
+NAMES = ("cpu", "memory", "example/gpu")
+DEFAULTS = {"cpu": 100, "memory": 200 * 2**20}
+
+capacities = st.fixed_dictionaries(
+    {
+        "cpu": st.sampled_from([0, 1000, 3500, 64000]),
+        "memory": st.sampled_from([0, 2**30, 123456789, 2**56]),
+        "example/gpu": st.sampled_from([0, 1, 8]),
+        "pods": st.integers(0, 4),
+    }
+)
+requests = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.sampled_from([0, 1, 250, 999, 4000]),
+        "memory": st.sampled_from([0, 1, 2**28, 987654321]),
+        "example/gpu": st.integers(0, 3),
+    },
+)
+ports = st.lists(
+    st.builds(
+        lambda port, ip, protocol: {"hostPort": port, "hostIP": ip, "protocol": protocol},
+        st.sampled_from([80, 81]),
+        st.sampled_from(["", "0.0.0.0", "10.0.0.1", "10.0.0.2"]),
+        st.sampled_from(["TCP", "UDP"]),
+    ),
+    max_size=2,
+)
+pods = st.tuples(requests, ports)
+clusters = st.lists(st.tuples(capacities, st.lists(pods, max_size=3)), min_size=1, max_size=4)
+
+
+def pod(value: Any) -> Pod:
+    amounts, host_ports = value
+    written = {name: f"{amount}m" if name == "cpu" else amount for name, amount in amounts.items()}
+    containers = [{"resources": {"requests": written}, "ports": host_ports}]
+    return msgspec.convert({"metadata": {"name": "p"}, "spec": {"containers": containers}}, Pod)
+
+
+class Views:
+    """Every node with 0, 1 and 2 more pods of the class, as virtual rows and as plain numbers."""
+
+    def __init__(self, cluster: Any, wanted: Any) -> None:
+        self.table = NodeTable(capacity=1)
+        classes = ClassTable(self.table, footprints=[PORTS.footprint])
+        self.cls = classes.of(pod(wanted))
+        self.plain: list[tuple[dict[str, int], list[Any]]] = []
+        for number, (capacity, running) in enumerate(cluster):
+            amounts = {name: f"{amount}m" if name == "cpu" else amount for name, amount in capacity.items()}
+            value = {"metadata": {"name": f"n{number}"}, "status": {"allocatable": amounts}}
+            row = self.table.put(msgspec.convert(value, Node))
+            for one in running:
+                self.table.add_usage(row, classes.of(pod(one)), 1)
+            self.plain.extend((capacity, [*running, *[wanted] * more]) for more in range(3))
+        rows = np.repeat(np.arange(len(cluster)), 3)
+        self.view = NodeView(self.table, rows, self.cls, np.tile(np.arange(3), len(cluster)))
+
+    def fitting(self, plugin: Any) -> list[bool]:
+        mask = np.ones(len(self.view), np.bool_)
+        state = plugin.prepare(self.cls)
+        if state is not SKIP:
+            plugin.filter(self.view, mask, state)
+        return mask.tolist()
+
+
+def requested(running: list[Any], name: str) -> int:
+    return sum(amounts.get(name, 0) for amounts, _ in running)
+
+
+def scored(running: list[Any], name: str) -> int:
+    return sum(amounts.get(name, DEFAULTS.get(name, 0)) for amounts, _ in running)
+
+
+@given(clusters, pods)
+def test_room_is_what_each_node_alone_would_say(cluster: Any, wanted: Any) -> None:
+    views = Views(cluster, wanted)
+    plainly = [
+        len(running) < capacity["pods"]
+        and all(not n or requested(running, name) + n <= capacity[name] for name, n in wanted[0].items())
+        for capacity, running in views.plain
+    ]
+    assert views.fitting(Fit(None)) == plainly
+
+
+@given(clusters, pods, st.booleans(), st.lists(st.integers(1, 5), min_size=3, max_size=3))
+def test_allocation_scores_are_what_each_node_alone_would_say(
+    cluster: Any, wanted: Any, most: bool, weights: list[int]
+) -> None:
+    views = Views(cluster, wanted)
+    resources = [{"name": name, "weight": weight} for name, weight in zip(NAMES, weights, strict=True)]
+    strategy = {"type": "MostAllocated" if most else "LeastAllocated", "resources": resources}
+    plugin = Fit(validated(Fit.Arguments, {"scoringStrategy": strategy}, "f"))
+    plainly = []
+    for capacity, running in views.plain:
+        points = weight = 0
+        for resource in resources:
+            name, has = resource["name"], capacity[resource["name"]]
+            if not has or (name == "example/gpu" and not wanted[0].get(name)):
+                continue
+            used = scored([*running, wanted], name)
+            points += resource["weight"] * ((min(used, has) if most else max(has - used, 0)) * 100 // has)
+            weight += resource["weight"]
+        plainly.append(points // weight if weight else 0)
+    assert plugin.score(views.view, plugin.prepare(views.cls)).tolist() == plainly
+
+
+def evenness(shares: list[float]) -> int:
+    deviation = 0.0
+    if len(shares) == 2:
+        deviation = abs((shares[0] - shares[1]) / 2)
+    elif len(shares) > 2:
+        mean = sum(shares) / len(shares)
+        deviation = math.sqrt(sum((share - mean) * (share - mean) for share in shares) / len(shares))
+    return int((1 - deviation) * 100)
+
+
+@given(clusters, pods, st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
+def test_balance_is_what_each_node_alone_would_say(cluster: Any, wanted: Any, names: list[str]) -> None:
+    views = Views(cluster, wanted)
+    plugin = Balanced(validated(Balanced.Arguments, {"resources": [{"name": name} for name in names]}, "f"))
+    state = plugin.prepare(views.cls)
+    counted = [name for name in names if name != "example/gpu" or wanted[0].get(name)]
+    if not any(wanted[0].get(name) for name in names):
+        assert state is SKIP
+        return
+    plainly = []
+    for capacity, running in views.plain:
+        present = [name for name in counted if capacity[name]]
+        before = [min(requested(running, name) / capacity[name], 1.0) for name in present]
+        after = [min(requested([*running, wanted], name) / capacity[name], 1.0) for name in present]
+        plainly.append(50 + (50 + evenness(after) - evenness(before)) // 2)
+    assert plugin.score(views.view, state).tolist() == plainly
+
+
+def clash(one: Any, other: Any) -> bool:
+    addresses = {one["hostIP"] or "0.0.0.0", other["hostIP"] or "0.0.0.0"}
+    same = (one["hostPort"], one["protocol"]) == (other["hostPort"], other["protocol"])
+    return same and ("0.0.0.0" in addresses or len(addresses) == 1)
+
+
+@given(clusters, pods)
+def test_ports_are_free_where_each_node_alone_would_say_so(cluster: Any, wanted: Any) -> None:
+    views = Views(cluster, wanted)
+    plainly = [
+        not any(clash(port, taken) for port in wanted[1] for _, theirs in running for taken in theirs)
+        for _, running in views.plain
+    ]
+    assert views.fitting(PORTS) == plainly
