@@ -116,7 +116,7 @@ def read_documents(paths: Sequence[str], stdin: BinaryIO) -> Iterator[Document]:
                 with file.open("rb") as stream:
                     text = _read(stream, str(file))
             except OSError as error:
-                raise ManifestError(f"cannot be read: {error.strerror}", file=str(file)) from None
+                raise _unreadable(str(file), error) from None
             yield from _documents(str(file), text)
 
 
@@ -127,10 +127,14 @@ def _files(path: str) -> list[Path]:
     try:
         files = sorted(file for file in place.iterdir() if file.suffix in _SUFFIXES and not file.is_dir())
     except OSError as error:
-        raise ManifestError(f"cannot be read: {error.strerror}", file=path) from None
+        raise _unreadable(path, error) from None
     if not files:
         raise ManifestError("the directory holds no *.yaml, *.yml or *.json file", file=path)
     return files
+
+
+def _unreadable(file: str, error: OSError) -> ManifestError:
+    return ManifestError(f"cannot be read: {error.strerror}: name a file, a directory or - that can be", file=file)
 
 
 def _read(stream: BinaryIO, file: str) -> bytes:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import AlreadyExists, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.field_checks import FieldError, check_annotations, check_labels
-from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Change, Event, Kube, Listing, WatchEvent
+from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Change, Cluster, Event, Kube, Listing, WatchEvent
 from session_scheduler.cluster.watch_history import WatchHistory
 from session_scheduler.cluster.write_rules import (
     Name,
@@ -319,3 +319,7 @@ class MemoryCluster:
         del store.objects[name_of(obj)]
         last = with_metadata(obj, resource_version=str(self._version))
         store.history.add(self._version, WatchEvent(Change.DELETED, last, str(self._version)))
+
+
+if TYPE_CHECKING:
+    _conforms: Callable[[], Cluster] = MemoryCluster

@@ -24,6 +24,7 @@ from session_scheduler.model.objects import (
     PodGroup,
     PodGroupSpec,
     PodSpec,
+    PodStatus,
     SchedulingGate,
     SchedulingPolicy,
 )
@@ -59,8 +60,8 @@ class PortSuite:
         assert found.spec.scheduler_name == "fluence"
 
     async def test_a_created_pod_is_pending_whatever_status_it_came_with(self, harness: Harness) -> None:
-        pod = Pod(metadata=a_pod(harness, "one").metadata, spec=a_pod(harness, "one").spec,
-                  status=running())  # fmt: skip
+        wanted = a_pod(harness, "one")
+        pod = Pod(metadata=wanted.metadata, spec=wanted.spec, status=PodStatus(phase="Running"))
         made = await harness.cluster.create(pod)
         assert made.status.phase == "Pending"
 
@@ -231,11 +232,14 @@ class PortSuite:
         with pytest.raises(Conflict):
             await bind(harness, deleting)
 
-    @pytest.mark.parametrize("missing", ["node", "uid", "resource_version"])
-    async def test_a_binding_without_node_or_preconditions_is_never_sent(self, harness: Harness, missing: str) -> None:
+    async def test_a_binding_without_node_or_preconditions_is_never_sent(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         with pytest.raises(Invalid):
-            await bind(harness, pod, **{missing: ""})
+            await bind(harness, pod, node="")
+        with pytest.raises(Invalid):
+            await bind(harness, pod, uid="")
+        with pytest.raises(Invalid):
+            await bind(harness, pod, resource_version="")
         assert (await harness.cluster.get(Pod, harness.namespace, "one")).spec.node_name == ""
 
     # ------------------------------------------------------------------ patching
@@ -379,14 +383,9 @@ def a_pod(
         spec=PodSpec(
             scheduler_name="fluence",
             containers=(Container(name="main", image="example.com/none"),),
-            scheduling_gates=tuple(map(SchedulingGate, gates)),  # type: ignore[arg-type]
+            scheduling_gates=tuple(SchedulingGate(name=gate) for gate in gates),
         ),
     )
-
-
-def running() -> object:
-    """A status that a creation must not take."""
-    return type(Pod().status)(phase="Running")
 
 
 def a_group(harness: Harness, name: str) -> PodGroup:
@@ -397,13 +396,24 @@ def a_group(harness: Harness, name: str) -> PodGroup:
     )
 
 
-async def bind(harness: Harness, pod: Pod, *, node: str = "node", annotations: dict[str, str] | None = None,
-               **preconditions: str) -> None:  # fmt: skip
+async def bind(
+    harness: Harness,
+    pod: Pod,
+    *,
+    node: str = "node",
+    uid: str | None = None,
+    resource_version: str | None = None,
+    annotations: dict[str, str] | None = None,
+) -> None:
     """Bind the pod as it was read, unless other preconditions are given."""
-    uid = preconditions.get("uid", pod.metadata.uid)
-    version = preconditions.get("resource_version", pod.metadata.resource_version)
-    await harness.cluster.bind(pod.metadata.namespace, pod.metadata.name, node=node, uid=uid,
-                               resource_version=version, annotations=annotations or {})  # fmt: skip
+    await harness.cluster.bind(
+        pod.metadata.namespace,
+        pod.metadata.name,
+        node=node,
+        uid=pod.metadata.uid if uid is None else uid,
+        resource_version=pod.metadata.resource_version if resource_version is None else resource_version,
+        annotations=annotations or {},
+    )
 
 
 async def ours(harness: Harness, kind: type[Kube]) -> list[Kube]:

@@ -177,3 +177,16 @@ def test_a_manifest_error_is_an_input_error_with_its_parts() -> None:
     assert isinstance(error, ManifestError)
     assert (error.file, error.object) == ("<stdin>", "Pod p")
     assert error.field == "spec.containers[0].resources.requests.cpu"
+
+
+def test_a_saved_cluster_is_its_nodes_its_pods_as_they_run_and_what_its_workloads_miss() -> None:
+    loaded = load_manifests([str(Path(__file__).with_name("saved_cluster.yaml"))])
+    assert [n.metadata.name for n in loaded.nodes] == ["worker-1", "worker-2"]
+    assert loaded.nodes[0].status.allocatable["cpu"] == "3920m"
+    placed = {p.key: p.spec.node_name for p in loaded.pods}
+    assert placed == {"shop/web-0": "", "shop/web-7d9c5b8f6-4x2kp": "worker-1", "shop/web-7d9c5b8f6-q9w7z": "worker-1"}
+    missing = loaded.pods[0]
+    assert missing.metadata.owner_references[0].uid == "5d9d8f3e-2a44-4f3b-9a0e-3c7a1f3f0d01"
+    assert (missing.metadata.creation_timestamp or "") > "2026-01-06T09:00:01Z"
+    assert missing.spec.scheduler_name == "fluence"
+    assert loaded.ignored == {"Service": 1}

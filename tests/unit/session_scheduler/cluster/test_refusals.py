@@ -75,7 +75,7 @@ def group(policy: dict[str, Any]) -> dict[str, Any]:
         (anti({**POD_TERM, "labelSelector": {"matchLabels": {"a": 1}}}), "labelSelector.matchLabels.a", "quote it"),
         (anti({**POD_TERM, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}}),
          "labelSelector.matchExpressions[0].operator", "no operator"),
-        ({"affinity": {"podAffinity": {PREFERRED: [{"weight": True, "podAffinityTerm": POD_TERM}]}}}, "weight", "use 1"),
+        ({"affinity": {"podAffinity": {PREFERRED: [{"weight": True, "podAffinityTerm": {}}]}}}, "weight", "use 1"),
         (anti({**POD_TERM, "namespaces": "x"}), "namespaces", "list of texts"),
         ({"affinity": {"podAffinity": {REQUIRED: POD_TERM}}}, f"podAffinity.{REQUIRED}", "list of mappings"),
         ({"affinity": {"podAffinity": {PREFERRED: [{"weight": 1}]}}}, "podAffinityTerm", "is missing"),
