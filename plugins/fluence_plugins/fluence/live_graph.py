@@ -51,6 +51,8 @@ class LiveGraph:
         self._policy = policy
         self.graph: ClusterGraph = build_graph((), config, wait_for_parents=True)
         self.matcher = self._new_matcher()
+        self.next_jobid = 1
+        """Counts pods' allocations, above the highest one replayed; what is undone gives its number back."""
         self.version = 0
         """Moves whenever ranks do."""
         self.shares: dict[str, Share] = {}
@@ -111,9 +113,10 @@ class LiveGraph:
         """Allocate. Raises Busy or Unsatisfiable, with why in the message."""
         log.debug("[fluence] jobspec %s", jobspec)
         try:
-            found = self.matcher.allocate(jobspec, candidates=candidates, prefer=prefer)
+            found = self.matcher.allocate(jobspec, jobid=self.next_jobid, candidates=candidates, prefer=prefer)
         except (Busy, Unsatisfiable) as error:
             raise type(error)(self.matcher.why(jobspec)) from error
+        self.next_jobid += 1
         log.debug("[fluence] allocation %d: %s", found.jobid, found.R)
         placement = placement_from_allocation(found.R)
         log.info("[fluence] placement %d: %s", found.jobid, placement)
@@ -130,6 +133,8 @@ class LiveGraph:
             self._count(self.shares.pop(uid, {}), -1)
         for jobid in jobids:
             self.matcher.retract(jobid)
+            if jobid == self.next_jobid - 1:
+                self.next_jobid = jobid
 
     def free(self, uid: str) -> list[int]:
         """Give back what a pod holds, if anything. Returns the jobids of which nothing is left."""
@@ -156,7 +161,7 @@ class LiveGraph:
             if self._take(jobid, parts):
                 continue
             for uid, placement in sorted(parts.items()):
-                if not self._take(self.matcher.next_jobid, {uid: placement}):
+                if not self._take(self.next_jobid, {uid: placement}):
                     lost.append(uid)
         for uid in dict.fromkeys(lost):
             self.free(uid)
@@ -169,7 +174,7 @@ class LiveGraph:
         except (FluxionError, AllocationError) as error:
             log.warning("[fluence] jobid %d cannot be held again: %s", jobid, error)
             return False
-        self.matcher.next_jobid = max(self.matcher.next_jobid, jobid + 1)
+        self.next_jobid = max(self.next_jobid, jobid + 1)
         for uid, placement in parts.items():
             self.shares[uid] = {**self.shares.get(uid, {}), jobid: placement}
             self._count({jobid: placement}, 1)

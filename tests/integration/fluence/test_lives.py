@@ -44,7 +44,7 @@ async def test_a_restart_holds_what_live_pods_hold(world: World) -> None:
         for task in world.scheduler.cache.tasks.values()
         for share in [world.plugin.live.shares[task.uid]]
     }
-    free, last = world.free_cores(), world.plugin.live.matcher.next_jobid
+    free, last = world.free_cores(), world.plugin.live.next_jobid
     await world.restarted()
     after = {
         task.key: share
@@ -53,7 +53,7 @@ async def test_a_restart_holds_what_live_pods_hold(world: World) -> None:
     }
     assert after == before
     assert world.free_cores() == free
-    assert world.plugin.live.matcher.next_jobid == last
+    assert world.plugin.live.next_jobid == last
 
 
 async def test_a_restart_books_nothing_twice(world: World) -> None:

@@ -1,0 +1,155 @@
+"""What the fluence plugin promises whatever the cluster: whole gangs, exact undo, brute force's fits."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluence_plugins.fluence.plugin import FluencePlugin
+from fluxion_cy import NoSuchJob
+from session_scheduler.actions.placing import place_group
+from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.offline import open_offline
+from session_scheduler.service import Scheduler
+from session_scheduler.session import Outcome
+from session_scheduler.simulate import place_all
+
+RESOURCES = """
+resources:
+  - {type: qdevice, name: aurora, attributes: {region: east}, with: [{type: qpu, count: 2}]}
+  - {type: qdevice, name: borealis, attributes: {region: west}, with: [{type: qpu}]}
+"""
+QUICK = settings(max_examples=40, deadline=None, derandomize=True)
+
+nodes = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3)
+"""Cores and GiB of each node."""
+members = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 2), st.sampled_from([0, 0, 80])),
+    min_size=1,
+    max_size=5,
+)
+"""Cores, GiB, qpus and host port of each pod."""
+
+
+def cluster(
+    hosts: list[tuple[int, int]], pods: list[tuple[int, int, int, int]], min_count: int
+) -> list[dict[str, Any]]:
+    objects: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"n{i}"},
+            "status": {"allocatable": {"cpu": str(cores), "memory": f"{gib}Gi", "pods": "110"}},
+        }
+        for i, (cores, gib) in enumerate(hosts)
+    ]
+    objects.append(
+        {
+            "apiVersion": "scheduling.k8s.io/v1alpha2",
+            "kind": "PodGroup",
+            "metadata": {"name": "g"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}},
+        }
+    )
+    for i, (cores, gib, qpus, port) in enumerate(pods):
+        asked = {"cpu": str(cores), "memory": f"{gib}Gi"}
+        if qpus:
+            asked["fluxion.flux-framework.org/qpu"] = str(qpus)
+        container: dict[str, Any] = {"name": "c", "resources": {"requests": asked}}
+        if port:
+            container["ports"] = [{"containerPort": port, "hostPort": port}]
+        spec = {"schedulerName": "fluence", "schedulingGroup": {"podGroupName": "g"}, "containers": [container]}
+        objects.append({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{i}"}, "spec": spec})
+    return objects
+
+
+def opened(objects: list[dict[str, Any]]) -> Scheduler:
+    with tempfile.TemporaryDirectory() as folder:
+        resources, file = Path(folder) / "resources.yaml", Path(folder) / "objects.json"
+        resources.write_text(RESOURCES)
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+        plugins = (PluginConfig(name="fluence", args={"resources": str(resources)}),)
+        return asyncio.run(open_offline([str(file)], SchedulerConfig(profiles=(Profile(plugins=plugins),))))
+
+
+def plugin_of(scheduler: Scheduler) -> FluencePlugin:
+    found = scheduler.profiles["fluence"].instances["fluence"]
+    assert isinstance(found, FluencePlugin)
+    return found
+
+
+def state(scheduler: Scheduler, jobs: int) -> tuple[Any, ...]:
+    matcher = plugin_of(scheduler).live.matcher
+    infos = []
+    for jobid in range(1, jobs):
+        try:
+            infos.append(repr(matcher.info(jobid)))
+        except NoSuchJob:
+            infos.append("none")
+    free = matcher.find("sched-now=free")
+    phases = {task.key: (task.phase, task.node) for task in scheduler.cache.tasks.values()}
+    return scheduler.cache.table.digest(), matcher.graph(), matcher.stat(), free, infos, phases
+
+
+@QUICK
+@given(nodes, members, st.data())
+def test_a_statement_undone_leaves_everything_as_it_was(
+    hosts: list[tuple[int, int]], pods: list[tuple[int, int, int, int]], data: st.DataObject
+) -> None:
+    scheduler = opened(cluster(hosts, pods, data.draw(st.integers(1, len(pods)))))
+    group = scheduler.cache.pending_groups()[0]
+    before = state(scheduler, 40)
+    session = scheduler.open_session(scheduler.profiles["fluence"], (group,))
+    with session.statement(group) as statement:
+        place_group(session, statement, group, Outcome(group))
+        placed = state(scheduler, 40)
+        undone = statement.rollback()
+        assert state(scheduler, 40) == before
+        statement.redo(undone)
+        assert state(scheduler, 40)[0] == placed[0]
+        assert state(scheduler, 40)[3:] == placed[3:]
+    assert state(scheduler, 40) == before
+    assert plugin_of(scheduler).live.shares == {}
+
+
+@QUICK
+@given(nodes, members, st.data())
+def test_a_gang_starts_whole_wherever_brute_force_fits_it_and_not_at_all_elsewhere(
+    hosts: list[tuple[int, int]], pods: list[tuple[int, int, int, int]], data: st.DataObject
+) -> None:
+    scheduler = opened(cluster(hosts, pods, len(pods)))
+    result = asyncio.run(place_all(scheduler))
+    assert result["summary"]["scheduled"] == (len(pods) if fits(hosts, pods) else 0)
+
+
+def fits(hosts: list[tuple[int, int]], pods: list[tuple[int, int, int, int]]) -> bool:
+    """Whether some assignment of pods to nodes and to trees of qpus holds."""
+    return devices_fit([qpus for _, _, qpus, _ in pods if qpus]) and any(
+        assignment_fits(hosts, pods, chosen) for chosen in itertools.product(range(len(hosts)), repeat=len(pods))
+    )
+
+
+def devices_fit(wanted: list[int]) -> bool:
+    trees = (2, 1)
+    return any(
+        all(sum(n for n, t in zip(wanted, chosen, strict=True) if t == tree) <= size for tree, size in enumerate(trees))
+        for chosen in itertools.product(range(2), repeat=len(wanted))
+    )
+
+
+def assignment_fits(
+    hosts: list[tuple[int, int]], pods: list[tuple[int, int, int, int]], chosen: tuple[int, ...]
+) -> bool:
+    for index, (cores, gib) in enumerate(hosts):
+        here = [pod for pod, node in zip(pods, chosen, strict=True) if node == index]
+        ports = [pod[3] for pod in here if pod[3]]
+        if sum(p[0] for p in here) > cores or sum(p[1] for p in here) > gib or len(ports) != len(set(ports)):
+            return False
+    return True
