@@ -1,0 +1,38 @@
+"""The closing line of `.ci/run` is right when pytest crashes, too."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COUNT = Path(__file__).parents[4] / ".ci/count.py"
+SUITE = '<testsuites><testsuite tests="10" failures="{f}" errors="{e}" skipped="{s}"/></testsuites>'
+
+
+def _closing(tmp_path: Path, report: str | None, steps_failed: int, status: int) -> tuple[str, int]:
+    path = tmp_path / "report.xml"
+    if report is not None:
+        path.write_text(report)
+    words = [str(path), "4", str(steps_failed), str(status)]
+    done = subprocess.run([sys.executable, str(COUNT), *words], text=True, capture_output=True, check=False)
+    assert done.stderr == ""
+    return done.stdout, done.returncode
+
+
+@pytest.mark.parametrize(
+    ("report", "steps_failed", "status", "line", "exit_status"),
+    [
+        (SUITE.format(f=0, e=0, s=0), 0, 0, "14 passed, 0 failed\n", 0),
+        (SUITE.format(f=0, e=0, s=2), 0, 0, "12 passed, 0 failed, 2 skipped\n", 0),
+        (SUITE.format(f=1, e=2, s=0), 0, 1, "11 passed, 3 failed\n", 1),
+        (SUITE.format(f=0, e=0, s=0), 1, 0, "14 passed, 1 failed\n", 1),
+        (SUITE.format(f=0, e=0, s=0), 0, 3, "14 passed, 1 failed\n", 1),
+        (SUITE.format(f=0, e=0, s=0)[:30], 0, 3, "4 passed, 1 failed\n", 1),
+        ('<testsuites><testsuite tests="0"/></testsuites>', 0, 5, "4 passed, 1 failed\n", 1),
+        (None, 0, 139, "4 passed, 1 failed\n", 1),
+    ],
+    ids=["passed", "skipped", "failed", "linter", "internal error", "half a report", "no tests", "crash"],
+)
+def test_the_closing_line_counts_what_happened(tmp_path, report, steps_failed, status, line, exit_status):
+    assert _closing(tmp_path, report, steps_failed, status) == (line, exit_status)
