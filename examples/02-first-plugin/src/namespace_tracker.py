@@ -1,5 +1,6 @@
 """Counts the pods of each namespace that a session has placed, simulated moves and their undo included."""
 
+import logging
 from collections import Counter
 
 from session_scheduler import Event, Session, hookimpl
@@ -28,4 +29,4 @@ class NamespaceAllocationTracker:
     @hookimpl
     def on_session_close(self, session: Session) -> None:
         for namespace, pods in sorted(self.pods_per_namespace.items()):
-            print(f"{namespace}: {pods} pods placed")
+            logging.getLogger(self.name).warning("%s: %d pods placed", namespace, pods)

@@ -146,12 +146,15 @@ def _matching(graph: ClusterGraph, asked: _Asked) -> list[VirtualNode]:
         and all(node.attributes.get(key) == value for key, value in asked.require)
     ]
     if not found:
-        backends = ", ".join(sorted({node.backend for node in of_type}))
-        offered = ", ".join(sorted({f"{key}={value}" for node in of_type for key, value in node.attributes.items()}))
-        raise NoMatchingDeviceError(
-            f"no {asked.type} is{asked}; there are {backends}{' with ' if offered else ''}{offered}"
-        )
+        offers = {node.backend: node.attributes for node in sorted(of_type, key=lambda node: (node.backend, node.path))}
+        listed = "; ".join(f"{backend}{_in_brackets(attributes)}" for backend, attributes in offers.items())
+        raise NoMatchingDeviceError(f"no {asked.type}{asked} exists; offered are {listed}")
     return found
+
+
+def _in_brackets(attributes: Mapping[str, str]) -> str:
+    pairs = ", ".join(f"{key}={value}" for key, value in sorted(attributes.items()))
+    return f" ({pairs})" if pairs else ""
 
 
 def _alike(found: list[VirtualNode], single: bool) -> Iterator[list[VirtualNode]]:

@@ -1,0 +1,155 @@
+"""The examples run, and show what they say they show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+NODES = """
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: v1, kind: Node, metadata: {name: plain}, status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}}
+  - apiVersion: v1
+    kind: Node
+    metadata: {name: cheap, labels: {kai.scheduler/instance-type: spot}}
+    status: {allocatable: {cpu: "64", memory: 256Gi, pods: "110"}}
+"""
+
+
+def fluence(*words: str | Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(path)} if path else None
+    command = [sys.executable, "-m", "session_scheduler.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def placed(answer: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    assert answer.returncode in (0, 1), answer.stderr
+    return {pod["name"]: pod for pod in json.loads(answer.stdout)["pods"]}
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Path:
+    file = tmp_path / "nodes.yaml"
+    file.write_text(NODES)
+    return file
+
+
+def test_the_quickstart_places_a_gang_and_a_device_and_gives_a_reason() -> None:
+    folder = EXAMPLES / "01-quickstart"
+    files = [folder / "cluster.yaml", folder / "workloads.yaml", "--resources", folder / "resources.yaml"]
+    answer = fluence("simulate", *files, "-o", "json")
+    pods = placed(answer)
+    assert answer.returncode == 1
+    assert {pods[name]["group"] for name in ("training-0", "training-1")} == {"training"}
+    assert all(pods[name]["node"] for name in ("training-0", "training-1", "sampler"))
+    assert pods["sampler"]["env"]["FLUXION_BACKEND"] == pods["sampler"]["backend"] in ("aurora", "borealis")
+    assert pods["homesick"]["node"] is None
+    assert "region=mars-1" in pods["homesick"]["reason"]
+
+
+def test_the_podgroup_example_is_placed_whole(nodes: Path) -> None:
+    answer = fluence("simulate", nodes, EXAMPLES / "podgroup.yaml", "-o", "json")
+    assert answer.returncode == 0
+    groups = json.loads(answer.stdout)["groups"]
+    assert groups == [{"namespace": "default", "name": "training", "minCount": 2, "scheduled": 2}]
+
+
+def test_the_quantum_pod_names_no_backend_and_gets_one(nodes: Path) -> None:
+    resources = EXAMPLES / "01-quickstart" / "resources.yaml"
+    text = (EXAMPLES / "quantum-pod.yaml").read_text()
+    assert "aurora" not in text
+    assert "borealis" not in text
+    answer = fluence("simulate", nodes, EXAMPLES / "quantum-pod.yaml", "--resources", resources, "-o", "json")
+    assert placed(answer)["sampler"]["backend"] in ("aurora", "borealis")
+
+
+# ------------------------------------------------------------------ the first plugin
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's distribution, installed as its users would, into a folder of its own."""
+    source = tmp_path_factory.mktemp("source")
+    folder = EXAMPLES / "02-first-plugin"
+    for file in [folder / "pyproject.toml", *(folder / "src").glob("*.py")]:
+        copy = source / file.relative_to(folder)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(file.read_text())
+    target = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", str(target), str(source)], check=True, timeout=120, capture_output=True)
+    return target
+
+
+def configuration(folder: Path, *plugins: dict[str, Any]) -> Path:
+    file = folder / "config.yaml"
+    header = {"apiVersion": "fluence.flux-framework.org/v1alpha1", "kind": "SchedulerConfiguration"}
+    file.write_text(yaml.safe_dump({**header, "profiles": [{"schedulerName": "fluence", "plugins": list(plugins)}]}))
+    return file
+
+
+def pods_file(folder: Path) -> Path:
+    """One pod that must not be preempted, by its label, and one that may be."""
+    file = folder / "pods.json"
+    label = "fluence.flux-framework.org/preemptibility"
+    container = {"name": "c", "resources": {"requests": {"cpu": "3"}}}
+    items = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {label: value}},
+            "spec": {"schedulerName": "fluence", "containers": [container]},
+        }
+        for name, value in (("keep-1", "non-preemptible"), ("keep-2", "non-preemptible"), ("may-go", "preemptible"))
+    ]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return file
+
+
+def test_the_spot_plugin_keeps_pods_that_must_stay_off_spot_nodes(installed: Path, nodes: Path, tmp_path: Path) -> None:
+    config = configuration(tmp_path, {"name": "spot-instance-manager"})
+    pods = placed(fluence("simulate", nodes, pods_file(tmp_path), "--config", config, "-o", "json", path=installed))
+    assert {pods[name]["node"] for name in ("keep-1", "keep-2")} == {"plain", None}
+    refused = next(pod for pod in pods.values() if pod["node"] is None)
+    assert "spot instances" in refused["reason"]
+    assert pods["may-go"]["node"] == "cheap"
+
+
+def test_without_the_spot_plugin_the_same_pods_go_to_the_larger_node(nodes: Path, tmp_path: Path) -> None:
+    pods = placed(fluence("simulate", nodes, pods_file(tmp_path), "-o", "json"))
+    assert {pods[name]["node"] for name in ("keep-1", "keep-2")} == {"cheap"}
+
+
+def test_the_spot_plugins_arguments_are_typed_and_checked(installed: Path, nodes: Path, tmp_path: Path) -> None:
+    config = configuration(tmp_path, {"name": "spot-instance-manager", "args": {"nonSpotScore": "high"}})
+    answer = fluence("simulate", nodes, pods_file(tmp_path), "--config", config, path=installed)
+    assert answer.returncode == 2
+    assert "args.nonSpotScore" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_the_tracker_counts_what_was_placed(installed: Path, nodes: Path, tmp_path: Path) -> None:
+    config = configuration(tmp_path, {"name": "namespace-allocation-tracker"})
+    answer = fluence("simulate", nodes, pods_file(tmp_path), "--config", config, path=installed)
+    assert "default: 3 pods placed" in answer.stderr
+
+
+def test_installed_plugins_are_listed_with_their_distribution(installed: Path) -> None:
+    listed = json.loads(fluence("plugins", "-o", "json", path=installed).stdout)["plugins"]
+    spot = next(plugin for plugin in listed if plugin["name"] == "spot-instance-manager")
+    assert (spot["distribution"], spot["version"]) == ("fluence-first-plugin", "0.1.0")
+
+
+def test_each_example_plugin_is_short() -> None:
+    for file in (EXAMPLES / "02-first-plugin" / "src").glob("*.py"):
+        assert len(file.read_text().splitlines()) < 60
