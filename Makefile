@@ -52,10 +52,12 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 bench: $(STAMP)
-	$(BIN)/python -m pytest tests/benchmarks -s
+	set -e; for script in tests/benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 constraints: $(STAMP)
-	$(PIP) list --format=freeze --exclude-editable > constraints.txt
+	@mkdir -p .cache
+	$(BIN)/python -m pip --disable-pip-version-check list --format=freeze --exclude-editable > .cache/constraints.txt
+	mv .cache/constraints.txt constraints.txt
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
