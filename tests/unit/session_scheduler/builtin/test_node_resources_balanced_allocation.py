@@ -13,7 +13,6 @@ from session_scheduler.hookspecs import SKIP
 
 Balanced = BUILTIN["NodeResourcesBalancedAllocation"]
 PLUGIN = Balanced(None)
-GIB = 1024**3
 
 
 def balanced(*names: str) -> Any:
@@ -88,3 +87,9 @@ def test_wrong_arguments_are_refused_with_their_path(resources: Any, line: str) 
     with pytest.raises(InputError) as caught:
         validated(Balanced.Arguments, {"resources": resources}, "conf.yaml", "args")
     assert f"conf.yaml: args.{line}" in str(caught.value)
+
+
+def test_two_of_three_resources_are_rounded_like_two(world: Any) -> None:
+    world.node("n", cpu="25", memory="25", example__gpu="0")
+    pod = world.pod({"cpu": "1", "memory": "18", "example/gpu": "1"})
+    assert world.scores(balanced("cpu", "memory", "example/gpu"), pod) == {"n": 50 + (50 + 66 - 100) // 2}
