@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import structlog
 
 from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.manifests import load_manifests
@@ -14,6 +15,9 @@ from session_scheduler.hook_calls import HookCalls
 from session_scheduler.model.objects import Node
 from session_scheduler.plugin_loading import load_plugins
 from session_scheduler.service import Scheduler
+from session_scheduler.unjudged import unjudged
+
+_log = structlog.get_logger()
 
 
 def load_profiles(config: SchedulerConfig) -> dict[str, HookCalls]:
@@ -36,6 +40,10 @@ async def open_offline(files: Sequence[str], config: SchedulerConfig, *, evaluat
     objects = [_advertising(obj, profiles) if isinstance(obj, Node) else obj for obj in loaded.objects]
     scheduler = Scheduler(MemoryCluster(objects), config, profiles, StoppedClock(), evaluation=evaluation)
     await scheduler.start()
+    for name, calls in profiles.items():
+        ours = [pod for pod in loaded.pods if pod.spec.scheduler_name == name and not pod.spec.node_name]
+        for line in unjudged(ours, calls.instances):
+            _log.warning(line, profile=name)
     return scheduler
 
 

@@ -1,0 +1,41 @@
+"""What pods ask for and a profile has no plugin to judge: said once, so that nobody takes silence for consent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from session_scheduler.model.objects import Pod
+
+
+def _pod_terms(pod: Pod) -> bool:
+    affinity = pod.spec.affinity
+    return affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+
+
+def _claims_volume(pod: Pod) -> bool:
+    return any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in pod.spec.volumes)
+
+
+ASKS_FOR: Final[Mapping[str, tuple[str, Callable[[Pod], bool]]]] = {
+    "InterPodAffinity": ("spec.affinity.podAffinity or podAntiAffinity", _pod_terms),
+    "PodTopologySpread": (
+        "spec.topologySpreadConstraints",
+        lambda pod: bool(pod.spec.topology_spread_constraints),
+    ),
+    "VolumeBinding": ("spec.volumes[].persistentVolumeClaim", _claims_volume),
+    "DynamicResources": ("spec.resourceClaims", lambda pod: bool(pod.spec.resource_claims)),
+}
+"""kube-scheduler's plugin → the field that asks for it, and whether a pod does."""
+
+
+def unjudged(pods: Iterable[Pod], plugins: Collection[str]) -> list[str]:
+    """One line for each of kube-scheduler's filters that pods ask for and `plugins` lack."""
+    missing = {name: ask for name, ask in ASKS_FOR.items() if name not in plugins}
+    counts = Counter(name for pod in pods for name, (_, asks) in missing.items() if asks(pod))
+    return [
+        f"{counts[name]} pods have {field}, which nothing judged: the profile has no plugin {name}"
+        for name, (field, _) in missing.items()
+        if counts[name]
+    ]
