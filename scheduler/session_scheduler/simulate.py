@@ -70,7 +70,7 @@ def _pod(scheduler: Scheduler, task: Task, pod: Pod, failed: Mapping[Task, str])
         "group": None if task.group.single else task.group.name,
         "node": node,
         **_reported(calls, pod),
-        "reason": None if node else _reason(scheduler, task, failed),
+        "reason": None if node else failed.get(task) or reason_of(scheduler, task),
     }
 
 
@@ -84,12 +84,11 @@ def _reported(calls: HookCalls, pod: Pod) -> dict[str, Any]:
     return columns
 
 
-def _reason(scheduler: Scheduler, task: Task, failed: Mapping[Task, str]) -> str:
+def reason_of(scheduler: Scheduler, task: Task) -> str:
+    """Why a task waits: its gates, or what its group's last try ended with."""
     if task.phase is Phase.GATED:
         names = ", ".join(gate.name for gate in task.pod.spec.scheduling_gates)
         return f"{GATED}: {names}" if names else "the pod is being deleted"
-    if task in failed:
-        return failed[task]
     outcome = scheduler.outcomes.get(task.group.key)
     if outcome is None:
         return "not tried"

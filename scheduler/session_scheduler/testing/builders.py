@@ -1,0 +1,111 @@
+"""Kubernetes objects with what a test says and sensible values for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from session_scheduler.config import DEFAULT_SCHEDULER_NAME
+from session_scheduler.model.objects import (
+    Container,
+    ContainerPort,
+    GangPolicy,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodGroup,
+    PodGroupSpec,
+    PodSpec,
+    Quantity,
+    ResourceRequirements,
+    SchedulingGate,
+    SchedulingGroup,
+    SchedulingPolicy,
+    Taint,
+)
+
+COSCHEDULING_VERSION = "scheduling.x-k8s.io/v1alpha1"
+
+
+def node(
+    name: str,
+    *,
+    cpu: Quantity = "4",
+    memory: Quantity = "16Gi",
+    pods: Quantity = 110,
+    offers: Mapping[str, Quantity] | None = None,
+    labels: Mapping[str, str] | None = None,
+    taints: Iterable[Taint] = (),
+    unschedulable: bool = False,
+) -> Node:
+    """A node; `offers` are further resources. It carries the label kubernetes.io/hostname."""
+    allocatable = {"cpu": cpu, "memory": memory, "pods": pods, **(offers or {})}
+    return Node(
+        metadata=ObjectMeta(name=name, labels={"kubernetes.io/hostname": name, **(labels or {})}),
+        spec=NodeSpec(unschedulable=unschedulable, taints=tuple(taints)),
+        status=NodeStatus(allocatable=allocatable, capacity=allocatable),
+    )
+
+
+def pod(
+    name: str,
+    *,
+    namespace: str = "default",
+    cpu: Quantity = "100m",
+    memory: Quantity = "100Mi",
+    requests: Mapping[str, Quantity] | None = None,
+    group: str = "",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    host_port: int = 0,
+    priority: int | None = None,
+    gates: Iterable[str] = (),
+    bound_to: str = "",
+    scheduler: str = DEFAULT_SCHEDULER_NAME,
+    **spec: Any,
+) -> Pod:
+    """A pod of one container; `group` is its `schedulingGroup`, `spec` any further fields of a PodSpec."""
+    ports = (ContainerPort(container_port=host_port, host_port=host_port),) if host_port else ()
+    needs = ResourceRequirements(requests={"cpu": cpu, "memory": memory, **(requests or {})})
+    return Pod(
+        metadata=ObjectMeta(
+            name=name, namespace=namespace, labels=dict(labels or {}), annotations=dict(annotations or {})
+        ),
+        spec=PodSpec(
+            scheduler_name=scheduler,
+            node_name=bound_to,
+            containers=(Container(name="c", resources=needs, ports=ports),),
+            priority=priority,
+            scheduling_gates=tuple(SchedulingGate(name=gate) for gate in gates),
+            scheduling_group=SchedulingGroup(pod_group_name=group) if group else None,
+            **spec,
+        ),
+    )
+
+
+def pod_group(
+    name: str,
+    min_count: int | None = None,
+    *,
+    namespace: str = "default",
+    labels: Mapping[str, str] | None = None,
+    priority: int | None = None,
+    coscheduling: bool = False,
+) -> PodGroup:
+    """A PodGroup: a gang with `min_count`, else basic; `coscheduling` for one of scheduling.x-k8s.io (minMember)."""
+    metadata = ObjectMeta(name=name, namespace=namespace, labels=dict(labels or {}))
+    if coscheduling:
+        return PodGroup(
+            api_version=COSCHEDULING_VERSION, metadata=metadata, spec=PodGroupSpec(min_member=min_count or 1)
+        )
+    policy = SchedulingPolicy(basic={}) if min_count is None else SchedulingPolicy(gang=GangPolicy(min_count=min_count))
+    return PodGroup(metadata=metadata, spec=PodGroupSpec(scheduling_policy=policy, priority=priority))
+
+
+def gang(name: str, size: int, *, min_count: int | None = None, **options: Any) -> list[PodGroup | Pod]:
+    """A PodGroup and its pods `<name>-0` and so on; `min_count` is all of them unless given, `options` as for `pod`."""
+    namespace = options.get("namespace", "default")
+    group = pod_group(name, size if min_count is None else min_count, namespace=namespace)
+    return [group, *(pod(f"{name}-{index}", group=name, **options) for index in range(size))]

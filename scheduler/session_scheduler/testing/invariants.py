@@ -1,0 +1,63 @@
+"""What holds between cycles, whatever the plugins and the cluster did: checked from scratch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+
+from session_scheduler.model.groups import Phase, Task
+from session_scheduler.service import Scheduler
+
+
+class InvariantError(AssertionError):
+    """The scheduler's state is not what it must be."""
+
+
+def check_invariants(scheduler: Scheduler) -> None:
+    """Raise InvariantError, naming each violation; to be called between cycles, and where every bind succeeded.
+
+    No node is used beyond what it offers (pods that others put there are taken to fit); no gang runs with fewer than
+    its minCount; the usage of each node is the sum over the tasks on it; nothing is left assumed.
+    """
+    problems = [*_usage(scheduler), *_gangs(scheduler)]
+    if problems:
+        raise InvariantError("\n".join(problems))
+
+
+def _usage(scheduler: Scheduler) -> Iterator[str]:
+    cache = scheduler.cache
+    on_row: dict[int, list[Task]] = {}
+    for task in cache.tasks.values():
+        if task.row >= 0:
+            on_row.setdefault(task.row, []).append(task)
+            if task.node is None or cache.table.row_of.get(task.node) != task.row:
+                yield f"{task!r} counts on row {task.row}, which is not its node's"
+        if task.phase is Phase.ASSUMED:
+            yield f"{task!r} is assumed between cycles"
+    view = cache.table.all_rows()
+    for name, row in sorted(cache.table.row_of.items()):
+        tasks = on_row.get(row, [])
+        expected = Counter({"pods": len(tasks)})
+        counters: Counter[Hashable] = Counter()
+        for task in tasks:
+            expected.update(task.cls.requests)
+            counters.update(task.cls.footprint)
+        for resource in cache.table.resources.names:
+            used, offered = int(view.used(resource)[row]), int(view.allocatable(resource)[row])
+            if used != expected[resource]:
+                yield f"node {name}: {resource}: {used} are counted, its tasks request {expected[resource]}"
+            if used > offered:
+                yield f"node {name}: {resource}: {used} are used of {offered}"
+        for key, count in counters.items():
+            if int(view.counter(key)[row]) != count:
+                yield f"node {name}: counter {key!r} is {int(view.counter(key)[row])}, its tasks make {count}"
+        for index, resource in enumerate(("cpu", "memory")):
+            scored = sum((task.cls.nonzero_cpu, task.cls.nonzero_memory)[index] for task in tasks)
+            if int(view.nonzero_used(resource)[row]) != scored:
+                yield f"node {name}: {resource} for scores is {int(view.nonzero_used(resource)[row])}, not {scored}"
+
+
+def _gangs(scheduler: Scheduler) -> Iterator[str]:
+    for group in scheduler.cache.groups.values():
+        if 0 < group.started < group.min_count:
+            yield f"gang {group.key} runs with {group.started} of at least {group.min_count} pods"
