@@ -69,7 +69,7 @@ def _scalar(event: yaml.ScalarEvent) -> object:
 class _Frame:
     """A mapping or sequence under construction. `size` counts the values in it, aliases expanded."""
 
-    __slots__ = ("anchor", "items", "key", "keyed", "map", "merge", "size")
+    __slots__ = ("anchor", "items", "key", "keyed", "map", "merge", "merging", "size")
 
     def __init__(self, mapping: bool, anchor: str | None) -> None:
         self.map: dict[str, Any] | None = {} if mapping else None
@@ -78,6 +78,7 @@ class _Frame:
         self.keyed = False
         self.key = ""
         self.merge: list[dict[str, Any]] = []
+        self.merging = False
         self.size = 1
 
     def value(self) -> Any:
@@ -96,7 +97,7 @@ class _Frame:
             self._take_key(value, event)
         else:
             self.keyed = False
-            if self.key == "<<":
+            if self.merging:
                 self._take_merge(value, event)
             else:
                 self.map[self.key] = value
@@ -108,6 +109,7 @@ class _Frame:
             raise YamlError(f"{_at(event)}: the key {value!r} is there twice: remove one")
         self.key = value
         self.keyed = True
+        self.merging = value == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]  # "<<" is a key
 
     def _take_merge(self, value: Any, event: yaml.Event) -> None:
         merged = value if isinstance(value, list) else [value]
