@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
+import numpy as np
 from pydantic import Field
 
 from session_scheduler.config import PluginArguments
 from session_scheduler.model.requests import is_scalar
+
+if TYPE_CHECKING:
+    from session_scheduler.model.columns import IntColumn
 
 
 class ResourceWeight(PluginArguments):
@@ -39,3 +43,8 @@ def scored_resources(resources: Sequence[ResourceWeight], requests: Mapping[str,
         for resource in resources
         if requests.get(resource.name, 0) or not is_scalar(resource.name)
     )
+
+
+def on_every_node(capacity: IntColumn) -> bool:
+    """Whether no node lacks the resource; for few rows and for many this is the cheapest way to ask."""
+    return np.count_nonzero(capacity) == len(capacity)
