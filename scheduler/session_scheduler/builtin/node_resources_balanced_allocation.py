@@ -14,6 +14,7 @@ from session_scheduler.builtin.scored_resources import (
     ResourceWeight,
     ScoredResource,
     ScoredResources,
+    on_every_node,
     scored_resources,
 )
 from session_scheduler.config import PluginArguments
@@ -71,7 +72,7 @@ class NodeResourcesBalancedAllocation:
         before, after, present = [], [], []
         for resource in state:
             capacity, taken = nodes.allocatable(resource.name), nodes.used(resource.name)
-            has = None if capacity.all() else capacity != 0
+            has = None if on_every_node(capacity) else capacity != 0
             divisor = (capacity if has is None else np.maximum(capacity, 1)).astype(np.float64)
             before.append(np.minimum(taken, capacity) / divisor)
             after.append(np.minimum(taken + resource.request, capacity) / divisor)

@@ -12,6 +12,7 @@ from session_scheduler.builtin.scored_resources import (
     DEFAULT_RESOURCES,
     ScoredResource,
     ScoredResources,
+    on_every_node,
     scored_resources,
 )
 from session_scheduler.config import PluginArguments
@@ -115,7 +116,7 @@ class NodeResourcesFit:
             capacity = nodes.allocatable(resource.name)
             share = self._counted(nodes, resource, capacity)  # in place from here: a new array costs like arithmetic
             share *= 100
-            if capacity.all():
+            if on_every_node(capacity):
                 share //= capacity
                 weights = weights + resource.weight
             else:

@@ -47,4 +47,4 @@ def scored_resources(resources: Sequence[ResourceWeight], requests: Mapping[str,
 
 def on_every_node(capacity: IntColumn) -> bool:
     """Whether no node lacks the resource; for few rows and for many this is the cheapest way to ask."""
-    return np.count_nonzero(capacity) == len(capacity)
+    return int(np.count_nonzero(capacity)) == len(capacity)
