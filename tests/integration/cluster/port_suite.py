@@ -127,6 +127,7 @@ class PortSuite:
         events = await changes(harness, Pod, version, 3)
         assert [event.change for event in events] == [Change.ADDED, Change.MODIFIED, Change.DELETED]
         assert [event.object.metadata.annotations for event in events if event.object] == [{}, {"a": "b"}, {"a": "b"}]
+        assert await changes(harness, Pod, events[1].resource_version, 1) == events[2:]
 
     async def test_a_watch_waits_for_what_has_not_happened_yet(self, harness: Harness) -> None:
         version = (await harness.cluster.list(Pod)).resource_version
