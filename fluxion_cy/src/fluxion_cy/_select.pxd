@@ -92,6 +92,11 @@ cdef class Select(Plans):
     cdef vector[int64_t] found
     cdef vector[Piece] pieces
     cdef vector[int64_t] rank_used
+    cdef vector[int64_t] rank_found           # slots of a rank found in this pass
+    cdef vector[vector[int32_t]] by_id        # per inner vertex: children in the order of their scores
+    cdef vector[vector[int32_t]] inner_kinds  # per inner vertex: types of children that have children
+    cdef vector[RankedGroup] keys
+    cdef vector[Group] sorted_groups
     cdef vector[int32_t] mark_pass
     cdef vector[int64_t] mark_units
     cdef vector[uint8_t] mark_exclusive
@@ -117,9 +122,11 @@ cdef class Select(Plans):
     cdef bint explore_all(self, int32_t inner, int32_t lo, int32_t n, int mode, bint x) noexcept nogil
     cdef bint explore_some(self, int32_t inner, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil
     cdef double liking(self, int32_t v) noexcept nogil
+    cdef bint passes(self, int32_t inner, int32_t lo, int32_t n, int mode) noexcept nogil
+    cdef bint in_order(self, int32_t e, int64_t sign) noexcept nogil
     cdef bint unranked(self, int32_t inner) noexcept nogil
     cdef bint fill_slots(self, int32_t u, int32_t slot, int mode) noexcept nogil
-    cdef bint fill_one(self, int32_t slot, vector[int64_t]& counts, vector[size_t]& at, Group* out) noexcept nogil
+    cdef bint fill_one(self, int32_t slot, int64_t* counts, size_t* at, Group* out) noexcept nogil
     cdef int64_t qualified(self, int32_t e) noexcept nogil
     cdef int64_t calc(self, int32_t e, int64_t supply) noexcept nogil
     cdef void rank_groups(self, int32_t e, int64_t wanted, int where) noexcept nogil

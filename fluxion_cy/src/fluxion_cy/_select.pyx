@@ -97,6 +97,27 @@ cdef class Select(Plans):
         for v in range(<int32_t> self.V.size()):
             if self.V[v].alive and self.V[v].inner >= 0 and v != self.root and self.V[v].type != self.node_type:
                 self.deep = True
+        self._sort_children()
+
+    def _sort_children(self):
+        """Children in the order in which scores by id would rank them."""
+        cdef size_t i, k
+        cdef int32_t v
+        cdef vector[pair[pair[int64_t, int64_t], int32_t]] row
+        self.by_id.assign(self.kids.size(), vector[int32_t]())
+        self.inner_kinds.assign(self.kids.size(), vector[int32_t]())
+        for i in range(self.kids.size()):
+            row.clear()
+            for k in range(self.kids[i].size()):
+                v = self.kids[i][k]
+                row.push_back(pair[pair[int64_t, int64_t], int32_t](
+                    pair[int64_t, int64_t](self.sign * self.V[v].id, self.V[v].order), v))
+                if self.V[v].inner >= 0 and not self._holds(&self.inner_kinds[i], self.V[v].type):
+                    self.inner_kinds[i].push_back(self.V[v].type)
+            sort(row.begin(), row.end())
+            self.by_id[i].reserve(row.size())
+            for k in range(row.size()):
+                self.by_id[i].push_back(row[k].second)
 
     def ask(self, requests, needs, top_need, int32_t tops, int32_t top_slots):
         """Takes a compiled jobspec: tuples in the order of `Request`, what one unit needs, what the whole needs."""
@@ -231,6 +252,7 @@ cdef class Select(Plans):
         other.mark_pass, other.mark_units, other.mark_exclusive = self.mark_pass, self.mark_units, self.mark_exclusive
         other.taken, other.taken_units, other.touched = self.taken, self.taken_units, self.touched
         other.nodes_below, other.deep = self.nodes_below, self.deep
+        other.by_id, other.inner_kinds = self.by_id, self.inner_kinds
         other.match_no, other.pass_no = self.match_no, self.pass_no
         return other
 
@@ -366,7 +388,7 @@ cdef class Select(Plans):
         elif anchor:
             self.fill_slots(u, slot, STRICT if self.anchors(u, slot) else GATHER)
         else:
-            self.explore(u, lo, n, mode, x, 1)
+            self.explore(u, lo, n, mode, x, 1 if mode == PRISTINE else ENDLESS)
         self.factor_sum -= factor
         group.node, group.node_free = self.node_now, self.node_free_now
         if self.ordering == BY_FILL and self.V[u].type == self.node_type:
@@ -428,7 +450,7 @@ cdef class Select(Plans):
         cdef int32_t inner = self.V[u].inner
         if inner < 0:
             return False
-        if not self.stop or n > MAX_SIBLINGS:
+        if n > MAX_SIBLINGS or (not self.stop and self.ordering != BY_ID):
             return self.explore_all(inner, lo, n, mode, x)
         return self.explore_some(inner, lo, n, mode, x, times)
 
@@ -464,24 +486,47 @@ cdef class Select(Plans):
                 return True
         return False
 
+    cdef bint passes(self, int32_t inner, int32_t lo, int32_t n, int mode) noexcept nogil:
+        """Whether some child would be passed through, so that what it gives is not in the order of children."""
+        cdef size_t k
+        cdef int32_t e
+        cdef bint direct, slots = False
+        for e in range(lo, lo + n):
+            slots = slots or self.requests[e].slot
+        if mode == STRICT and not slots:
+            return False
+        for k in range(self.inner_kinds[inner].size()):
+            direct = False
+            for e in range(lo, lo + n):
+                direct = direct or (not self.requests[e].slot and self.requests[e].type == self.inner_kinds[inner][k])
+            if not direct:
+                return True
+        return False
+
     cdef bint explore_some(self, int32_t inner, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil:
-        """Visits the emptiest child first and stops when every request has its shares."""
+        """Visits children in the policy's order and stops when every request has its shares.
+
+        The order of a stopping policy is the emptiest first. For scores by id it is that of the scores: what comes later
+        can then not be better, unless it comes from below a child that is passed through.
+        """
         cdef int64_t before[MAX_SIBLINGS]
         cdef int64_t share[MAX_SIBLINGS]
         cdef int64_t shares[MAX_SIBLINGS]
         cdef int32_t e, child
         cdef size_t k = 0
-        cdef bint any_found = False, enough, live = not self.live_desc[inner].empty(), ordered, endless = False
+        cdef bint any_found = False, enough, live = self.stop and not self.live_desc[inner].empty(), ordered
+        cdef bint endless = not self.stop and self.passes(inner, lo, n, mode)
         cdef cppset[ChildKey].iterator it = self.live_desc[inner].begin()
+        cdef vector[int32_t]* order = &self.static_desc[inner] if self.stop else &self.by_id[inner]
         cdef vector[pair[pair[double, int64_t], int32_t]] liked
         for e in range(n):
             before[e], share[e], shares[e] = self.found[lo + e], 0, 0
         ordered = not self.preference.empty()
         if ordered:
-            endless = self.unranked(inner)
+            endless = endless or self.unranked(inner)
             k = 0
-            while (live and it != self.live_desc[inner].end()) or (not live and k < self.static_desc[inner].size()):
-                child = deref(it).second if live else self.static_desc[inner][k]
+            while (live and it != self.live_desc[inner].end()) or (not live and k < order.size()):
+                child = deref(it).second if live else deref(order)[k]
                 if live:
                     inc(it)
                 liked.push_back(pair[pair[double, int64_t], int32_t](
@@ -501,13 +546,13 @@ cdef class Select(Plans):
                 child = deref(it).second
                 inc(it)
             else:
-                if k >= self.static_desc[inner].size():
+                if k >= order.size():
                     break
-                child = self.static_desc[inner][k]
+                child = deref(order)[k]
                 k += 1
             enough = False
             for e in range(n):
-                if self.requests[lo + e].type == self.V[child].type and (
+                if not endless and self.requests[lo + e].type == self.V[child].type and (
                         self.requests[lo + e].most == 0 or shares[e] >= times):
                     enough = True
             if enough or not self.walk(child, lo, n, mode, x):
@@ -531,33 +576,39 @@ cdef class Select(Plans):
         """Packs what lies below `u` into as many slots as it gives."""
         cdef int32_t c, first = self.requests[slot].first, n = self.requests[slot].count
         cdef int64_t made = 0, most
-        cdef vector[int64_t] counts
-        cdef vector[size_t] at
+        cdef int64_t counts[MAX_SIBLINGS]
+        cdef size_t at[MAX_SIBLINGS]
         cdef Group group
+        if n > MAX_SIBLINGS:
+            return False
         for c in range(first, first + n):
             self.groups[c].clear()
             self.found[c] = 0
         self.explore(u, first, n, mode, True, self.requests[slot].most)
         for c in range(first, first + n):
-            counts.push_back(self.calc(c, self.qualified(c)))
-            if counts.back() == 0:
+            at[c - first] = 0
+            counts[c - first] = self.calc(c, self.qualified(c))
+            if counts[c - first] == 0:
                 return False
             self.rank_groups(c, -1, IN_SLOT)
-        at.resize(n, 0)
         most = self.requests[slot].most
         if self.capped and self.V[u].rank >= 0 and most > self.candidates[self.V[u].rank]:
             most = self.candidates[self.V[u].rank]
         while made < most and self.fill_one(slot, counts, at, &group):
             group.rank = self.V[u].rank if self.V[u].rank >= 0 else self.V[group.vertex].rank
             self.groups[slot].push_back(group)
-            self.found[slot] += 1
             made += 1
+            if not self.capped or group.rank < 0:
+                self.found[slot] += 1
+            elif self.rank_found[group.rank] < self.candidates[group.rank]:
+                self.rank_found[group.rank] += 1
+                self.found[slot] += 1
             if made > SLOT_LIMIT:
                 self.problem, self.problem_vertex = TOO_MANY_SLOTS, u
                 return False
         return made > 0
 
-    cdef bint fill_one(self, int32_t slot, vector[int64_t]& counts, vector[size_t]& at, Group* out) noexcept nogil:
+    cdef bint fill_one(self, int32_t slot, int64_t* counts, size_t* at, Group* out) noexcept nogil:
         """One slot from the ranked groups of its children, from where the slot before it stopped."""
         cdef int32_t c, i
         cdef int64_t have
@@ -658,6 +709,21 @@ cdef class Select(Plans):
             return 0
         return self.totals[p][col] - (0 if self.ever else self.used_max(p, col + 2, self.at, self.end))
 
+    cdef bint in_order(self, int32_t e, int64_t sign) noexcept nogil:
+        """Whether groups that are ranked by id alone stand in their order already."""
+        cdef size_t k
+        cdef Group* one
+        cdef Group* two
+        if self.ordering != BY_ID or not self.preference.empty():
+            return False
+        for k in range(1, self.groups[e].size()):
+            one, two = &self.groups[e][k - 1], &self.groups[e][k]
+            if sign * one.score > sign * two.score:
+                return False
+            if one.score == two.score and self.V[one.vertex].order > self.V[two.vertex].order:
+                return False
+        return True
+
     cdef int64_t run_start(self, int64_t score) noexcept nogil:
         """The first of the consecutive scores to which this one belongs; `run_scores` is sorted."""
         cdef size_t low = 0, high = self.run_scores.size(), mid
@@ -673,8 +739,6 @@ cdef class Select(Plans):
 
     cdef void rank_groups(self, int32_t e, int64_t wanted, int where) noexcept nogil:
         """Sorts the groups of a request, best first; with `wanted` >= 0 only as many as may be needed."""
-        cdef vector[RankedGroup] keys
-        cdef vector[Group] sorted_groups
         cdef size_t k, n = self.groups[e].size(), m
         cdef double liked
         cdef int64_t score, sign = self.sign
@@ -685,9 +749,10 @@ cdef class Select(Plans):
             for k in range(n):
                 self.run_scores.push_back(self.groups[e][k].score)
             sort(self.run_scores.begin(), self.run_scores.end())
-        if n < 2:
+        if n < 2 or self.in_order(e, sign):
             return
-        keys.reserve(n)
+        self.keys.clear()
+        self.sorted_groups.clear()
         for k in range(n):
             group = &self.groups[e][k]
             liked = 0.0
@@ -696,7 +761,7 @@ cdef class Select(Plans):
             score = group.score
             if self.ordering == BY_RUN and where == AT_TOP:
                 score = self.run_start(score)
-            keys.push_back(RankedGroup(
+            self.keys.push_back(RankedGroup(
                 pair[double, int64_t](liked, group.node_free),
                 pair[pair[int64_t, int64_t], pair[int64_t, int64_t]](
                     pair[int64_t, int64_t](group.node, sign * score),
@@ -704,13 +769,12 @@ cdef class Select(Plans):
         m = n
         if wanted >= 0 and <size_t> wanted < n and not self.capped:
             m = <size_t> wanted
-            partial_sort(keys.begin(), keys.begin() + m, keys.end())
+            partial_sort(self.keys.begin(), self.keys.begin() + m, self.keys.end())
         else:
-            sort(keys.begin(), keys.end())
-        sorted_groups.reserve(n)
+            sort(self.keys.begin(), self.keys.end())
         for k in range(n):
-            sorted_groups.push_back(self.groups[e][<size_t> keys[k].second.second.second])
-        self.groups[e].swap(sorted_groups)
+            self.sorted_groups.push_back(self.groups[e][<size_t> self.keys[k].second.second.second])
+        self.groups[e].swap(self.sorted_groups)
 
     cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil:
         """Marks the best groups of a request that make up `wanted` units; one pool alone, or whole vertices."""
@@ -817,6 +881,8 @@ cdef class Select(Plans):
         cdef bint x = False
         self.pass_no += 1
         self.run_scores.clear()
+        if self.capped:
+            self.rank_found.assign(self.candidates.size(), 0)
         self.node_now, self.node_free_now = 0, 0
         for e in range(lo, lo + n):
             self.groups[e].clear()

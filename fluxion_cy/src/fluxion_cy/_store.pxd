@@ -55,6 +55,9 @@ cdef class Store:
     cdef public object path_index              # explicit containment path -> [vertices]
     cdef public object frame                   # the document around nodes and edges
     cdef object _order
+    cdef int32_t _plain_edge
+    cdef int32_t _last_parent
+    cdef str _last_path
     cdef object _children_by_name              # (parent, name symbol) -> vertex, built on first use
     cdef int32_t intern(self, str text)
     cdef int32_t intern_type(self, str text)
@@ -62,7 +65,7 @@ cdef class Store:
     cdef _index_names(self)
     cdef _extend(self, nodes, edges, dict known)
     cdef _add_vertex(self, node, dict ids, list raw_paths)
-    cdef object _fill(self, Vertex* x, str outer, str what, dict metadata, list raw_paths)
+    cdef object _fill(self, Vertex* x, str outer, dict metadata, list raw_paths)
     cdef _add_edge(self, edge, dict ids, Py_ssize_t first)
     cdef int32_t _edge_shape(self, dict edge, metadata)
     cdef _settle(self, Py_ssize_t first, Py_ssize_t first_edge, list raw_paths)

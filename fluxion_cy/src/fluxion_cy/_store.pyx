@@ -50,11 +50,11 @@ def thaw(value, depth=0):
     raise InvalidGraph(f"graph: a value of type {type(value).__name__} has no form in JSON")
 
 
-cdef int64_t as_int(object value, str what, str key, int64_t low, int64_t high) except? -2:
+cdef int64_t as_int(object value, str outer, str key, int64_t low, int64_t high) except? -2:
     if type(value) is not int:
-        raise InvalidGraph(f"{what}: {key} must be an integer, not {value!r:.40}")
+        raise InvalidGraph(f"vertex {outer!r}: {key} must be an integer, not {value!r:.40}")
     if value < low or value > high:
-        raise InvalidGraph(f"{what}: {key} is {str(value)[:40]}, outside {low} to {high}")
+        raise InvalidGraph(f"vertex {outer!r}: {key} is {str(value)[:40]}, outside {low} to {high}")
     return value
 
 
@@ -70,7 +70,7 @@ cdef class Store:
         self.extras, self.outer, self.node_extras, self.paths, self.path_index = {}, {}, {}, {}, {}
         self.frame = {}
         self._children_by_name = None
-        self.root = -1
+        self.root = self._plain_edge = self._last_parent = -1
         self.version = 0
         for name in KNOWN_TYPES:
             self.intern_type(name)
@@ -180,11 +180,10 @@ cdef class Store:
             raise InvalidGraph(f"graph.nodes: the id {outer!r:.40} is not a string")
         if outer in ids:
             raise InvalidGraph(f"vertex {outer!r}: the id is used twice")
-        what = f"vertex {outer!r}"
         metadata = node.get("metadata")
         if type(metadata) is not dict:
-            raise InvalidGraph(f"{what}: metadata is missing or not a mapping")
-        extra = self._fill(&x, outer, what, metadata, raw_paths)
+            raise InvalidGraph(f"vertex {outer!r}: metadata is missing or not a mapping")
+        extra = self._fill(&x, outer, metadata, raw_paths)
         if extra:
             self.extras[v] = extra
         if outer != str(x.uniq):
@@ -194,49 +193,49 @@ cdef class Store:
         ids[outer] = v
         self.V.push_back(x)
 
-    cdef object _fill(self, Vertex* x, str outer, str what, dict metadata, list raw_paths):
+    cdef object _fill(self, Vertex* x, str outer, dict metadata, list raw_paths):
         """Fills the columns; answers the values that they cannot give back."""
-        cdef dict extra = {}
+        cdef dict extra = None
         cdef int seen = 2
         kind = metadata.get("type")
         if type(kind) is not str or not kind:
-            raise InvalidGraph(f"{what}: metadata.type is missing or not a string")
+            raise InvalidGraph(f"vertex {outer!r}: metadata.type is missing or not a string")
         x.type = self.intern_type(kind)
         x.parent, x.inner, x.prof, x.order = -1, -1, -1, 0
         x.alive, x.pool, x.excl_key, x.down, x.props = 1, 0, 0, 0, 0
         paths = metadata.get("paths")
         if type(paths) is not dict:
-            raise InvalidGraph(f"{what}: metadata.paths is missing or not a mapping")
+            raise InvalidGraph(f"vertex {outer!r}: metadata.paths is missing or not a mapping")
         raw_paths.append(paths)
         value = metadata.get("uniq_id", metadata)
         if value is metadata:
             try:
                 value = int(outer)
             except ValueError:
-                raise InvalidGraph(f"{what}: uniq_id is missing and the id is not a number to take it from") from None
+                raise InvalidGraph(f"vertex {outer!r}: uniq_id is missing and the id is not a number to take it from") from None
         else:
             seen += 1
-        x.uniq = as_int(value, what, "uniq_id", -(1 << 62), 1 << 62)
+        x.uniq = as_int(value, outer, "uniq_id", -(1 << 62), 1 << 62)
         name = metadata.get("name", metadata)
         if name is not metadata:
             seen += 1
             if type(name) is not str:
-                raise InvalidGraph(f"{what}: name must be a string, not {name!r:.40}")
+                raise InvalidGraph(f"vertex {outer!r}: name must be a string, not {name!r:.40}")
         value = metadata.get("id", metadata)
         if value is not metadata:
             seen += 1
-            x.id = as_int(value, what, "id", -(1 << 62), 1 << 62)
+            x.id = as_int(value, outer, "id", -(1 << 62), 1 << 62)
         else:
             x.id = x.uniq
             if kind == "node" and name is not metadata:
                 tail = _tail.search(name)
                 if tail is not None:
-                    x.id = as_int(int(tail.group(1)), what, "the id at the end of its name", 0, 1 << 62)
+                    x.id = as_int(int(tail.group(1)), outer, "the id at the end of its name", 0, 1 << 62)
         value = metadata.get("basename", metadata)
         if value is not metadata:
             seen += 1
             if type(value) is not str:
-                raise InvalidGraph(f"{what}: basename must be a string, not {value!r:.40}")
+                raise InvalidGraph(f"vertex {outer!r}: basename must be a string, not {value!r:.40}")
             x.base = self.intern(value)
         else:
             x.base = self.intern(kind)
@@ -244,13 +243,13 @@ cdef class Store:
         value = metadata.get("rank", metadata)
         if value is not metadata:
             seen += 1
-            x.rank = as_int(value, what, "rank", -1, 0x7FFFFFFE)
+            x.rank = as_int(value, outer, "rank", -1, 0x7FFFFFFE)
         else:
             x.rank = -1
         value = metadata.get("size", metadata)
         if value is not metadata:
             seen += 1
-            x.size = as_int(value, what, "size", 0, MAX_UNITS)
+            x.size = as_int(value, outer, "size", 0, MAX_UNITS)
         else:
             x.size = 1
         value = metadata.get("exclusive", metadata)
@@ -259,7 +258,7 @@ cdef class Store:
             if type(value) is bool:
                 x.excl_key = value
             else:
-                extra["exclusive"] = thaw(value)
+                extra = {"exclusive": thaw(value)}
         x.unit = -1
         value = metadata.get("unit", metadata)
         if value is not metadata:
@@ -267,29 +266,32 @@ cdef class Store:
             if type(value) is str:
                 x.unit = self.intern(value)
             else:
+                extra = extra or {}
                 extra["unit"] = thaw(value)
         value = metadata.get("properties", metadata)
         if value is not metadata:
             seen += 1
             if value is None:
+                extra = extra or {}
                 extra["properties"] = None
             else:
-                x.props = self.intern_props(value, what)
+                x.props = self.intern_props(value, "vertex " + repr(outer))
         value = metadata.get("status", metadata)
         if value is not metadata:
             seen += 1
-            x.down = as_int(value, what, "status", 0, 1)
+            x.down = as_int(value, outer, "status", 0, 1)
         value = metadata.get("divisible", metadata)
         if value is not metadata:
             seen += 1
             if type(value) is not bool:
-                raise InvalidGraph(f"{what}: divisible must be true or false, not {value!r:.40}")
+                raise InvalidGraph(f"vertex {outer!r}: divisible must be true or false, not {value!r:.40}")
             x.pool = value
         if seen != len(metadata):
+            extra = extra or {}
             for key in metadata:
                 if key not in KNOWN_KEYS:
                     if type(key) is not str:
-                        raise InvalidGraph(f"{what}: the metadata key {key!r} is not a string")
+                        raise InvalidGraph(f"vertex {outer!r}: the metadata key {key!r} is not a string")
                     extra[key] = thaw(metadata[key])
         shape = tuple(metadata)
         found = self.shape_ids.get(shape)
@@ -325,7 +327,12 @@ cdef class Store:
         if e.source < first and e.target < first:
             return
         if len(edge) == 2:
-            e.shape, e.contains = self._edge_shape(edge, None), 1
+            if self._plain_edge < 0 or next(iter(edge)) != "source":
+                e.shape, e.contains = self._edge_shape(edge, None), 1
+                if next(iter(edge)) == "source":
+                    self._plain_edge = e.shape
+            else:
+                e.shape, e.contains = self._plain_edge, 1
         else:
             metadata = edge.get("metadata", edge)
             subsystem = "containment"
@@ -372,6 +379,7 @@ cdef class Store:
             self._inner(e.source)
             self.kids[self.V[e.source].inner].push_back(e.target)
         self._check_depth(first)
+        self._last_parent = -1
         for i in range(first, <Py_ssize_t> self.V.size()):
             self._settle_paths(<int32_t> i, raw_paths[i - first])
         for i in range(first, <Py_ssize_t> self.V.size()):
@@ -408,6 +416,11 @@ cdef class Store:
     cdef _settle_paths(self, int32_t v, dict paths):
         cdef bint regular = False
         own = paths.get("containment")
+        if len(paths) == 1 and type(own) is str and (own.count("/") > 1 or not own.startswith("/")):
+            if not self._regular(v, own):
+                self.paths[v] = dict(paths)
+                self.path_index.setdefault(own, []).append(v)
+            return
         for subsystem, path in paths.items():
             if type(path) is not str or type(subsystem) is not str:
                 raise InvalidGraph(f"vertex {self.outer_id(v)!r}: paths.{subsystem} must be a string, not {path!r:.40}")
@@ -432,7 +445,9 @@ cdef class Store:
             return v == self.root and own == "/" + name
         if len(own) <= len(name) or not own.endswith(name):
             return False
-        return own == self.path_of(parent) + "/" + name
+        if parent != self._last_parent:
+            self._last_parent, self._last_path = parent, self.path_of(parent) + "/"
+        return own == self._last_path + name
 
     cdef _check_totals(self):
         cdef Py_ssize_t i
