@@ -26,6 +26,15 @@ class Output(Enum):
     YAML = "yaml"
 
 
+class LogLevel(Enum):
+    """From which level on logs are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 @dataclass(frozen=True, slots=True)
 class PluginOption:
     """An option of the command line that sets one argument of a plugin, wherever a profile has the plugin on.

@@ -130,7 +130,7 @@ class SchedulerConfig(Strict):
 
     seed: decides between nodes with equal totals. cycle_seconds: a cycle starts no new group after this long.
     placement_retries: whole new starts of one group's placement.
-    gang_bind_timeout: how long the unbound rest of a gang may seek places. bindings_in_flight: binds at once.
+    bindings_in_flight: binds at once.
     """
 
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION
@@ -141,7 +141,6 @@ class SchedulerConfig(Strict):
     seed: int = 0
     cycle_seconds: Seconds = 10.0
     placement_retries: Annotated[int, Field(ge=0)] = 3
-    gang_bind_timeout: Seconds = 60.0
     bindings_in_flight: Count = 64
 
     @model_validator(mode="after")

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import structlog
 
+from session_scheduler.commands import LogLevel
 
-def log_to_stderr(level: int = logging.WARNING) -> None:
-    """Send this process's logs of `level` and above to standard error, one line each.
 
-    They go through the standard library's logging, whose handler of last resort writes to standard error.
-    """
+def log_to_stderr(level: LogLevel = LogLevel.WARNING) -> None:
+    """Send this process's logs of `level` and above to standard error, one line each."""
+    number = logging.getLevelNamesMapping()[level.name]
+    logging.basicConfig(level=number, stream=sys.stderr, format="%(levelname)s %(message)s", force=True)
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.stdlib.LoggerFactory(),
         processors=[
-            structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["level", "event"]),
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
         ],
     )

@@ -13,20 +13,18 @@ from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.hook_calls import HookCalls
 from session_scheduler.model.objects import Node
-from session_scheduler.plugin_loading import load_plugins
+from session_scheduler.plugin_loading import load_profiles
 from session_scheduler.service import Scheduler
 from session_scheduler.unjudged import unjudged
 
 _log = structlog.get_logger()
 
 
-def load_profiles(config: SchedulerConfig) -> dict[str, HookCalls]:
-    """Each profile's plugins, built, by schedulerName. Raises PluginLoadError."""
+def load_calls(config: SchedulerConfig) -> dict[str, HookCalls]:
+    """Each profile's hooks, ready to be called, by schedulerName. Raises PluginLoadError."""
     return {
-        profile.scheduler_name: HookCalls(
-            (plugin.name, plugin.instance, plugin.weight) for plugin in load_plugins(profile)
-        )
-        for profile in config.profiles
+        name: HookCalls((plugin.name, plugin.instance, plugin.weight) for plugin in plugins)
+        for name, plugins in load_profiles(config).items()
     }
 
 
@@ -36,7 +34,7 @@ async def open_offline(files: Sequence[str], config: SchedulerConfig, *, evaluat
     Raises InputError (a file) and PluginLoadError (a plugin).
     """
     loaded = load_manifests(files)
-    profiles = load_profiles(config)
+    profiles = load_calls(config)
     objects = [_advertising(obj, profiles) if isinstance(obj, Node) else obj for obj in loaded.objects]
     scheduler = Scheduler(MemoryCluster(objects), config, profiles, StoppedClock(), evaluation=evaluation)
     await scheduler.start()

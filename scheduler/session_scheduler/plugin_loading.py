@@ -7,8 +7,9 @@ group `session_scheduler.plugins`. Every failure names the plugin, its distribut
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
 from importlib import metadata
@@ -120,12 +121,31 @@ def register_plugin_builder(name: str, builder: Builder) -> None:
     _builders[name] = builder
 
 
-def load_plugins(profile: Profile) -> list[LoadedPlugin]:
-    """The profile's plugins, built and checked, in the order in which they are called. Raises PluginLoadError."""
+def load_profiles(config: SchedulerConfig) -> dict[str, list[LoadedPlugin]]:
+    """Every profile's plugins by schedulerName, each list as of `load_plugins`. Raises PluginLoadError.
+
+    Profiles that name a plugin with equal arguments share one instance, and so the state that it keeps of the cluster.
+    """
+    shared: dict[tuple[str, str], LoadedPlugin] = {}
+    return {profile.scheduler_name: load_plugins(profile, shared) for profile in config.profiles}
+
+
+def load_plugins(profile: Profile, shared: dict[tuple[str, str], LoadedPlugin] | None = None) -> list[LoadedPlugin]:
+    """The profile's plugins, built and checked, in the order in which they are called. Raises PluginLoadError.
+
+    `shared` holds those that other profiles have, by name and arguments; what is built here is added.
+    """
+    shared = {} if shared is None else shared
     defaults = default_plugins()
     _check_switched_off(profile, defaults)
-    plugins = profile.effective_plugins(defaults)
-    return [load_plugin(plugin, profile.place_of(plugin.name)) for plugin in plugins]
+    sources = list(_sources())
+    loaded = []
+    for plugin in profile.effective_plugins(defaults):
+        key = (plugin.name, json.dumps(plugin.args, sort_keys=True, default=repr))
+        if key not in shared:
+            shared[key] = load_plugin(plugin, profile.place_of(plugin.name), sources)
+        loaded.append(replace(shared[key], weight=plugin.weight))
+    return loaded
 
 
 def _check_switched_off(profile: Profile, defaults: Sequence[str]) -> None:
@@ -160,9 +180,14 @@ def with_plugin_arguments(config: SchedulerConfig, plugin: str, arguments: Mappi
     return config.model_copy(update={"profiles": tuple(profiles)})
 
 
-def load_plugin(config: PluginConfig, place: tuple[str, str]) -> LoadedPlugin:
-    """One plugin, built and checked. `place` is the file, and the path in it, that names it. Raises PluginLoadError."""
-    source = _find(config.name, place)
+def load_plugin(
+    config: PluginConfig, place: tuple[str, str], sources: Sequence[PluginSource] | None = None
+) -> LoadedPlugin:
+    """One plugin, built and checked. `place` is the file, and the path in it, that names it. Raises PluginLoadError.
+
+    `sources` are where plugins are to be had: looked up unless given.
+    """
+    source = _find(config.name, place, list(_sources()) if sources is None else sources)
     builder = _imported(source)
     _check_version(source, builder)
     instance = _built(source, builder, config.args, place)
@@ -198,8 +223,7 @@ def _is_marked(function: object) -> bool:
 # ------------------------------------------------------------------ by name
 
 
-def _find(name: str, place: tuple[str, str]) -> PluginSource:
-    sources = list(_sources())
+def _find(name: str, place: tuple[str, str], sources: Sequence[PluginSource]) -> PluginSource:
     found = [source for source in sources if source.name == name]
     registered = [source for source in found if source.origin is Origin.REGISTERED]
     found = registered or found
@@ -212,7 +236,7 @@ def _find(name: str, place: tuple[str, str]) -> PluginSource:
     return found[0]
 
 
-def _advice(name: str, sources: list[PluginSource]) -> str:
+def _advice(name: str, sources: Sequence[PluginSource]) -> str:
     names = sorted({source.name for source in sources})
     near = get_close_matches(name, names, 1, 0.6) or [known for known in names if known.lower() == name.lower()]
     if near:

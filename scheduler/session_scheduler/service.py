@@ -17,7 +17,7 @@ from session_scheduler.binding import Binder, Failure, cancel, holding_of
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.config import SchedulerConfig
-from session_scheduler.hook_calls import HookCalls, PluginError
+from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.bindings import Allocation
 from session_scheduler.model.classes import ClassTable
@@ -126,12 +126,15 @@ class Scheduler:
         """Tell the plugins which nodes changed. Returns the profiles that failed; they are told again next time."""
         changes = self.cache.node_changes()
         failed: dict[str, PluginError] = {}
+        answers: dict[int, PluginError | None] = {}
         for name, calls in self.profiles.items() if changes else ():
-            try:
-                for call in calls.functions("on_nodes_changed"):
-                    call(changes)
-            except PluginError as error:
-                failed[name] = error
+            for call in calls.functions("on_nodes_changed"):
+                instance = id(calls.instances[call.plugin])  # profiles may share it
+                if instance not in answers:
+                    answers[instance] = _failure(call, changes)
+                error = answers[instance]
+                if error is not None:
+                    failed.setdefault(name, error)
         if failed:
             self.cache.mark_changed(change.name for change in changes)
         return failed
@@ -217,3 +220,12 @@ class Scheduler:
                 self.pending.placed(group.key)
             else:
                 self.pending.failed(group.key, now)
+
+
+def _failure(call: HookCall, *arguments: object) -> PluginError | None:
+    """Call a hook whose answer is of no interest; the error that it ended in, or None."""
+    try:
+        call(*arguments)
+    except PluginError as error:
+        return error
+    return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from session_scheduler.commands import Output, PluginOption
+from session_scheduler.commands import LogLevel, Output, PluginOption
 
 if TYPE_CHECKING:
     from session_scheduler.config import SchedulerConfig
@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 Files = Annotated[list[str], typer.Argument(metavar="FILE", help="Manifests, directories, or - for standard input.")]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The scheduler's configuration.")]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="What to log to standard error, from here up.")]
 PluginOptions = Sequence[tuple[PluginOption, str]]
 
 
 def simulate(
-    files: Files, *, config: Config = None, output: OutputOption = Output.TABLE, plugin_options: PluginOptions = ()
+    files: Files,
+    *,
+    config: Config = None,
+    output: OutputOption = Output.TABLE,
+    log_level: LogLevelOption = LogLevel.WARNING,
+    plugin_options: PluginOptions = (),
 ) -> int:
     """Place the pods of manifests in memory.
 
@@ -29,7 +35,7 @@ def simulate(
     from session_scheduler.logs import log_to_stderr
     from session_scheduler.simulate import simulate as run
 
-    log_to_stderr()
+    log_to_stderr(log_level)
     result = run(files, config=_configuration(config, plugin_options))
     _write(result, output)
     return 1 if result["summary"]["unschedulable"] else 0
@@ -41,6 +47,7 @@ def explain(
     pod: Annotated[str | None, typer.Option("--pod", metavar="NS/NAME", help="Only this pod.")] = None,
     config: Config = None,
     output: OutputOption = Output.TABLE,
+    log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
 ) -> int:
     """Judge each pending pod alone, node by node.
@@ -50,7 +57,7 @@ def explain(
     from session_scheduler.explain import explain as run
     from session_scheduler.logs import log_to_stderr
 
-    log_to_stderr()
+    log_to_stderr(log_level)
     _write(run(files, config=_configuration(config, plugin_options), pod=pod), output)
     return 0
 

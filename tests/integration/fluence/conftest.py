@@ -14,7 +14,7 @@ from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.offline import load_profiles, open_offline
+from session_scheduler.offline import load_calls, open_offline
 from session_scheduler.service import Scheduler
 from session_scheduler.simulate import place_all
 
@@ -99,7 +99,7 @@ class World:
         old = self.scheduler.cluster
         objects: Iterable[Any] = [*(await old.list(Node)).items, *(await old.list(Pod)).items]
         config = self.config()
-        self.scheduler = Scheduler(MemoryCluster(objects), config, load_profiles(config), StoppedClock())
+        self.scheduler = Scheduler(MemoryCluster(objects), config, load_calls(config), StoppedClock())
         await self.scheduler.start()
         return self.scheduler
 

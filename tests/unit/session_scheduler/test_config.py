@@ -22,7 +22,7 @@ def test_a_file_with_only_a_head_is_the_default_configuration():
     assert config.profiles[0].scheduler_name == "fluence"
     assert config.actions == ("allocate",)
     assert (config.backoff.initial_seconds, config.backoff.max_seconds) == (1, 10)
-    assert (config.gang_bind_timeout, config.bindings_in_flight, config.seed) == (60, 64, 0)
+    assert (config.bindings_in_flight, config.seed) == (64, 0)
     assert config.model_dump() == SchedulerConfig().model_dump()
 
 

@@ -41,5 +41,5 @@ def test_the_plugin_of_the_manual_keeps_pods_off_nodes_without_its_label(tmp_pat
 def test_the_reference_names_every_option_of_a_command(command, capsys):
     assert main([command, "--help"]) == 0
     page = (DOCS / "reference/command.md").read_text()
-    for option in re.findall(r"--[a-z]+", capsys.readouterr().out):
+    for option in re.findall(r"--[a-z]+(?:-[a-z]+)*", capsys.readouterr().out):
         assert option in page
