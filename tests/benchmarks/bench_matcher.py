@@ -13,7 +13,9 @@ from fluxion_cy import Busy, Matcher
 
 
 def machine(nodes: int) -> dict[str, Any]:
-    vertices = [{"id": "0", "metadata": {"type": "cluster", "id": 0, "rank": -1, "paths": {"containment": "/cluster0"}}}]
+    vertices = [
+        {"id": "0", "metadata": {"type": "cluster", "id": 0, "rank": -1, "paths": {"containment": "/cluster0"}}}
+    ]
     edges = []
     for n in range(nodes):
         node = str(len(vertices))
@@ -30,7 +32,12 @@ def machine(nodes: int) -> dict[str, Any]:
 
 
 def job() -> dict[str, Any]:
-    slot = {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 4}, {"type": "gpu", "count": 1}]}
+    slot = {
+        "type": "slot",
+        "count": 1,
+        "label": "task",
+        "with": [{"type": "core", "count": 4}, {"type": "gpu", "count": 1}],
+    }
     return {
         "version": 1,
         "resources": [{"type": "node", "count": 4, "with": [slot]}],
@@ -71,7 +78,9 @@ def main() -> None:
     parser.add_argument("--policies", default="first,low,high")
     parser.add_argument("--most", type=int, default=1_000_000, help="stop after so many jobs")
     options = parser.parse_args()
-    print("| nodes | policy | init s | RSS grown MB | ms a match at 0/10/50/90 % full | matches/s | fail, ms | cancels/s |")
+    print(
+        "| nodes | policy | init s | RSS grown MB | ms a match at 0/10/50/90 % full | matches/s | fail, ms | cancels/s |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for nodes in map(int, options.nodes.split(",")):
         graph = machine(nodes)

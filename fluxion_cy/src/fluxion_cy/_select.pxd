@@ -109,6 +109,8 @@ cdef class Select(Plans):
     cdef vector[Entry] result
     cdef vector[Entry] merged
     cdef public bint deep
+    cdef object _by_rank
+    cdef int64_t _ranks_version
     cdef bint rule_holds(self, int32_t i, int32_t v) noexcept nogil
     cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil
     cdef bint admitted(self, int32_t u) noexcept nogil

@@ -56,6 +56,7 @@ cdef class Select(Plans):
     def __init__(self):
         super().__init__()
         self.sign, self.match_no, self.pass_no = 1, 0, 0
+        self._by_rank, self._ranks_version = {}, -1
         self.node_type = self.type_ids["node"]
         self.storage_type = self.type_ids["storage_node"]
 
@@ -222,8 +223,19 @@ cdef class Select(Plans):
     def of_rank(self, int32_t rank):
         """Vertices of this rank, parents before children within a subtree."""
         cdef int32_t v
-        found = [v for v in range(<int32_t> self.V.size()) if self.V[v].alive and self.V[v].rank == rank]
-        return sorted(found, key=self.depth)
+        if self._ranks_version != self.version:
+            self._by_rank, self._ranks_version = {}, self.version
+            for v in range(<int32_t> self.V.size()):
+                if self.V[v].alive and self.V[v].rank >= 0:
+                    self._by_rank.setdefault(self.V[v].rank, []).append(v)
+            for found in self._by_rank.values():
+                found.sort(key=self.depth)
+        return list(self._by_rank.get(rank, ()))
+
+    def ranks(self):
+        """All ranks, in order."""
+        self.of_rank(0)
+        return sorted(self._by_rank)
 
     def depth(self, int32_t v):
         """Edges between `v` and the root."""
@@ -854,7 +866,7 @@ cdef class Select(Plans):
         cdef Entry entry
         cdef size_t k, before = self.result.size()
         cdef int32_t child
-        cdef bint marked, whole = within or self.whole[self.V[u].type]
+        cdef bint marked, whole = within or (self.whole[self.V[u].type] and not self.V[u].pool)
         exclusive = exclusive or whole
         if self.V[u].inner >= 0:
             for k in range(self.kids[self.V[u].inner].size()):

@@ -14,11 +14,12 @@ import errno as _errno
 import marshal
 import re
 
-from fluxion_cy.errors import InvalidGraph
+from fluxion_cy.errors import InvalidGraph, shown
 
 cdef uint64_t MAX_WEIGHT = 0xFFFFFFFFFFFFFFFF
 cdef int64_t MAX_UNITS = 1 << 62
 cdef int MAX_DEPTH = 200
+cdef int MAX_VALUES = 100000
 
 KNOWN_TYPES = ("cluster", "core", "socket", "gpu", "node", "rack", "slot", "xor_slot", "ssd", "storage_node")
 cdef frozenset KNOWN_KEYS = frozenset((
@@ -34,27 +35,34 @@ def natural_key(text):
     return tuple((0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part) for part in _digits.split(text))
 
 
-def thaw(value, depth=0):
-    """A deep copy of a JSON-like value; anything else, or nesting beyond 200 levels, is an InvalidGraph."""
+cdef object thaw(value):
+    """A deep copy of a JSON-like value; anything else is an InvalidGraph, and so is endless or very deep nesting."""
     if value is None or type(value) in (str, int, float, bool):
         return value
-    if depth > MAX_DEPTH:
-        raise InvalidGraph("graph: a value is nested more than 200 levels deep; flatten it")
+    return _thaw(value, 0, [MAX_VALUES])
+
+
+cdef object _thaw(value, int depth, list room):
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    room[0] -= 1
+    if depth > MAX_DEPTH or room[0] < 0:
+        raise InvalidGraph(f"graph: a value is nested more than {MAX_DEPTH} levels deep or holds more than {MAX_VALUES} lists")
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                raise InvalidGraph(f"graph: the key {key!r} is not a string")
-        return {key: thaw(item, depth + 1) for key, item in value.items()}
+                raise InvalidGraph(f"graph: the key {shown(key)} is not a string")
+        return {key: _thaw(item, depth + 1, room) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [thaw(item, depth + 1) for item in value]
+        return [_thaw(item, depth + 1, room) for item in value]
     raise InvalidGraph(f"graph: a value of type {type(value).__name__} has no form in JSON")
 
 
 cdef int64_t as_int(object value, str outer, str key, int64_t low, int64_t high) except? -2:
     if type(value) is not int:
-        raise InvalidGraph(f"vertex {outer!r}: {key} must be an integer, not {value!r:.40}")
+        raise InvalidGraph(f"vertex {outer!r}: {key} must be an integer, not {shown(value)}")
     if value < low or value > high:
-        raise InvalidGraph(f"vertex {outer!r}: {key} is {str(value)[:40]}, outside {low} to {high}")
+        raise InvalidGraph(f"vertex {outer!r}: {key} is {shown(value)}, outside {low} to {high}")
     return value
 
 
@@ -177,7 +185,7 @@ cdef class Store:
             raise InvalidGraph(f"graph.nodes: an entry is of type {type(node).__name__}, not a mapping")
         outer = node.get("id")
         if type(outer) is not str:
-            raise InvalidGraph(f"graph.nodes: the id {outer!r:.40} is not a string")
+            raise InvalidGraph(f"graph.nodes: the id {shown(outer)} is not a string")
         if outer in ids:
             raise InvalidGraph(f"vertex {outer!r}: the id is used twice")
         metadata = node.get("metadata")
@@ -220,7 +228,7 @@ cdef class Store:
         if name is not metadata:
             seen += 1
             if type(name) is not str:
-                raise InvalidGraph(f"vertex {outer!r}: name must be a string, not {name!r:.40}")
+                raise InvalidGraph(f"vertex {outer!r}: name must be a string, not {shown(name)}")
         value = metadata.get("id", metadata)
         if value is not metadata:
             seen += 1
@@ -235,7 +243,7 @@ cdef class Store:
         if value is not metadata:
             seen += 1
             if type(value) is not str:
-                raise InvalidGraph(f"vertex {outer!r}: basename must be a string, not {value!r:.40}")
+                raise InvalidGraph(f"vertex {outer!r}: basename must be a string, not {shown(value)}")
             x.base = self.intern(value)
         else:
             x.base = self.intern(kind)
@@ -284,7 +292,7 @@ cdef class Store:
         if value is not metadata:
             seen += 1
             if type(value) is not bool:
-                raise InvalidGraph(f"vertex {outer!r}: divisible must be true or false, not {value!r:.40}")
+                raise InvalidGraph(f"vertex {outer!r}: divisible must be true or false, not {shown(value)}")
             x.pool = value
         if seen != len(metadata):
             extra = extra or {}
@@ -304,10 +312,10 @@ cdef class Store:
     def intern_props(self, value, what):
         """Index of this property set; keys and values must be strings."""
         if type(value) is not dict:
-            raise InvalidGraph(f"{what}: properties must be a mapping, not {value!r:.40}")
+            raise InvalidGraph(f"{what}: properties must be a mapping, not {shown(value)}")
         for key, item in value.items():
             if type(key) is not str or type(item) is not str:
-                raise InvalidGraph(f"{what}: the property {key!r:.40} must have a string as its value, not {item!r:.40}")
+                raise InvalidGraph(f"{what}: the property {shown(key)} must have a string as its value, not {shown(item)}")
         key = tuple(value.items())
         found = self.props_ids.get(key)
         if found is None:
@@ -322,7 +330,7 @@ cdef class Store:
         source, target = edge.get("source"), edge.get("target")
         for end in (source, target):
             if type(end) is not str or end == "" or end not in ids:
-                raise InvalidGraph(f"edge {source!r:.40} -> {target!r:.40}: {end!r:.40} is no vertex of the graph")
+                raise InvalidGraph(f"edge {shown(source)} -> {shown(target)}: {shown(end)} is no vertex of the graph")
         e.source, e.target = ids[source], ids[target]
         if e.source < first and e.target < first:
             return
@@ -350,7 +358,7 @@ cdef class Store:
         cdef object rest = {key: (None if key in ("source", "target") else item) for key, item in edge.items()}
         try:
             key = marshal.dumps(rest, 2)
-        except ValueError:
+        except ValueError:  # nested too deeply, or nothing that JSON has
             key = None
         found = self.edge_shape_ids.get(key) if key is not None else None
         if found is None:
@@ -423,7 +431,7 @@ cdef class Store:
             return
         for subsystem, path in paths.items():
             if type(path) is not str or type(subsystem) is not str:
-                raise InvalidGraph(f"vertex {self.outer_id(v)!r}: paths.{subsystem} must be a string, not {path!r:.40}")
+                raise InvalidGraph(f"vertex {self.outer_id(v)!r}: paths.{subsystem} must be a string, not {shown(path)}")
         if own is not None and own.count("/") == 1 and own.startswith("/"):
             if self.root >= 0:
                 raise InvalidGraph(f"vertex {self.outer_id(v)!r}: its path {own!r} is that of a second root")
@@ -442,8 +450,8 @@ cdef class Store:
         cdef int32_t parent = self.V[v].parent
         cdef str name = self.syms[self.V[v].name]
         if parent < 0:
-            return v == self.root and own == "/" + name
-        if len(own) <= len(name) or not own.endswith(name):
+            return v == self.root and own == "/" + name and "/" not in name
+        if len(own) <= len(name) or not own.endswith(name) or "/" in name:
             return False
         if parent != self._last_parent:
             self._last_parent, self._last_path = parent, self.path_of(parent) + "/"

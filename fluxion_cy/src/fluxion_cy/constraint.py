@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxion_cy.errors import InvalidJobspec
+from fluxion_cy.errors import InvalidJobspec, shown
 from fluxion_cy.ranges import hostlist, idset
 
 _MAX_DEPTH = 64
+_MAX_RULES = 10_000
 _FORBIDDEN = frozenset("!&'\"^`|()")
 _KINDS = {"properties": 1, "hostlist": 2, "ranks": 3, "and": 4, "or": 5, "not": 6}
 
@@ -33,37 +34,44 @@ class Program:
     spans: list[tuple[int, int]] = field(default_factory=list)
 
 
-def parse(value: Any, depth: int = 0) -> Rule:
+def parse(value: Any) -> Rule:
     """The rule of a constraint mapping; InvalidJobspec names the operation that is wrong."""
+    return _parse(value, 0, [_MAX_RULES])
+
+
+def _parse(value: Any, depth: int, room: list[int]) -> Rule:
+    room[0] -= 1
     if not isinstance(value, Mapping):
         raise InvalidJobspec("attributes.system.constraints: a constraint must be a mapping")
-    if depth > _MAX_DEPTH:
-        raise InvalidJobspec(f"attributes.system.constraints: nested more than {_MAX_DEPTH} levels deep")
+    if depth > _MAX_DEPTH or room[0] < 0:
+        raise InvalidJobspec(
+            f"attributes.system.constraints: more than {_MAX_DEPTH} levels deep, or more than {_MAX_RULES} operations"
+        )
     if not value:
         return Rule("and")
     if len(value) > 1:
         raise InvalidJobspec("attributes.system.constraints: a constraint may hold one operation, not several")
     operation, operands = next(iter(value.items()))
-    if operation not in _KINDS:
-        raise InvalidJobspec(f"attributes.system.constraints: unknown operation {str(operation)[:40]!r}")
+    if not isinstance(operation, str) or operation not in _KINDS:
+        raise InvalidJobspec(f"attributes.system.constraints: unknown operation {shown(operation)}")
     if isinstance(operands, str) or not isinstance(operands, Sequence):
         raise InvalidJobspec(f"attributes.system.constraints.{operation}: the operands must be a list")
-    return _leaf_or_branch(operation, operands, depth)
+    return _leaf_or_branch(operation, operands, depth, room)
 
 
-def _leaf_or_branch(operation: str, operands: Sequence[Any], depth: int) -> Rule:
+def _leaf_or_branch(operation: str, operands: Sequence[Any], depth: int, room: list[int]) -> Rule:
     if operation == "properties":
         return Rule(operation, words=[_property(word) for word in operands])
     if operation == "hostlist":
         return Rule(operation, words=[host for word in operands for host in _hosts(word)])
     if operation == "ranks":
         return Rule(operation, spans=[span for word in operands for span in _ranks(word)])
-    return Rule(operation, rules=[parse(operand, depth + 1) for operand in operands])
+    return Rule(operation, rules=[_parse(operand, depth + 1, room) for operand in operands])
 
 
 def _property(word: Any) -> str:
     if not isinstance(word, str):
-        raise InvalidJobspec(f"attributes.system.constraints.properties: {str(word)[:40]!r} is not a string")
+        raise InvalidJobspec(f"attributes.system.constraints.properties: {shown(word)} is not a string")
     if _FORBIDDEN.intersection(word.removeprefix("^")):
         raise InvalidJobspec(
             f"attributes.system.constraints.properties: {word[:40]!r} holds a character that is not allowed"
@@ -75,14 +83,14 @@ def _hosts(word: Any) -> list[str]:
     try:
         return hostlist(word if isinstance(word, str) else str(word))
     except ValueError:
-        raise InvalidJobspec(f"attributes.system.constraints.hostlist: {str(word)[:40]!r} is no hostlist") from None
+        raise InvalidJobspec(f"attributes.system.constraints.hostlist: {shown(word)} is no hostlist") from None
 
 
 def _ranks(word: Any) -> list[tuple[int, int]]:
     try:
         return idset(word if isinstance(word, str) else str(word))
     except ValueError:
-        raise InvalidJobspec(f"attributes.system.constraints.ranks: {str(word)[:40]!r} is no idset") from None
+        raise InvalidJobspec(f"attributes.system.constraints.ranks: {shown(word)} is no idset") from None
 
 
 def holds(rule: Rule, name: str, rank: int, properties: Mapping[str, str]) -> bool:

@@ -3,6 +3,14 @@
 import errno as _errno
 
 
+def shown(value: object, width: int = 40) -> str:
+    """A short form of any value for a message; never fails itself."""
+    try:
+        return repr(value)[:width]
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or endless nesting
+        return f"a {type(value).__name__}"
+
+
 class FluxionError(Exception):
     """Base of every error that the matcher raises on purpose.
 
@@ -17,41 +25,41 @@ class FluxionError(Exception):
             self.errno = errno
 
 
-class Busy(FluxionError):
+class Busy(FluxionError):  # noqa: N818 - the name is part of the API
     """No match now; a later one is possible (EBUSY)."""
 
     errno = _errno.EBUSY
 
 
-class Unsatisfiable(FluxionError):
+class Unsatisfiable(FluxionError):  # noqa: N818 - the name is part of the API
     """The graph can never hold the request, even when it is empty and everything is up (ENODEV)."""
 
     errno = _errno.ENODEV
 
 
-class InvalidJobspec(FluxionError):
+class InvalidJobspec(FluxionError):  # noqa: N818 - the name is part of the API
     """The jobspec, or an argument beside it, is malformed (EINVAL)."""
 
 
-class InvalidGraph(FluxionError):
+class InvalidGraph(FluxionError):  # noqa: N818 - the name is part of the API
     """A graph, a resource set or a path in it is malformed (EPROTO at load, EINVAL later)."""
 
     errno = _errno.EPROTO
 
 
-class NoSuchJob(FluxionError):
+class NoSuchJob(FluxionError):  # noqa: N818 - the name is part of the API
     """No job with that id is held (ENOENT)."""
 
     errno = _errno.ENOENT
 
 
-class JobExists(FluxionError):
+class JobExists(FluxionError):  # noqa: N818 - the name is part of the API
     """A job with that id is known already (EEXIST)."""
 
     errno = _errno.EEXIST
 
 
-class NotSupported(FluxionError):
+class NotSupported(FluxionError):  # noqa: N818 - the name is part of the API
     """An option or form that this engine does not have (ENOTSUP); the message names it."""
 
     errno = _errno.ENOTSUP

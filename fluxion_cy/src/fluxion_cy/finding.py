@@ -28,7 +28,11 @@ def _holdings(engine: Select, table: JobTable) -> dict[int, dict[str, set[int]]]
         hold = "jobid-reserved" if job.mode is Mode.RESERVED else "jobid-alloc"
         for vertex, _, exclusive in engine.entries(job.slot):
             jobs = found.setdefault(vertex, {})
-            for name in ("jobid-tag", *(["jobid-span"] if engine.has_children(vertex) else []), *([hold] if exclusive else [])):
+            for name in (
+                "jobid-tag",
+                *(["jobid-span"] if engine.has_children(vertex) else []),
+                *([hold] if exclusive else []),
+            ):
                 jobs.setdefault(name, set()).add(jobid)
     return found
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fluxion_cy.errors import InvalidJobspec, JobExists, NoSuchJob
+from fluxion_cy.errors import InvalidJobspec, JobExists, NoSuchJob, shown
 
 #: The job id of an answer that is no job (without_allocating), as in the C API.
 NO_JOBID = 2**64 - 1
@@ -41,7 +41,7 @@ def check_jobid(jobid: object) -> int:
     """The id itself; anything but an unsigned 64-bit number is an InvalidJobspec."""
     number = jobid.__index__() if hasattr(jobid, "__index__") and not isinstance(jobid, bool) else -1
     if not isinstance(number, int) or not 0 <= number < 2**64:
-        raise InvalidJobspec(f"jobid: {str(jobid)[:40]!r} is not an unsigned 64-bit number")
+        raise InvalidJobspec(f"jobid: {shown(jobid)} is not an unsigned 64-bit number")
     return number
 
 

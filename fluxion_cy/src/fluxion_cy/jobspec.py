@@ -1,21 +1,20 @@
 """Jobspecs (RFC 14 as Fluxion implements it): read, validated, and laid out for the engine."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from fluxion_cy import constraint
-from fluxion_cy.errors import InvalidJobspec
+from fluxion_cy.documents import read_text
+from fluxion_cy.errors import InvalidJobspec, shown
 
 #: What duration 0 means, and the longest duration: 100 years of 365 days, in seconds.
 FOREVER = 100 * 365 * 86400
 _UNSIGNED = 2**32 - 1
 _MAX_DEPTH = 64
 _MAX_SIBLINGS = 64
+_MAX_ENTRIES = 10_000
 _KEYS = frozenset(("type", "count", "unit", "exclusive", "with", "label", "id"))
 _TOP = ("version", "resources", "tasks", "attributes")
 
@@ -56,14 +55,12 @@ def read(value: Any) -> Jobspec:
             raise InvalidJobspec(f"jobspec: the key {key!r} is missing")
     if len(top) != len(_TOP):
         extra = next(key for key in top if key not in _TOP)
-        raise InvalidJobspec(
-            f"jobspec: the key {str(extra)[:40]!r} is unknown; the top level has exactly {', '.join(_TOP)}"
-        )
+        raise InvalidJobspec(f"jobspec: the key {shown(extra)} is unknown; the top level has exactly {', '.join(_TOP)}")
     version = _unsigned(top["version"], "version")
     if not 1 <= version <= 9999:
         raise InvalidJobspec(f"version: {version} is outside 1 to 9999")
     duration, rule, queue = _attributes(top["attributes"])
-    resources = _resources(top["resources"], "resources", 0)
+    resources = _resources(top["resources"], "resources", 0, [_MAX_ENTRIES])
     _tasks(top["tasks"])
     if not resources:
         raise InvalidJobspec("resources: the list is empty; ask for something")
@@ -80,13 +77,9 @@ def _document(value: Any) -> Mapping[str, Any]:
 
 def _text(value: str | bytes) -> Any:
     try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return yaml.load(value, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidJobspec(f"jobspec: neither JSON nor YAML: {str(error).splitlines()[0][:200]}") from None
+        return read_text(value)
+    except ValueError as error:
+        raise InvalidJobspec(f"jobspec: {error}") from None
 
 
 def _unsigned(value: Any, what: str) -> int:
@@ -94,21 +87,24 @@ def _unsigned(value: Any, what: str) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 10:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _UNSIGNED:
-        raise InvalidJobspec(f"{what}: {str(value)[:40]!r} is not a whole number from 0 to {_UNSIGNED}")
+        raise InvalidJobspec(f"{what}: {shown(value)} is not a whole number from 0 to {_UNSIGNED}")
     return int(value)
 
 
-def _resources(value: Any, what: str, depth: int) -> list[Resource]:
+def _resources(value: Any, what: str, depth: int, room: list[int]) -> list[Resource]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InvalidJobspec(f"{what}: must be a list")
     if depth > _MAX_DEPTH:
         raise InvalidJobspec(f"{what}: nested more than {_MAX_DEPTH} levels deep")
     if len(value) > _MAX_SIBLINGS:
         raise InvalidJobspec(f"{what}: more than {_MAX_SIBLINGS} entries side by side")
-    return [_resource(item, f"{what}[{i}]", depth) for i, item in enumerate(value)]
+    room[0] -= len(value)
+    if room[0] < 0:
+        raise InvalidJobspec(f"{what}: more than {_MAX_ENTRIES} entries in all")
+    return [_resource(item, f"{what}[{i}]", depth, room) for i, item in enumerate(value)]
 
 
-def _resource(value: Any, what: str, depth: int) -> Resource:
+def _resource(value: Any, what: str, depth: int, room: list[int]) -> Resource:
     if not isinstance(value, Mapping):
         raise InvalidJobspec(f"{what}: must be a mapping")
     for key in ("type", "count"):
@@ -116,14 +112,14 @@ def _resource(value: Any, what: str, depth: int) -> Resource:
             raise InvalidJobspec(f"{what}: the key {key!r} is missing")
     for key in value:
         if key not in _KEYS:
-            raise InvalidJobspec(f"{what}: the key {str(key)[:40]!r} is unknown")
+            raise InvalidJobspec(f"{what}: the key {shown(key)} is unknown")
         if key not in ("count", "with") and isinstance(value[key], (Mapping, list, tuple)):
             raise InvalidJobspec(f"{what}.{key}: must be a single value")
     kind = str(value["type"])
     if kind == "slot" and value.get("label") is None:
         raise InvalidJobspec(f"{what}: a slot needs a label")
     low, high, oper, operand = _count(value["count"], f"{what}.count")
-    children = _resources(value["with"], f"{what}.with", depth + 1) if "with" in value else []
+    children = _resources(value["with"], f"{what}.with", depth + 1, room) if "with" in value else []
     return Resource(kind, low, high, oper, operand, _exclusive(value.get("exclusive"), what), children)
 
 
@@ -132,7 +128,7 @@ def _exclusive(value: Any, what: str) -> bool | None:
         return value
     if value in ("true", "false"):
         return bool(value == "true")
-    raise InvalidJobspec(f"{what}.exclusive: must be true or false, not {str(value)[:40]!r}")
+    raise InvalidJobspec(f"{what}.exclusive: must be true or false, not {shown(value)}")
 
 
 def _count(value: Any, what: str) -> tuple[int, int, str, int]:
@@ -159,7 +155,7 @@ def _count(value: Any, what: str) -> tuple[int, int, str, int]:
 
 def _check_steps(what: str, low: int, oper: Any, operand: int) -> None:
     if oper not in ("+", "*", "^"):
-        raise InvalidJobspec(f"{what}.operator: {str(oper)[:40]!r} is none of + * ^")
+        raise InvalidJobspec(f"{what}.operator: {shown(oper)} is none of + * ^")
     if operand < (1 if oper == "+" else 2):
         raise InvalidJobspec(f"{what}.operand: {operand} is too small for {oper}")
     if oper == "^" and low < 2:
@@ -191,7 +187,7 @@ def _attributes(value: Any) -> tuple[int, constraint.Rule | None, str | None]:
         raise InvalidJobspec("attributes: must be a mapping")
     for key in value:
         if key not in ("user", "system"):
-            raise InvalidJobspec(f"attributes: the key {str(key)[:40]!r} is unknown")
+            raise InvalidJobspec(f"attributes: the key {shown(key)} is unknown")
     system = value.get("system")
     if system is None:
         return FOREVER, None, None
@@ -209,6 +205,6 @@ def _duration(value: Any) -> int:
         seconds = math.nan
     if not 0 <= seconds <= FOREVER:
         raise InvalidJobspec(
-            f"attributes.system.duration: {str(value)[:40]!r} is not a number of seconds from 0 to {FOREVER}"
+            f"attributes.system.duration: {shown(value)} is not a number of seconds from 0 to {FOREVER}"
         )
     return math.ceil(seconds) or FOREVER

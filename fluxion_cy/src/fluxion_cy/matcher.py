@@ -11,9 +11,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from fluxion_cy import jobspec as jobspecs
 from fluxion_cy._select import Select
 from fluxion_cy.documents import read_graph
-from fluxion_cy.errors import Busy, InvalidGraph, InvalidJobspec, NotSupported, Unsatisfiable
+from fluxion_cy.errors import Busy, InvalidGraph, InvalidJobspec, NotSupported, Unsatisfiable, shown
 from fluxion_cy.finding import find
-from fluxion_cy.jobs import NO_JOBID, Job, JobInfo, JobTable, Mode
+from fluxion_cy.jobs import NO_JOBID, Job, JobInfo, JobTable, Mode, check_jobid
 from fluxion_cy.policy import policy_of, prune_filters_of
 from fluxion_cy.ranges import idset
 from fluxion_cy.release import remaining
@@ -41,7 +41,7 @@ def _locked(method: "Callable[Concatenate[Matcher, P], T]") -> "Callable[Concate
     """One thread at a time in one matcher; the GIL is free while the engine searches."""
 
     @wraps(method)
-    def inner(self: "Matcher", *args: P.args, **kwargs: P.kwargs) -> T:
+    def inner(self: "Matcher", /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._lock:
             return method(self, *args, **kwargs)
 
@@ -51,9 +51,9 @@ def _locked(method: "Callable[Concatenate[Matcher, P], T]") -> "Callable[Concate
 class Matcher:
     """A resource graph and what is held in it.
 
-    `graph` is a JGF mapping, or JSON or YAML text. `policy` is a name or a custom string, `prune_filters` a list such as
-    `ALL:core,ALL:node`. `compatible` keeps constraints to vertices of type node and storage_node, as the reference does;
-    otherwise they hold for every vertex that carries properties. Any failure here is an InvalidGraph (EPROTO),
+    `graph` is a JGF mapping, or JSON or YAML text. `policy` is a name or a custom string, `prune_filters` a list such
+    as `ALL:core,ALL:node`. `compatible` keeps constraints to vertices of type node and storage_node, as the reference
+    does; otherwise they hold for every vertex that carries properties. Any failure here is an InvalidGraph (EPROTO),
     InvalidJobspec (an option's value) or NotSupported (an option that this engine does not have).
     """
 
@@ -210,7 +210,7 @@ class Matcher:
     def next_jobid(self, value: int) -> None:
         with self._lock:
             if isinstance(value, bool) or not isinstance(value, int) or not self._table.next_jobid <= value < 2**64:
-                raise InvalidJobspec(f"next_jobid: {str(value)[:40]!r} is not a number from {self._table.next_jobid} up")
+                raise InvalidJobspec(f"next_jobid: {shown(value)} is not a number from {self._table.next_jobid} up")
             self._table.next_jobid = value
 
     @_locked
@@ -223,7 +223,8 @@ class Matcher:
         job.slot, job.mode = -1, Mode.CANCELED
 
     def _holds(self, jobid: Any) -> bool:
-        return jobid in self._table.jobs and self._table.jobs[jobid].slot >= 0
+        job = self._table.jobs.get(check_jobid(jobid))
+        return job is not None and job.slot >= 0
 
     @_locked
     def retract(self, jobid: int) -> None:
@@ -322,7 +323,7 @@ class Matcher:
     def _vertex(self, path: Any) -> int:
         found = self._engine.lookup(path) if isinstance(path, str) else []
         if not found:
-            raise InvalidGraph(f"path {str(path)[:200]!r}: no such vertex is in the graph", EINVAL)
+            raise InvalidGraph(f"path {shown(path)}: no such vertex is in the graph", EINVAL)
         return int(found[0])
 
     @_locked
@@ -337,15 +338,15 @@ class Matcher:
 
     @_locked
     def set_rank_status(self, ranks: Any, up: bool) -> None:
-        """Marks the topmost vertex of each rank (`all`, an idset, a number or several); unknown ranks are passed over."""
+        """Marks the topmost vertex of each rank (`all`, an idset, a number or several); unknown ranks are ignored."""
         for rank in self._ranks(ranks):
             found = self._engine.of_rank(rank)
             if found:
                 self._engine.set_down(found[0], not up)
 
     def _ranks(self, ranks: Any) -> Iterable[int]:
-        known = {self._engine.rank_of(v) for v in self._engine.vertices()} - {-1}
-        if ranks == "all":
+        known = set(self._engine.ranks())
+        if isinstance(ranks, str) and ranks == "all":
             return sorted(known)
         try:
             if isinstance(ranks, str):
@@ -354,14 +355,14 @@ class Matcher:
                 return known & {ranks}
             return sorted(known & {int(rank) for rank in ranks})
         except (TypeError, ValueError):
-            raise InvalidGraph(f"ranks: {str(ranks)[:60]!r} is neither an idset nor numbers", EINVAL) from None
+            raise InvalidGraph(f"ranks: {shown(ranks)} is neither an idset nor numbers", EINVAL) from None
 
     @_locked
     def get_rank_status(self, rank: int) -> bool:
         """Whether the topmost vertex of a rank is up."""
         found = self._engine.of_rank(rank) if isinstance(rank, int) and -1 < rank < 2**31 else []
         if not found:
-            raise InvalidGraph(f"rank {str(rank)[:40]}: no vertex has it", EINVAL)
+            raise InvalidGraph(f"rank {shown(rank)}: no vertex has it", EINVAL)
         return not self._engine.is_down(found[0])
 
     @_locked
@@ -377,7 +378,7 @@ class Matcher:
         """Changes the units of a vertex; Busy if more than that are held at some time."""
         vertex = self._vertex(path)
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= _LATEST:
-            raise InvalidGraph(f"vertex {path}: size {str(size)[:40]!r} is not a number from 0 to 2**61", EINVAL)
+            raise InvalidGraph(f"vertex {path}: size {shown(size)} is not a number from 0 to 2**61", EINVAL)
         if self._engine.peak(vertex) > size:
             raise Busy(f"vertex {path}: {self._engine.peak(vertex)} units are held, more than {size}")
         self._engine.resize(vertex, size)
@@ -385,8 +386,13 @@ class Matcher:
     @_locked
     def add_subgraph(self, graph: Any) -> None:
         """Adds what a JGF has beyond the graph; it must contain the path from the root."""
-        self._engine.add(read_graph(graph))
-        self._engine.plan()
+        document = read_graph(graph)
+        try:
+            self._engine.add(document)
+        except InvalidGraph as error:
+            raise InvalidGraph(str(error), EINVAL) from None
+        finally:
+            self._engine.plan()
 
     @_locked
     def remove_subgraph(self, path: str) -> None:
@@ -419,5 +425,5 @@ def _second(now: Any) -> int:
     """A whole second; numbers of numpy too."""
     number = now.__index__() if hasattr(now, "__index__") and not isinstance(now, bool) else -1
     if not isinstance(number, int) or not 0 <= number < _LATEST:
-        raise InvalidJobspec(f"now: {str(now)[:40]!r} is not a whole number of seconds")
+        raise InvalidJobspec(f"now: {shown(now)} is not a whole number of seconds")
     return number

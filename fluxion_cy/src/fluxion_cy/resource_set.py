@@ -7,8 +7,7 @@ from errno import EINVAL, ENOENT
 from typing import Any
 
 from fluxion_cy._select import Select
-
-from fluxion_cy.errors import InvalidGraph
+from fluxion_cy.errors import InvalidGraph, shown
 from fluxion_cy.jobspec import FOREVER
 from fluxion_cy.ranges import idset
 
@@ -56,7 +55,7 @@ def _times(execution: Mapping[str, Any]) -> tuple[int, int]:
     start, expiration = execution.get("starttime", 0), execution.get("expiration", 0)
     for name, number in (("starttime", start), ("expiration", expiration)):
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 2**53:
-            raise _bad(f"R.execution.{name}: {str(number)[:40]!r} is not a number of seconds")
+            raise _bad(f"R.execution.{name}: {shown(number)} is not a number of seconds")
     if expiration and expiration <= start:
         raise _bad("R.execution.expiration: is not later than starttime")
     return int(start), int(expiration - start) if expiration else FOREVER
@@ -132,14 +131,14 @@ def _hold_of_vertex(metadata: Mapping[str, Any], engine: Select) -> Hold:
     rank = metadata.get("rank", -1)
     matches = [v for v in engine.lookup(path) if engine.rank_of(v) == rank]
     if not matches:
-        raise _bad(f"R: no vertex {path[:200]} of rank {str(rank)[:20]} is in the graph", ENOENT)
+        raise _bad(f"R: no vertex {path[:200]} of rank {shown(rank)} is in the graph", ENOENT)
     vertex = matches[0]
     if metadata.get("type") != engine.type_of(vertex):
-        raise _bad(f"R: vertex {path} is of type {engine.type_of(vertex)!r}, not {str(metadata.get('type'))[:40]!r}")
+        raise _bad(f"R: vertex {path} is of type {engine.type_of(vertex)!r}, not {shown(metadata.get('type'))}")
     size = metadata.get("size", 1)
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise _bad(f"R: vertex {path}: size {str(size)[:40]!r} is not a number of units")
+        raise _bad(f"R: vertex {path}: size {shown(size)} is not a number of units")
     exclusive = metadata.get("exclusive", False) is True
     if size > engine.size_of(vertex) or (exclusive and not engine.is_pool(vertex) and size != engine.size_of(vertex)):
-        raise _bad(f"R: vertex {path} has {engine.size_of(vertex)} units, not {str(size)[:40]}")
+        raise _bad(f"R: vertex {path} has {engine.size_of(vertex)} units, not {shown(size)}")
     return vertex, size, exclusive

@@ -23,7 +23,7 @@ class Question:
         self.gather = False
         if not whole_nodes and not any(_exclusive(resource) for resource in spec.resources):
             raise InvalidJobspec(
-                "resources: nothing is asked for exclusively; put what the job takes under a slot, or say exclusive: true"
+                "resources: nothing is asked for exclusively; put it under a slot, or say exclusive: true"
             )
         columns = {engine.types[kind]: i for i, kind in enumerate(engine.column_types())}
         layout = lay_out(spec, engine.type_ids, columns)
@@ -53,7 +53,9 @@ class Question:
         """Raises what is the jobspec's own fault and would be so on any graph."""
         code = self._engine.trouble()[0]
         if code == _NOTHING:
-            raise InvalidJobspec("resources: nothing that was found is exclusive; put it under a slot, or say exclusive: true")
+            raise InvalidJobspec(
+                "resources: nothing that was found is exclusive; put it under a slot, or say exclusive: true"
+            )
         if code == _TOO_MANY:
             raise InvalidJobspec("resources: more than a million slots at one vertex; ask for fewer")
         return matched

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fluxion_cy import FluxionError, Matcher, NotSupported
 from validity import FOREVER, Ledger, span
+
+from fluxion_cy import FluxionError, Matcher, NotSupported
 
 HOLDING = ("allocate", "allocate_orelse_reserve", "allocate_with_satisfiability")
 MATCHING = (*HOLDING, "without_allocating", "without_allocating_future")
@@ -112,7 +113,8 @@ class Session:
             jobid += 2**40
         units = {path: expect.get("units", {}).get(path, 1) for path in expect["exclusive"]}
         nodes = [
-            {"metadata": {**self.ledger.vertices[path], "exclusive": True, "size": size}} for path, size in units.items()
+            {"metadata": {**self.ledger.vertices[path], "exclusive": True, "size": size}}
+            for path, size in units.items()
         ]
         end = expect["at"] + span(op["jobspec"])
         envelope = {"version": 1, "execution": {"starttime": expect["at"], "expiration": end}}

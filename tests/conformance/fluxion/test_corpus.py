@@ -23,7 +23,8 @@ def listed() -> dict[str, set[int]]:
     for line in (HERE / "deviations.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             case, number, rule, reason = line.split("\t")
-            assert rule and reason
+            assert rule
+            assert reason
             found.setdefault(case, set()).add(int(number))
     return found
 

@@ -81,7 +81,10 @@ def least(resources: list[dict[str, Any]], times: int, exclusive: bool, totals: 
 def meets(rule: dict[str, Any], vertex: dict[str, Any], path: str) -> bool:
     for operation, operands in rule.items():
         if operation == "properties":
-            return all((w[1:] not in vertex.get("properties", {})) if w[0] == "^" else w in vertex.get("properties", {}) for w in operands)
+            return all(
+                (w[1:] not in vertex.get("properties", {})) if w[0] == "^" else w in vertex.get("properties", {})
+                for w in operands
+            )
         if operation == "ranks":
             return any(vertex.get("rank", -1) in numbers(word) for word in operands)
         if operation == "hostlist":
