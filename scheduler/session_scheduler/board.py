@@ -32,6 +32,8 @@ _DEPTH = 8
 _AHEAD = 48
 """How many rows at the top of the heap are looked ahead at once: NumPy's cost is the call, not the row."""
 _SMALLEST_HEAP = 64
+_LARGEST_SUM = 2**62
+"""No node offers as much: tasks that request more together are not counted, so that their sum fits 64 bits."""
 
 
 class Board:
@@ -52,6 +54,7 @@ class Board:
 
     def _build(self) -> None:
         view = self._table.all_rows()
+        self._version = self._table.static_version
         self._cursor = len(self._session.touched)
         self._ties = self._table.ties()
         start = self._session.candidates(self._task)
@@ -63,8 +66,14 @@ class Board:
         self._run_filters(view, self._node_mask, Scope.NODE)
         self.mask = self._node_mask.copy()
         self._run_filters(view, self.mask, Scope.ANY)
-        self._raw = [scoring.run(view, self.mask, self._task) for scoring in self.plan.scores]
+        self._raw = [scoring.run(view, self._mask_for(scoring.scope), self._task) for scoring in self.plan.scores]
         self._settle()
+
+    def _mask_for(self, scope: Scope) -> BoolColumn:
+        """Where a score must be known: its answer outlives what filters of a wider scope say now."""
+        if scope is Scope.STATIC:
+            return self._static_mask
+        return self._node_mask if scope is Scope.NODE else self.mask
 
     def _run_filters(self, view: NodeView, mask: BoolColumn, scope: Scope) -> None:
         for filtering in self.plan.filters:
@@ -97,6 +106,8 @@ class Board:
 
     def sync(self, task: Task | None = None) -> None:
         """Bring the board up to date with what was placed, evicted or undone since it was last asked."""
+        if self._version != self._table.static_version:
+            raise RuntimeError("the nodes changed while a session was open: events are applied between sessions")
         if task is not None:
             self._task = task
         touched = self._session.touched
@@ -189,7 +200,7 @@ class Board:
             return
         self._cursor += 1
         self._reason = None
-        fits, total = self._next_head(row)
+        fits, moving = self._next_head(row)
         self._heads_at[row] = self._heads_at.get(row, 0) + 1
         if not fits:
             self.mask[row] = self._node_mask[row] = False
@@ -197,8 +208,8 @@ class Board:
             if self._bounds_moved():
                 self._settle(moving=False)
             return
-        self._moving[row] = total - self._fixed[row]
-        self.total[row] = total
+        self._moving[row] = moving
+        self.total[row] = self._fixed[row] + self._moving[row]
         self._push(row)
 
     # ------------------------------------------------------------------ the heap
@@ -258,7 +269,7 @@ class Board:
                 self._stamp[row] = self._stamp.get(row, 0) + 1
 
     def _next_head(self, row: int) -> tuple[bool, Any]:
-        """Whether one more task fits after the one just placed on `row`, and the row's total then."""
+        """Whether one more task fits after the one just placed on `row`, and the row's moving points then."""
         found = self._heads.get(row)
         at = self._heads_at.get(row, 0)
         if found is None or at >= len(found[0]):
@@ -276,8 +287,7 @@ class Board:
         view = NodeView(self._table, np.repeat(rows, _DEPTH), self.plan.cls, extra)
         mask = np.repeat(self._static_mask[rows], _DEPTH)
         self._run_filters(view, mask, Scope.NODE)
-        total = np.repeat(self._fixed[rows], _DEPTH) + self._moving_of(view, mask)
-        fits, worth = mask.tolist(), total.tolist()
+        fits, worth = mask.tolist(), self._moving_of(view, mask).tolist()
         for place, each in enumerate(rows.tolist()):
             part = slice(place * _DEPTH, (place + 1) * _DEPTH)
             self._heads[each] = (fits[part], worth[part])
@@ -299,6 +309,7 @@ class Board:
 
         `Scope.ANY` filters answer for one more task only: the core checks the others one by one.
         """
+        limit = max(1, min(limit, _LARGEST_SUM // max(amount for _, amount in self.plan.cls.usage)))
         room = np.zeros(len(self.mask), np.int64)
         rows = np.flatnonzero(self.mask)
         low = np.ones(len(rows), np.int64)
