@@ -120,6 +120,11 @@ class FluencePlugin:
         matcher = GroupMatcher(self._live, self._rank_of_rows(session), self._needs, self._budget)
         return matcher.place(tasks, room, scores)
 
+    @hookimpl
+    def on_session_close(self) -> None:
+        """What classes need is worked out anew in each session, once a class."""
+        self._needs.clear()
+
     def _rank_of_rows(self, session: Session) -> IntColumn:
         version = (session.table.static_version, self._live.version)
         if self._ranks is None or self._ranks[0] != version:

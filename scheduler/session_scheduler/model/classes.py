@@ -51,14 +51,18 @@ class TaskClass:
 
 
 def host_ports(pod: Pod) -> tuple[tuple[str, str, int], ...]:
-    """The host ports of containers and sidecars, sorted; an empty IP is 0.0.0.0."""
+    """The host ports of containers and sidecars, sorted; an empty IP is 0.0.0.0.
+
+    On the host's network every container port is one, as the API server defaults it.
+    """
     sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
+    ports = [port for container in (*pod.spec.containers, *sidecars) for port in container.ports]
+    wanted = [(port, port.host_port or (port.container_port if pod.spec.host_network else 0)) for port in ports]
     return tuple(
         sorted(
-            (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)  # noqa: S104 (a value, no bind)
-            for container in (*pod.spec.containers, *sidecars)
-            for port in container.ports
-            if port.host_port > 0
+            (port.host_ip or "0.0.0.0", port.protocol or "TCP", number)  # noqa: S104 (a value, no bind)
+            for port, number in wanted
+            if number > 0
         )
     )
 

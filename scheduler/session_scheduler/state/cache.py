@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from session_scheduler.model.classes import ClassTable
+from msgspec.structs import replace
+
+from session_scheduler.model.classes import ClassTable, TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup, PriorityClass
@@ -19,6 +21,9 @@ COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 NATIVE_API = "scheduling.k8s.io"
 COSCHEDULING_API = "scheduling.x-k8s.io"
 _BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+_SPARE_CLASSES = 1000
+"""How many classes without pods are kept before they are looked for."""
 
 GroupOf = Callable[[Pod, Sequence[OwnerReference]], GroupRef | None]
 
@@ -141,7 +146,7 @@ class Cache:
             return []
         self._foreign_pending.discard(uid)
         try:
-            cls = self.classes.of(pod)
+            cls = self._class_of(pod)
         except QuantityError as error:
             self.problems[f"Pod {pod.key}"] = str(error)
             self._drop_pod(uid)
@@ -155,12 +160,20 @@ class Cache:
         known.priority = self.priority_of(pod)
         return self._settle_phase(known)
 
+    def _class_of(self, pod: Pod) -> TaskClass:
+        """The class of a pod's needs: where it is bound is none of them."""
+        if len(self.classes) > _SPARE_CLASSES + 2 * len(self.tasks):
+            self.classes.forget_unused({task.cls for task in self.tasks.values()})
+        if pod.spec.node_name:
+            pod = replace(pod, spec=replace(pod.spec, node_name=""))
+        return self.classes.of(pod)
+
     def _new_task(self, pod: Pod) -> Task:
         ref = self.group_ref(pod)
         group = self.groups.get(ref.key)
         if group is None:
             group = self.groups[ref.key] = Group(ref, pod_group=self._pod_groups.get(ref.key))
-        task = Task(pod, self.classes.of(pod), group, self.priority_of(pod))
+        task = Task(pod, self._class_of(pod), group, self.priority_of(pod))
         group.tasks[task.uid] = task
         if not pod.spec.node_name or not group.scheduler_name:
             group.scheduler_name = pod.spec.scheduler_name
@@ -170,7 +183,7 @@ class Cache:
     def _change_class(self, task: Task, pod: Pod) -> None:
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, -1)
-        task.cls = self.classes.of(pod)
+        task.cls = self._class_of(pod)
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, 1)
         if task.node is not None:
