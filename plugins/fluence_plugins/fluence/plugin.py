@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from fluxion_cy import FluxionError
 
 from fluence_plugins.fluence import names, needs
-from fluence_plugins.fluence.arguments import FluenceArguments, capacity
+from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments, capacity
 from fluence_plugins.fluence.cluster_graph import HostResources
+from fluence_plugins.fluence.errors import ResourcesError
 from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
 from fluence_plugins.fluence.live_graph import LiveGraph
 from fluence_plugins.fluence.matching import GroupMatcher
@@ -38,7 +40,10 @@ class FluencePlugin:
         self._types = frozenset(resource_types(self._config))
         self._env = env_contract(self._config)
         self._budget = arguments.match_budget
-        self._live = LiveGraph(self._config, arguments.policy)
+        try:
+            self._live = LiveGraph(self._config, arguments.policy)
+        except FluxionError as error:
+            raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
         self._tasks_on: dict[str, tuple[Task, ...]] = {}
         self._needs: dict[TaskClass, needs.Needs] = {}
         self._ranks: tuple[tuple[int, int], IntColumn] | None = None
