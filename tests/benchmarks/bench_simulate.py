@@ -17,6 +17,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
 from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.offline import open_offline
 from session_scheduler.simulate import place_all
@@ -78,7 +79,7 @@ def main() -> None:
     options = parser.parse_args()
     whole = SchedulerConfig()
     core = SchedulerConfig(profiles=(Profile(plugins=(PluginConfig(name="fluence", enabled=False),)),))
-    table = Table("nodes", "pods", "in gangs of", "by", "load s", "place s", "pods/s", "us/pod", "placed")
+    table = Table("nodes", "pods", "in gangs of", "by", "load s", "place s", "pods/s", "us/pod", "placed", box=None)
     for nodes in options.nodes:
         for gang in (1, 20):
             with tempfile.TemporaryDirectory() as folder:
@@ -88,9 +89,18 @@ def main() -> None:
                 for name, config in (("core", core), ("core and graph", whole)):
                     load, place, placed = asyncio.run(measure(file, config))
                     rate, cost = placed / place, 1e6 * place / max(1, placed)
-                    cells = (nodes, options.pods, gang, name, f"{load:.2f}", f"{place:.2f}", f"{rate:,.0f}", f"{cost:.0f}")
-                    table.add_row(*map(str, cells), str(placed))
-    Console().print(table)
+                    row = (
+                        nodes,
+                        options.pods,
+                        gang,
+                        name,
+                        f"{load:.2f}",
+                        f"{place:.2f}",
+                        f"{rate:,.0f}",
+                        f"{cost:.0f}",
+                    )
+                    table.add_row(*map(str, row), str(placed))
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":
