@@ -99,7 +99,7 @@ def main() -> None:
                         f"{rate:,.0f}",
                         f"{cost:.0f}",
                     )
-                    table.add_row(*map(str, row), str(placed))
+                    table.add_row(*map(str, (nodes, options.pods, gang, name)), *times, str(placed))
     Console(width=110).print(table)
 
 
