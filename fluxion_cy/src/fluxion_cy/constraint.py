@@ -81,14 +81,14 @@ def _property(word: Any) -> str:
 
 def _hosts(word: Any) -> list[str]:
     try:
-        return hostlist(word if isinstance(word, str) else str(word))
+        return hostlist(word if isinstance(word, str) else shown(word))
     except ValueError:
         raise InvalidJobspec(f"attributes.system.constraints.hostlist: {shown(word)} is no hostlist") from None
 
 
 def _ranks(word: Any) -> list[tuple[int, int]]:
     try:
-        return idset(word if isinstance(word, str) else str(word))
+        return idset(word if isinstance(word, str) else shown(word))
     except ValueError:
         raise InvalidJobspec(f"attributes.system.constraints.ranks: {shown(word)} is no idset") from None
 

@@ -9,24 +9,35 @@ import yaml
 from fluxion_cy.errors import InvalidGraph
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MAX_DEPTH = 1000
 
 
 def read_text(text: str | bytes) -> Any:
     """The value of JSON or YAML text; ValueError says in one line what is wrong.
 
-    YAML aliases are refused: a few lines of them can stand for more than memory holds.
+    YAML aliases are refused, because a few lines of them can stand for more than memory holds, and so is nesting
+    beyond 1,000 levels.
     """
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_LOADER)):
-            raise ValueError("YAML aliases are not supported; write the value out")
+        _look_over(text)
         return yaml.load(text, Loader=_LOADER)  # noqa: S506 - one of the safe loaders
     except (yaml.YAMLError, RecursionError) as error:
         first = (str(error).splitlines() or ["nested too deeply"])[0]
         raise ValueError(f"neither JSON nor YAML: {first[:200]}") from None
+
+
+def _look_over(text: str | bytes) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("YAML aliases are not supported; write the value out")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
 
 
 def read_graph(value: Any) -> dict[str, Any]:

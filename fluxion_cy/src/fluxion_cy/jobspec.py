@@ -115,7 +115,9 @@ def _resource(value: Any, what: str, depth: int, room: list[int]) -> Resource:
             raise InvalidJobspec(f"{what}: the key {shown(key)} is unknown")
         if key not in ("count", "with") and isinstance(value[key], (Mapping, list, tuple)):
             raise InvalidJobspec(f"{what}.{key}: must be a single value")
-    kind = str(value["type"])
+    kind = value["type"]
+    if not isinstance(kind, str):
+        raise InvalidJobspec(f"{what}.type: must be a string, not {shown(kind)}")
     if kind == "slot" and value.get("label") is None:
         raise InvalidJobspec(f"{what}: a slot needs a label")
     low, high, oper, operand = _count(value["count"], f"{what}.count")
@@ -150,7 +152,7 @@ def _count(value: Any, what: str) -> tuple[int, int, str, int]:
     if high < low:
         raise InvalidJobspec(f"{what}.max: {high} is below min {low}")
     _check_steps(what, low, oper, operand)
-    return low, high, str(oper), operand
+    return low, high, oper, operand
 
 
 def _check_steps(what: str, low: int, oper: Any, operand: int) -> None:
@@ -195,7 +197,11 @@ def _attributes(value: Any) -> tuple[int, constraint.Rule | None, str | None]:
         raise InvalidJobspec("attributes.system: must be a mapping")
     rule = constraint.parse(system["constraints"]) if "constraints" in system else None
     queue = system.get("queue")
-    return _duration(system.get("duration", 0)), rule, None if queue is None else str(queue)
+    return (
+        _duration(system.get("duration", 0)),
+        rule,
+        queue if queue is None or isinstance(queue, str) else shown(queue),
+    )
 
 
 def _duration(value: Any) -> int:

@@ -102,7 +102,7 @@ class Matcher:
         }
         for name, (value, only) in given.items():
             if value != only:
-                raise NotSupported(f"{name}={value!r}: this engine only has {only!r}")
+                raise NotSupported(f"{name}={shown(value)}: this engine only has {only!r}")
 
     # ---- matching ----------------------------------------------------------------------------------------------------
 

@@ -69,10 +69,15 @@ def _ranks(rows: Any) -> list[tuple[int, str, list[tuple[int, int]]]]:
         children = row.get("children") if isinstance(row, Mapping) else None
         if not isinstance(children, Mapping):
             raise _bad("R.execution.R_lite: each entry needs rank and children")
-        for rank in _ids(str(row.get("rank", "")), "rank"):
+        for rank in _ids(_word(row.get("rank", "")), "rank"):
             for kind, ids in children.items():
-                found.append((rank, str(kind), _spans(str(ids), str(kind))))
+                found.append((rank, _word(kind), _spans(_word(ids), _word(kind))))
     return found
+
+
+def _word(value: Any) -> str:
+    """Ids are also accepted as bare numbers."""
+    return value if isinstance(value, str) else shown(value)
 
 
 def _spans(text: str, what: str) -> list[tuple[int, int]]:
