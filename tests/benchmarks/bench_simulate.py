@@ -89,16 +89,7 @@ def main() -> None:
                 for name, config in (("core", core), ("core and graph", whole)):
                     load, place, placed = asyncio.run(measure(file, config))
                     rate, cost = placed / place, 1e6 * place / max(1, placed)
-                    row = (
-                        nodes,
-                        options.pods,
-                        gang,
-                        name,
-                        f"{load:.2f}",
-                        f"{place:.2f}",
-                        f"{rate:,.0f}",
-                        f"{cost:.0f}",
-                    )
+                    times = (f"{load:.2f}", f"{place:.2f}", f"{rate:,.0f}", f"{cost:.0f}")
                     table.add_row(*map(str, (nodes, options.pods, gang, name)), *times, str(placed))
     Console(width=110).print(table)
 
