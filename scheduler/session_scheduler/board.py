@@ -66,7 +66,9 @@ class Board:
         self._run_filters(view, self._node_mask, Scope.NODE)
         self.mask = self._node_mask.copy()
         self._run_filters(view, self.mask, Scope.ANY)
-        self._raw = [scoring.run(view, self._mask_for(scoring.scope), self._task) for scoring in self.plan.scores]
+        self._raw = [  # copies: a plugin may have answered with a column of the table, or keep its array
+            scoring.run(view, self._mask_for(scoring.scope), self._task).copy() for scoring in self.plan.scores
+        ]
         self._settle()
 
     def _mask_for(self, scope: Scope) -> BoolColumn:

@@ -21,6 +21,9 @@ from session_scheduler.model.groups import Task
 if TYPE_CHECKING:
     from session_scheduler.session import Session
 
+_LARGEST_SCORE = 2**40
+"""Scores times 100 times the largest weight, and sums of them, stay within 64 bits."""
+
 
 class NodeInfo:
     """One node as predicates and node orders see it: the object, and what is left on it."""
@@ -117,13 +120,13 @@ class ClassPlan:
 
 def make_plan(session: Session, calls: HookCalls, cls: TaskClass) -> ClassPlan:
     """Ask every plugin to prepare for the class; the first refusal is kept, the others still judge. PluginError."""
-    plan = ClassPlan(cls)
+    plan = ClassPlan(cls, cls.refusal)
     for plugin in calls.plugins:
         state = plugin.prepare(session, cls) if plugin.prepare else None
         if state is SKIP:
             continue
-        if isinstance(state, Refusal):
-            plan.refusal = plan.refusal or Refusal(state.reason, plugin.name)
+        if plugin.prepare and isinstance(state, Refusal):
+            plan.refusal = plan.refusal or plugin.prepare.refusal(state)
             continue
         if plugin.filter:
             plan.filters.append(_hook_filtering(session, cls, plugin.filter, plugin.why, state))
@@ -141,17 +144,17 @@ def _hook_filtering(
 
     def run(view: NodeView, mask: BoolColumn, _: Task | None) -> None:
         before = mask.copy()
-        call(session, cls, view, mask, state)
+        answer = call(session, cls, view, mask, state)
+        if answer is not None:
+            raise call.wrong(f"it returned a {type(answer).__name__}: clear the mask in place and return nothing")
         if np.any(mask & ~before):
             raise call.wrong("it set what was cleared: a filter may only clear its mask")
 
     def reasons(view: NodeView, _: Task | None) -> list[list[str]]:
-        texts = why(session, cls, view, state) if why is not None else None
-        if texts is None:
+        answer = why(session, cls, view, state) if why is not None else None
+        if why is None or answer is None:
             return [[f"node(s) were refused by {call.plugin}"]] * len(view)
-        if len(texts) != len(view):
-            raise HookCall(call.plugin, "why", call).wrong(f"{len(texts)} answers for {len(view)} nodes")
-        return [list(node) for node in texts]
+        return why.guarded(_texts, why, answer, len(view))
 
     return Filtering(call.plugin, filtering.scope, run, reasons)
 
@@ -166,9 +169,30 @@ def _hook_scoring(session: Session, cls: TaskClass, scoring: ScoreCall, state: A
         if not isinstance(raw, np.ndarray) or raw.shape != (len(view),) or raw.dtype.kind not in "iu":
             shape = f"{raw.dtype}{list(raw.shape)}" if isinstance(raw, np.ndarray) else type(raw).__name__
             raise call.wrong(f"{shape} is no score: return one integer for each of {len(view)} rows")
+        if len(raw) and (raw.max() > _LARGEST_SCORE or raw.min() < -_LARGEST_SCORE):
+            _check_size(call, raw, mask)
         return raw.astype(np.int64, copy=False)
 
     return Scoring(call.plugin, scoring.scope, scoring.weight, scoring.normalise, run)
+
+
+def _texts(why: HookCall, answer: Any, nodes: int) -> list[list[str]]:
+    """What a `why` answered, as lists of texts."""
+    nodes_texts = list(answer)
+    if any(isinstance(node, str) for node in nodes_texts):
+        raise why.wrong("it returned a text where a list of texts for each node is wanted")
+    texts: list[list[str]] = [list(node) for node in nodes_texts]
+    if len(texts) != nodes:
+        raise why.wrong(f"{len(texts)} answers for {nodes} nodes")
+    if not all(isinstance(text, str) for node in texts for text in node):
+        raise why.wrong("it returned something else than texts")
+    return texts
+
+
+def _check_size(call: HookCall, raw: np.ndarray[Any, np.dtype[Any]], mask: BoolColumn) -> None:
+    scored = raw[mask]
+    if len(scored) and (scored.max() > _LARGEST_SCORE or scored.min() < -_LARGEST_SCORE):
+        raise call.wrong(f"a score is beyond ±{_LARGEST_SCORE}: scale it down")
 
 
 def _predicate_filtering(predicate: PredicateCall) -> Filtering:
@@ -196,8 +220,9 @@ def _node_order_scoring(order: NodeOrderCall) -> Scoring:
         raw = np.zeros(len(view), np.float64)
         for index in np.flatnonzero(mask):
             answer = order.call(task, NodeInfo(view, int(index)))
-            if not isinstance(answer, int | float) or answer != answer:
-                raise order.call.wrong(f"{answer!r} is no score: return a number")
+            number = isinstance(answer, int | float | np.integer | np.floating)
+            if not number or not -_LARGEST_SCORE <= answer <= _LARGEST_SCORE:
+                raise order.call.wrong(f"{answer!r} is no score: return a number of at most ±{_LARGEST_SCORE}")
             raw[index] = answer
         return raw
 

@@ -6,25 +6,35 @@ last-in-first-out order, drops None and who answered, stops at the first excepti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import pluggy
 
 from session_scheduler import hookspecs
 from session_scheduler.errors import FluenceError
-from session_scheduler.hookspecs import HOOKS, PROJECT, Normalise, Scope
+from session_scheduler.hookspecs import HOOKS, PROJECT, Normalise, Refusal, Scope
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.groups import GroupRef
+    from session_scheduler.model.objects import OwnerReference, Pod
 
 _E = TypeVar("_E", Scope, Normalise)
+_T = TypeVar("_T")
+
+_LARGEST_WEIGHT = 2**16
+"""Weights times scores times plugins stay well within 64 bits."""
 
 
 class PluginError(FluenceError):
     """A plugin raised, or answered with what its contract does not allow."""
 
     def __init__(self, plugin: str, hook: str, problem: str) -> None:
-        super().__init__(f"plugin {plugin} failed in {hook}: {problem}")
+        super().__init__(" ".join(f"plugin {plugin} failed in {hook}: {problem}".split()))
         self.plugin = plugin
         self.hook = hook
 
@@ -66,6 +76,20 @@ class HookCall:
     def wrong(self, problem: str) -> PluginError:
         """The error for an answer that the contract does not allow."""
         return PluginError(self.plugin, self.hook, problem)
+
+    def guarded(self, function: Callable[..., _T], *args: Any) -> _T:
+        """The function's answer, its failure being this hook's: for what runs plugin code after the call itself.
+
+        Raises PluginError.
+        """
+        answer: _T = HookCall(self.plugin, self.hook, function)(*args)
+        return answer
+
+    def refusal(self, answer: Refusal) -> Refusal:
+        """A plugin's refusal with its name. Raises PluginError where the reason is no text."""
+        if not isinstance(answer.reason, str):
+            raise self.wrong(f"{answer.reason!r} is no reason: give the Refusal a text")
+        return Refusal(answer.reason, self.plugin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +178,18 @@ def _with_arguments(function: Callable[..., Any], takes: tuple[str, ...], given:
 
 def _of_plugin(name: str, plugin: object, weight: int | None, calls: dict[str, HookCall]) -> PluginCalls:
     filtering, scoring = calls.get("filter"), calls.get("score")
-    declared = weight if weight is not None else int(getattr(plugin, "weight", 1))
+    declared = getattr(plugin, "weight", 1) if weight is None else weight
+    if scoring and (type(declared) is not int or not 0 <= declared <= _LARGEST_WEIGHT):
+        raise PluginError(name, "weight", f"{declared!r} is no weight: use a whole number of 0 to {_LARGEST_WEIGHT}")
     return PluginCalls(
         name=name,
         prepare=calls.get("prepare"),
-        filter=FilterCall(filtering, _declared(plugin, "filter_scope", Scope.ANY)) if filtering else None,
+        filter=FilterCall(filtering, _declared(name, plugin, "filter_scope", Scope.ANY)) if filtering else None,
         score=ScoreCall(
             scoring,
-            _declared(plugin, "score_scope", Scope.ANY),
+            _declared(name, plugin, "score_scope", Scope.ANY),
             declared,
-            _declared(plugin, "normalise", Normalise.NONE),
+            _declared(name, plugin, "normalise", Normalise.NONE),
         )
         if scoring
         else None,
@@ -171,9 +197,56 @@ def _of_plugin(name: str, plugin: object, weight: int | None, calls: dict[str, H
     )
 
 
-def _declared(plugin: object, attribute: str, default: _E) -> _E:
+def _declared(name: str, plugin: object, attribute: str, default: _E) -> _E:
     value = getattr(plugin, attribute, default)
     if not isinstance(value, type(default)):
         kind = type(default).__name__
-        raise PluginError(getattr(plugin, "name", "?"), attribute, f"{value!r} is no {kind}: use a member of {kind}")
+        raise PluginError(name, attribute, f"{value!r} is no {kind}: use a member of {kind}")
     return value
+
+
+# ------------------------------------------------------------------ what is asked of pods, outside of sessions
+
+
+def asked_class_key(call: HookCall) -> Callable[[Pod], object]:
+    """A `class_key` hook whose answers are sure to be JSON values. Raises PluginError."""
+
+    def ask(pod: Pod) -> object:
+        answer = call(pod)
+        try:
+            msgspec.json.encode(answer)
+        except (TypeError, ValueError, msgspec.MsgspecError):
+            raise call.wrong(f"{answer!r} is no key: return JSON values, or None") from None
+        return answer
+
+    return ask
+
+
+def asked_footprint(call: HookCall) -> Callable[[TaskClass], frozenset[Hashable]]:
+    """A `footprint` hook whose answers are sure to be keys. Raises PluginError."""
+
+    def ask(cls: TaskClass) -> frozenset[Hashable]:
+        answer = call(cls)
+        if isinstance(answer, str | bytes):
+            raise call.wrong(f"{answer!r} is no collection of keys: return a list of them, or None")
+        return call.guarded(frozenset, answer) if answer is not None else frozenset()
+
+    return ask
+
+
+def asked_group(call: HookCall) -> Callable[[Pod, Sequence[OwnerReference]], GroupRef | None]:
+    """A `group_of` hook whose answers are sure to name a group. Raises PluginError."""
+    from session_scheduler.model.groups import GroupRef  # NumPy comes with it, which who only loads plugins can spare
+
+    def ask(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
+        answer = call(pod, owners)
+        if answer is None:
+            return None
+        if not isinstance(answer, GroupRef):
+            raise call.wrong(f"{answer!r} is no group: return a GroupRef, or None")
+        texts = (answer.namespace, answer.name, answer.kind, answer.api_group)
+        if not all(isinstance(text, str) for text in texts) or type(answer.min_count) is not int:
+            raise call.wrong(f"{answer!r} is no group: give names as texts and minCount as a whole number")
+        return answer
+
+    return ask

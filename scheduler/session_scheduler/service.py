@@ -6,9 +6,8 @@ One owner: events are applied between sessions, never in one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
@@ -17,7 +16,14 @@ from session_scheduler.binding import Binder, Failure, cancel, holding_of
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.config import SchedulerConfig
-from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
+from session_scheduler.hook_calls import (
+    HookCall,
+    HookCalls,
+    PluginError,
+    asked_class_key,
+    asked_footprint,
+    asked_group,
+)
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.bindings import Allocation
 from session_scheduler.model.classes import ClassTable
@@ -25,7 +31,7 @@ from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.session import Outcome, Session, SessionOptions
-from session_scheduler.state.cache import Cache
+from session_scheduler.state.cache import EVERY_GROUP, Cache, Woken
 from session_scheduler.state.pending import PendingGroups
 from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.statement import Decision
@@ -65,16 +71,16 @@ class Scheduler:
         """The last outcome of each group that is known, by its key."""
         self._options = SessionOptions(evaluation=evaluation, placement_retries=config.placement_retries)
         table = NodeTable(config.seed)
-        class_keys, footprints = self._all("class_key"), self._all("footprint")
-        self.cache = Cache(
-            table, ClassTable(table, class_keys, footprints), profiles.__contains__, self._all("group_of")
-        )
+        class_keys = [asked_class_key(call) for call in self._all("class_key")]
+        footprints = [asked_footprint(call) for call in self._all("footprint")]
+        group_of = [asked_group(call) for call in self._all("group_of")]
+        self.cache = Cache(table, ClassTable(table, class_keys, footprints), profiles.__contains__, group_of)
         self.pending = PendingGroups(config.backoff.initial_seconds, config.backoff.max_seconds)
         self._binder = Binder(cluster, config.bindings_in_flight)
 
-    def _all(self, hook: str) -> list[Callable[..., Any]]:
+    def _all(self, hook: str) -> list[HookCall]:
         """One hook's implementations over all profiles, each plugin once."""
-        found: dict[tuple[str, int], Callable[..., Any]] = {}
+        found: dict[tuple[str, int], HookCall] = {}
         for calls in self.profiles.values():
             for call in calls.functions(hook):
                 found.setdefault((call.plugin, id(calls.instances[call.plugin])), call)
@@ -88,7 +94,6 @@ class Scheduler:
             listed = await self.cluster.list(kind)
             for obj in listed.items:
                 self.cache.put(obj)
-        self.cache.coscheduling_served = any(not group.native for group in self.cache.pod_groups())
         self._tell_nodes()
         bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
         for name, calls in self.profiles.items():
@@ -100,16 +105,22 @@ class Scheduler:
         """A watch event: ADDED, MODIFIED or DELETED. Frees what ended, wakes what may be better off."""
         before = self.cache.tasks.get(obj.metadata.uid) if isinstance(obj, Pod) else None
         node = before.node if before is not None else None
-        woken: Iterable[Group] = ()
+        group = before.group.key if before is not None else None
+        woken: Woken = EVERY_GROUP
         if change == "DELETED":
             self.cache.remove(obj)
-            woken = self.cache.pending_groups()
         else:
             woken = self.cache.put(obj)
+        if group is not None and group not in self.cache.groups:
+            self.pending.placed(group)
+            self.outcomes.pop(group, None)
         if before is not None and obj.metadata.uid not in self.cache.tasks:
             await self._ended(before, node)
-        for group in woken:
-            self.pending.wake(group.key, self.clock.now())
+        if woken is EVERY_GROUP:
+            self.pending.wake_all()
+            return
+        for each in woken:
+            self.pending.wake(each.key, self.clock.now())
 
     async def _ended(self, task: Task, node: str | None) -> None:
         if node is None:
@@ -158,13 +169,10 @@ class Scheduler:
 
     def _due(self, scheduler_name: str) -> tuple[Group, ...]:
         now = self.clock.now()
-        return tuple(
-            group
-            for group in self.cache.groups.values()
-            if group.scheduler_name == scheduler_name
-            and self.pending.is_due(group.key, now)
-            and group.in_phase(Phase.PENDING)
+        due = self.cache.pending_groups(
+            lambda group: group.scheduler_name == scheduler_name and self.pending.is_due(group.key, now)
         )
+        return tuple(due)
 
     async def _session(self, calls: HookCalls, due: tuple[Group, ...]) -> list[Bound]:
         try:
@@ -193,11 +201,9 @@ class Scheduler:
     def _decisions(self, session: Session) -> Iterator[Decision]:
         """Every action's decisions; no new group is started after the cycle's time is over."""
         end = self.clock.now() + self.config.cycle_seconds
+        session.expired = lambda: self.clock.now() > end
         for action in self.config.actions:
-            for decision in ACTIONS[action](session):
-                yield decision
-                if self.clock.now() > end:
-                    return
+            yield from ACTIONS[action](session)
 
     async def _settle(self, decision: Decision, failures: Sequence[Failure], calls: HookCalls) -> Bound:
         """After the session: what was bound stands, what was not is pending again and its share is freed."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,38 @@ class Outcome:
         return self.refusal is None and not self.reasons
 
 
+class _OrderKey:
+    """What an order callback answered: where it does not compare, its plugin is named."""
+
+    __slots__ = ("_call", "value")
+
+    def __init__(self, call: HookCall, value: Any) -> None:
+        self._call = call
+        self.value = value
+        if call.guarded(_unequal, value, value):
+            raise call.wrong(f"{value!r} is no key: it does not even equal itself")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _OrderKey) and self._call.guarded(_equal, self.value, other.value)
+
+    def __lt__(self, other: _OrderKey) -> bool:
+        return self._call.guarded(_less, self.value, other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _equal(left: Any, right: Any) -> bool:
+    return bool(left == right)
+
+
+def _unequal(left: Any, right: Any) -> bool:
+    return bool(left != right)
+
+
+def _less(left: Any, right: Any) -> bool:
+    return bool(left < right)
+
+
 class Session:
     """Opened over a snapshot; plugins register callbacks in `on_session_open` and read through it everywhere else."""
 
@@ -74,7 +106,11 @@ class Session:
         self._on_deallocate: list[HookCall] = []
         self._plans: dict[TaskClass, ClassPlan] = {}
         self._boards: dict[tuple[Any, ...], Board] = {}
+        self._traits: dict[Group, tuple[Any, ...]] = {}
         self._registering = "?"
+        self._not_opened = {call.plugin for call in calls.functions("on_session_open")}
+        self.expired: Callable[[], bool] = lambda: False
+        """Whether the cycle's time is over, so that no further group is started."""
 
     @property
     def now(self) -> float:
@@ -92,21 +128,21 @@ class Session:
     # ------------------------------------------------------------------ opening and closing
 
     def open(self) -> None:
-        """Let every plugin register its callbacks. Raises PluginError."""
+        """Let every plugin register its callbacks. Raises PluginError; then those that opened were closed again."""
         for call in self.calls.functions("on_session_open"):
             self._registering = call.plugin
-            call(self)
-
-    def close(self) -> None:
-        """Tell every plugin; all are told, the first failure is raised."""
-        failure: PluginError | None = None
-        for call in self.calls.functions("on_session_close"):
             try:
                 call(self)
-            except PluginError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+            except PluginError:
+                with suppress(PluginError):  # the first failure is the one that is told
+                    self.close()
+                raise
+            self._not_opened.discard(call.plugin)
+
+    def close(self) -> None:
+        """Tell every plugin that opened; all are told, the first failure is raised."""
+        calls = [c for c in self.calls.functions("on_session_close") if c.plugin not in self._not_opened]
+        _tell(calls, self)
 
     # ------------------------------------------------------------------ callbacks
 
@@ -170,15 +206,16 @@ class Session:
 
     def queue_key(self, queue: str) -> tuple[Key, ...]:
         """What orders queues."""
-        return (*(call(queue) for call in self._queue_orders), queue)
+        return (*(_OrderKey(call, call(queue)) for call in self._queue_orders), queue)
 
     def group_key(self, group: Group) -> tuple[Key, ...]:
         """What orders groups within a queue."""
-        return (*(call(group) for call in self._job_orders), -group.priority, group.creation, group.uid, group.key)
+        own = (_OrderKey(call, call(group)) for call in self._job_orders)
+        return (*own, -group.priority, group.creation, group.uid, group.key)
 
     def task_key(self, task: Task) -> tuple[Key, ...]:
         """What orders tasks within a group."""
-        own = (call(task) for call in self._task_orders)
+        own = (_OrderKey(call, call(task)) for call in self._task_orders)
         return (*own, -task.priority, task.pod.metadata.creation_timestamp or "", task.uid, task.key)
 
     # ------------------------------------------------------------------ evaluation
@@ -198,8 +235,11 @@ class Session:
         """The board of the task's class; with callbacks, of its class among groups that they may treat alike."""
         traits: tuple[Any, ...] = ()
         if self.predicates or self.node_orders:
-            group = task.group
-            traits = (group.preemptible, group.priority, group.queue)
+            found = self._traits.get(task.group)
+            if found is None:
+                group = task.group
+                found = self._traits[group] = (group.preemptible, group.priority, group.queue)
+            traits = found
         key = (task.cls.index, None if subset is None else id(subset), *traits)
         board = self._boards.pop(key, None)
         if board is None:
@@ -234,29 +274,47 @@ class Session:
         with Statement(self, group) as statement:
             yield statement
 
-    def occupy(self, task: Task, row: int, phase: Phase = Phase.ASSUMED) -> None:
-        """Put a task on a row. For `Statement`."""
-        node = self.table.nodes[row]
+    def node_at(self, row: int) -> str:
+        """The name of a row's node. Raises LookupError where it holds none."""
+        node = self.table.nodes[row] if 0 <= row < self.table.size else None
         if node is None:
             raise LookupError(f"row {row} holds no node")
-        self.snapshot.cache.occupy(task, node.metadata.name)
+        return node.metadata.name
+
+    def occupy(self, task: Task, node: str, phase: Phase = Phase.ASSUMED) -> None:
+        """Put a task on a node, known or (an eviction undone) not. For `Statement`."""
+        self.snapshot.cache.occupy(task, node)
         task.phase = phase
-        self.touched.append(row)
+        if task.row >= 0:
+            self.touched.append(task.row)
 
     def vacate(self, task: Task, phase: Phase) -> None:
         """Take a task off its row. For `Statement`."""
-        self.touched.append(task.row)
+        if task.row >= 0:
+            self.touched.append(task.row)
         self.snapshot.cache.vacate(task, phase)
 
     def tell_allocated(self, task: Task, node: str) -> None:
         """Tell the event handlers. Raises PluginError; the change itself stands."""
-        for call in self._on_allocate:
-            call(Event(task, node))
+        if self._on_allocate:
+            _tell(self._on_allocate, Event(task, node))
 
     def tell_deallocated(self, task: Task, node: str) -> None:
         """Tell the event handlers. Raises PluginError; the change itself stands."""
-        for call in self._on_deallocate:
-            call(Event(task, node))
+        if self._on_deallocate:
+            _tell(self._on_deallocate, Event(task, node))
+
+
+def _tell(handlers: Sequence[HookCall], event: object) -> None:
+    """All of them, so that each is told of a change and of its undo; the first failure is raised then."""
+    failure: PluginError | None = None
+    for call in handlers:
+        try:
+            call(event)
+        except PluginError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def open_session(snapshot: Snapshot, calls: HookCalls, options: SessionOptions = SessionOptions()) -> Session:

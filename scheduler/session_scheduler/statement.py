@@ -121,6 +121,7 @@ class Statement:
 
         A placement that fails to undo does not stop the others; the first failure is raised at the end.
         """
+        self._check_open()
         undone = self._log[mark:]
         failure: PluginError | None = None
         while len(self._log) > mark:
@@ -166,7 +167,7 @@ class Statement:
         """Change, log, tell: in this order, so that a handler that raises leaves nothing that cannot be undone."""
         task = operation.task
         if isinstance(operation, Allocated):
-            self._session.occupy(task, operation.row)
+            self._session.occupy(task, self._session.node_at(operation.row))
             self._log.append(operation)
             self._session.tell_allocated(task, task.node or "")
         else:
@@ -182,7 +183,7 @@ class Statement:
             self._session.vacate(operation.task, Phase.PENDING)
             self._session.tell_deallocated(operation.task, node)
         else:
-            self._session.occupy(operation.task, operation.row, operation.phase)
+            self._session.occupy(operation.task, operation.node, operation.phase)
             self._session.tell_allocated(operation.task, operation.node)
 
     def _check_open(self) -> None:
@@ -196,5 +197,7 @@ class Statement:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._open:
-            self._open = False
-            self.rollback()
+            try:
+                self.rollback()
+            finally:
+                self._open = False

@@ -6,7 +6,7 @@ what was just placed may move it (fair shares).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from session_scheduler.actions.placing import place_group
@@ -16,10 +16,15 @@ from session_scheduler.model.groups import Group, Phase
 from session_scheduler.session import Outcome, Session
 from session_scheduler.statement import Decision
 
+_Waiting = list[tuple[tuple[Any, ...], Group]]
+"""A queue's groups with their keys, the first in order last."""
+
 
 def allocate(session: Session) -> Iterator[Decision]:
     """Yield one decision for each group of which something was placed; `session.outcomes` tells of all of them."""
     for group in ordered(session):
+        if session.expired():
+            return
         outcome = session.outcomes[group] = Outcome(group)
         decision = try_group(session, group, outcome)
         if decision is not None:
@@ -28,21 +33,48 @@ def allocate(session: Session) -> Iterator[Decision]:
 
 def ordered(session: Session) -> Iterator[Group]:
     """The groups in the order in which they are to be tried. A group whose key cannot be had is failed and left out."""
-    queues: dict[str, list[tuple[tuple[Any, ...], Group]]] = {}
+    queues: dict[str, _Waiting] = {}
     for group in session.groups():
         try:
             key = session.group_key(group)
         except PluginError as error:
-            session.outcomes[group] = Outcome(group, refusal=Refusal(str(error), error.plugin))
+            _fail(session, [group], error)
             continue
         queues.setdefault(group.queue, []).append((key, group))
-    for waiting in queues.values():
-        waiting.sort(key=lambda entry: entry[0], reverse=True)
+    for queue, waiting in list(queues.items()):
+        try:
+            waiting.sort(key=lambda entry: entry[0], reverse=True)
+        except PluginError as error:  # keys that do not compare: nothing tells which of them is wrong
+            _fail(session, [group for _, group in queues.pop(queue)], error)
     while queues:
-        queue = next(iter(queues)) if len(queues) == 1 else min(queues, key=session.queue_key)
-        yield queues[queue].pop()[1]
-        if not queues[queue]:
-            del queues[queue]
+        first = _first_queue(session, queues)
+        if first is not None:
+            yield queues[first].pop()[1]
+            if not queues[first]:
+                del queues[first]
+
+
+def _first_queue(session: Session, queues: dict[str, _Waiting]) -> str | None:
+    """The queue whose turn it is. Those whose key cannot be had are failed and taken out; None where that is all."""
+    if len(queues) == 1:
+        return next(iter(queues))
+    keys: dict[str, tuple[Any, ...]] = {}
+    for queue in list(queues):
+        try:
+            keys[queue] = session.queue_key(queue)
+        except PluginError as error:
+            _fail(session, [group for _, group in queues.pop(queue)], error)
+    try:
+        return min(keys, key=keys.__getitem__, default=None)
+    except PluginError as error:
+        _fail(session, [group for waiting in queues.values() for _, group in waiting], error)
+        queues.clear()
+        return None
+
+
+def _fail(session: Session, groups: Iterable[Group], error: PluginError) -> None:
+    for group in groups:
+        session.outcomes[group] = Outcome(group, refusal=Refusal(str(error), error.plugin))
 
 
 def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | None:

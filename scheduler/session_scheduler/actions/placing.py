@@ -47,10 +47,12 @@ def _group_refusal(session: Session, group: Group) -> Refusal | None:
             f"PodGroup {group.namespace}/{group.name} ({group.ref.api_group}) does not exist: create it, "
             "or remove the pod's group"
         )
+    if group.ref.refusal is not None:
+        return group.ref.refusal
     for call in session.calls.functions("prefilter"):
         answer = call(session, group)
         if isinstance(answer, Refusal):
-            return Refusal(answer.reason, call.plugin)
+            return call.refusal(answer)
         if answer is not None:
             raise call.wrong(f"{answer!r} is no refusal: return a Refusal, or None")
     return None

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from session_scheduler.errors import FluenceError
+from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.columns import PODS, NodeTable
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.requests import pod_requests
@@ -21,7 +23,9 @@ _encoder = msgspec.json.Encoder(order="sorted")
 class TaskClass:
     """The needs that pods share. `pod` is one of them: read its spec, never its name, uid or other identity."""
 
-    __slots__ = ("footprint", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "requests", "usage")
+    __slots__ = (
+        "footprint", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "refusal", "requests", "usage",
+    )  # fmt: skip
 
     def __init__(self, index: int, key: bytes, pod: Pod, table: NodeTable) -> None:
         self.index = index
@@ -40,6 +44,8 @@ class TaskClass:
         """(host IP, protocol, host port) of every host port."""
         self.footprint: frozenset[Hashable] = frozenset()
         """Keys of the counters that one task adds 1 to; collected from the plugins when the class is made."""
+        self.refusal: Refusal | None = None
+        """Why no task of the class can be placed: a plugin failed when it was asked about the class."""
 
     @property
     def namespace(self) -> str:
@@ -89,18 +95,36 @@ class ClassTable:
 
     def of(self, pod: Pod) -> TaskClass:
         """The pod's class. Raises QuantityError where a request is no quantity."""
-        key = self._key(pod)
+        own, refusal = self._own_keys(pod)
+        key = self._key(pod, own)
         found = self._classes.get(key)
         if found is None:
             found = TaskClass(self._next, key, pod, self._table)
-            found.footprint = frozenset(k for footprint in self._footprints for k in footprint(found) or ())
+            found.refusal = refusal
+            self._ask_footprints(found)
             self._next += 1
             self._classes[key] = found
         return found
 
-    def _key(self, pod: Pod) -> bytes:
+    def _own_keys(self, pod: Pod) -> tuple[object, Refusal | None]:
+        """What the plugins read of the pod; the pods for which one fails alike are a class of their own."""
+        try:
+            return [key(pod) for key in self._class_keys], None
+        except FluenceError as error:
+            return str(error), _refusal(error)
+
+    def _ask_footprints(self, cls: TaskClass) -> None:
+        """Where a plugin fails the class cannot be placed; those that run already count with what the others said."""
+        keys: set[Hashable] = set()
+        for footprint in self._footprints:
+            try:
+                keys.update(footprint(cls) or ())
+            except FluenceError as error:
+                cls.refusal = cls.refusal or _refusal(error)
+        cls.footprint = frozenset(keys)
+
+    def _key(self, pod: Pod, own: object) -> bytes:
         spec = pod.spec
-        own = tuple(key(pod) for key in self._class_keys)
         labels = pod.metadata.labels if spec.topology_spread_constraints or _pod_terms(pod) else None
         return _encoder.encode(
             (
@@ -116,6 +140,10 @@ class ClassTable:
 
     def __len__(self) -> int:
         return len(self._classes)
+
+
+def _refusal(error: FluenceError) -> Refusal:
+    return Refusal(str(error), getattr(error, "plugin", ""))
 
 
 def _pod_terms(pod: Pod) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.objects import Node, Pod, PodGroup
 
@@ -75,6 +76,8 @@ class GroupRef:
     kind: str = "PodGroup"
     api_group: str = "scheduling.k8s.io"
     """The API group of the PodGroup that must exist; empty where none is needed (a pod alone, a plugin's group)."""
+    refusal: Refusal | None = None
+    """Why the group cannot be placed: a plugin failed when it was asked for the pod's group."""
 
     @property
     def key(self) -> str:
@@ -162,6 +165,11 @@ class Group:
     def in_phase(self, *phases: Phase) -> list[Task]:
         """Its tasks in any of these phases, in no particular order."""
         return [task for task in self.tasks.values() if task.phase in phases]
+
+    @property
+    def pending(self) -> bool:
+        """Whether any of its tasks is to be placed."""
+        return any(task.phase is Phase.PENDING for task in self.tasks.values())
 
     @property
     def started(self) -> int:

@@ -7,9 +7,12 @@ another scheduler's are kept only as far as they count: bound ones as load, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
+from session_scheduler.errors import FluenceError
+from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import ClassTable, TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
@@ -26,6 +29,9 @@ _SPARE_CLASSES = 1000
 """How many classes without pods are kept before they are looked for."""
 
 GroupOf = Callable[[Pod, Sequence[OwnerReference]], GroupRef | None]
+Woken = Sequence[Group] | None
+"""The groups that may be better off for a change; EVERY_GROUP where that is all of them."""
+EVERY_GROUP: Final = None
 
 
 class Cache:
@@ -52,6 +58,8 @@ class Cache:
         self.left_out = 0
         """Unbound pods of other schedulers."""
         self._foreign_pending: set[str] = set()
+        self._waiting: dict[Group, None] = {}
+        """Every group with a pending task, and some that had one."""
         self._serves = serves
         self._group_of = tuple(group_of)
         self._on_node: dict[str, dict[str, Task]] = {}
@@ -62,7 +70,7 @@ class Cache:
 
     # ------------------------------------------------------------------ events
 
-    def put(self, obj: KubeObject) -> list[Group]:
+    def put(self, obj: KubeObject) -> Woken:
         """An object was added or changed. Returns the groups that may be better off for it."""
         if isinstance(obj, Pod):
             return self._put_pod(obj)
@@ -71,14 +79,16 @@ class Cache:
         if isinstance(obj, PodGroup):
             return self._put_pod_group(obj)
         self._put_priority(obj)
-        return []
+        return ()
 
     def remove(self, obj: KubeObject) -> list[Task]:
         """An object was deleted. Returns the tasks that ended with it."""
         if isinstance(obj, Pod):
+            self.problems.pop(f"Pod {obj.key}", None)
             ended = self._drop_pod(obj.metadata.uid)
             return [ended] if ended is not None else []
         if isinstance(obj, Node):
+            self.problems.pop(f"Node {obj.metadata.name}", None)
             self._remove_node(obj.metadata.name)
         elif isinstance(obj, PodGroup):
             key = _pod_group_key(obj)
@@ -92,23 +102,37 @@ class Cache:
 
     # ------------------------------------------------------------------ nodes
 
-    def _put_node(self, node: Node) -> list[Group]:
+    def _put_node(self, node: Node) -> Woken:
         name = node.metadata.name
         known = name in self.table.row_of
+        if known and self._only_reports(node):
+            return ()
         try:
             row = self.table.put(node)
         except QuantityError as error:
             self.problems[f"Node {name}"] = str(error)
             if known:
                 self._remove_node(name)
-            return []
+            return ()
         self.problems.pop(f"Node {name}", None)
         if not known:
             for task in self._on_node.get(name, {}).values():
                 task.row = row
                 self.table.add_usage(row, task.cls, 1)
         self._changed_nodes[name] = None
-        return self.pending_groups()
+        return EVERY_GROUP
+
+    def _only_reports(self, node: Node) -> bool:
+        """Whether a known node is as it was but for its conditions, which its kubelet writes all the time.
+
+        What they mean for scheduling reaches us as taints.
+        """
+        row = self.table.row_of[node.metadata.name]
+        old = self.table.nodes[row]
+        if old is None or _matters(old) != _matters(node):
+            return False
+        self.table.nodes[row] = node
+        return True
 
     def _remove_node(self, name: str) -> None:
         if name in self.table.row_of:
@@ -133,32 +157,37 @@ class Cache:
 
     # ------------------------------------------------------------------ pods
 
-    def _put_pod(self, pod: Pod) -> list[Group]:
+    def _put_pod(self, pod: Pod) -> Woken:
         uid = pod.metadata.uid
-        known = self.tasks.get(uid)
         if pod.terminal:
             freed = self._drop_pod(uid)
-            return self.pending_groups() if freed is not None and freed.row >= 0 else []
-        bound = bool(pod.spec.node_name)
-        if not bound and not self._serves(pod.spec.scheduler_name):
-            self._foreign_pending.add(uid)
-            self.left_out = len(self._foreign_pending)
-            return []
-        self._foreign_pending.discard(uid)
+            return EVERY_GROUP if freed is not None else ()
+        served = bool(pod.spec.node_name) or self._serves(pod.spec.scheduler_name)
+        (self._foreign_pending.discard if served else self._foreign_pending.add)(uid)
+        self.left_out = len(self._foreign_pending)
+        if not served:
+            return ()
+        known = self.tasks.get(uid)
+        cls = self._counted_class(pod, known)
+        if cls is None:
+            return ()
+        before = _state(known) if known is not None else None
+        if known is None:
+            known = self._new_task(pod, cls)
+        else:
+            self._update(known, pod, cls)
+        self._settle_phase(known)
+        return (known.group,) if _state(known) != before else ()
+
+    def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass | None:
+        """The pod's class; where its requests are none, the one that it had, for it lives, or None."""
         try:
             cls = self._class_of(pod)
         except QuantityError as error:
             self.problems[f"Pod {pod.key}"] = str(error)
-            self._drop_pod(uid)
-            return []
+            return known.cls if known is not None else None
         self.problems.pop(f"Pod {pod.key}", None)
-        if known is None:
-            known = self._new_task(pod)
-        elif known.cls is not cls:
-            self._change_class(known, pod)
-        known.pod = pod
-        known.priority = self.priority_of(pod)
-        return self._settle_phase(known)
+        return cls
 
     def _class_of(self, pod: Pod) -> TaskClass:
         """The class of a pod's needs: where it is bound is none of them."""
@@ -168,28 +197,58 @@ class Cache:
             pod = replace(pod, spec=replace(pod.spec, node_name=""))
         return self.classes.of(pod)
 
-    def _new_task(self, pod: Pod) -> Task:
-        ref = self.group_ref(pod)
-        group = self.groups.get(ref.key)
-        if group is None:
-            group = self.groups[ref.key] = Group(ref, pod_group=self._pod_groups.get(ref.key))
-        task = Task(pod, self._class_of(pod), group, self.priority_of(pod))
-        group.tasks[task.uid] = task
-        if not pod.spec.node_name or not group.scheduler_name:
-            group.scheduler_name = pod.spec.scheduler_name
+    def _new_task(self, pod: Pod, cls: TaskClass) -> Task:
+        task = Task(pod, cls, self._group_for(self.group_ref(pod)), self.priority_of(pod))
+        self._join(task, task.group)
         self.tasks[task.uid] = task
         return task
 
-    def _change_class(self, task: Task, pod: Pod) -> None:
+    def _update(self, task: Task, pod: Pod, cls: TaskClass) -> None:
+        if task.cls is not cls:
+            self._change_class(task, cls)
+        task.pod = pod
+        task.priority = self.priority_of(pod)
+        self._regroup(task)
+
+    def _group_for(self, ref: GroupRef) -> Group:
+        group = self.groups.get(ref.key)
+        if group is None:
+            group = self.groups[ref.key] = Group(ref, pod_group=self._pod_groups.get(ref.key))
+        return group
+
+    def _join(self, task: Task, group: Group) -> None:
+        task.group = group
+        group.tasks[task.uid] = task
+        if not task.pod.spec.node_name or not group.scheduler_name:
+            group.scheduler_name = task.pod.spec.scheduler_name
+        self._waiting[group] = None
+
+    def _leave(self, task: Task) -> None:
+        group = task.group
+        group.tasks.pop(task.uid, None)
+        if not group.tasks:
+            self.groups.pop(group.key, None)
+            self._waiting.pop(group, None)
+
+    def _regroup(self, task: Task) -> None:
+        """Put a task where it belongs now: its labels, or what is served, or a plugin's answer may have changed."""
+        ref = self.group_ref(task.pod)
+        if ref.key != task.group.key:
+            self._leave(task)
+            self._join(task, self._group_for(ref))
+        elif ref != task.group.ref:
+            task.group.ref = ref
+
+    def _change_class(self, task: Task, cls: TaskClass) -> None:
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, -1)
-        task.cls = self._class_of(pod)
+        task.cls = cls
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, 1)
         if task.node is not None:
             self._changed_nodes[task.node] = None
 
-    def _settle_phase(self, task: Task) -> list[Group]:
+    def _settle_phase(self, task: Task) -> None:
         """Bring the task's phase and place in line with its pod."""
         pod = task.pod
         if pod.spec.node_name:
@@ -198,12 +257,10 @@ class Cache:
                     self.vacate(task, Phase.PENDING)
                 self.occupy(task, pod.spec.node_name)
             task.phase = Phase.RELEASING if pod.metadata.deletion_timestamp else Phase.BOUND
-            return [task.group]
-        if task.phase is Phase.ASSUMED:
-            return []
-        gated = bool(pod.spec.scheduling_gates) or pod.metadata.deletion_timestamp is not None
-        task.phase = Phase.GATED if gated else Phase.PENDING
-        return [task.group]
+        elif task.phase is not Phase.ASSUMED:
+            gated = bool(pod.spec.scheduling_gates) or pod.metadata.deletion_timestamp is not None
+            task.phase = Phase.GATED if gated else Phase.PENDING
+            self._waiting[task.group] = None
 
     def _drop_pod(self, uid: str) -> Task | None:
         self._foreign_pending.discard(uid)
@@ -213,10 +270,7 @@ class Cache:
             return None
         if task.node is not None:
             self.vacate(task, task.phase)
-        group = task.group
-        group.tasks.pop(uid, None)
-        if not group.tasks:
-            self.groups.pop(group.key, None)
+        self._leave(task)
         return task
 
     def occupy(self, task: Task, node: str) -> None:
@@ -245,6 +299,7 @@ class Cache:
         """A placement came to nothing: the task is pending again, if it still lives."""
         if task.phase is Phase.ASSUMED:
             self.vacate(task, Phase.PENDING)
+            self._waiting[task.group] = None
 
     # ------------------------------------------------------------------ groups
 
@@ -261,27 +316,48 @@ class Cache:
                 return GroupRef(namespace, name, kind=f"PodGroup.{COSCHEDULING_API}", api_group=COSCHEDULING_API)
             return GroupRef(namespace, name, api_group=NATIVE_API)
         for ask in self._group_of:
-            found = ask(pod, pod.metadata.owner_references)
+            try:
+                found = ask(pod, pod.metadata.owner_references)
+            except FluenceError as error:
+                refusal = Refusal(str(error), getattr(error, "plugin", ""))
+                return GroupRef(namespace, pod.metadata.name, kind="Pod", api_group="", refusal=refusal)
             if found is not None:
                 return found
         return GroupRef(namespace, pod.metadata.name, kind="Pod", api_group="")
 
-    def _put_pod_group(self, pod_group: PodGroup) -> list[Group]:
+    def _put_pod_group(self, pod_group: PodGroup) -> Woken:
         key = _pod_group_key(pod_group)
+        old = self._pod_groups.get(key)
         self._pod_groups[key] = pod_group
+        if not pod_group.native and not self.coscheduling_served:
+            self.serve_coscheduling()
         group = self.groups.get(key)
         if group is None:
-            return []
+            return ()
         group.pod_group = pod_group
-        return [group]
+        same = old is not None and old.spec == pod_group.spec and old.metadata.labels == pod_group.metadata.labels
+        return () if same else (group,)
+
+    def serve_coscheduling(self) -> None:
+        """The coscheduling API is served: its label names its own PodGroups from now on."""
+        self.coscheduling_served = True
+        for task in list(self.tasks.values()):
+            if COSCHEDULING_LABEL in task.pod.metadata.labels:
+                self._regroup(task)
 
     def pod_groups(self) -> Iterator[PodGroup]:
         """Every PodGroup object, those without pods too."""
         return iter(self._pod_groups.values())
 
-    def pending_groups(self) -> list[Group]:
-        """The groups with a pending task."""
-        return [group for group in self.groups.values() if group.in_phase(Phase.PENDING)]
+    def pending_groups(self, wanted: Callable[[Group], bool] = lambda _: True) -> list[Group]:
+        """The groups with a pending task, of those that are wanted; costs what waits, not what runs."""
+        found = []
+        for group in [group for group in self._waiting if wanted(group)]:
+            if group.pending:
+                found.append(group)
+            else:
+                del self._waiting[group]
+        return found
 
     # ------------------------------------------------------------------ priorities
 
@@ -303,6 +379,17 @@ class Cache:
     def bound_tasks(self) -> Iterable[Task]:
         """Every task that is on a node."""
         return (task for task in self.tasks.values() if task.node is not None)
+
+
+def _state(task: Task) -> tuple[object, ...]:
+    """What decides whether a task can be placed: a change of anything else wakes nobody."""
+    return task.cls, task.group, task.group.ref, task.phase, task.priority
+
+
+def _matters(node: Node) -> tuple[object, ...]:
+    """What filters, scores and plugins may read of a node."""
+    metadata, status = node.metadata, node.status
+    return metadata.uid, metadata.labels, metadata.annotations, node.spec, status.allocatable, status.capacity
 
 
 def _pod_group_key(pod_group: PodGroup) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class _Waiting:
     attempts: int
     until: float
+    wakes: int
+    """How often all had been woken when it failed."""
 
 
 class PendingGroups:
@@ -18,17 +20,18 @@ class PendingGroups:
         self._initial = initial
         self._maximum = maximum
         self._waiting: dict[str, _Waiting] = {}
+        self._wakes = 0
 
     def is_due(self, key: str, now: float) -> bool:
         """Whether the group may be tried at `now` (seconds)."""
         waiting = self._waiting.get(key)
-        return waiting is None or waiting.until <= now
+        return waiting is None or waiting.until <= now or waiting.wakes < self._wakes
 
     def failed(self, key: str, now: float) -> float:
         """The group could not be placed: it waits twice as long each time. Returns when it is due again."""
         attempts = self._waiting[key].attempts + 1 if key in self._waiting else 1
         until = now + min(self._maximum, self._initial * 2.0 ** min(attempts - 1, 62))
-        self._waiting[key] = _Waiting(attempts, until)
+        self._waiting[key] = _Waiting(attempts, until, self._wakes)
         return until
 
     def wake(self, key: str, now: float) -> None:
@@ -37,10 +40,19 @@ class PendingGroups:
         if waiting is not None:
             waiting.until = min(waiting.until, now)
 
+    def wake_all(self) -> None:
+        """Something changed that can help anybody: as `wake` for every group, at the price of one."""
+        self._wakes += 1
+
     def placed(self, key: str) -> None:
         """The group was placed or is gone: its failures are forgotten."""
         self._waiting.pop(key, None)
 
     def next_due(self, after: float) -> float | None:
         """When the first waiting group is due; None where none waits."""
-        return max(after, min(waiting.until for waiting in self._waiting.values())) if self._waiting else None
+        waiting = self._waiting.values()
+        if not waiting:
+            return None
+        if any(one.wakes < self._wakes for one in waiting):
+            return after
+        return max(after, min(one.until for one in waiting))
