@@ -12,11 +12,13 @@ DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yam
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
-.PHONY: help setup demo test lint format bench constraints clean
+.PHONY: help setup demo test controlplane test-controlplane lint format bench constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
 	@echo 'make test         set up, then run every test'
+	@echo 'make controlplane       build etcd and the Kubernetes programs that some tests need, once'
+	@echo 'make test-controlplane  run the tests against a real API server'
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make bench        run the benchmarks'
@@ -39,7 +41,14 @@ demo: $(STAMP)
 	@status=0; $(BIN)/fluence simulate $(DEMO) || status=$$?; test $$status -eq 1
 
 test: $(STAMP)
-	$(BIN)/python -m pytest --junitxml=.cache/tests.xml $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --ignore=tests/controlplane --junitxml=.cache/tests.xml $(PYTEST_ARGS)
+
+# Some minutes and 300 MB, the first time; KUBEBUILDER_ASSETS may name a folder with ready programs instead.
+controlplane: $(STAMP)
+	$(BIN)/python tests/controlplane/binaries.py
+
+test-controlplane: controlplane
+	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml tests/controlplane
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -1,0 +1,29 @@
+"""A control plane for the tests in this folder: one for each pytest worker, ended with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .binaries import MissingBinaries
+from .harness import ControlPlane
+
+
+def new_control_plane(folder: Path, *, controllers: bool = False, kube_scheduler: bool = False) -> ControlPlane:
+    """A control plane, not yet started. Where its programs are not built, tests are skipped; under CI they fail."""
+    try:
+        return ControlPlane(folder, controllers=controllers, kube_scheduler=kube_scheduler)
+    except MissingBinaries as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd and an API server, with nothing in it but what the API server makes."""
+    with new_control_plane(tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane

@@ -1,0 +1,269 @@
+"""A control plane on loopback: etcd and kube-apiserver, and on request the controllers and kube-scheduler.
+
+    with ControlPlane(folder) as plane:
+        plane.request("GET", "/api/v1/nodes")            # as administrator
+        plane.kubeconfig("fluence")                      # a file for clients, as the scheduler's own user
+
+RBAC is on; users are told apart by tokens; TLS is verified through the API server's own certificate.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import ssl
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from . import binaries
+from .processes import Program, StartError, free_ports
+
+ADMIN = "admin"
+SCHEDULER = "fluence"
+_USERS = {
+    ADMIN: "system:masters",
+    SCHEDULER: "",
+    "system:kube-controller-manager": "",
+    "system:kube-scheduler": "",
+    "nobody": "",
+}
+_GATES = ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption", "TopologyAwareWorkloadScheduling",
+          "WorkloadWithJob")  # fmt: skip
+_FEATURES = "--feature-gates=" + ",".join(f"{gate}=true" for gate in _GATES)
+# Nothing here is a kubelet: these two would take nodes for dead and evict what runs on them.
+_CONTROLLERS = "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"
+_PATIENCE = 90.0
+_STARTS = 3
+"""How often a start is tried: a port that was free may be taken the moment after."""
+_KEY = "YQ=="
+"""A key of etcd that the API server does not know: "a" in base64."""
+RBAC = Path(__file__).parent / "rbac.yaml"
+
+
+class ControlPlane:
+    """A running control plane; `folder` (empty, its own) holds its data, keys and logs."""
+
+    def __init__(self, folder: Path, *, controllers: bool = False, kube_scheduler: bool = False) -> None:
+        self._folder = folder
+        self._controllers = controllers
+        self._kube_scheduler = kube_scheduler
+        wanted = {"etcd", "kube-apiserver"}
+        wanted |= {"kube-controller-manager"} if controllers else set()
+        wanted |= {"kube-scheduler"} if kube_scheduler else set()
+        self._binaries = binaries.find(*sorted(wanted))
+        self._tokens = {user: secrets.token_hex(16) for user in _USERS}
+        self._programs: dict[str, Program] = {}
+        self._port = self._etcd_port = self._peer_port = 0
+        self._tls: ssl.SSLContext | None = None
+        self._names = 0
+
+    # ------------------------------------------------------------------ life
+
+    def __enter__(self) -> ControlPlane:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End every program, clients before servers."""
+        running = list(reversed(self._programs.values()))
+        for program in running:
+            if program.name != "etcd":  # the API server's shutdown asks it
+                program.terminate()
+        for program in running:
+            program.stop()
+        self._programs.clear()
+
+    def _start(self) -> None:
+        users = "".join(f'{token},{user},{user},"{_USERS[user]}"\n' for user, token in self._tokens.items())
+        (self._folder / "tokens.csv").write_text(users)
+        for attempt in range(1, _STARTS + 1):
+            self._port, self._etcd_port, self._peer_port = free_ports(3)
+            try:
+                self.start_etcd()
+                self._age()
+                self.start_api_server()
+                break
+            except StartError:
+                self.stop()
+                if attempt == _STARTS:
+                    raise
+        for document in yaml.safe_load_all(RBAC.read_text()):
+            self.create(document)
+        if self._controllers:
+            self._start_controllers()
+        if self._kube_scheduler:
+            self._run("kube-scheduler", f"--kubeconfig={self.kubeconfig('system:kube-scheduler')}",
+                      "--leader-elect=false", "--secure-port=0", _FEATURES)  # fmt: skip
+
+    def start_etcd(self) -> None:
+        """Start etcd over the data that is there."""
+        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        self._run(
+            "etcd", f"--data-dir={self._folder / 'etcd'}", "--unsafe-no-fsync", "--log-level=error",
+            f"--listen-client-urls={client}", f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
+        ).wait_until(self._etcd_is_ready, _PATIENCE)  # fmt: skip
+
+    def start_api_server(self) -> None:
+        """Start the API server, on the same port and with the same keys whenever it is started again."""
+        keys = self._folder / "keys"
+        key = keys / "apiserver.key"  # made by the API server for itself; it signs the service accounts' tokens too
+        self._run(
+            "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{self._etcd_port}", f"--secure-port={self._port}",
+            "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+            f"--cert-dir={keys}", "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
+            "--authorization-mode=RBAC", f"--token-auth-file={self._folder / 'tokens.csv'}",
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true", _FEATURES,
+        ).wait_until(self._api_is_ready, _PATIENCE)  # fmt: skip
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one program, as a crash: "kube-apiserver" and "etcd" can be started again."""
+        self._programs.pop(name).kill()
+
+    def _start_controllers(self) -> None:
+        keys = self._folder / "keys"
+        self._run("kube-controller-manager", f"--kubeconfig={self.kubeconfig('system:kube-controller-manager')}",
+                  "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials",
+                  f"--service-account-private-key-file={keys / 'apiserver.key'}",
+                  f"--root-ca-file={self.ca_file}", _CONTROLLERS, _FEATURES)  # fmt: skip
+
+    def _run(self, name: str, *arguments: str) -> Program:
+        program = Program(name, [self._binaries[name], *arguments], self._folder / f"{name}.log")
+        self._programs[name] = program
+        return program
+
+    def _etcd_is_ready(self) -> bool:
+        with suppress(OSError, http.client.HTTPException):
+            return self._etcd("GET", "/health")[0] == http.HTTPStatus.OK
+        return False
+
+    def _api_is_ready(self) -> bool:
+        with suppress(OSError, http.client.HTTPException):
+            return self.ca_file.exists() and self.request("GET", "/readyz")[0] == http.HTTPStatus.OK
+        return False
+
+    # ------------------------------------------------------------------ etcd
+
+    def _age(self) -> None:
+        """Write a little before the API server starts: its watch caches begin later than resourceVersion 1."""
+        for _ in range(10):
+            self._etcd("POST", "/v3/kv/put", {"key": _KEY, "value": _KEY})
+
+    def compact(self) -> None:
+        """Forget all history in etcd, as the API server does every five minutes."""
+        revision = self._etcd("POST", "/v3/kv/range", {"key": _KEY})[1]["header"]["revision"]
+        self._etcd("POST", "/v3/kv/compaction", {"revision": revision, "physical": True})
+
+    def _etcd(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._etcd_port, timeout=10)
+        return _exchange(connection, method, path, body, {})
+
+    # ------------------------------------------------------------------ the API
+
+    @property
+    def server(self) -> str:
+        """The API server's address."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca_file(self) -> Path:
+        """The certificates that the API server's own one is verified by."""
+        return self._folder / "keys" / "apiserver.crt"
+
+    def kubeconfig(self, user: str) -> Path:
+        """A kubeconfig file for one of the users."""
+        path = self._folder / f"{user.rpartition(':')[2]}.kubeconfig"
+        document = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": self.server,
+                                                      "certificate-authority": str(self.ca_file)}}],
+            "users": [{"name": user, "user": {"token": self._tokens[user]}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+        }  # fmt: skip
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    def request(self, method: str, path: str, body: object = None, *, user: str = ADMIN) -> tuple[int, Any]:
+        """One request; returns its status and its answer, decoded where it is JSON."""
+        if self._tls is None:
+            self._tls = ssl.create_default_context(cafile=self.ca_file)
+            self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the API server's own CA has no key identifier
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=30, context=self._tls)
+        headers = {"Authorization": f"Bearer {self._tokens[user]}"}
+        if method == "PATCH":
+            headers["Content-Type"] = "application/merge-patch+json"
+        return _exchange(connection, method, path, body, headers)
+
+    def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Create an object from its manifest, as administrator."""
+        group = manifest["apiVersion"]
+        kind = manifest["kind"].lower()
+        plural = kind + ("es" if kind.endswith("s") else "s")
+        namespace = manifest["metadata"].get("namespace")
+        path = f"/api/{group}" if "/" not in group else f"/apis/{group}"
+        path += f"/namespaces/{namespace}/{plural}" if namespace else f"/{plural}"
+        status, answer = self.request("POST", path, manifest)
+        if status != http.HTTPStatus.CREATED:
+            raise StartError(f"creating {manifest['kind']} {manifest['metadata']['name']}: {status}: {answer}")
+        created: dict[str, Any] = answer
+        return created
+
+    def new_namespace(self) -> str:
+        """A namespace of its own, in which pods can be created."""
+        self._names += 1
+        name = f"test-{self._names}"
+        self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}}
+        if not self._controllers:  # nobody else makes the account without which no pod is admitted
+            self.create(account)
+        return name
+
+    def new_node(self, name: str, **resources: str) -> None:
+        """A ready node: what a kubelet and the node controller would make of it."""
+        self.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        amounts = {"cpu": "8", "memory": "16Gi", "pods": "110"} | resources
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}
+        path = f"/api/v1/nodes/{name}"
+        self.request("PATCH", path, {"spec": {"taints": None}})  # admission marks new nodes as not ready
+        self.request("PATCH", f"{path}/status",
+                     {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}})  # fmt: skip
+
+    def wait_for(self, path: str, accepted: Any, seconds: float = 30.0) -> Any:
+        """The answer to GET path once `accepted(answer)`. Raises TimeoutError with the last one."""
+        deadline = time.monotonic() + seconds
+        while True:
+            _, answer = self.request("GET", path)
+            if accepted(answer):
+                return answer
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"GET {path} after {seconds:.0f} s: {answer}")
+            time.sleep(0.05)
+
+
+def _exchange(
+    connection: http.client.HTTPConnection, method: str, path: str, body: object, headers: dict[str, str]
+) -> tuple[int, Any]:
+    text = None if body is None else json.dumps(body)
+    try:
+        connection.request(method, path, text, {"Content-Type": "application/json", **headers})
+        answer = connection.getresponse()
+        content = answer.read()
+    finally:
+        connection.close()
+    is_json = answer.headers.get_content_type() == "application/json"
+    return answer.status, json.loads(content) if is_json else content.decode(errors="replace")

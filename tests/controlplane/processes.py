@@ -1,0 +1,76 @@
+"""Programs that a harness starts and ends: each by its own handle, with its output in a file."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_PAUSE = 0.05
+_GRACE = 10.0
+"""Seconds that a program is given to end after SIGTERM."""
+
+
+class StartError(Exception):
+    """A program ended, or did not become ready; the text ends with the last lines that it wrote."""
+
+
+class Program:
+    """One running program. It is killed by the kernel, too, when this process dies."""
+
+    def __init__(self, name: str, command: Sequence[str | Path], log: Path) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self._handle = subprocess.Popen(
+                [*_dying_with_us(), *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Return once `ready()`. Raises StartError where the program ends before that, or the time is over."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if self._handle.poll() is not None:
+                raise StartError(f"{self.name} ended with status {self._handle.returncode}:\n{self._tail()}")
+            if time.monotonic() > deadline:
+                raise StartError(f"{self.name} was not ready after {seconds:.0f} s:\n{self._tail()}")
+            time.sleep(_PAUSE)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        self._handle.kill()
+        self._handle.wait()
+
+    def terminate(self) -> None:
+        """Ask the program to end (SIGTERM), without waiting for it."""
+        if self._handle.poll() is None:
+            self._handle.terminate()
+
+    def stop(self) -> None:
+        """End the program: SIGTERM, and SIGKILL where that does not do."""
+        self.terminate()
+        try:
+            self._handle.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+
+def _dying_with_us() -> list[str]:
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listened on just now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [taken.getsockname()[1] for taken in sockets]
+    finally:
+        for taken in sockets:
+            taken.close()
