@@ -7,7 +7,7 @@ fails after that, only that member is placed again, around those that are bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import msgspec
 
 from session_scheduler.cluster.errors import ClusterError
 from session_scheduler.cluster.port import Cluster
-from session_scheduler.hook_calls import HookCalls, PluginError
+from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
 from session_scheduler.model.bindings import Allocation, Binding, Holding
 from session_scheduler.model.groups import Task
 from session_scheduler.statement import Decision
@@ -42,18 +42,16 @@ class Binder:
 
     async def carry_out(self, decision: Decision, calls: HookCalls) -> list[Failure]:
         """Bind what the decision placed. Returns the tasks that are not bound; the plugins still hold their share."""
-        bindings = [self._binding(task, decision) for task in decision.allocated]
+        try:
+            holds = [(held.plugin, held.holds()) for held in decision.held]
+            bindings = [_binding(task, holds) for task in decision.allocated]
+        except PluginError as error:
+            return [Failure(task, task.node or "", str(error)) for task in decision.allocated]
         problem = await self._prebind(bindings, decision, calls)
         if problem is not None:
             return [Failure(binding.task, binding.node, problem) for binding in bindings]
         answers = await asyncio.gather(*(self._bind(binding) for binding in bindings))
         return [failure for failure in answers if failure is not None]
-
-    def _binding(self, task: Task, decision: Decision) -> Binding:
-        held = {h.plugin: dict(h.placement.holds[task]) for h in decision.held if task in h.placement.holds}
-        record = {"uid": task.uid, "plugins": held}
-        annotations = {HELD_ANNOTATION: msgspec.json.encode(record, order="sorted").decode()} if held else {}
-        return Binding(task, task.node or "", held, annotations)
 
     async def _prebind(self, bindings: Sequence[Binding], decision: Decision, calls: HookCalls) -> str | None:
         """Why the group must not be bound, or None."""
@@ -62,6 +60,7 @@ class Binder:
                 own = Binding(binding.task, binding.node, binding.holds.get(call.plugin, {}), binding.annotations)
                 try:
                     await call.wait(own)
+                    _check_annotations(call, own)
                 except PluginError as error:
                     return f"{error} (pod {binding.task.key} of group {decision.group.key})"
         return None
@@ -81,6 +80,19 @@ class Binder:
             except ClusterError as error:
                 return Failure(binding.task, binding.node, f"binding to {binding.node} failed: {error}")
         return None
+
+
+def _binding(task: Task, holds: Sequence[tuple[str, Mapping[Task, Mapping[str, Any]]]]) -> Binding:
+    held = {plugin: own[task] for plugin, own in holds if task in own}
+    record = {"uid": task.uid, "plugins": held}
+    annotations = {HELD_ANNOTATION: msgspec.json.encode(record, order="sorted").decode()} if held else {}
+    return Binding(task, task.node or "", held, annotations)
+
+
+def _check_annotations(call: HookCall, binding: Binding) -> None:
+    for key, value in binding.annotations.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise call.wrong(f"{value!r} is no annotation ({key!r}): annotations are texts")
 
 
 async def cancel(calls: HookCalls, allocation: Allocation) -> list[PluginError]:

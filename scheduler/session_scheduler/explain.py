@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
@@ -47,10 +48,9 @@ def _explain_task(scheduler: Scheduler, task: Task) -> dict[str, Any]:
     calls = scheduler.profiles[task.pod.spec.scheduler_name]
     answer: dict[str, Any] = {"namespace": task.namespace, "name": task.name, "reason": None, "nodes": {}}
     try:
-        session = scheduler.open_session(calls, (task.group,))
-        answer["nodes"] = {name: _node(verdict) for name, verdict in _judged(session, task).items()}
-        answer["reason"] = _reason(session, task)
-        session.close()
+        with closing(scheduler.open_session(calls, (task.group,))) as session:
+            answer["nodes"] = {name: _node(verdict) for name, verdict in _judged(session, task).items()}
+            answer["reason"] = _reason(session, task)
     except PluginError as error:
         answer["reason"] = str(error)
     return answer
@@ -82,12 +82,15 @@ def _reason(session: Session, task: Task) -> str | None:
     refusal = session.plan(task.cls).refusal
     if refusal is not None:
         return refusal.reason
+    if task.group.ref.refusal is not None:
+        return task.group.ref.refusal.reason
     for call in session.calls.functions("prefilter"):
         answer = call(session, task.group)
         if isinstance(answer, Refusal):
-            return answer.reason
+            return call.refusal(answer).reason
     reason = session.pre_predicate(task)
-    if reason is not None or not has_placers(session) or not session.board(task).mask.any():
+    placeable = task.phase is Phase.PENDING and has_placers(session)
+    if reason is not None or not placeable or not session.board(task).mask.any():
         return reason
     with session.statement(task.group) as statement:
         placed = ask_plugins(session, statement, task.group, [task], None)

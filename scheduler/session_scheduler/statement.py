@@ -6,10 +6,12 @@ be rolled back, to a checkpoint or to the start; leaving the `with` block withou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
 
 from session_scheduler.hook_calls import HookCall, PluginError
 from session_scheduler.hookspecs import Placement
@@ -41,6 +43,16 @@ class Held:
     def redo(self) -> None:
         """Take it all again. Raises PluginError."""
         HookCall(self.plugin, "place_group", self.placement.redo)()
+
+    def holds(self) -> Mapping[Task, Mapping[str, Any]]:
+        """What each task holds, read once. Raises PluginError."""
+        answer: Mapping[Task, Mapping[str, Any]] = HookCall(self.plugin, "place_group", self._holds)()
+        return answer
+
+    def _holds(self) -> dict[Task, dict[str, Any]]:
+        found = {task: dict(held) for task, held in self.placement.holds.items()}
+        msgspec.json.encode(list(found.values()))  # raises where it is no JSON
+        return found
 
     def release(self, tasks: Sequence[Task]) -> None:
         """Give some tasks' share back. Raises PluginError."""

@@ -13,6 +13,9 @@ from session_scheduler.model.groups import Task, unique_classes
 from session_scheduler.session import Session
 from session_scheduler.statement import Statement
 
+_MOST_SEARCHED = 200
+"""Larger gangs are not searched: the steps would not suffice, nor would Python's stack."""
+
 
 def greedy(
     session: Session,
@@ -64,49 +67,66 @@ def constrained_first(session: Session, tasks: Sequence[Task], subset: BoolColum
 
 
 def search(
-    session: Session, statement: Statement, tasks: Sequence[Task], subset: BoolColumn | None, steps: int
+    session: Session, statement: Statement, tasks: Sequence[Task], subset: BoolColumn | None, needed: int
 ) -> dict[Task, int] | None:
-    """A row for every task, by trying them all, within a number of steps; the statement is left as it was.
+    """A row for at least `needed` of the tasks, by trying them all; the statement is left as it was.
 
-    Finds an assignment wherever one exists in the order of the classes and the steps suffice, which is to say in small
-    clusters. Tasks of one class take rows in ascending order unless a filter looks beyond its row: they are alike.
+    Finds an assignment wherever one exists in the order of the classes and the session's steps suffice, which is to
+    say in small clusters; None for gangs that are too large for it.
     """
+    if len(tasks) > _MOST_SEARCHED:
+        return None
     ordered = [t for cls in constrained_first(session, tasks, subset) for t in tasks if t.cls is cls]
-    beyond = any(session.plan(cls).any_filters for cls in unique_classes(tasks))
-    budget = [steps]
     mark = statement.checkpoint()
-    rows: list[int] = []
-    found = _extend(session, statement, ordered, rows, subset, beyond, budget)
+    searching = _Search(session, statement, ordered, subset)
+    found = searching.place(0, len(tasks) - needed)
     statement.rollback(mark)
-    return dict(zip(ordered, rows, strict=True)) if found else None
+    return searching.found if found else None
 
 
-def _extend(
-    session: Session,
-    statement: Statement,
-    tasks: Sequence[Task],
-    rows: list[int],
-    subset: BoolColumn | None,
-    beyond: bool,
-    budget: list[int],
-) -> bool:
-    if len(rows) == len(tasks):
-        return True
-    task = tasks[len(rows)]
-    board = session.board(task, subset)
-    board.sync(task)
-    feasible = np.flatnonzero(board.mask)
-    if not beyond and rows and tasks[len(rows) - 1].cls is task.cls:
-        feasible = feasible[feasible >= rows[-1]]
-    for row in feasible.tolist():
-        if budget[0] <= 0:
-            return False
-        budget[0] -= 1
-        mark = statement.checkpoint()
-        statement.allocate(task, row)
-        rows.append(row)
-        if _extend(session, statement, tasks, rows, subset, beyond, budget):
+class _Search:
+    """Depth first. Tasks of one class are alike: they take rows in one order, unless a filter looks beyond its row,
+    and those that are left out are the last of them. The order of rows is that of the tie-break, not of history.
+    """
+
+    def __init__(
+        self, session: Session, statement: Statement, tasks: Sequence[Task], subset: BoolColumn | None
+    ) -> None:
+        self._session = session
+        self._statement = statement
+        self._tasks = tasks
+        self._subset = subset
+        self._ties = session.table.ties()
+        self._beyond = any(session.plan(cls).any_filters for cls in unique_classes(tasks))
+        self._steps = session.options.search_steps
+        self.found: dict[Task, int] = {}
+
+    def place(self, index: int, spare: int) -> bool:
+        """Place the tasks from `index` on, all but `spare` of them."""
+        if index == len(self._tasks):
             return True
-        rows.pop()
-        statement.rollback(mark)
-    return False
+        task = self._tasks[index]
+        for row in self._rows(index):
+            if self._steps <= 0:
+                return False
+            self._steps -= 1
+            mark = self._statement.checkpoint()
+            self._statement.allocate(task, row)
+            self.found[task] = row
+            if self.place(index + 1, spare):
+                return True
+            del self.found[task]
+            self._statement.rollback(mark)
+        alike = sum(other.cls is task.cls for other in self._tasks[index:])
+        return alike <= spare and self.place(index + alike, spare - alike)
+
+    def _rows(self, index: int) -> list[int]:
+        task = self._tasks[index]
+        board = self._session.board(task, self._subset)
+        board.sync(task)
+        rows = np.flatnonzero(board.mask)
+        before = self._tasks[index - 1] if index else None
+        if before is not None and before.cls is task.cls and not self._beyond:
+            rows = rows[self._ties[rows] >= self._ties[self.found[before]]]
+        ordered: list[int] = rows[np.argsort(self._ties[rows], kind="stable")].tolist()
+        return ordered

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from session_scheduler.actions.own_placement import constrained_first, greedy, search
 from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
 from session_scheduler.hookspecs import Refusal
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
 from session_scheduler.session import Outcome, Session
@@ -107,7 +111,9 @@ def _place_together(
         attempt = _try_subsets(session, statement, group, tasks[:needed], needed, needed)
         placed = statement.placed_since(0)
     outcome.placed.extend(placed)
-    outcome.reasons.update((task, reason) for task, reason in attempt.refused.items() if task not in set(placed))
+    outcome.reasons.update(attempt.refused)
+    for task in placed:
+        outcome.reasons.pop(task, None)
     if placed:
         for task in tasks:
             if task.phase is Phase.PENDING:
@@ -125,10 +131,10 @@ def _subsets(session: Session, group: Group) -> list[BoolColumn] | None:
     for call in session.calls.functions("node_subsets"):
         answer = call(session, group)
         if answer is not None:
-            subsets = list(answer)
+            subsets: list[BoolColumn] = call.guarded(list, answer)
             for mask in subsets:
-                if getattr(mask, "shape", None) != (session.table.size,):
-                    raise call.wrong(f"a subset is no mask over all {session.table.size} rows")
+                if getattr(mask, "shape", None) != (session.table.size,) or mask.dtype != np.bool_:
+                    raise call.wrong(f"a subset is no mask of bools over all {session.table.size} rows")
             return subsets
     return None
 
@@ -170,20 +176,23 @@ def _try_ways(
     mark = statement.checkpoint()
     first: Attempt | None = None
     for order in _orders(session, tasks, subset):
-        attempt = _one_way(session, statement, group, order, subset, expected)
+        attempt = _one_way(session, statement, group, order, subset, expected, needed)
         if len(statement.placed_since(mark)) >= needed:
             return attempt
         statement.rollback(mark)
-        first = first or attempt
+        if first is None:
+            first = attempt
+            if not _worth_trying_on(session, tasks, needed, subset):
+                return first
     if first is None:
         return Attempt({}, refusal=Refusal("the group has no task to place"))
-    if len(tasks) > 1 and _worth_searching(session, tasks):
-        found = search(session, statement, tasks, subset, session.options.search_steps)
-        if found is not None:
-            attempt = _one_way(session, statement, group, list(tasks), subset, expected, found)
-            if len(statement.placed_since(mark)) >= needed:
-                return attempt
-            statement.rollback(mark)
+    found = search(session, statement, tasks, subset, needed)
+    if found is not None:
+        placed = [task for task in tasks if task in found]
+        attempt = _one_way(session, statement, group, placed, subset, expected, needed, found)
+        if len(statement.placed_since(mark)) >= needed:
+            return attempt
+        statement.rollback(mark)
     return first
 
 
@@ -193,15 +202,30 @@ def _orders(session: Session, tasks: Sequence[Task], subset: BoolColumn | None) 
     if len(unique_classes(tasks)) == 1:
         return
     ordered = constrained_first(session, tasks, subset)
+    of_class: dict[TaskClass, list[Task]] = {}
+    for task in tasks:
+        of_class.setdefault(task.cls, []).append(task)
     for _ in range(session.options.placement_retries):
-        yield [task for cls in ordered for task in tasks if task.cls is cls]
+        yield [task for cls in ordered for task in of_class[cls]]
         ordered = [*ordered[1:], ordered[0]]
 
 
-def _worth_searching(session: Session, tasks: Sequence[Task]) -> bool:
-    """Tasks of one class whose filters look at one row only cannot be placed better than greedily."""
-    classes = unique_classes(tasks)
-    return len(classes) > 1 or session.plan(classes[0]).any_filters
+def _worth_trying_on(session: Session, tasks: Sequence[Task], needed: int, subset: BoolColumn | None) -> bool:
+    """Whether another order may place what one did not.
+
+    Not where each filter looks at one row only, and there is but one class, or too little room even if each class had
+    the nodes for itself.
+    """
+    counts = Counter(task.cls for task in tasks)
+    if any(session.plan(cls).any_filters for cls in counts):
+        return len(tasks) > 1
+    first = {task.cls: task for task in reversed(tasks)}
+    possible = 0
+    for cls, count in counts.items():
+        board = session.board(first[cls], subset)
+        board.sync(first[cls])
+        possible += min(count, int(board.room(count).sum()))
+    return len(counts) > 1 and possible >= needed
 
 
 def _one_way(
@@ -211,11 +235,12 @@ def _one_way(
     tasks: Sequence[Task],
     subset: BoolColumn | None,
     expected: int,
+    needed: int,
     assignment: dict[Task, int] | None = None,
 ) -> Attempt:
     mark = statement.checkpoint()
     if has_placers(session):
-        answer = ask_plugins(session, statement, group, tasks, subset, assignment)
+        answer = ask_plugins(session, statement, group, tasks, subset, assignment, needed)
         if answer is not None:
             return Attempt(answer.refused, answer.score, answer.refusal)
         statement.rollback(mark)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from session_scheduler.hook_calls import HookCall
-from session_scheduler.hookspecs import Refusal
+from session_scheduler.hookspecs import Placement, Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn
-from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.groups import Group, Task, unique_classes
 from session_scheduler.session import Session
-from session_scheduler.statement import Statement
+from session_scheduler.statement import Held, Statement
 
 
 @dataclass(slots=True)
@@ -43,29 +43,51 @@ def ask_plugins(
     tasks: Sequence[Task],
     subset: BoolColumn | None,
     assignment: Mapping[Task, int] | None = None,
+    needed: int = 1,
 ) -> Answer | None:
     """Keep and ask until every task stands or none advances; None where no plugin has an opinion.
 
-    With an `assignment` the room is exactly its rows.
+    Tasks for which no node has room are not asked for, and nothing is where fewer than `needed` can stand. With an
+    `assignment` the room is exactly its rows.
     """
     answer = Answer()
+    assigned = _assigned_rows(session, assignment) if assignment is not None else None
     left = list(tasks)
     while left:
-        room, scores = _room_and_scores(session, left, subset, assignment)
-        blocked = {task: session.board(task, subset).why(task) for task in left if not room[task.cls].any()}
-        if blocked:
-            answer.refused = blocked
+        room, scores = _room_and_scores(session, left, subset, assigned)
+        answer.refused = {t: session.board(t, subset).why(t) for t in left if not room[t.cls].any()}
+        asked = [task for task in left if task not in answer.refused]
+        if not asked or (answer.refused and _too_few(session, tasks, len(tasks) - len(answer.refused), needed)):
             return answer
-        call, proposal = _first_answer(session, group, left, room, scores)
+        call, proposal = _first_answer(session, group, asked, room, scores)
         if proposal is None:
-            return None if len(left) == len(tasks) else _refused(answer, left, Refusal(f"{len(left)} tasks are left"))
+            return None if len(left) == len(tasks) else _refused(answer, asked, Refusal(f"{len(asked)} tasks are left"))
         if isinstance(proposal, Refusal):
-            return _refused(answer, left, Refusal(proposal.reason, call.plugin))
-        stood = _stand(session, statement, call, proposal, left, subset, answer, room)
+            return _refused(answer, asked, call.refusal(proposal))
+        stood = _stand(session, statement, call, proposal, asked, subset, answer, room)
         if not stood:
-            return _refused(answer, left, Refusal(f"none of {call.plugin}'s placements passed the filters"))
+            return _refused(answer, asked, Refusal(f"none of {call.plugin}'s placements passed the filters"))
+        if assigned is not None:
+            for task in stood:
+                assigned[task.cls][task.row] -= (
+                    1  # its share of the assignment, whichever of its class was meant for it
+                )
         left = [task for task in left if task not in stood]
     return answer
+
+
+def _too_few(session: Session, tasks: Sequence[Task], possible: int, needed: int) -> bool:
+    """Whether the others alone cannot start the group; a filter that looks beyond its row may yet let the rest in."""
+    return possible < needed and not any(session.plan(cls).any_filters for cls in unique_classes(tasks))
+
+
+def _assigned_rows(session: Session, assignment: Mapping[Task, int]) -> dict[TaskClass, IntColumn]:
+    rows: dict[TaskClass, IntColumn] = {}
+    for task, row in assignment.items():
+        if task.cls not in rows:
+            rows[task.cls] = np.zeros(session.table.size, np.int64)
+        rows[task.cls][row] += 1
+    return rows
 
 
 def _refused(answer: Answer, left: Sequence[Task], refusal: Refusal) -> Answer:
@@ -76,22 +98,19 @@ def _refused(answer: Answer, left: Sequence[Task], refusal: Refusal) -> Answer:
 
 
 def _room_and_scores(
-    session: Session, tasks: Sequence[Task], subset: BoolColumn | None, assignment: Mapping[Task, int] | None
+    session: Session,
+    tasks: Sequence[Task],
+    subset: BoolColumn | None,
+    assigned: Mapping[TaskClass, IntColumn] | None,
 ) -> tuple[dict[TaskClass, IntColumn], dict[TaskClass, IntColumn]]:
     room: dict[TaskClass, IntColumn] = {}
     scores: dict[TaskClass, IntColumn] = {}
-    wanted = Counter(task.cls for task in tasks)
-    for task in tasks:
-        if task.cls in room:
-            continue
+    for cls, wanted in Counter(task.cls for task in tasks).items():
+        task = next(task for task in tasks if task.cls is cls)
         board = session.board(task, subset)
         board.sync(task)
-        room[task.cls] = board.room(wanted[task.cls])
-        scores[task.cls] = board.total.astype(np.int64, copy=True)
-    if assignment is not None:
-        for cls, column in room.items():
-            rows = [row for task, row in assignment.items() if task.cls is cls and task in set(tasks)]
-            column[:] = np.bincount(rows, minlength=len(column)) if rows else 0
+        room[cls] = board.room(wanted) if assigned is None else assigned[cls]
+        scores[cls] = board.total.astype(np.int64, copy=True)
     return room, scores
 
 
@@ -103,7 +122,8 @@ def _first_answer(
     scores: Mapping[TaskClass, IntColumn],
 ) -> tuple[HookCall, object]:
     for call in session.calls.functions("place_group"):
-        answer = call(session, group, tuple(tasks), room, scores)
+        own = {cls: column.copy() for cls, column in room.items()}  # a plugin may count down in it
+        answer = call(session, group, tuple(tasks), own, scores)
         if answer is not None:
             return call, answer
     return call, None
@@ -120,10 +140,7 @@ def _stand(
     room: Mapping[TaskClass, IntColumn],
 ) -> set[Task]:
     """Allocate each proposed task that passes its filters; release the others. Returns those that stand."""
-    nodes = getattr(proposal, "nodes", None)
-    if not isinstance(nodes, Mapping):
-        raise call.wrong(f"{type(proposal).__name__} is no Placement, Refusal or None")
-    held = statement.hold(call.plugin, proposal)  # type: ignore[arg-type]
+    held, nodes = _take_over(statement, call, proposal)
     known = set(tasks)
     if strangers := [task for task in nodes if task not in known]:
         raise call.wrong(f"it placed {strangers[0]!r}, which it was not asked for")
@@ -135,9 +152,11 @@ def _stand(
         name = nodes.get(task)
         if name is None:
             continue
-        row = session.table.row_of.get(name, -1)
+        row = session.table.row_of.get(name) if isinstance(name, str) else None
+        if row is None:
+            raise call.wrong(f"it placed {task.key} on {name!r}, which is no node")
         board = session.board(task, subset)
-        fits = row >= 0 and (on_row[row] < room[task.cls][row] if trusted else board.fits(row, task))
+        fits = on_row[row] < room[task.cls][row] if trusted else board.fits(row, task)
         if not fits:
             refused.append(task)
             continue
@@ -148,3 +167,16 @@ def _stand(
     if refused:
         held.release(refused)
     return stood
+
+
+def _take_over(statement: Statement, call: HookCall, proposal: object) -> tuple[Held, dict[Task, str]]:
+    """Take the placement over, so that it is undone whatever comes, and read where it put the tasks."""
+    if not call.guarded(_is_placement, proposal):
+        raise call.wrong(f"{type(proposal).__name__} is no Placement, Refusal or None")
+    placement: Placement = proposal  # type: ignore[assignment]
+    held = statement.hold(call.plugin, placement)
+    return held, call.guarded(lambda: dict(placement.nodes))
+
+
+def _is_placement(proposal: object) -> bool:
+    return all(callable(getattr(proposal, name, None)) for name in ("undo", "redo", "release"))
