@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Who holds what, and when.
 
 Every vertex knows the spans for which it is taken. A vertex with children (or a divisible one) also has a time

@@ -13,6 +13,7 @@ class Select(Plans):
     def set_policy(
         self, high: bool, node_centric: bool, stop: bool, node_exclusive: bool, node_only: bool, ordering: int
     ) -> None: ...
+    def plan(self) -> None: ...
     def ask(
         self,
         requests: Sequence[tuple[int, ...]],

@@ -34,7 +34,7 @@ def _look_over(text: str | bytes) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError("YAML aliases are not supported; write the value out")
+            raise ValueError("YAML aliases are not supported; write the value out")  # noqa: TRY004 - the text is wrong
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
             raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")

@@ -11,7 +11,8 @@ from fluxion_cy import FluxionError, InvalidJobspec, Matcher
 
 LONG = 10**5000
 JUNK: list[Any] = [
-    None, True, 0, -1, 2**31, 2**32, 2**63, 2**64, LONG, 0.5, float("nan"), float("inf"), "", "x", "1", "nan", "\udcff", b"x",
+    None, True, 0, -1, 2**31, 2**32, 2**63, 2**64, LONG, 0.5, float("nan"), float("inf"), "", "x", "1", "nan", "\udcff",
+    b"x",
     [], [1], {}, {"a": 1}, {1: 2}, (), set(), object(), "[" * 50_000, "a: &a [*a]",
 ]  # fmt: skip
 CORE = want("core", 1)

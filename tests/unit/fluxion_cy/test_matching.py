@@ -152,7 +152,7 @@ def test_a_pool_is_shared_by_units() -> None:
     first, second = matcher.allocate(ask), matcher.allocate(ask)
     assert taken(first.R) == {"/cluster0/node0/core0": 1, "/cluster0/node0/memory0": 40}
     third = matcher.allocate(ask)
-    memories = [[p for p in taken(found.R) if "memory" in p][0] for found in (first, second, third)]
+    memories = [next(p for p in taken(found.R) if "memory" in p) for found in (first, second, third)]
     assert sorted(memories.count(path) for path in set(memories)) == [1, 2]
     with pytest.raises(Unsatisfiable):
         matcher.allocate_with_satisfiability(spec(slot(1, want("memory", 101))))

@@ -1,0 +1,292 @@
+"""What must hold for every graph and every sequence of operations, on small cases."""
+
+import contextlib
+import copy
+from typing import Any
+
+from graphs import Graph, slot, spec, taken, want
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxion_cy import Busy, Matcher, NoSuchJob, Unsatisfiable
+
+POLICIES = ["first", "low", "high", "lonode", "hinode", "firstnodex", "lonodex", "variation", "locality", "pack"]
+PROPERTIES = [None, {}, {"a": ""}, {"a": "", "b": "x"}]
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> dict[str, Any]:
+    """Up to four nodes, maybe in racks, maybe with sockets; cores, gpus, a chunk or a pool of memory."""
+    graph = Graph()
+    root = graph.add("cluster", 0)
+    racks = draw(st.integers(0, 2))
+    above = [graph.add("rack", n, root) for n in range(racks)] or [root]
+    socketed = draw(st.booleans())
+    for n in range(draw(st.integers(1, 4))):
+        properties = draw(st.sampled_from(PROPERTIES))
+        more = {} if properties is None else {"properties": properties}
+        node = graph.add("node", n, draw(st.sampled_from(above)), rank=n, **more)
+        places = [graph.add("socket", s, node, rank=n) for s in range(2)] if socketed else [node]
+        core = 0
+        for place in places:
+            for _ in range(draw(st.integers(1, 3))):
+                graph.add("core", core, place, rank=n)
+                core += 1
+        if draw(st.booleans()):
+            graph.add("gpu", 0, places[0], rank=n)
+        if n == 0 or draw(st.booleans()):
+            graph.add("memory", 0, node, rank=n, size=draw(st.integers(1, 5)), divisible=draw(st.booleans()))
+    return graph.jgf()
+
+
+CONSTRAINTS = st.sampled_from(
+    [None, {"properties": ["a"]}, {"properties": ["^b"]}, {"ranks": ["0-1"]}, {"hostlist": ["node[1-2]"]}]
+)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> dict[str, Any]:
+    count = st.one_of(st.integers(1, 3), st.just({"min": 1, "max": 3, "operator": "+", "operand": 1}))
+    inside = [want("core", draw(count))]
+    if draw(st.booleans()):
+        inside.append(want(draw(st.sampled_from(["gpu", "memory"])), draw(st.integers(1, 2))))
+    unit = slot(draw(count), *inside)
+    if draw(st.booleans()):
+        more = {"exclusive": True} if draw(st.booleans()) else {}
+        unit = want("node", draw(st.integers(1, 2)), unit, **more)
+    return spec(unit, duration=draw(st.integers(1, 20)), constraints=draw(CONSTRAINTS))
+
+
+def vertices(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {node["metadata"]["paths"]["containment"]: node["metadata"] for node in document["graph"]["nodes"]}
+
+
+def peaks(held: list[tuple[int, int, dict[str, int]]]) -> dict[str, int]:
+    """The most units of each vertex that are held at one moment."""
+    moments = {start for start, _, _ in held}
+    most: dict[str, int] = {}
+    for moment in moments:
+        now: dict[str, int] = {}
+        for start, end, units in held:
+            if start <= moment < end:
+                for path, amount in units.items():
+                    now[path] = now.get(path, 0) + amount
+        for path, amount in now.items():
+            most[path] = max(most.get(path, 0), amount)
+    return most
+
+
+def meets(constraint: Any, fields: dict[str, Any]) -> bool:
+    if not constraint:
+        return True
+    ((operation, words),) = constraint.items()
+    if operation == "properties":
+        has = fields.get("properties", {})
+        return all((word[1:] not in has) if word[0] == "^" else (word in has) for word in words)
+    if operation == "ranks":
+        return fields["rank"] in (0, 1)
+    return fields["id"] in (1, 2)
+
+
+@settings(max_examples=150)
+@given(graphs(), st.lists(jobs(), min_size=1, max_size=8), st.sampled_from(POLICIES), st.data())
+def test_nothing_is_held_twice_and_nothing_lies_outside_the_constraint(
+    document: dict[str, Any], asks: list[dict[str, Any]], policy: str, data: st.DataObject
+) -> None:
+    matcher = Matcher(document, policy=policy)
+    there = vertices(document)
+    held: dict[int, tuple[int, int, dict[str, int]]] = {}
+    now = 0
+    for ask in asks:
+        now += data.draw(st.integers(0, 5))
+        system = ask["attributes"]["system"]
+        try:
+            found = matcher.allocate_orelse_reserve(ask, now=now)
+        except (Busy, Unsatisfiable):
+            continue
+        units = taken(found.R)
+        held[found.jobid] = (found.at, found.at + system["duration"], units)
+        for path in units:
+            owner = next(
+                (
+                    there[p]
+                    for p in (path, path.rpartition("/")[0], path.rpartition("/")[0].rpartition("/")[0])
+                    if there.get(p, {}).get("type") == "node"
+                ),
+                None,
+            )
+            assert owner is None or meets(system.get("constraints"), owner)
+        for path, most in peaks(list(held.values())).items():
+            assert most <= there[path].get("size", 1), path
+        if held and data.draw(st.booleans()):
+            gone = data.draw(st.sampled_from(sorted(held)))
+            matcher.cancel(gone)
+            del held[gone]
+
+
+@settings(max_examples=150)
+@given(graphs(), st.lists(jobs(), max_size=4), jobs(), st.sampled_from(POLICIES))
+def test_cancel_undoes_allocate_and_retract_leaves_no_trace(
+    document: dict[str, Any], before: list[dict[str, Any]], ask: dict[str, Any], policy: str
+) -> None:
+    matcher = Matcher(document, policy=policy)
+    for earlier in before:
+        with contextlib.suppress(Busy, Unsatisfiable):
+            matcher.allocate_orelse_reserve(earlier)
+    known = list(range(1, matcher.next_jobid + 1))
+
+    def seen() -> list[Any]:
+        finds = [matcher.find(criteria) for criteria in ("sched-now=allocated", "sched-future=reserved")]
+        return [matcher.graph(), matcher.stat(), *finds, *(info_of(matcher, jobid) for jobid in known)]
+
+    state, free = seen(), matcher.find("sched-now=free and sched-future=free")
+    expected = attempts(matcher.clone(), before)
+    try:
+        job = matcher.allocate_orelse_reserve(ask)
+    except (Busy, Unsatisfiable):
+        return
+    cancelled = matcher.clone()
+    cancelled.cancel(job.jobid)
+    assert cancelled.find("sched-now=free and sched-future=free") == free
+    matcher.retract(job.jobid)
+    assert seen() == state
+    assert attempts(matcher, before) == expected
+
+
+def info_of(matcher: Matcher, jobid: int) -> Any:
+    try:
+        return matcher.info(jobid)
+    except NoSuchJob:
+        return None
+
+
+def attempts(matcher: Matcher, asks: list[dict[str, Any]]) -> list[Any]:
+    """What the matcher answers from here on."""
+    found: list[Any] = []
+    for ask in asks:
+        try:
+            answer = matcher.allocate_orelse_reserve(ask)
+            found.append((answer.jobid, answer.at, answer.R))
+        except (Busy, Unsatisfiable) as error:
+            found.append(type(error))
+    return found
+
+
+@settings(max_examples=150)
+@given(
+    graphs(),
+    st.dictionaries(
+        st.text(max_size=5),
+        st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), st.lists, max_leaves=4),
+        max_size=3,
+    ),
+)
+def test_reading_and_writing_a_graph_gives_it_back(document: dict[str, Any], more: dict[str, Any]) -> None:
+    for part in (document, document["graph"], document["graph"]["nodes"][-1], document["graph"]["edges"][0]):
+        part.update({f"x-{key}": value for key, value in more.items()})
+    document["graph"]["nodes"][0]["metadata"].update({f"x-{key}": value for key, value in more.items()})
+    before = copy.deepcopy(document)
+    assert Matcher(document).graph() == before == document
+
+
+@settings(max_examples=150)
+@given(graphs(), st.lists(jobs(), min_size=1, max_size=6), st.sampled_from(["first", "low", "high"]))
+def test_a_reservation_is_never_later_than_the_first_second_at_which_it_would_match(
+    document: dict[str, Any], asks: list[dict[str, Any]], policy: str
+) -> None:
+    matcher = Matcher(document, policy=policy)
+    for ask in asks:
+        other = matcher.clone()
+        try:
+            found = matcher.allocate_orelse_reserve(ask)
+        except (Busy, Unsatisfiable):
+            assert earliest(other, ask) is None
+            continue
+        assert earliest(other, ask) == found.at
+
+
+def earliest(matcher: Matcher, ask: dict[str, Any]) -> int | None:
+    """By trying every second."""
+    for now in range(130):
+        try:
+            matcher.without_allocating(ask, now=now)
+        except Busy:
+            continue
+        return now
+    return None
+
+
+@settings(max_examples=150)
+@given(graphs(), jobs(), st.sampled_from(POLICIES), st.randoms(use_true_random=False))
+def test_the_order_of_the_file_does_not_matter(
+    document: dict[str, Any], ask: dict[str, Any], policy: str, source: Any
+) -> None:
+    for node in document["graph"]["nodes"]:
+        node["metadata"]["uniq_id"] = int(node["id"])
+    shuffled = copy.deepcopy(document)
+    source.shuffle(shuffled["graph"]["nodes"])
+    source.shuffle(shuffled["graph"]["edges"])
+    answers = []
+    for graph in (document, shuffled):
+        try:
+            answers.append(taken(Matcher(graph, policy=policy).allocate(ask).R))
+        except Busy:
+            answers.append({})
+    assert answers[0] == answers[1]
+
+
+FLAT_JOBS = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.integers(0, 1), st.integers(1, 9))
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=3),
+    st.lists(FLAT_JOBS, min_size=1, max_size=7),
+    st.sampled_from([*POLICIES[:5], "pack"]),
+)
+def test_a_reservation_starts_when_counting_says_that_enough_is_free(
+    sizes: list[tuple[int, int]], asks: list[tuple[int, int, int, int, int]], policy: str
+) -> None:
+    graph = Graph()
+    root = graph.add("cluster", 0)
+    for n, (cores, gpus) in enumerate(sizes):
+        node = graph.add("node", n, root, rank=n)
+        for kind, count in (("core", cores), ("gpu", gpus)):
+            for i in range(count):
+                graph.add(kind, i, node, rank=n)
+    matcher = Matcher(graph.jgf(), policy=policy)
+    held: list[tuple[int, int, dict[str, int]]] = []
+    for nodes, slots, cores, gpus, duration in asks:
+        inside = [want("core", cores), *([want("gpu", gpus)] if gpus else [])]
+        expected = by_counting(sizes, held, nodes, slots * cores, slots * gpus, duration)
+        try:
+            found = matcher.allocate_orelse_reserve(spec(want("node", nodes, slot(slots, *inside)), duration=duration))
+        except Unsatisfiable:
+            assert expected is None
+            continue
+        assert found.at == expected
+        held.append((found.at, found.at + duration, taken(found.R)))
+
+
+def by_counting(
+    sizes: list[tuple[int, int]],
+    held: list[tuple[int, int, dict[str, int]]],
+    nodes: int,
+    cores: int,
+    gpus: int,
+    duration: int,
+) -> int | None:
+    """The first second from which on `nodes` nodes have that much free for the whole duration."""
+    if sum(has[0] >= cores and has[1] >= gpus for has in sizes) < nodes:
+        return None
+    at = 0
+    while True:
+        fit = 0
+        for n, has in enumerate(sizes):
+            busy = {path for start, end, units in held if start < at + duration and end > at for path in units}
+            mine = [path for path in busy if path.startswith(f"/cluster0/node{n}/")]
+            free_gpus = has[1] - sum("/gpu" in path for path in mine)
+            fit += has[0] - sum("/core" in path for path in mine) >= cores and free_gpus >= gpus
+        if fit >= nodes:
+            return at
+        at += 1
