@@ -1,27 +1,23 @@
-"""Configuration text to plain values, and plain values to checked models, with every mistake as one line. A leaf."""
+"""Configuration text to plain values, and plain values to checked models, with every mistake as one line."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from session_scheduler.errors import InputError
+from session_scheduler.yaml_text import Limits, YamlError, read_value
 
-MAX_BYTES: Final = 1 << 20
-"""The largest text that is read; more is a mistake."""
-MAX_VALUES: Final = 100_000
-"""The most values a text may hold, each use of an alias counted."""
+_LIMITS: Final = Limits(bytes=1 << 20, aliased=100_000)
+"""A configuration that holds more is a mistake."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _WRONG: Final = "wrong_value"
-_BOOL, _TIMESTAMP = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 _WANTED: Final = {
     "int_type": "use a whole number",
     "int_from_float": "use a whole number",
@@ -57,18 +53,10 @@ def read_values(text: str, source: str) -> Any:
     `yes`, `no` and dates are strings, as in YAML 1.2. Raises InputError for wrong syntax, a duplicate key, or a text
     that is too large.
     """
-    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise InputError(f"{source}: is larger than {MAX_BYTES >> 20} MiB: shorten it")
     try:
-        value = yaml.load(text, _Loader)  # noqa: S506  # a SafeLoader
-        json.dumps(value)  # finds what JSON has no word for, and values that hold themselves
-    except yaml.MarkedYAMLError as error:
-        line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
-        raise InputError(f"{source}:{line} {error.problem or error}: correct the YAML") from error
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{source}: is not usable YAML ({reason}): use plain mappings, lists and scalars") from error
-    return value
+        return read_value(text, "json", _LIMITS)
+    except YamlError as error:
+        raise InputError(f"{source}: {error}") from error
 
 
 def validated(model: type[_Model], values: Any, source: str, path: str = "") -> _Model:
@@ -141,43 +129,3 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models(argument)
-
-
-class _Loader(yaml.CSafeLoader):
-    """Refuses duplicate keys and swollen aliases; knows only JSON's scalars."""
-
-    def get_single_node(self) -> yaml.Node | None:
-        document = super().get_single_node()
-        if document is not None:
-            _refuse_swollen(document)
-        return document
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem="a key is no scalar", problem_mark=key.start_mark)
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"key {key.value!r} appears twice", problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _refuse_swollen(document: yaml.Node) -> None:
-    left, waiting = MAX_VALUES, [document]
-    while waiting:
-        node = waiting.pop()
-        left -= 1
-        if left < 0:
-            raise yaml.YAMLError(f"more than {MAX_VALUES} values, aliases counted")
-        if isinstance(node, yaml.SequenceNode):
-            waiting.extend(node.value)
-        elif isinstance(node, yaml.MappingNode):
-            waiting.extend(child for pair in node.value for child in pair)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOL, _TIMESTAMP)]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(_BOOL, re.compile("^(?:true|false)$"), ["t", "f"])

@@ -6,9 +6,8 @@ A null is an absent field, as it is for the API server.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -17,12 +16,15 @@ import msgspec
 
 from session_scheduler.cluster.errors import ManifestError
 from session_scheduler.cluster.type_errors import explain_type_error
-from session_scheduler.cluster.yaml_reader import MAX_DEPTH, YamlError, read_yaml
+from session_scheduler.yaml_text import Limits, YamlError, read_json
+from session_scheduler.yaml_text import read_documents as read_values
 
 MAX_BYTES = 256 * 1024 * 1024
 """How large one file may be: a saved cluster of some 50,000 pods."""
 STDIN = "<stdin>"
 _SUFFIXES = (".yaml", ".yml", ".json")
+_LIMITS = Limits(bytes=MAX_BYTES, depth=100, aliased=1_000_000)
+_OBJECT_START = re.compile(rb"[ \t\r\n]*{")
 _HARMLESS_NULL = re.compile(rb'"(?:lastProbeTime|creationTimestamp)":\s*null')
 """Nulls that every saved pod has, in fields that take them or are not read."""
 _Typed = TypeVar("_Typed")
@@ -148,87 +150,32 @@ def _read(stream: BinaryIO, file: str) -> bytes:
 
 
 def _documents(file: str, text: bytes) -> Iterator[Document]:
-    if text.lstrip()[:1] == b"{":
-        problem = _json_problem(text)
-        if problem is None:
-            yield from _json_documents(file, text)
-            return
-        if file.endswith(".json"):
-            raise ManifestError(f"is not JSON: {problem}", file=file)
-    try:
-        for number, value in enumerate(read_yaml(text), start=1):
-            yield from _tree_documents(file, f"document {number}", value)
-    except YamlError as error:
-        raise ManifestError(f"is not YAML: {error}", file=file) from None
-
-
-def _json_problem(text: bytes) -> str | None:
-    """Why the text is no sequence of JSON values; None where it is one."""
-    try:
-        _head_decoder.decode(text)
-    except msgspec.ValidationError:
-        return None  # JSON, but not of an object's shape: the values' own checks say what is wrong
-    except RecursionError:
-        return f"nested deeper than {MAX_DEPTH} levels"
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return _plain_json_problem(text)
-    return None
-
-
-def _plain_json_problem(text: bytes) -> str | None:
-    try:
-        for _ in _json_values(text):
-            pass
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ManifestError(f"the key {twice!r} is there twice: remove one")
-    return values
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON number")
-
-
-_json_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
-
-
-def _json_values(text: bytes) -> Iterator[Any]:
-    """JSON values one after the other, duplicate keys refused. Raises ValueError."""
-    rest = text.decode()
-    at = 0
-    while at < len(rest):
-        try:
-            value, at = _json_decoder.raw_decode(rest, at)
-        except RecursionError:
-            raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
-        yield value
-        while at < len(rest) and rest[at] in " \t\r\n":
-            at += 1
-
-
-def _json_documents(file: str, text: bytes) -> Iterator[Document]:
-    """The objects of a JSON text: a list's items stay bytes; anything else is small and read with more care."""
-    try:
-        head = _head_decoder.decode(text)
-    except msgspec.DecodeError:
-        head = _Head()
-    if head.items is not msgspec.UNSET:
+    head = _list_head(text)
+    if head is not None and head.items is not msgspec.UNSET:
         for number, item in enumerate(head.items, start=1):
             yield from _item(file, f"item {number}", head, bytes(item))
         return
     try:
-        for number, value in enumerate(_json_values(text.lstrip()), start=1):
+        for number, value in enumerate(_values(file, text), start=1):
             yield from _tree_documents(file, f"document {number}", value)
-    except ManifestError as error:
-        raise error if error.file else ManifestError(error.problem, file=file) from None
+    except YamlError as error:
+        raise ManifestError(str(error), file=file) from None
+
+
+def _list_head(text: bytes) -> _Head | None:
+    """The head of a JSON object. None for YAML, and for JSON that is no object of that shape: it is read with care."""
+    if not _OBJECT_START.match(text):
+        return None
+    try:
+        return _head_decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _values(file: str, text: bytes) -> Iterable[Any]:
+    if file.endswith(".json") and _OBJECT_START.match(text):
+        return read_json(text, "kubernetes", _LIMITS)
+    return read_values(text, "kubernetes", _LIMITS)
 
 
 def _has_nulls(text: bytes) -> bool:
@@ -277,8 +224,8 @@ def _what(tree: dict[str, Any], place: str) -> str:
 
 
 def _without_nulls(value: Any, file: str, place: str, depth: int = 0) -> Any:
-    if depth > MAX_DEPTH:
-        raise ManifestError(f"is nested deeper than {MAX_DEPTH} levels", file=file, object=place)
+    if depth > _LIMITS.depth:
+        raise ManifestError(f"is nested deeper than {_LIMITS.depth} levels: flatten it", file=file, object=place)
     if isinstance(value, dict):
         return {k: _without_nulls(v, file, place, depth + 1) for k, v in value.items() if v is not None}
     if isinstance(value, list):

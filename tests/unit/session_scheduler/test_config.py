@@ -91,9 +91,12 @@ def test_the_place_of_a_plugin_is_its_path_in_its_file():
             "profiles: [{plugins: [{name: A}, {name: B}, {name: A}]}]",
             "f.yaml: profiles[0].plugins[2].name: 'A' is also plugins[0]: keep one of the two",
         ),
-        ("seed: 1\nseed: 2", "f.yaml: line 4: key 'seed' appears twice: correct the YAML"),
-        ("seed: 'x", "f.yaml: line 3: found unexpected end of stream: correct the YAML"),
-        ("? {a: b}\n: 1", "f.yaml: line 3: a key is no scalar: correct the YAML"),
+        ("seed: 1\nseed: 2", "f.yaml: line 4, column 1: key 'seed' appears twice in one mapping: remove one"),
+        (
+            "seed: 'x",
+            "f.yaml: line 3, column 9: is not valid YAML: found unexpected end of stream: correct it",
+        ),
+        ("? {a: b}\n: 1", "f.yaml: line 3, column 3: a key must be a plain word: quote it"),
     ],
 )
 def test_a_wrong_field_is_one_line_with_its_path_and_a_remedy(text: str, line: str):

@@ -196,11 +196,11 @@ def test_all_workloads_together_make_a_bounded_number_of_pods(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: [", "is not YAML: line"),
+        ("a: [", "line 2, column 1: is not valid YAML: "),
         ("- a", "is no object"),
         ("just text", "is no object"),
-        ("{\"kind\": \"Pod\", \"kind\": \"Pod\"}", "the key 'kind' is there twice"),
-        ("kind: Pod\nkind: Pod\n", "the key 'kind' is there twice"),
+        ("{\"kind\": \"Pod\", \"kind\": \"Pod\"}", "line 1, column 17: key 'kind' appears twice"),
+        ("kind: Pod\nkind: Pod\n", "line 2, column 1: key 'kind' appears twice"),
         ("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": [3]}", "item 1: is no object"),
         ("{\"kind\": 3}", "kind: is missing"),
         ("kind: Pod\napiVersion: v1\nmetadata: text\n", "metadata: must be a mapping, not 'text'"),
@@ -217,7 +217,7 @@ def test_broken_json_in_a_json_file_is_called_json(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     for text in ('{"kind": ', '{"kind": NaN}', '{"a": "\xff'):
         file.write_bytes(text.encode("latin-1"))
-        with pytest.raises(ManifestError, match=r"x\.json: is not JSON: "):
+        with pytest.raises(ManifestError, match=r"x\.json: (line 1, column \d+: )?is not JSON: "):
             load_manifests([str(file)])
 
 
