@@ -47,6 +47,10 @@ class Board:
         """Whose callbacks are asked; the same answer for every task of the class unless their scope is ANY."""
         self._subset = subset
         self._use_heap = session.use_heap and plan.heap_safe
+        self._run = 0
+        """How many tasks of the class were placed since anything else was."""
+        self._untold = 0
+        """How many of them the rows were not brought up to date for: the next `sync` does it."""
         self._has_any = not plan.heap_safe
         self._build()
 
@@ -120,6 +124,8 @@ class Board:
                 self._refresh_rows(self._unseen_rows())
                 self._refresh_any()
         elif self._cursor < len(touched):
+            if len(touched) - self._cursor != self._untold:
+                self._run = 0
             self._refresh_rows(self._unseen_rows())
 
     @property
@@ -130,6 +136,7 @@ class Board:
         touched = self._session.touched
         rows = np.unique(np.array(touched[self._cursor :], np.int64))
         self._cursor = len(touched)
+        self._untold = 0
         return rows
 
     def _refresh_rows(self, rows: RowIndex) -> None:
@@ -199,6 +206,10 @@ class Board:
     def took(self, row: int) -> None:
         """One task of the class was placed on `row` by whoever asked `pick`, and nothing else has happened since."""
         if not self._use_heap or self._cursor != len(self._session.touched) - 1:
+            return
+        self._run += 1
+        if self._run == 1:  # classes may be taking turns: what is looked ahead would be thrown away
+            self._untold = 1
             return
         self._cursor += 1
         self._reason = None
@@ -281,8 +292,9 @@ class Board:
 
     def _look_ahead(self, row: int) -> None:
         """Evaluate virtual rows for `row`, on which a task was just placed, and for the next in the heap."""
-        others = [entry[2] for entry in self._heap[: 2 * _AHEAD] if entry[3] == self._stamp.get(entry[2], 0)]
-        others = [r for r in dict.fromkeys(others) if r != row and not self._has_head(r)][:_AHEAD]
+        ahead = min(_AHEAD, 4 * self._run)  # a short run is not likely to become a long one
+        others = [entry[2] for entry in self._heap[: 2 * ahead] if entry[3] == self._stamp.get(entry[2], 0)]
+        others = [r for r in dict.fromkeys(others) if r != row and not self._has_head(r)][:ahead]
         rows = np.array([row, *others], np.int64)
         extra = np.tile(np.arange(1, _DEPTH + 1), len(rows))
         extra[:_DEPTH] -= 1
