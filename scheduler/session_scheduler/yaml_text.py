@@ -137,10 +137,11 @@ def _json_values(data: bytes, scalars: Scalars, limits: Limits) -> list[Any]:
         decoder = _TEXT_DECODER if scalars == "text" else _DECODER
         at = _end_of_space(text, 0)
         while at < len(text):
-            value, at = decoder.raw_decode(text, at)
-            _check_depth(value, limits.depth, limits)
+            value, end = decoder.raw_decode(text, at)
+            if text.count("{", at, end) + text.count("[", at, end) > limits.depth:  # else it cannot be too deep
+                _check_depth(value, limits.depth, limits)
             values.append(_bools_as_written(value) if scalars == "text" else value)
-            at = _end_of_space(text, at)
+            at = _end_of_space(text, end)
     except YamlError:
         raise
     except json.JSONDecodeError as error:
