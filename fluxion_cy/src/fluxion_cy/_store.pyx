@@ -357,7 +357,7 @@ cdef class Store:
         """Interns all of an edge but its ends; the key order of the whole is kept."""
         cdef object rest = {key: (None if key in ("source", "target") else item) for key, item in edge.items()}
         try:
-            key = marshal.dumps(rest, 2)
+            key = marshal.dumps(rest, 4)  # knows shared and endless parts by reference
         except ValueError:  # nested too deeply, or nothing that JSON has
             key = None
         found = self.edge_shape_ids.get(key) if key is not None else None

@@ -8,17 +8,17 @@ from errno import EINVAL
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from fluxion_cy import jobspec as jobspecs
 from fluxion_cy._select import Select
 from fluxion_cy.documents import read_graph
 from fluxion_cy.errors import Busy, InvalidGraph, InvalidJobspec, NotSupported, Unsatisfiable, shown
 from fluxion_cy.finding import find
 from fluxion_cy.jobs import NO_JOBID, Job, JobInfo, JobTable, Mode, check_jobid
+from fluxion_cy.jobspec import FOREVER
 from fluxion_cy.policy import policy_of, prune_filters_of
 from fluxion_cy.ranges import idset
 from fluxion_cy.release import remaining
 from fluxion_cy.resource_set import holds_of, read_resource_set
-from fluxion_cy.search import Question
+from fluxion_cy.search import Compiler, Question
 from fluxion_cy.why import explain
 
 P = ParamSpec("P")
@@ -87,6 +87,7 @@ class Matcher:
         )
         self._engine.load(read_graph(graph))
         self._engine.plan()
+        self._compile = Compiler(self._engine, self._policy.node_exclusive)
 
     @staticmethod
     def _check_options(
@@ -148,8 +149,7 @@ class Matcher:
         return self._question(jobspec, candidates, prefer).ever()
 
     def _question(self, jobspec: Any, candidates: Any, prefer: Any) -> Question:
-        spec = jobspecs.read(jobspec)
-        return Question(self._engine, spec, candidates, prefer, self._policy.node_exclusive)
+        return Question(self._engine, self._compile(jobspec), candidates, prefer)
 
     @staticmethod
     def _at_once(question: Question, now: int) -> int:
@@ -185,7 +185,7 @@ class Matcher:
             self._table.advance(number, automatic)
             raise
         self._table.advance(number, automatic)
-        slot = self._engine.commit(at, min(at + question.duration, now + jobspecs.FOREVER), now)
+        slot = self._engine.commit(at, min(at + question.duration, now + FOREVER), now)
         reserved = at != now
         self._table.jobs[number] = Job(slot, at, Mode.RESERVED if reserved else Mode.ALLOCATED, automatic)
         return Allocation(number, at, reserved, time.perf_counter() - began, self._engine.resource_set())
@@ -317,8 +317,8 @@ class Matcher:
     @_locked
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
         """Says in words whether the request fits at `now`, and if not, what is missing."""
-        spec = jobspecs.read(jobspec)
-        return explain(self._engine, spec, self._question(jobspec, candidates, prefer), _second(now))
+        compiled = self._compile(jobspec)
+        return explain(self._engine, compiled.spec, Question(self._engine, compiled, candidates, prefer), _second(now))
 
     def _vertex(self, path: Any) -> int:
         found = self._engine.lookup(path) if isinstance(path, str) else []
@@ -418,6 +418,7 @@ class Matcher:
         other._policy = self._policy
         other._table = self._table.copy()
         other._engine = self._engine.copy()
+        other._compile = Compiler(other._engine, other._policy.node_exclusive)
         return other
 
 

@@ -1,35 +1,78 @@
 """One question to the engine: compiled once, asked at one or several times."""
 
+import marshal
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from fluxion_cy._select import Select
 from fluxion_cy.constraint import Program, compile_rule
 from fluxion_cy.errors import Busy, FluxionError, InvalidJobspec, Unsatisfiable
-from fluxion_cy.jobspec import FOREVER, Jobspec, Resource
-from fluxion_cy.layout import lay_out
+from fluxion_cy.jobspec import FOREVER, Jobspec, Resource, read
+from fluxion_cy.layout import Layout, lay_out
 
 _SIBLINGS, _SHARED, _NOTHING, _TOO_MANY = 1, 2, 3, 4
 _LATEST = 2**62
+_KEPT = 256
 
 
-class Question:
-    """A jobspec against one engine. Not to be kept across changes of the graph."""
+@dataclass(slots=True)
+class Compiled:
+    """A jobspec laid out for one state of an engine's tables (`tables`)."""
 
-    def __init__(self, engine: Select, spec: Jobspec, candidates: Any, prefer: Any, whole_nodes: bool) -> None:
+    spec: Jobspec
+    layout: Layout
+    program: Program
+    tables: tuple[int, int, int, int]
+
+
+class Compiler:
+    """Reads jobspecs and lays them out; equal ones, which schedulers ask again and again, only once."""
+
+    def __init__(self, engine: Select, whole_nodes: bool) -> None:
         self._engine = engine
-        self.duration = spec.duration
-        self.gather = False
-        if not whole_nodes and not any(_exclusive(resource) for resource in spec.resources):
+        self._whole_nodes = whole_nodes
+        self._known: dict[bytes, Compiled] = {}
+
+    def __call__(self, jobspec: Any) -> Compiled:
+        """The compiled jobspec; any error of `read` or `lay_out`."""
+        engine = self._engine
+        tables = (engine.version, len(engine.types), len(engine.props), len(engine.syms))
+        try:
+            key = marshal.dumps(jobspec, 4)  # knows shared and endless parts by reference
+        except ValueError:  # nothing that JSON has, or nested too deeply: no equal one will come
+            return self._compile(jobspec, tables)
+        found = self._known.get(key)
+        if found is None or found.tables != tables:
+            found = self._compile(jobspec, tables)
+            while len(self._known) >= _KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[key] = found
+        return found
+
+    def _compile(self, jobspec: Any, tables: tuple[int, int, int, int]) -> Compiled:
+        engine, spec = self._engine, read(jobspec)
+        if not self._whole_nodes and not any(_exclusive(resource) for resource in spec.resources):
             raise InvalidJobspec(
                 "resources: nothing is asked for exclusively; put it under a slot, or say exclusive: true"
             )
         columns = {engine.types[kind]: i for i, kind in enumerate(engine.column_types())}
         layout = lay_out(spec, engine.type_ids, columns)
-        engine.ask(layout.rows, layout.needs, layout.top_need, layout.tops, layout.top_slots)
         rule = spec.constraint
         program = compile_rule(rule, engine.sym_ids, engine.props) if rule is not None else Program()
+        return Compiled(spec, layout, program, tables)
+
+
+class Question:
+    """A jobspec against one engine. Not to be kept across changes of the graph."""
+
+    def __init__(self, engine: Select, compiled: Compiled, candidates: Any, prefer: Any) -> None:
+        self._engine = engine
+        self.duration = compiled.spec.duration
+        self.gather = False
+        layout, program = compiled.layout, compiled.program
+        engine.ask(layout.rows, layout.needs, layout.top_need, layout.tops, layout.top_slots)
         engine.constrain(program.rules, program.links, program.prop_ok, program.hosts, program.spans)
         slots, capped = _candidates(candidates)
         engine.restrict(slots, capped, _scores(prefer))
