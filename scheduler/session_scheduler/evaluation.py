@@ -21,8 +21,9 @@ from session_scheduler.model.groups import Task
 if TYPE_CHECKING:
     from session_scheduler.session import Session
 
-_LARGEST_SCORE = 2**40
-"""Scores times 100 times the largest weight, and sums of them, stay within 64 bits."""
+_LARGEST_SCORES = {Normalise.NONE: 2**40, Normalise.MAX: 2**56, Normalise.MAX_REVERSED: 2**56, Normalise.SPREAD: 2**55}
+"""With these, raw scores times 100, differences of them, and the weighted sum stay within 64 bits."""
+_LARGEST_NODE_ORDER = 2**56
 
 
 class NodeInfo:
@@ -161,6 +162,7 @@ def _hook_filtering(
 
 def _hook_scoring(session: Session, cls: TaskClass, scoring: ScoreCall, state: Any) -> Scoring:
     call = scoring.call
+    largest = _LARGEST_SCORES[scoring.normalise]
 
     def run(view: NodeView, mask: BoolColumn, _: Task | None) -> IntColumn:
         raw = call(session, cls, view, mask, state)
@@ -169,8 +171,8 @@ def _hook_scoring(session: Session, cls: TaskClass, scoring: ScoreCall, state: A
         if not isinstance(raw, np.ndarray) or raw.shape != (len(view),) or raw.dtype.kind not in "iu":
             shape = f"{raw.dtype}{list(raw.shape)}" if isinstance(raw, np.ndarray) else type(raw).__name__
             raise call.wrong(f"{shape} is no score: return one integer for each of {len(view)} rows")
-        if len(raw) and (raw.max() > _LARGEST_SCORE or raw.min() < -_LARGEST_SCORE):
-            _check_size(call, raw, mask)
+        if len(raw) and (raw.max() > largest or raw.min() < -largest):
+            _check_size(call, raw[mask], largest)
         return raw.astype(np.int64, copy=False)
 
     return Scoring(call.plugin, scoring.scope, scoring.weight, scoring.normalise, run)
@@ -189,10 +191,9 @@ def _texts(why: HookCall, answer: Any, nodes: int) -> list[list[str]]:
     return texts
 
 
-def _check_size(call: HookCall, raw: np.ndarray[Any, np.dtype[Any]], mask: BoolColumn) -> None:
-    scored = raw[mask]
-    if len(scored) and (scored.max() > _LARGEST_SCORE or scored.min() < -_LARGEST_SCORE):
-        raise call.wrong(f"a score is beyond ±{_LARGEST_SCORE}: scale it down")
+def _check_size(call: HookCall, scored: np.ndarray[Any, np.dtype[Any]], largest: int) -> None:
+    if len(scored) and (scored.max() > largest or scored.min() < -largest):
+        raise call.wrong(f"a score is beyond ±{largest}: scale it down")
 
 
 def _predicate_filtering(predicate: PredicateCall) -> Filtering:
@@ -221,8 +222,8 @@ def _node_order_scoring(order: NodeOrderCall) -> Scoring:
         for index in np.flatnonzero(mask):
             answer = order.call(task, NodeInfo(view, int(index)))
             number = isinstance(answer, int | float | np.integer | np.floating)
-            if not number or not -_LARGEST_SCORE <= answer <= _LARGEST_SCORE:
-                raise order.call.wrong(f"{answer!r} is no score: return a number of at most ±{_LARGEST_SCORE}")
+            if not number or not -_LARGEST_NODE_ORDER <= answer <= _LARGEST_NODE_ORDER:
+                raise order.call.wrong(f"{answer!r} is no score: return a number of at most ±{_LARGEST_NODE_ORDER}")
             raw[index] = answer
         return raw
 

@@ -1,0 +1,80 @@
+"""In which order queues, groups and tasks are tried: by keys that end in creation time and uid."""
+
+from __future__ import annotations
+
+from session_scheduler import hookimpl
+from session_scheduler.testing import FakeCluster, gang, pod, pod_group
+
+
+class Recorder:
+    """Registers orders and notes in which order tasks are placed."""
+
+    name = "recorder"
+
+    def __init__(self, **orders):
+        self._orders = orders
+        self.placed = []
+
+    @hookimpl
+    def on_session_open(self, session):
+        for kind, key in self._orders.items():
+            getattr(session, f"add_{kind}_order")(key)
+        session.add_event_handler(allocate=lambda event: self.placed.append(event.task.name))
+
+
+def order_of(*objects, queues=None, **orders):
+    recorder = Recorder(**orders)
+    cluster = FakeCluster()
+    cluster.nodes(2)
+    cluster.add(*objects)
+    scheduler = cluster.start(recorder)
+    for group in scheduler.cache.groups.values():
+        group.queue = (queues or {}).get(group.name, "default")
+    cluster.run()
+    return recorder.placed
+
+
+def test_the_higher_priority_comes_first_then_the_older():
+    assert order_of(pod("z"), pod("b"), pod("a", priority=5)) == ["a", "z", "b"]
+
+
+def test_a_group_is_as_old_as_its_pod_group():
+    assert order_of(pod_group("g", 1), pod("alone"), pod("member", group="g")) == ["member", "alone"]
+
+
+def test_job_orders_decide_in_the_order_of_registration_and_before_priority():
+    groups = [pod("a", priority=9), pod("b"), pod("c")]
+    assert order_of(*groups, job=lambda group: group.name != "c") == ["c", "a", "b"]
+
+
+def test_task_orders_decide_within_a_group():
+    placed = order_of(gang("g", 3), task=lambda task: -int(task.name[-1]))
+    assert placed == ["g-2", "g-1", "g-0"]
+
+
+def test_queue_orders_are_read_again_before_each_group():
+    turns = {"x": 0, "y": 0}
+
+    class Fair(Recorder):
+        @hookimpl
+        def on_session_open(self, session):
+            session.add_queue_order(lambda queue: turns[queue])
+            session.add_event_handler(allocate=self.note)
+
+        def note(self, event):
+            self.placed.append(event.task.name)
+            turns[event.task.group.queue] += 1
+
+    fair = Fair()
+    cluster = FakeCluster()
+    cluster.nodes(2)
+    cluster.add(pod(name) for name in ("x1", "x2", "x3", "y1", "y2"))
+    for group in cluster.start(fair).cache.groups.values():
+        group.queue = group.name[0]
+    cluster.run()
+    assert fair.placed == ["x1", "y1", "x2", "y2", "x3"]
+
+
+def test_without_queue_orders_the_queues_name_decides():
+    queues = {"a": "two", "b": "one"}
+    assert order_of(pod("a"), pod("b"), queues=queues) == ["b", "a"]
