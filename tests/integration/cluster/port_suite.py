@@ -124,10 +124,11 @@ class PortSuite:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         await harness.cluster.patch_metadata(pod, annotations={"a": "b"})
         await harness.cluster.delete(pod, grace_seconds=0)
-        events = await changes(harness, Pod, version, 3)
+        events = await changes_until_deleted(harness, Pod, version)
         assert [event.change for event in events] == [Change.ADDED, Change.MODIFIED, Change.DELETED]
         assert [event.object.metadata.annotations for event in events if event.object] == [{}, {"a": "b"}, {"a": "b"}]
-        assert await changes(harness, Pod, events[1].resource_version, 1) == events[2:]
+        after = await changes_until_deleted(harness, Pod, events[1].resource_version)
+        assert after == events[2:]
 
     async def test_a_watch_waits_for_what_has_not_happened_yet(self, harness: Harness) -> None:
         version = (await harness.cluster.list(Pod)).resource_version
@@ -425,14 +426,27 @@ async def ours(harness: Harness, kind: type[Kube]) -> list[Kube]:
 
 async def changes(harness: Harness, kind: type[Kube], version: str, count: int) -> list[WatchEvent[Kube]]:
     """The next `count` changes in this test's namespace."""
+    return await changes_until(harness, kind, version, lambda seen: len(seen) == count)
+
+
+async def changes_until_deleted(harness: Harness, kind: type[Kube], version: str) -> list[WatchEvent[Kube]]:
+    """The next changes up to a deletion, without the announcement that a cluster may make before it."""
+    seen = await changes_until(harness, kind, version, lambda seen: seen[-1].change is Change.DELETED)
+    return [e for e in seen if e.change is Change.DELETED or (e.object and not e.object.metadata.deletion_timestamp)]
+
+
+async def changes_until(
+    harness: Harness, kind: type[Kube], version: str, enough: Callable[[list[WatchEvent[Kube]]], bool]
+) -> list[WatchEvent[Kube]]:
+    """The next changes in this test's namespace, until they are enough."""
 
     async def collect() -> list[WatchEvent[Kube]]:
-        seen = []
+        seen: list[WatchEvent[Kube]] = []
         watch = harness.cluster.watch(kind, version)
         try:
             async for event in _here(harness, watch):
                 seen.append(event)
-                if len(seen) == count:
+                if enough(seen):
                     break
         finally:
             await watch.aclose()

@@ -1,0 +1,140 @@
+"""Who we are to which API server: from a kubeconfig file, or from the pod that we run in.
+
+The client library reads the configuration and runs credential plugins. It is imported when the first connection is
+made, not before: it is large, and most commands need no live cluster.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from session_scheduler.cluster.errors import Forbidden, one_line
+from session_scheduler.errors import InputError
+
+_DEFAULT_FILE = Path("~/.kube/config")
+_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+
+
+async def _anonymous() -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach and convince an API server."""
+
+    server: str
+    """Its URL without a slash at the end; may have a path."""
+    tls: ssl.SSLContext | bool = True
+    """How its certificate is verified, and our own one, if any."""
+    server_name: str | None = None
+    """The name in its certificate, where that is not the URL's."""
+    proxy: str | None = None
+    authorization: Callable[[], Awaitable[str]] = _anonymous
+    """The Authorization header's value now; empty for none."""
+    renew: Callable[[], Awaitable[Access]] | None = None
+    """Reads the configuration again, after a 401: tokens and certificates expire."""
+
+
+async def load_access(kubeconfig: str | None, context: str | None) -> Access:
+    """The access that was configured: `kubeconfig`, else $KUBECONFIG, else ~/.kube/config, else the pod's own.
+
+    `context` is the kubeconfig's current one unless given. Raises InputError, in one line.
+    """
+    files = kubeconfig or os.environ.get("KUBECONFIG") or _default_file()
+    if files is not None:
+        return await _from_files(files, context)
+    if _IN_CLUSTER in os.environ:
+        return await _from_pod()
+    raise InputError(f"no cluster is configured: give --kubeconfig, set KUBECONFIG, or write {_DEFAULT_FILE}")
+
+
+def _default_file() -> str | None:
+    path = _DEFAULT_FILE.expanduser()
+    return str(path) if path.is_file() else None
+
+
+# ------------------------------------------------------------------ the two sources
+
+
+async def _from_files(files: str, context: str | None) -> Access:
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import ConfigException, load_kube_config
+
+    _check_files(files)
+    configuration = Configuration()
+    try:
+        await load_kube_config(files, context, configuration, persist_config=False)
+        return _access(configuration, renew=lambda: _from_files(files, context))
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, binascii.Error) as error:
+        raise _wrong(files, error) from None
+    except (AttributeError, TypeError, KeyError):  # what the library makes of values that are not what they should be
+        raise _wrong(files, "a cluster, a user or a context in it is malformed") from None
+
+
+def _check_files(files: str) -> None:
+    """KUBECONFIG may list several files, of which one must exist; the library is silent about missing ones."""
+    paths = [Path(path).expanduser() for path in files.split(os.pathsep) if path]
+    if not any(path.is_file() for path in paths):
+        raise InputError(f"kubeconfig {files}: there is no such file")
+
+
+async def _from_pod() -> Access:
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import ConfigException, load_incluster_config
+
+    configuration = Configuration()
+    try:
+        load_incluster_config(configuration)
+        return _access(configuration, renew=_from_pod)
+    except (ConfigException, OSError) as error:
+        raise InputError(f"the pod's service account cannot be used: {one_line(str(error))}: mount its token "
+                         "(automountServiceAccountToken), or give --kubeconfig") from None  # fmt: skip
+
+
+def _access(configuration: Any, renew: Callable[[], Awaitable[Access]]) -> Access:
+    """The library's configuration as what we need of it."""
+    from kubernetes.aio.config import ConfigException
+
+    if not configuration.host.startswith(("https://", "http://")):
+        raise ValueError(f"the cluster's server {configuration.host!r} is no http or https URL")
+
+    async def authorization() -> str:
+        try:  # a pod's token is read anew every minute
+            header: str | None = await configuration.get_api_key_with_prefix("BearerToken")
+        except (ConfigException, OSError) as error:
+            raise Forbidden(f"the service account's token cannot be read: {one_line(str(error))}") from None
+        return header or ""
+
+    return Access(
+        server=configuration.host.rstrip("/"),
+        tls=_tls(configuration),
+        server_name=configuration.tls_server_name,
+        proxy=configuration.proxy,
+        authorization=authorization,
+        renew=renew,
+    )
+
+
+def _tls(configuration: Any) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    # From Python 3.13 on this is set, and refuses CAs without a key identifier, as many clusters have.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    if not configuration.verify_ssl:  # insecure-skip-tls-verify: the user's explicit wish
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _wrong(files: str, problem: object) -> InputError:
+    return InputError(f"kubeconfig {files}: {one_line(str(problem))}: correct it, or give another one")

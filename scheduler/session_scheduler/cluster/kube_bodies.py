@@ -1,0 +1,129 @@
+"""The bodies of requests to an API server. Pure functions from values to JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from session_scheduler.cluster.port import Event, Kube
+from session_scheduler.model.objects import Pod, PodCondition
+
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+"""Merges lists by key, conditions by their type; only for the API server's own kinds."""
+_CONTROLLER = "fluence"
+_NAME_LIMIT = 253
+
+
+def object_body(obj: Kube) -> bytes:
+    """An object to be created: as it is, with its apiVersion, without a status."""
+    body = msgspec.to_builtins(obj)
+    body["apiVersion"] = obj.api_version  # left out where it is the type's default
+    body.pop("status", None)
+    return msgspec.json.encode(body)
+
+
+def binding_body(
+    namespace: str, name: str, node: str, uid: str, resource_version: str, annotations: Mapping[str, str]
+) -> bytes:
+    """core/v1 Binding: its metadata's uid and resourceVersion are preconditions, its annotations go to the pod."""
+    metadata: dict[str, Any] = {"namespace": namespace, "name": name, "uid": uid, "resourceVersion": resource_version}
+    if annotations:
+        metadata["annotations"] = annotations
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
+
+
+def metadata_patch(
+    annotations: Mapping[str, str | None], labels: Mapping[str, str | None], resource_version: str | None
+) -> bytes:
+    """A merge patch of metadata; with a resourceVersion it only applies to that one."""
+    metadata: dict[str, Any] = {}
+    if annotations:
+        metadata["annotations"] = annotations
+    if labels:
+        metadata["labels"] = labels
+    return msgspec.json.encode({"metadata": _guarded(metadata, resource_version)})
+
+
+def status_patch(
+    conditions: Sequence[PodCondition], nominated_node_name: str | None, resource_version: str | None
+) -> bytes:
+    """A strategic merge patch of a status. An empty nominated node removes the field."""
+    status: dict[str, Any] = {}
+    if conditions:
+        status["conditions"] = [_condition(condition) for condition in conditions]
+    if nominated_node_name is not None:
+        status["nominatedNodeName"] = nominated_node_name or None
+    return msgspec.json.encode({"metadata": _guarded({}, resource_version), "status": status})
+
+
+def _condition(condition: PodCondition) -> dict[str, str | None]:
+    """The condition with every field: what a merge does not name it would keep of the old one."""
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason or None,
+        "message": condition.message or None,
+        "lastTransitionTime": condition.last_transition_time,
+    }
+
+
+def deletion_body(uid: str, resource_version: str | None, grace_seconds: int | None) -> bytes:
+    """metav1.DeleteOptions."""
+    return msgspec.json.encode(_deletion(uid, resource_version, grace_seconds))
+
+
+def eviction_body(pod: Pod, grace_seconds: int | None) -> bytes:
+    """policy/v1 Eviction of this very pod."""
+    metadata = {"namespace": pod.metadata.namespace, "name": pod.metadata.name}
+    options = _deletion(pod.metadata.uid, None, grace_seconds)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+    return msgspec.json.encode(eviction)
+
+
+def _deletion(uid: str, resource_version: str | None, grace_seconds: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    preconditions = {"uid": uid} if uid else {}
+    preconditions = _guarded(preconditions, resource_version)
+    if preconditions:
+        options["preconditions"] = preconditions
+    if grace_seconds is not None:
+        options["gracePeriodSeconds"] = grace_seconds
+    return options
+
+
+def event_body(event: Event, namespace: str, suffix: str, time: datetime, instance: str) -> bytes:
+    """events.k8s.io/v1 Event, named by its object and the suffix. `time` is UTC."""
+    obj = event.regarding
+    regarding = {
+        "apiVersion": obj.api_version,
+        "kind": type(obj).__name__,
+        "namespace": obj.metadata.namespace,
+        "name": obj.metadata.name,
+        "uid": obj.metadata.uid,
+        "resourceVersion": obj.metadata.resource_version,
+    }
+    name = f"{obj.metadata.name[: _NAME_LIMIT - len(suffix) - 1].rstrip('.-')}.{suffix}"
+    body = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace, "name": name},
+        "eventTime": time.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "type": "Warning" if event.warning else "Normal",
+        "reason": event.reason,
+        "action": event.action,
+        "note": event.note,
+        "regarding": regarding,
+        "reportingController": _CONTROLLER,
+        "reportingInstance": instance,
+    }
+    return msgspec.json.encode(body)
+
+
+def _guarded(fields: dict[str, Any], resource_version: str | None) -> dict[str, Any]:
+    """The fields with the resourceVersion as a precondition, where there is one."""
+    return fields if resource_version is None else {**fields, "resourceVersion": resource_version}

@@ -1,0 +1,221 @@
+"""Requests to an API server: sent with time-outs, sent again where that is safe, their refusals raised as errors.
+
+A read is sent again after 429, 5xx, a time-out and a broken connection. A write is sent again only where the server
+certainly did nothing: 429, 401 with a stale token, or no connection was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+import structlog
+
+from session_scheduler.clock import Clock, SystemClock
+from session_scheduler.cluster.kube_access import Access
+from session_scheduler.cluster.kube_errors import Refusal, Resend, lost, refusal
+from session_scheduler.errors import InputError
+
+_log = structlog.get_logger()
+_Got = TypeVar("_Got")
+_JSON = "application/json"
+_READ_AGAIN = frozenset({Resend.READS, Resend.BUSY, Resend.UNSENT})
+_WRITE_AGAIN = frozenset({Resend.BUSY, Resend.UNSENT})
+_LOST = (aiohttp.ClientError, TimeoutError, OSError)
+_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """Limits of every request; all times in seconds."""
+
+    timeout: float = 15.0
+    """How long one request may take, and how long a watch may take to start."""
+    connect_timeout: float = 5.0
+    page_timeout: float = 60.0
+    """How long one page of a list may take."""
+    watch_silence: float = 150.0
+    """A watch that says nothing for so long is taken for broken: bookmarks come about every minute."""
+    connections: int = 128
+    """How many at once, watches included; further requests wait."""
+    tries: int = 6
+    """How often a request is sent at most."""
+    read_patience: float = 30.0
+    """After so long a read is not sent again."""
+    write_patience: float = 5.0
+    """The same for a write: its reason may be gone by then."""
+    first_pause: float = 0.1
+    """Before the second try, unless the server names a time; doubled each time, less a random part up to half."""
+    longest_pause: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    what: str
+    seconds: float
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content: str = _JSON
+
+
+class ApiClient:
+    """Sends requests. Make it in a running event loop; `close` it."""
+
+    def __init__(
+        self,
+        access: Access,
+        settings: RequestSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.settings = settings or RequestSettings()
+        self._access = access
+        self._clock = clock or SystemClock()
+        self._sleep = sleep
+        self._chance = chance or random.Random()  # noqa: S311 (spreads tries in time, guards nothing)
+        self._renewing = asyncio.Lock()
+        connector = aiohttp.TCPConnector(limit=self.settings.connections)
+        # Proxies of the environment hold for an API server on this machine as little as for other clients of one.
+        proxied = urlsplit(access.server).hostname not in _LOOPBACK
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=proxied)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    # -------------------------------------------------------------- the three ways to ask
+
+    async def read(self, path: str, query: Mapping[str, str] | None = None, *, what: str, page: bool = False) -> bytes:
+        """GET. Raises ClusterError; `what` names the object in its message."""
+        seconds = self.settings.page_timeout if page else self.settings.timeout
+        request = _Request("GET", path, what, seconds, query=query or {})
+        return await self._persist(lambda: self._exchange(request), _READ_AGAIN, self.settings.read_patience)
+
+    async def write(
+        self, method: str, path: str, body: bytes, *, what: str, content: str = _JSON, when_busy: bool = True
+    ) -> bytes:
+        """POST, PATCH or DELETE. Raises ClusterError. Without `when_busy` a 429 is no reason to send it again."""
+        request = _Request(method, path, what, self.settings.timeout, body=body, content=content)
+        when = _WRITE_AGAIN if when_busy else _WRITE_AGAIN - {Resend.BUSY}
+        return await self._persist(lambda: self._exchange(request), when, self.settings.write_patience)
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: Mapping[str, str], *, what: str) -> AsyncGenerator[aiohttp.StreamReader]:
+        """GET whose answer comes bit by bit; leaving the context closes the connection. Raises ClusterError."""
+        request = _Request("GET", path, what, self.settings.timeout, query=query)
+        response = await self._persist(lambda: self._open(request), _READ_AGAIN, self.settings.read_patience)
+        try:
+            yield response.content
+        finally:
+            # Not a farewell: that would wait for an answer of a server that may be gone.
+            if response.connection is not None and response.connection.transport is not None:
+                response.connection.transport.abort()
+            response.close()
+
+    # -------------------------------------------------------------- trying again
+
+    async def _persist(self, send: Callable[[], Awaitable[_Got | Refusal]], when: Set[Resend], patience: float) -> _Got:
+        """Send until it is answered, refused for good, or has been waited for long enough."""
+        latest = self._clock.now() + patience
+        renewed = False
+        tried = 0
+        while True:
+            access = self._access
+            got = await send()
+            tried += 1
+            if not isinstance(got, Refusal):
+                return got
+            if got.resend is Resend.RENEWED and not renewed:
+                renewed = await self._renewed(access)
+                if renewed:
+                    continue
+            pause = self._pause(tried, got.retry_after)
+            if got.resend not in when or tried >= self.settings.tries or self._clock.now() + pause > latest:
+                raise got.error
+            _log.info("request is sent again", after=round(pause, 3), why=str(got.error))
+            await self._sleep(pause)
+
+    def _pause(self, tried: int, retry_after: float | None) -> float:
+        """Seconds until the next try; a random part keeps those who failed together from coming back together."""
+        settings = self.settings
+        if retry_after is not None:
+            return retry_after + self._chance.uniform(0.0, settings.first_pause)
+        longest = min(settings.first_pause * 2.0 ** (tried - 1), settings.longest_pause)
+        return self._chance.uniform(longest / 2, longest)
+
+    async def _renewed(self, used: Access) -> bool:
+        """Read the configuration again, unless another request just did; whether there is another access now."""
+        async with self._renewing:
+            if self._access is not used:
+                return True
+            if used.renew is None:
+                return False
+            try:
+                self._access = await used.renew()
+            except InputError as error:
+                _log.warning("credentials are refused and cannot be renewed", why=str(error))
+                return False
+            return True
+
+    # -------------------------------------------------------------- one request
+
+    async def _exchange(self, request: _Request) -> bytes | Refusal:
+        """Send once; the answer's body, or why there is none."""
+        limits = aiohttp.ClientTimeout(total=request.seconds, sock_connect=self.settings.connect_timeout)
+        try:
+            async with await self._send(request, limits) as response:
+                body = await response.read()
+        except _LOST as error:
+            return lost(error, request.what, sent=not isinstance(error, _UNSENT))
+        if response.ok and response.status < HTTPStatus.MULTIPLE_CHOICES:
+            return body
+        return refusal(response.status, body, response.headers, request.what)
+
+    async def _open(self, request: _Request) -> aiohttp.ClientResponse | Refusal:
+        """Send once; the answer, not yet read."""
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=self.settings.connect_timeout, sock_read=self.settings.watch_silence
+        )
+        try:
+            async with asyncio.timeout(request.seconds):
+                response = await self._send(request, limits)
+                if response.status == HTTPStatus.OK:
+                    return response
+                async with response:
+                    return refusal(response.status, await response.read(), response.headers, request.what)
+        except _LOST as error:
+            return lost(error, request.what, sent=not isinstance(error, _UNSENT))
+
+    async def _send(self, request: _Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        access = self._access
+        # Compression costs the API server more time than the network saves; watches never have it.
+        headers = {"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": "fluence"}
+        authorization = await access.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        if request.body is not None:
+            headers["Content-Type"] = request.content
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        return await self._session.request(
+            request.method,
+            f"{access.server}/{request.path}{query}",
+            data=request.body,
+            headers=headers,
+            timeout=limits,
+            allow_redirects=False,
+            ssl=access.tls,
+            server_hostname=access.server_name,
+            proxy=access.proxy,
+        )

@@ -1,0 +1,251 @@
+"""A live cluster behind the port: requests to an API server, answers decoded to our own types only.
+
+`connect` reads the configuration; `KubernetesCluster` lists in pages, watches with bookmarks, and writes with the
+preconditions that the port promises. It keeps nothing but which PodGroup APIs the server has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from session_scheduler.cluster.errors import Gone, Invalid, NotFound
+from session_scheduler.cluster.kube_access import load_access
+from session_scheduler.cluster.kube_bodies import (
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    binding_body,
+    deletion_body,
+    event_body,
+    eviction_body,
+    metadata_patch,
+    object_body,
+    status_patch,
+)
+from session_scheduler.cluster.kube_kinds import POD_GROUPS, Resource, resource_for, resource_of, served
+from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
+from session_scheduler.cluster.kube_watch import joined, merged, parted, watch_one
+from session_scheduler.cluster.port import Cluster, Event, Kube, Listing, WatchEvent
+from session_scheduler.cluster.write_rules import by_name, check_unchanged, described, in_namespace, name_of
+from session_scheduler.model.objects import ConfigMap, Pod, PodCondition, PodGroup, PriorityClass
+
+_log = structlog.get_logger()
+_PAGE = 1000
+"""Objects in a page: some 10 MB of pods, 5 ms of decoding between two turns of the event loop."""
+_EXPIRIES = 2
+"""How often a list in pages may take so long that it expires; after that all is asked for at once."""
+_NO_API = "none"
+"""The resourceVersion of what no API serves."""
+
+
+async def connect(
+    kubeconfig: str | None = None, context: str | None = None, settings: RequestSettings | None = None
+) -> KubernetesCluster:
+    """The cluster that is configured: see `kube_access.load_access`. Raises InputError, in one line.
+
+    Nothing is sent yet. Close the cluster when done, or use it as an async context manager.
+    """
+    return KubernetesCluster(ApiClient(await load_access(kubeconfig, context), settings))
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class KubernetesCluster:
+    """A live cluster; implements `port.Cluster`. `now` gives the times of events."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        page_size: int = _PAGE,
+        now: Callable[[], datetime] = _utc_now,
+        instance: str | None = None,
+    ) -> None:
+        self._client = client
+        self._page_size = page_size
+        self._now = now
+        self._instance = instance or socket.gethostname()
+        self._events = time.time_ns()
+        self._pod_groups: tuple[Resource[PodGroup], ...] | None = None
+        self._discovering = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    async def __aenter__(self) -> KubernetesCluster:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        at: TracebackType | None) -> None:  # fmt: skip
+        await self.close()
+
+    # -------------------------------------------------------------- reading
+
+    async def list(self, kind: type[Kube]) -> Listing[Kube]:
+        """See `port.Cluster`. Where no PodGroup API is served there are none, and that is logged once."""
+        parts = await asyncio.gather(*(self._list(resource) for resource in await self._resources(kind)))
+        items = sorted((item for part in parts for item in part.items), key=lambda item: by_name(name_of(item)))
+        return Listing(tuple(items), joined([part.resource_version for part in parts]) or _NO_API)
+
+    async def _list(self, resource: Resource[Kube]) -> Listing[Kube]:
+        for expired in range(_EXPIRIES + 1):
+            try:
+                return await self._pages(resource, self._page_size if expired < _EXPIRIES else 0)
+            except Gone:  # the moment that the pages show is forgotten: they would not be one moment any more
+                if expired == _EXPIRIES:
+                    raise
+        raise AssertionError("unreachable: the last round returns or raises")
+
+    async def _pages(self, resource: Resource[Kube], limit: int) -> Listing[Kube]:
+        items: list[Kube] = []
+        query = {"limit": str(limit)} if limit else {}
+        while True:
+            text = await self._client.read(resource.path(), query, what=f"list of {resource.plural}", page=True)
+            page = resource.page(text)
+            items.extend(page.items or ())
+            if not page.metadata.go_on:
+                return Listing(tuple(items), page.metadata.resource_version)
+            query["continue"] = page.metadata.go_on
+
+    async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
+        """See `port.Cluster`. Closing it, or cancelling who waits for it, closes its connection."""
+        resources = await self._resources(kind)
+        if not resources:
+            await asyncio.Event().wait()  # nothing can happen; only closing or cancelling ends this
+        versions = parted(resource_version)
+        # API servers give decimal numbers (and answer others with a 500); 0 would mean any moment, none missed or not.
+        if len(versions) != len(resources) or not all(part.isdecimal() and int(part) for part in versions):
+            raise Invalid(f"resourceVersion {resource_version!r} is none: take it from a list or an event")
+        pairs = zip(resources, versions, strict=True)
+        watches = [watch_one(self._client, resource, version) for resource, version in pairs]
+        async with aclosing(watches[0] if len(watches) == 1 else merged(watches, versions)) as events:
+            async for event in events:
+                yield event
+
+    async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
+        """See `port.Cluster`."""
+        resource = resource_of(kind, api_version)
+        what = f"{kind.__name__} {namespace}/{name}" if resource.namespaced else f"{kind.__name__} {name}"
+        return resource.object(await self._client.read(resource.path(namespace, name), what=what))
+
+    async def _resources(self, kind: type[Kube]) -> tuple[Resource[Kube], ...]:
+        """Where objects of the kind are served: for PodGroups none, one or two places."""
+        if kind is not PodGroup:
+            return (resource_of(kind),)
+        async with self._discovering:
+            if self._pod_groups is None:
+                self._pod_groups = tuple([api for api in POD_GROUPS if await self._serves(api)])
+                if not self._pod_groups:
+                    _log.warning("the API server has no PodGroup API: pods are scheduled one by one",
+                                 looked_for=[api.api_version for api in POD_GROUPS])  # fmt: skip
+            return self._pod_groups  # type: ignore[return-value]
+
+    async def _serves(self, resource: Resource[PodGroup]) -> bool:
+        path = f"apis/{resource.api_version}"
+        try:
+            return resource.plural in served(await self._client.read(path, what=f"discovery of {path}"))
+        except NotFound:
+            return False
+
+    # -------------------------------------------------------------- writing
+
+    async def create(self, obj: Kube) -> Kube:
+        """See `port.Cluster`."""
+        if obj.metadata.resource_version:  # the API server answers this with a 500
+            raise Invalid(f"{described(obj)}: metadata.resourceVersion: must be empty: the API server gives it")
+        obj = in_namespace(obj)
+        resource = resource_for(obj)
+        path = resource.path(obj.metadata.namespace)
+        return resource.object(await self._client.write("POST", path, object_body(obj), what=described(obj)))
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        node: str,
+        uid: str,
+        resource_version: str,
+        annotations: Mapping[str, str],
+    ) -> None:
+        """See `port.Cluster`."""
+        what = f"binding of pod {namespace}/{name}"
+        for field, value in (("node", node), ("uid", uid), ("resourceVersion", resource_version)):
+            if not value:  # the API server takes an absent precondition for one that holds
+                raise Invalid(f"{what}: {field}: is empty: give it")
+        body = binding_body(namespace, name, node, uid, resource_version, annotations)
+        await self._client.write("POST", resource_of(Pod).path(namespace, name, "binding"), body, what=what)
+
+    async def patch_metadata(
+        self,
+        obj: Kube,
+        *,
+        annotations: Mapping[str, str | None] | None = None,
+        labels: Mapping[str, str | None] | None = None,
+        resource_version: str | None = None,
+    ) -> Kube:
+        """See `port.Cluster`. A pod's go through its status, which takes them and needs no right to change pods."""
+        body = metadata_patch(annotations or {}, labels or {}, resource_version)
+        return await self._patch(obj, body, MERGE_PATCH, "status" if isinstance(obj, Pod) else "")
+
+    async def patch_status(
+        self,
+        obj: Kube,
+        *,
+        conditions: Sequence[PodCondition] = (),
+        nominated_node_name: str | None = None,
+        resource_version: str | None = None,
+    ) -> Kube:
+        """See `port.Cluster`. A coscheduling PodGroup's API has no conditions: it stays as it is."""
+        if isinstance(obj, ConfigMap | PriorityClass):
+            raise Invalid(f"{described(obj)}: status: there is none in this kind")
+        if nominated_node_name is not None and not isinstance(obj, Pod):
+            raise Invalid(f"{described(obj)}: status.nominatedNodeName: only a pod has one")
+        if isinstance(obj, PodGroup) and not obj.native:
+            return await self.get(type(obj), obj.metadata.namespace, obj.metadata.name, api_version=obj.api_version)
+        body = status_patch(conditions, nominated_node_name, resource_version)
+        return await self._patch(obj, body, STRATEGIC_PATCH, "status")
+
+    async def _patch(self, obj: Kube, body: bytes, content: str, part: str) -> Kube:
+        obj = in_namespace(obj)
+        resource = resource_for(obj)
+        path = resource.path_of(obj, part)
+        return resource.object(await self._client.write("PATCH", path, body, what=described(obj), content=content))
+
+    async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
+        """See `port.Cluster`."""
+        current = await self.get(Pod, pod.metadata.namespace, pod.metadata.name)
+        check_unchanged(current, pod.metadata.uid)  # the API server would try for 10 s before it says so
+        path = resource_for(pod).path_of(pod, "eviction")
+        body = eviction_body(pod, grace_seconds)
+        # A 429 here may be a disruption budget's, which holds for minutes: the caller decides.
+        await self._client.write("POST", path, body, what=described(pod), when_busy=False)
+
+    async def delete(self, obj: Kube, *, grace_seconds: int | None = None, resource_version: str | None = None) -> None:
+        """See `port.Cluster`."""
+        obj = in_namespace(obj)
+        body = deletion_body(obj.metadata.uid, resource_version, grace_seconds)
+        await self._client.write("DELETE", resource_for(obj).path_of(obj), body, what=described(obj))
+
+    async def record_event(self, event: Event) -> None:
+        """See `port.Cluster`."""
+        self._events += 1
+        namespace = event.regarding.metadata.namespace or "default"
+        body = event_body(event, namespace, f"{self._events:x}", self._now(), self._instance)
+        path = f"apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        await self._client.write("POST", path, body, what=f"event about {described(event.regarding)}")
+
+
+if TYPE_CHECKING:
+    _conforms: Callable[[Any], Cluster] = KubernetesCluster

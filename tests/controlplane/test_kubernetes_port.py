@@ -1,0 +1,54 @@
+"""The live cluster passes the port suite against a real API server, as the scheduler's own user.
+
+What a scheduler never makes (pods, groups) is made by the administrator; everything else the scheduler's role allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from session_scheduler.cluster.kube_access import load_access
+from session_scheduler.cluster.kube_requests import ApiClient
+from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
+from session_scheduler.cluster.port import Cluster, Kube
+from session_scheduler.model.objects import ConfigMap, KubeObject
+
+from ..integration.cluster.port_suite import PortSuite
+from .harness import ADMIN, SCHEDULER, ControlPlane
+
+
+class _WithFixtures(KubernetesCluster):
+    """The scheduler's cluster, in which an administrator makes what tests start from."""
+
+    def __init__(self, client: ApiClient, administrator: KubernetesCluster) -> None:
+        super().__init__(client)
+        self._administrator = administrator
+
+    async def create(self, obj: Kube) -> Kube:
+        return await (super() if isinstance(obj, ConfigMap) else self._administrator).create(obj)
+
+
+class LiveHarness:
+    """The real API server, with a namespace for each test."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+
+    async def too_old(self, kind: type[KubeObject]) -> str:
+        return "1"  # from before the API server was started
+
+
+class TestKubernetesPort(PortSuite):
+    """Every test of the suite, live."""
+
+    @pytest.fixture
+    async def harness(self, control_plane: ControlPlane) -> AsyncIterator[LiveHarness]:
+        access = await load_access(str(control_plane.kubeconfig(SCHEDULER)), None)
+        async with (
+            await connect(str(control_plane.kubeconfig(ADMIN))) as administrator,
+            _WithFixtures(ApiClient(access), administrator) as cluster,
+        ):
+            yield LiveHarness(cluster, control_plane.new_namespace())
