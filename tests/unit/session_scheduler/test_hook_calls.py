@@ -1,0 +1,62 @@
+"""Hooks resolved: called in the configured order with what they ask for, timed, and refused where wrongly declared."""
+
+from __future__ import annotations
+
+import pytest
+
+from session_scheduler import Scope, hookimpl
+from session_scheduler.hook_calls import HookCalls, PluginError
+
+
+class Plugin:
+    def __init__(self, heard, mark, **declared):
+        self._heard, self._mark = heard, mark
+        for attribute, value in declared.items():
+            setattr(self, attribute, value)
+
+    @hookimpl
+    def prefilter(self, group):
+        self._heard.append((self._mark, group))
+
+    @hookimpl
+    def score(self, nodes, session): ...
+
+
+def test_hooks_are_called_in_the_configured_order_with_the_arguments_they_name():
+    heard = []
+    calls = HookCalls([("b", Plugin(heard, "b"), None), ("a", Plugin(heard, "a"), None)])
+    for call in calls.functions("prefilter"):
+        call("session", "group")
+    assert heard == [("b", "group"), ("a", "group")]
+    assert [call.calls for call in calls.functions("prefilter")] == [1, 1]
+    assert calls.seconds().keys() == {"a", "b"}
+
+
+def test_the_configured_weight_goes_before_the_declared_one():
+    calls = HookCalls([("a", Plugin([], "a", weight=3), None), ("b", Plugin([], "b", weight=3), 0)])
+    assert [plugin.score.weight for plugin in calls.plugins] == [3, 0]
+
+
+@pytest.mark.parametrize("weight", [-1, 1.5, "3", True, 2**40])
+def test_a_weight_that_is_none_is_refused(weight):
+    with pytest.raises(PluginError, match=r"plugin a failed in weight: .* is no weight"):
+        HookCalls([("a", Plugin([], "a", weight=weight), None)])
+
+
+@pytest.mark.parametrize(("attribute", "value"), [("score_scope", "static"), ("normalise", Scope.NODE)])
+def test_a_declaration_of_the_wrong_type_is_refused(attribute, value):
+    with pytest.raises(PluginError, match=f"plugin a failed in {attribute}: .* use a member of"):
+        HookCalls([("a", Plugin([], "a", **{attribute: value}), None)])
+
+
+def test_a_failure_is_one_line_with_plugin_and_hook():
+    class Failing:
+        @hookimpl
+        def facts(self):
+            raise ValueError("two\nlines")
+
+    (call,) = HookCalls([("f", Failing(), None)]).functions("facts")
+    with pytest.raises(PluginError) as caught:
+        call()
+    assert str(caught.value) == "plugin f failed in facts: ValueError: two lines"
+    assert (caught.value.plugin, caught.value.hook) == ("f", "facts")

@@ -1,0 +1,123 @@
+"""The JSON of `simulate` and `explain`, over clusters in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from session_scheduler import Refusal, hookimpl
+from session_scheduler.explain import explain_pending
+from session_scheduler.simulate import place_all
+from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
+
+
+def simulated(*objects, plugins=()):
+    cluster = FakeCluster()
+    cluster.add(*objects)
+    return json.loads(json.dumps(asyncio.run(place_all(cluster.start(*plugins)))))
+
+
+def explained(*objects, plugins=()):
+    cluster = FakeCluster()
+    cluster.add(*objects)
+    scheduler = cluster.start(*plugins)
+    before = scheduler.cache.table.digest()
+    answer = json.loads(json.dumps(explain_pending(scheduler)))
+    assert scheduler.cache.table.digest() == before
+    return {one["name"]: one for one in answer["pods"]}
+
+
+def test_every_pending_pod_is_told_with_its_node_or_its_reason():
+    answer = simulated(
+        node("n1"), gang("g", 2), pod("large", cpu="9"), pod("lost", group="nowhere"), pod("gated", gates=["x"]),
+        pod("running", bound_to="n1"), pod("theirs", scheduler="other"),
+    )  # fmt: skip
+    told = {one["name"]: (one["group"], one["node"], one["reason"]) for one in answer["pods"]}
+    assert told == {
+        "g-0": ("g", "n1", None),
+        "g-1": ("g", "n1", None),
+        "gated": (None, None, "Scheduling is blocked due to non-empty scheduling gates: x"),
+        "large": (None, None, "0/1 nodes are available: 1 Insufficient cpu."),
+        "lost": (
+            "nowhere", None,
+            "PodGroup default/nowhere (scheduling.k8s.io) does not exist: create it, or remove the pod's group",
+        ),
+    }  # fmt: skip
+    assert {one["name"]: one["scheduled"] for one in answer["groups"]} == {"g": 2, "nowhere": 0}
+    assert answer["summary"] == {"scheduled": 2, "unschedulable": 3, "leftOut": 1, "problems": {}}
+
+
+def test_a_missing_group_is_the_reason_in_explain_too():
+    told = explained(node("n1"), pod("lost", group="nowhere"))["lost"]
+    assert told["reason"].startswith("PodGroup default/nowhere (scheduling.k8s.io) does not exist")
+    assert told["nodes"]["n1"]["fits"]
+
+
+class Opinions:
+    """Refuses some groups, places none, and can fail."""
+
+    name = "opinions"
+
+    def __init__(self):
+        self.open = 0
+
+    @hookimpl
+    def on_session_open(self):
+        self.open += 1
+
+    @hookimpl
+    def on_session_close(self):
+        self.open -= 1
+
+    @hookimpl
+    def prefilter(self, group):
+        if group.name == "raises":
+            raise ValueError("boom")
+        return Refusal("not today") if group.name == "refused" else None
+
+    @hookimpl
+    def place_group(self, tasks):
+        return Refusal("no vertex") if tasks[0].name != "fits" else None
+
+
+def test_explain_says_what_refuses_a_pod_as_a_whole_and_closes_its_sessions():
+    opinions = Opinions()
+    pods = [pod(name) for name in ("fits", "refused", "raises", "unmatched")] + [pod("gated", gates=["x"])]
+    told = explained(node("n1"), *pods, plugins=[opinions])
+    assert {name: one["reason"] for name, one in told.items()} == {
+        "fits": None,
+        "refused": "not today",
+        "raises": "plugin opinions failed in prefilter: ValueError: boom",
+        "unmatched": "no vertex",
+        "gated": told["gated"]["reason"],
+    }
+    assert "gate" in told["gated"]["reason"]
+    assert all(one["nodes"]["n1"]["fits"] for name, one in told.items() if name != "gated")
+    assert opinions.open == 0
+
+
+def test_explain_names_the_first_filter_that_refuses_each_node():
+    nodes = explained(node("n1", unschedulable=True, cpu="1"), node("n2", cpu="1"), node("n3"), pod("p", cpu="2"))["p"][
+        "nodes"
+    ]
+    assert nodes["n1"]["plugin"] == "NodeUnschedulable"
+    assert nodes["n2"] == {"fits": False, "plugin": "NodeResourcesFit", "reason": "Insufficient cpu"}
+    assert nodes["n3"]["fits"]
+
+
+@pytest.mark.parametrize("name", ["prefilter", "report"])
+def test_simulate_goes_on_when_a_plugin_fails(name):
+    def fails(self):
+        raise ValueError("boom")
+
+    plugin = type("Plugin", (), {"name": "p", name: hookimpl(fails)})()
+    (one,) = simulated(node("n1"), pod("a"), plugins=[plugin])["pods"]
+    text = f"plugin p failed in {name}: ValueError: boom"
+    assert one["reason"] == text if name == "prefilter" else one["p"] == text
+
+
+def test_a_group_without_min_count_is_told_as_basic():
+    (group,) = simulated(node("n1"), pod_group("g"), pod("a", group="g"))["groups"]
+    assert group == {"namespace": "default", "name": "g", "minCount": 1, "scheduled": 1}
