@@ -162,6 +162,35 @@ cdef class Select(Plans):
         self.capped = capped
         self.preference = preference
 
+    def allow(self, const uint8_t[::1] mask):
+        """Candidates as a mask: one byte per rank, 0 for no."""
+        cdef Py_ssize_t i
+        self.candidates.resize(mask.shape[0])
+        for i in range(mask.shape[0]):
+            self.candidates[i] = mask[i] != 0
+        self.capped = False
+
+    def cap(self, const int64_t[::1] slots):
+        """Candidates as slots per rank; answers whether one is negative."""
+        cdef Py_ssize_t i
+        cdef bint negative = False
+        self.candidates.resize(slots.shape[0])
+        for i in range(slots.shape[0]):
+            self.candidates[i] = slots[i]
+            negative = negative or slots[i] < 0
+        self.capped = True
+        return negative
+
+    def like(self, const double[::1] scores):
+        """Preference per rank; answers whether one is not a number."""
+        cdef Py_ssize_t i
+        cdef bint wrong = False
+        self.preference.resize(scores.shape[0])
+        for i in range(scores.shape[0]):
+            self.preference[i] = scores[i]
+            wrong = wrong or scores[i] != scores[i]
+        return wrong
+
     def match(self, int64_t at, int64_t end, bint ever, bint gather):
         """Matches over [at, end), or on an empty graph with everything up (`ever`); answers success."""
         cdef bint ok

@@ -1,7 +1,7 @@
 """One question to the engine: compiled once, asked at one or several times."""
 
 import marshal
-import math
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -74,8 +74,11 @@ class Question:
         layout, program = compiled.layout, compiled.program
         engine.ask(layout.rows, layout.needs, layout.top_need, layout.tops, layout.top_slots)
         engine.constrain(program.rules, program.links, program.prop_ok, program.hosts, program.spans)
-        slots, capped = _candidates(candidates)
-        engine.restrict(slots, capped, _scores(prefer))
+        engine.restrict([], False, [])
+        if candidates is not None:
+            _allow(engine, candidates)
+        if prefer is not None and engine.like(_scores(prefer)):
+            raise InvalidJobspec("prefer: an entry is not a number (NaN)")
 
     def now(self, now: int) -> bool:
         """Whether it matches at `now`; also by gathering, where spelling it out could never match."""
@@ -151,26 +154,41 @@ def _list(value: Any, what: str) -> list[Any]:
     return list(value)
 
 
-def _candidates(value: Any) -> tuple[list[int], bool]:
-    """(slots per rank, whether they are numbers rather than yes or no)."""
-    if value is None:
-        return [], False
-    slots = _list(value, "candidates")
-    kinds = set(map(type, slots))
-    if kinds - {bool, int}:
-        raise InvalidJobspec("candidates: each entry must be true or false, or a number of slots")
-    if any(slot < 0 or slot > _LATEST for slot in slots):
-        raise InvalidJobspec("candidates: a number of slots is negative or larger than 2**62")
-    return slots or [0], int in kinds
-
-
-def _scores(value: Any) -> list[float]:
-    if value is None:
-        return []
+def _buffer(value: Any) -> memoryview | None:
+    """The memory of a one-dimensional, contiguous array, such as NumPy's; None for anything else."""
     try:
-        scores = [float(score) for score in _list(value, "prefer")]
+        view = memoryview(value)
+    except (TypeError, ValueError, BufferError):
+        return None
+    return view if view.ndim == 1 and view.c_contiguous and len(view) else None
+
+
+def _allow(engine: Select, value: Any) -> None:
+    """Gives the engine the candidates: yes or no per rank, or slots per rank."""
+    view = None if isinstance(value, (bytes, bytearray)) else _buffer(value)
+    if view is not None and view.format == "?":
+        engine.allow(view.cast("B"))
+        return
+    if view is not None and view.format in ("l", "q") and view.itemsize == 8:
+        slots: Any = view
+    else:
+        found = _list(value, "candidates") or [False]
+        if all(type(slot) is bool for slot in found):
+            engine.allow(bytes(found))
+            return
+        if any(type(slot) not in (bool, int) or not 0 <= slot <= _LATEST for slot in found):
+            raise InvalidJobspec("candidates: each entry must be true or false, or a number of slots from 0 to 2**62")
+        slots = array("q", found)
+    if engine.cap(slots):
+        raise InvalidJobspec("candidates: a number of slots is negative")
+
+
+def _scores(value: Any) -> Any:
+    """The preferences as doubles."""
+    view = None if isinstance(value, (bytes, bytearray)) else _buffer(value)
+    if view is not None and view.format == "d":
+        return view
+    try:
+        return array("d", [float(score) for score in _list(value, "prefer")])
     except (TypeError, ValueError, OverflowError):
         raise InvalidJobspec("prefer: each entry must be a number") from None
-    if any(math.isnan(score) for score in scores):
-        raise InvalidJobspec("prefer: an entry is not a number (NaN)")
-    return scores

@@ -195,6 +195,27 @@ def test_candidates_say_where_and_how_many(wrap: Any) -> None:
         Matcher(machine()).allocate(ask, candidates=wrap([False]))
 
 
+def test_candidates_and_preferences_come_in_any_sequence() -> None:
+    ask = spec(slot(2, CORE))
+    for candidates in (
+        (0, 2, 0),
+        np.array([0, 2, 0], dtype=np.int16),
+        np.array([0, 9, 2, 9, 0, 9])[::2],
+        iter([0, 2, 0]),
+    ):
+        found = taken(Matcher(machine()).allocate(ask, candidates=candidates).R)
+        assert {path.split("/")[2] for path in found} == {"node1"}
+    for prefer in ((0, 1, 0), np.array([0, 5, 0], dtype=np.float32), np.array([0, 1, 0]), range(3)):
+        found = taken(Matcher(machine()).allocate(ask, prefer=prefer).R)
+        assert {path.split("/")[2] for path in found} == {"node2" if isinstance(prefer, range) else "node1"}
+    for wrong in ([0.5], ["x"], [-1], np.array([-1]), np.array([[1]]), np.array([0.5]), "101", b"101", {0: 1}, [2**63]):
+        with pytest.raises(InvalidJobspec, match="candidates"):
+            Matcher(machine()).allocate(ask, candidates=wrong)
+    for wrong in ([float("nan")], np.array([np.nan]), ["x"], "123", [[1]], np.array([[1.0]])):
+        with pytest.raises(InvalidJobspec, match="prefer"):
+            Matcher(machine()).allocate(ask, prefer=wrong)
+
+
 @pytest.mark.parametrize("policy", ["first", "low", "high", "lonode"])
 def test_preferred_ranks_come_first(policy: str) -> None:
     ask = spec(want("node", 2, slot(1, CORE)))
