@@ -1,0 +1,182 @@
+"""Boards at their edges: ties, extreme scores, more classes than boards, rooms, answers that alias other arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from session_scheduler import Normalise, Scope, hookimpl
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.model.groups import Phase
+from session_scheduler.testing import FakeCluster, check_invariants, gang, node, pod
+
+MODES = ("naive", "board", "heap")
+
+
+def session_over(*objects, plugins=(), evaluation="heap", seed=0):
+    cluster = FakeCluster(evaluation=evaluation, config=SchedulerConfig(seed=seed))
+    cluster.add(*objects)
+    scheduler = cluster.start(*plugins)
+    (calls,) = scheduler.profiles.values()
+    session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
+    return session, {task.name: task for task in scheduler.cache.tasks.values()}
+
+
+def same_in_all_modes(objects, *plugins, cycles=1):
+    answers = []
+    for mode in MODES:
+        cluster = FakeCluster(evaluation=mode)
+        cluster.add(*objects)
+        cluster.run(*(plugin() for plugin in plugins), cycles=cycles)
+        answers.append(cluster.placements())
+    assert answers[0] == answers[1] == answers[2]
+    return answers[0]
+
+
+def test_equal_nodes_are_told_apart_by_seed_and_name_not_by_row():
+    names = [f"n{index}" for index in range(8)]
+    picked = set()
+    for order in (names, names[::-1]):
+        cluster = FakeCluster()
+        cluster.start()
+        for name in order:
+            cluster.add(node(name))
+            cluster.run()
+        cluster.add(pod("p"))
+        cluster.run()
+        picked.add(cluster.node_of("p"))
+    assert len(picked) == 1
+    by_seed = set()
+    for seed in range(8):
+        session, tasks = session_over(*(node(name) for name in names), pod("p"), seed=seed)
+        by_seed.add(session.board(tasks["p"]).pick(tasks["p"]))
+    assert len(by_seed) > 1
+
+
+def scoring(answer, how=Normalise.NONE, scope=Scope.STATIC):
+    class Scoring:
+        name = "scoring"
+        normalise = how
+        score_scope = scope
+
+        @hookimpl
+        def score(self, nodes):
+            return answer(nodes)
+
+    return Scoring
+
+
+@pytest.mark.parametrize("how", list(Normalise))
+@pytest.mark.parametrize("scope", list(Scope))
+def test_negative_scores_and_large_ones_are_ranked_alike_in_all_modes(how, scope):
+    large = 2**39 if how is Normalise.NONE else 2**54
+
+    def answer(nodes):
+        rows = nodes.row_numbers
+        return np.where(
+            rows % 3 == 0, -large, np.where(rows % 3 == 1, large, -(nodes.used("cpu") if scope is Scope.NODE else rows))
+        )
+
+    objects = [node(f"n{index}", cpu="1") for index in range(7)] + [pod(f"p{index}", cpu="300m") for index in range(25)]
+    placed = same_in_all_modes(objects, scoring(answer, how, scope))
+    assert sum(name is not None for name in placed.values()) == 21
+
+
+def test_a_row_that_no_longer_fits_gives_up_the_maximum_that_others_are_normalised_with():
+    """Raw 100 on n0 makes the others alike; once it is full, 9 and 10 are far apart."""
+    raw = {"n0": 100, "n1": 9, "n2": 10}
+
+    def answer(nodes):
+        return np.array([raw[nodes.node(index).metadata.name] for index in range(len(nodes))], np.int64)
+
+    objects = [
+        node("n0", cpu="1"),
+        node("n1", cpu="8"),
+        node("n2", cpu="8"),
+        *(pod(f"p{i}", cpu="1") for i in range(6)),
+    ]
+    placed = same_in_all_modes(objects, scoring(answer, Normalise.SPREAD))
+    assert list(placed.values()).count("n0") == 1
+    assert list(placed.values()).count("n2") == 5
+
+
+def test_unsigned_scores_are_integers_too():
+    placed = same_in_all_modes(
+        [node("n1"), node("n2"), pod("p")],
+        scoring(
+            lambda nodes: np.array(
+                [50 if nodes.node(i).metadata.name == "n2" else 0 for i in range(len(nodes))], np.uint8
+            )
+        ),
+    )
+    assert placed["default/p"] == "n2"
+
+
+@pytest.mark.parametrize("how", [Normalise.MAX, Normalise.NONE])
+def test_a_score_that_hands_out_a_column_of_the_table_does_not_let_the_board_write_into_it(how):
+    plugin = scoring(lambda nodes: nodes.used("cpu"), how, Scope.NODE)
+    objects = [node(f"n{index}", cpu="2") for index in range(3)] + [pod(f"p{index}", cpu="500m") for index in range(9)]
+    same_in_all_modes([*objects, *gang("fails", 9, cpu="1")], plugin)
+
+
+def test_a_plugin_may_answer_with_the_same_array_every_time():
+    kept = np.zeros(4, np.int64)
+
+    def answer(nodes):
+        kept[:] = 0
+        kept[: len(nodes)] = nodes.used("cpu") // 10
+        return kept[: len(nodes)]
+
+    objects = [node(f"n{index}", cpu="2") for index in range(4)]
+    pods = [pod(f"p{index}", cpu=f"{300 + 100 * (index % 3)}m") for index in range(12)]
+    same_in_all_modes([*objects, *pods], scoring(answer, Normalise.MAX, Scope.ANY))
+
+
+def test_more_classes_than_boards_are_placed_as_if_every_class_had_one():
+    objects = [node(f"n{index}", cpu="8") for index in range(5)]
+    pods = [pod(f"p{index}", cpu=f"{50 + index % 80}m") for index in range(240)]
+    placed = same_in_all_modes([*objects, *pods])
+    assert None not in placed.values()
+
+
+def test_a_class_of_thousands_fills_the_cluster_to_the_last_place():
+    cluster = FakeCluster()
+    cluster.nodes(40, cpu="10", pods=60)
+    cluster.add(gang("g", 2600, min_count=2400, cpu="10m"))
+    cluster.run()
+    assert sum(name is not None for name in cluster.placements().values()) == 2400
+
+
+def test_room_is_what_can_really_be_placed_and_no_more():
+    session, tasks = session_over(
+        node("n1", cpu="1"), node("n2", cpu="350m"), node("n3", cpu="50m"), pod("p", cpu="100m", host_port=0)
+    )
+    room = session.board(tasks["p"]).room(5)
+    assert {name: int(room[row]) for name, row in session.table.row_of.items()} == {"n1": 5, "n2": 3, "n3": 0}
+
+
+def test_room_does_not_overflow_where_requests_are_absurd():
+    largest = str(2**56)
+    session, tasks = session_over(node("n1", memory=largest), pod("p", memory=largest))
+    assert session.board(tasks["p"]).room(10_000).tolist() == [1]
+
+
+def test_a_gang_that_fails_leaves_boards_that_other_groups_share_as_they_were():
+    objects = [node(f"n{index}", cpu="1") for index in range(6)]
+    pods = [pod("a", cpu="200m"), *gang("fails", 31, cpu="200m"), pod("b", cpu="200m"), *gang("fits", 20, cpu="200m")]
+    placed = same_in_all_modes([*objects, *pods])
+    assert sum(name is not None for name in placed.values()) == 22
+
+
+def test_a_failing_gang_of_many_and_different_pods_ends_soon():
+    """Too large to be searched: neither the stack nor the steps are spent on it."""
+    cluster = FakeCluster()
+    cluster.nodes(3, cpu="1")
+    scheduler = cluster.start()
+    cluster.add(gang("g", 1500, cpu="1m"))
+    for index in range(0, 1500, 2):
+        cluster.add(pod(f"g-{index}", cpu="3m", group="g"))
+    cluster.run()
+    assert all(task.phase is Phase.PENDING for task in scheduler.cache.tasks.values())
+    assert scheduler.cache.table.all_rows().used("pods").tolist() == [0, 0, 0]
+    check_invariants(scheduler)
