@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -76,12 +76,26 @@ def search(
     """
     if len(tasks) > _MOST_SEARCHED:
         return None
-    ordered = [t for cls in constrained_first(session, tasks, subset) for t in tasks if t.cls is cls]
     mark = statement.checkpoint()
-    searching = _Search(session, statement, ordered, subset)
-    found = searching.place(0, len(tasks) - needed)
-    statement.rollback(mark)
-    return searching.found if found else None
+    for ordered, steps in _search_orders(session, tasks, subset):
+        searching = _Search(session, statement, ordered, subset, steps)
+        found = searching.place(0, len(tasks) - needed)
+        statement.rollback(mark)
+        if found:
+            return searching.found
+    return None
+
+
+def _search_orders(
+    session: Session, tasks: Sequence[Task], subset: BoolColumn | None
+) -> Iterator[tuple[list[Task], int]]:
+    """The most constrained class first; and, where some task may need others there before it, rotations of that."""
+    classes = constrained_first(session, tasks, subset)
+    beyond = any(session.plan(cls).any_filters for cls in classes)
+    orders = min(len(classes), 1 + session.options.placement_retries) if beyond else 1
+    for _ in range(orders):
+        yield [task for cls in classes for task in tasks if task.cls is cls], session.options.search_steps // orders
+        classes = [*classes[1:], classes[0]]
 
 
 class _Search:
@@ -90,7 +104,7 @@ class _Search:
     """
 
     def __init__(
-        self, session: Session, statement: Statement, tasks: Sequence[Task], subset: BoolColumn | None
+        self, session: Session, statement: Statement, tasks: Sequence[Task], subset: BoolColumn | None, steps: int
     ) -> None:
         self._session = session
         self._statement = statement
@@ -98,7 +112,7 @@ class _Search:
         self._subset = subset
         self._ties = session.table.ties()
         self._beyond = any(session.plan(cls).any_filters for cls in unique_classes(tasks))
-        self._steps = session.options.search_steps
+        self._steps = steps
         self.found: dict[Task, int] = {}
 
     def place(self, index: int, spare: int) -> bool:
