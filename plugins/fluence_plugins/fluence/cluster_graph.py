@@ -107,6 +107,10 @@ class ClusterGraph:
 
         That subgraph holds the path from the root. Raises GraphError if the name is taken.
         """
+        return self.builder.subgraph(self.insert_host(host).path)
+
+    def insert_host(self, host: HostResources) -> Vertex:
+        """Add a host as `add_host` does, for a graph that is not loaded yet. Raises GraphError if the name is taken."""
         rank = self._take_rank()
         properties = {names.VIRTUAL_FALSE: ""}
         options = Options(name=host.name, rank=rank, node_properties=properties)
@@ -122,7 +126,7 @@ class ClusterGraph:
             pool = Options(name=MEMORY, rank=rank, size=host.memory_mib, unit=MEMORY_UNIT, divisible=True)
             self.builder.add_child(vertex, MEMORY, options=pool)
         self._add_trees(host.name, vertex)
-        return self.builder.subgraph(vertex.path)
+        return vertex
 
     def remove_host(self, name: str) -> str:
         """Remove a host and what lies below it; return the path that shrinks a loaded graph by it."""
@@ -227,7 +231,7 @@ def build_graph(
     """
     graph = ClusterGraph(config)
     for host in nodes:
-        graph.add_host(host)
+        graph.insert_host(host)
     graph.add_cluster_trees()
     waiting = graph.waiting_trees()
     if waiting and not wait_for_parents:
