@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from fluxion_cy import FluxionError
 
 from fluence_plugins.fluence import names, needs
 from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments, capacity
@@ -17,6 +16,7 @@ from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
 from fluence_plugins.fluence.live_graph import LiveGraph
 from fluence_plugins.fluence.matching import GroupMatcher
 from fluence_plugins.fluence.resources import env_contract, resource_types
+from fluxion_cy import FluxionError
 from session_scheduler import API_VERSION, Refusal, Session, hookimpl
 from session_scheduler.model.bindings import Allocation, Binding, Holding
 from session_scheduler.model.classes import TaskClass
