@@ -1,7 +1,8 @@
 """Requests to an API server: sent with time-outs, sent again where that is safe, their refusals raised as errors.
 
 A read is sent again after 429, 5xx, a time-out and a broken connection. A write is sent again only where the server
-certainly did nothing: 429, 401 with a stale token, or no connection was made.
+certainly did nothing: 429, 401 with a stale token, or no connection was made. (aiohttp itself sends a GET or DELETE
+once more where a connection that it kept was closed meanwhile; our deletions name a uid, so a second one is harmless.)
 """
 
 from __future__ import annotations
