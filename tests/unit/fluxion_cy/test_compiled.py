@@ -10,7 +10,7 @@ from Cython.Compiler.Main import compile as cython_compile
 from Cython.Compiler.Options import CompilationOptions
 
 import fluxion_cy
-from fluxion_cy import _pick, _plans, _select, _store
+from fluxion_cy import _columns, _pick, _plans, _select, _store
 
 SOURCE = Path(__file__).parents[3] / "fluxion_cy" / "src" / "fluxion_cy"
 LINE = re.compile(
@@ -63,7 +63,7 @@ def test_no_line_of_the_walk_calls_python(module: str, at_least: int, tmp_path: 
         assert not touching, name
 
 
-@pytest.mark.parametrize("module", [_store, _plans, _pick, _select])
+@pytest.mark.parametrize("module", [_columns, _store, _plans, _pick, _select])
 def test_the_stub_names_every_method_and_nothing_else(module: object) -> None:
     name = getattr(module, "__name__", "").rpartition(".")[2]
     stub = ast.parse((SOURCE / f"{name}.pyi").read_text())
