@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _PAUSE = 0.05
 _GRACE = 10.0
 """Seconds that a program is given to end after SIGTERM."""
+
+# The kernel's "parent" is the thread that started a program, so one that lasts as long as this process starts them all.
+_STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
 
 
 class StartError(Exception):
@@ -25,9 +30,8 @@ class Program:
         self.name = name
         self.log = log
         with log.open("ab") as output:
-            self._handle = subprocess.Popen(
-                [*_dying_with_us(), *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+            start = functools.partial(subprocess.Popen, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            self._handle = _STARTER.submit(start, [*_dying_with_us(), *command]).result()
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Return once `ready()`. Raises StartError where the program ends before that, or the time is over."""

@@ -93,12 +93,6 @@ def refusal(code: int, body: bytes, headers: Mapping[str, str], what: str) -> Re
     return Refusal(error, resend, wait)
 
 
-def lost(error: Exception, what: str, *, sent: bool) -> Refusal:
-    """The refusal where no answer came: a time-out or a broken connection."""
-    problem = "no answer in time" if isinstance(error, TimeoutError) else one_line(str(error)) or type(error).__name__
-    return Refusal(Unavailable(f"{what}: {problem}"), Resend.READS if sent else Resend.UNSENT)
-
-
 def error_of(code: int, status: Status, what: str, wait: float | None = None) -> ClusterError:
     """The port's error for an HTTP code (or the code in a watch's ERROR event) and its Status."""
     said = one_line(status.message)[:_MESSAGE_LIMIT] or status.reason or "no reason given"

@@ -20,8 +20,9 @@ import aiohttp
 import structlog
 
 from session_scheduler.clock import Clock, SystemClock
+from session_scheduler.cluster.errors import Unavailable, one_line
 from session_scheduler.cluster.kube_access import Access
-from session_scheduler.cluster.kube_errors import Refusal, Resend, lost, refusal
+from session_scheduler.cluster.kube_errors import Refusal, Resend, refusal
 from session_scheduler.errors import InputError
 
 _log = structlog.get_logger()
@@ -179,7 +180,7 @@ class ApiClient:
             async with await self._send(request, limits) as response:
                 body = await response.read()
         except _LOST as error:
-            return lost(error, request.what, sent=not isinstance(error, _UNSENT))
+            return _lost(error, request.what)
         if response.ok and response.status < HTTPStatus.MULTIPLE_CHOICES:
             return body
         return refusal(response.status, body, response.headers, request.what)
@@ -197,7 +198,7 @@ class ApiClient:
                 async with response:
                     return refusal(response.status, await response.read(), response.headers, request.what)
         except _LOST as error:
-            return lost(error, request.what, sent=not isinstance(error, _UNSENT))
+            return _lost(error, request.what)
 
     async def _send(self, request: _Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         access = self._access
@@ -220,3 +221,13 @@ class ApiClient:
             server_hostname=access.server_name,
             proxy=access.proxy,
         )
+
+
+def _lost(error: Exception, what: str) -> Refusal:
+    """The refusal where no answer came."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):  # the same would happen again
+        return Refusal(Unavailable(f"{what}: {one_line(str(error.certificate_error))}"), Resend.NEVER)
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    problem = "no answer in time" if isinstance(cause, TimeoutError) else one_line(str(cause)) or type(cause).__name__
+    resend = Resend.UNSENT if isinstance(error, _UNSENT) else Resend.READS
+    return Refusal(Unavailable(f"{what}: {problem}"), resend)
