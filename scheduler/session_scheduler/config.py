@@ -65,7 +65,7 @@ class PluginConfig(Strict):
 
     name: Name
     args: Mapping[str, Any] = {}
-    weight: Annotated[int, Field(ge=0)] | None = None
+    weight: Annotated[int, Field(ge=0, le=65536)] | None = None
     enabled: bool = True
 
 
@@ -138,7 +138,7 @@ class SchedulerConfig(Strict):
     profiles: Annotated[tuple[Profile, ...], Field(min_length=1)] = (Profile(),)
     actions: Annotated[tuple[Action, ...], Field(min_length=1)] = ("allocate",)
     backoff: Backoff = Backoff()
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
     cycle_seconds: Seconds = 10.0
     placement_retries: Annotated[int, Field(ge=0)] = 3
     bindings_in_flight: Count = 64

@@ -163,7 +163,7 @@ def on_nodes_changed(changes: Sequence[NodeChange]) -> None:
 
 @hookspec
 def facts() -> object:
-    """The plugin's state that its sessions read: taken when a session opens, as `session.facts[plugin]`."""
+    """The plugin's state that its sessions read: taken when a session opens, as `session.facts(plugin)`."""
 
 
 # ------------------------------------------------------------------ a session

@@ -329,7 +329,11 @@ class NodeView:
         return self._table.size if self.rows is None else len(self.rows)
 
     def _pick(self, column: NDArray[_T]) -> NDArray[_T]:
-        return column[: self._table.size] if self.rows is None else column[self.rows]
+        if self.rows is not None:
+            return column[self.rows]
+        live = column[: self._table.size]
+        live.flags.writeable = False
+        return live
 
     def some(self, rows: RowIndex) -> NodeView:
         """The same nodes' real rows, as a view of these rows of the table."""

@@ -70,6 +70,8 @@ def test_the_place_of_a_plugin_is_its_path_in_its_file():
     [
         ("sede: 1", "f.yaml: sede: is no field: did you mean seed?"),
         ("seed: '1'", 'f.yaml: seed: is "1": use a whole number'),
+        ("seed: -1", "f.yaml: seed: is -1: use 0 or more"),
+        ("seed: 18446744073709551616", "f.yaml: seed: is 18446744073709551616: use less than 18446744073709551616"),
         ("seed: 1.5", "f.yaml: seed: is 1.5: use a whole number"),
         ("cycleSeconds: 0", "f.yaml: cycleSeconds: is 0: use more than 0"),
         ("cycleSeconds: .inf", "f.yaml: cycleSeconds: is Infinity: use a finite number"),
@@ -85,6 +87,10 @@ def test_the_place_of_a_plugin_is_its_path_in_its_file():
         (
             "profiles: [{plugins: [{name: A, weight: -1}]}]",
             "f.yaml: profiles[0].plugins[0].weight: is -1: use 0 or more",
+        ),
+        (
+            "profiles: [{plugins: [{name: A, weight: 65537}]}]",
+            "f.yaml: profiles[0].plugins[0].weight: is 65537: use 65536 or less",
         ),
         ("profiles: [{}, {}]", "f.yaml: profiles[1].schedulerName: 'fluence' is also profiles[0]: keep one of the two"),
         (

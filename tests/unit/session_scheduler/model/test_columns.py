@@ -251,3 +251,14 @@ def test_whatever_happened_the_table_is_as_if_built_anew(changes: list[Any]) -> 
     assert contents(table) == contents(fresh)
     assert table.digest() == fresh.digest()
     assert sorted(np.flatnonzero(table.valid())) == sorted(table.row_of.values())
+
+
+def test_a_plugin_cannot_write_into_the_live_columns() -> None:
+    table = NodeTable()
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}
+    table.put(msgspec.convert(node, Node))
+    view = table.all_rows()
+    for column in (view.allocatable("cpu"), view.used("cpu"), view.unschedulable):
+        with pytest.raises(ValueError, match="read-only"):
+            column[0] = 1
+    assert view.allocatable("cpu").tolist() == [4000]
