@@ -290,3 +290,46 @@ def by_counting(
         if fit >= nodes:
             return at
         at += 1
+
+
+#: Rack, cores, slots allowed, preference.
+HOSTS = st.tuples(st.integers(0, 1), st.integers(1, 5), st.integers(0, 3), st.integers(-2, 2))
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(HOSTS, min_size=1, max_size=5),
+    st.integers(1, 6),
+    st.integers(1, 2),
+    st.sampled_from(POLICIES),
+)
+def test_a_gang_lands_where_candidates_allow_and_where_preference_is_highest(
+    hosts: list[tuple[int, int, int, int]], slots: int, cores: int, policy: str
+) -> None:
+    graph = Graph()
+    root = graph.add("cluster", 0)
+    racks = [graph.add("rack", n, root) for n in range(2)]
+    for n, (rack, count, _, _) in enumerate(hosts):
+        node = graph.add("node", n, racks[rack], rank=n)
+        for i in range(count):
+            graph.add("core", i, node, rank=n)
+    room = [min(count // cores, allowed) for _, count, allowed, _ in hosts]
+    liked = [score for *_, score in hosts]
+    matcher = Matcher(graph.jgf(), policy=policy)
+    ask = spec(slot(slots, want("core", cores)))
+    try:
+        found = taken(matcher.allocate(ask, candidates=[host[2] for host in hosts], prefer=liked).R)
+    except Busy:
+        assert sum(room) < slots
+        return
+    got = [sum(f"/node{n}/core" in path for path in found) for n in range(len(hosts))]
+    if policy in ("firstnodex", "lonodex"):  # whole nodes: the cores that were not asked for come along
+        assert sum(got) >= slots * cores
+        return
+    best, left = 0, slots
+    for n in sorted(range(len(hosts)), key=lambda n: -liked[n]):
+        best += min(left, room[n]) * liked[n]
+        left -= min(left, room[n])
+    assert left == 0
+    assert all(number <= room[n] * cores for n, number in enumerate(got))
+    assert sum(number // cores * liked[n] for n, number in enumerate(got)) == best
