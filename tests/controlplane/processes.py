@@ -37,8 +37,8 @@ class Program:
         """Return once `ready()`. Raises StartError where the program ends before that, or the time is over."""
         deadline = time.monotonic() + seconds
         while not ready():
-            if self._handle.poll() is not None:
-                raise StartError(f"{self.name} ended with status {self._handle.returncode}:\n{self._tail()}")
+            if self.status is not None:
+                raise StartError(f"{self.name} ended with status {self.status}:\n{self._tail()}")
             if time.monotonic() > deadline:
                 raise StartError(f"{self.name} was not ready after {seconds:.0f} s:\n{self._tail()}")
             time.sleep(_PAUSE)
@@ -50,14 +50,19 @@ class Program:
 
     def terminate(self) -> None:
         """Ask the program to end (SIGTERM), without waiting for it."""
-        if self._handle.poll() is None:
+        if self.status is None:
             self._handle.terminate()
 
-    def stop(self) -> None:
-        """End the program: SIGTERM, and SIGKILL where that does not do."""
+    @property
+    def status(self) -> int | None:
+        """The exit status, minus the signal's number where one ended it; None while it runs."""
+        return self._handle.poll()
+
+    def stop(self, grace: float = _GRACE) -> None:
+        """End the program: SIGTERM, and SIGKILL where that does not do within `grace` seconds."""
         self.terminate()
         try:
-            self._handle.wait(_GRACE)
+            self._handle.wait(grace)
         except subprocess.TimeoutExpired:
             self.kill()
 

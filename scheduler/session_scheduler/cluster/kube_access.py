@@ -6,6 +6,7 @@ made, not before: it is large, and most commands need no live cluster.
 
 from __future__ import annotations
 
+import asyncio
 import binascii
 import os
 import ssl
@@ -20,6 +21,7 @@ from session_scheduler.cluster.errors import Forbidden, one_line
 from session_scheduler.errors import InputError
 
 _DEFAULT_FILE = Path("~/.kube/config")
+_PLUGIN_PATIENCE = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
@@ -72,8 +74,11 @@ async def _from_files(files: str, context: str | None) -> Access:
     _check_files(files)
     configuration = Configuration()
     try:
-        await load_kube_config(files, context, configuration, persist_config=False)
+        async with asyncio.timeout(_PLUGIN_PATIENCE):
+            await load_kube_config(files, context, configuration, persist_config=False)
         return _access(configuration, renew=lambda: _from_files(files, context))
+    except TimeoutError:
+        raise _wrong(files, f"its credential plugin did not end within {_PLUGIN_PATIENCE:g} s") from None
     except (ConfigException, yaml.YAMLError, OSError, ValueError, binascii.Error) as error:
         raise _wrong(files, error) from None
     except (AttributeError, TypeError, KeyError):  # what the library makes of values that are not what they should be

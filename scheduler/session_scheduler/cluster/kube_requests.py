@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ _READ_AGAIN = frozenset({Resend.READS, Resend.BUSY, Resend.UNSENT})
 _WRITE_AGAIN = frozenset({Resend.BUSY, Resend.UNSENT})
 _LOST = (aiohttp.ClientError, TimeoutError, OSError)
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A connection whose other side is gone without a word is broken after half a minute, also while it only waits."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -45,7 +48,8 @@ class RequestSettings:
     page_timeout: float = 60.0
     """How long one page of a list may take."""
     watch_silence: float = 150.0
-    """A watch that says nothing for so long is taken for broken: bookmarks come about every minute."""
+    """A watch that says nothing for so long is taken for broken. Bookmarks come about every minute, but not of a kind
+    that did not change since the API server started: such a watch just ends, and costs a request to start again."""
     connections: int = 128
     """How many at once, watches included; further requests wait."""
     tries: int = 6
@@ -88,10 +92,12 @@ class ApiClient:
         self._sleep = sleep
         self._chance = chance or random.Random()  # noqa: S311 (spreads tries in time, guards nothing)
         self._renewing = asyncio.Lock()
-        connector = aiohttp.TCPConnector(limit=self.settings.connections)
+        connector = aiohttp.TCPConnector(limit=self.settings.connections, socket_factory=_probed_socket)
         # Proxies of the environment hold for an API server on this machine as little as for other clients of one.
         proxied = urlsplit(access.server).hostname not in _LOOPBACK
-        self._session = aiohttp.ClientSession(connector=connector, trust_env=proxied)
+        self._session = aiohttp.ClientSession(
+            connector=connector, trust_env=proxied, cookie_jar=aiohttp.DummyCookieJar()
+        )
 
     async def close(self) -> None:
         """Close all connections."""
@@ -221,6 +227,16 @@ class ApiClient:
             server_hostname=access.server_name,
             proxy=access.proxy,
         )
+
+
+def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _PROBES.items():
+        if hasattr(socket, option):  # named differently on some systems, whose default is two hours
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
 
 
 def _lost(error: Exception, what: str) -> Refusal:

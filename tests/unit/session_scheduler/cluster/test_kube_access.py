@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from session_scheduler.cluster import kube_access
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kubernetes import connect
 from session_scheduler.errors import InputError
@@ -76,6 +78,17 @@ async def test_a_credential_plugin_is_asked(tmp_path: Path) -> None:
               "interactiveMode": "Never"}  # fmt: skip
     access = await load_access(kubeconfig(tmp_path / "config", {"exec": plugin}), None)
     assert await access.authorization() == "Bearer made"
+
+
+async def test_a_credential_plugin_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("kubernetes.aio.config.exec_provider.ExecProvider.run", hang)
+    monkeypatch.setattr(kube_access, "_PLUGIN_PATIENCE", 0.01)
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "any", "interactiveMode": "Never"}
+    with pytest.raises(InputError, match="credential plugin did not end"):
+        await load_access(kubeconfig(tmp_path / "config", {"exec": plugin}), None)
 
 
 async def test_verification_is_left_out_only_where_the_file_says_so(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""Programs that the harness starts are watched while they start, and none is left."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from .processes import Program, StartError, free_ports
+
+
+def test_a_program_that_ends_early_is_quoted(tmp_path: Path) -> None:
+    program = Program("broken", ["sh", "-c", "echo first; echo no such flag >&2; exit 3"], tmp_path / "log")
+    with pytest.raises(StartError, match=r"broken ended with status 3:\nfirst\nno such flag"):
+        program.wait_until(lambda: False, 30)
+
+
+def test_a_program_that_does_not_become_ready_is_given_up(tmp_path: Path) -> None:
+    program = Program("slow", ["sleep", "100"], tmp_path / "log")
+    with pytest.raises(StartError, match="slow was not ready after 0 s"):
+        program.wait_until(lambda: False, 0)
+    program.stop()
+
+
+def test_a_program_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
+    program = Program("stubborn", ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.01; done"], tmp_path / "log")
+    program.wait_until(lambda: "up" in (tmp_path / "log").read_text(), 30)
+    program.stop(grace=0.1)
+    assert program.status == -signal.SIGKILL
+
+
+def test_free_ports_are_different_ones() -> None:
+    assert len(set(free_ports(20))) == 20
