@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fluence_plugins.fluence import names
 from fluence_plugins.fluence.cluster_graph import CORE, GPU, MEMORY, ClusterGraph, HostResources, build_graph
@@ -109,7 +110,9 @@ class LiveGraph:
 
     # ------------------------------------------------------------------ our pods
 
-    def match(self, jobspec: str, candidates: IntColumn | None = None, prefer: IntColumn | None = None) -> Job:
+    def match(
+        self, jobspec: str, candidates: IntColumn | None = None, prefer: NDArray[np.float64] | None = None
+    ) -> Job:
         """Allocate. Raises Busy or Unsatisfiable, with why in the message."""
         log.debug("[fluence] jobspec %s", jobspec)
         try:

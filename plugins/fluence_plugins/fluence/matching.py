@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, permutations
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fluence_plugins.fluence.errors import AttributeConflictError, DeviceError
 from fluence_plugins.fluence.group_placement import GroupPlacement, divide_devices, divide_hosts
@@ -81,7 +83,10 @@ class GroupMatcher:
     ) -> None:
         needs = self._needs[cls]
         job = self._match(
-            [compute_jobspec(needs.shape, len(tasks)).to_json()], jobs, self._by_rank(room), self._by_rank(scores)
+            [compute_jobspec(needs.shape, len(tasks)).to_json()],
+            jobs,
+            self._by_rank(room, np.int64),
+            self._by_rank(scores, np.float64),
         )
         hosts = divide_hosts(job.placement, needs.shape, len(tasks))
         for task, host in zip(tasks, hosts, strict=True):
@@ -125,7 +130,7 @@ class GroupMatcher:
         jobspecs: Iterable[str],
         jobs: list[int],
         candidates: IntColumn | None = None,
-        prefer: IntColumn | None = None,
+        prefer: NDArray[np.float64] | None = None,
     ) -> Job:
         """The first of the jobspecs that matches."""
         problem = ""
@@ -140,9 +145,9 @@ class GroupMatcher:
             return job
         raise NoMatchError(f"the resource graph has no match: {problem}")
 
-    def _by_rank(self, column: IntColumn) -> IntColumn:
-        """A column over the session's rows as one over the graph's ranks."""
-        by_rank = np.zeros(self._live.graph.ranks, np.int64)
+    def _by_rank(self, column: IntColumn, dtype: type[np.int64] | type[np.float64]) -> NDArray[Any]:
+        """A column over the session's rows as one over the graph's ranks, as the matcher reads it in place."""
+        by_rank = np.zeros(self._live.graph.ranks, dtype)
         known = self._ranks >= 0
         by_rank[self._ranks[known]] = column[known]
         return by_rank
