@@ -111,13 +111,28 @@ def holding_of(task: Task, plugin: str) -> Holding:
 
     Nonsense, and a record that was copied from another pod (its uid tells), count as nothing.
     """
-    annotations = task.pod.metadata.annotations
+    record = _record(task)
+    part = record.plugins.get(plugin) if record is not None and record.uid == task.uid else None
+    return Holding(task, task.node or "", part, task.pod.metadata.annotations)
+
+
+def record_problem(task: Task) -> str | None:
+    """Why what a bound pod's annotation says is not believed; None where it is, or says nothing."""
+    if HELD_ANNOTATION not in task.pod.metadata.annotations:
+        return None
+    record = _record(task)
+    if record is None:
+        return f"pod {task.key}: annotation {HELD_ANNOTATION} is no record of what a pod holds: it is ignored"
+    if record.uid != task.uid:
+        return f"pod {task.key}: annotation {HELD_ANNOTATION} was written for another pod: it is ignored"
+    return None
+
+
+def _record(task: Task) -> _Record | None:
     try:
-        record = msgspec.json.decode(annotations.get(HELD_ANNOTATION, "{}"), type=_Record)
+        return msgspec.json.decode(task.pod.metadata.annotations.get(HELD_ANNOTATION, "{}"), type=_Record)
     except msgspec.DecodeError:
-        record = _Record()
-    part = record.plugins.get(plugin) if record.uid == task.uid else None
-    return Holding(task, task.node or "", part, annotations)
+        return None
 
 
 class _Record(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from session_scheduler.actions.placing import too_few
 from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.errors import InputError
@@ -79,6 +80,10 @@ def _reason(session: Session, task: Task) -> str | None:
     """What refuses the pod whatever the node."""
     if task.group.missing:
         return missing_group(task)
+    group = task.group
+    ready = len(group.in_phase(Phase.PENDING))
+    if task.phase is Phase.PENDING and ready + group.started < group.min_count:
+        return too_few(group, ready)
     refusal = session.plan(task.cls).refusal
     if refusal is not None:
         return refusal.reason

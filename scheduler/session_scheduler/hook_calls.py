@@ -56,7 +56,7 @@ class HookCall:
         started = perf_counter()
         try:
             return self._function(*args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(self.plugin, self.hook, f"{type(error).__name__}: {error}") from error
         finally:
             self.calls += 1
@@ -67,7 +67,7 @@ class HookCall:
         started = perf_counter()
         try:
             return await self._function(*args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(self.plugin, self.hook, f"{type(error).__name__}: {error}") from error
         finally:
             self.calls += 1

@@ -287,8 +287,13 @@ def _imported(source: PluginSource) -> Builder:
 
 
 def _check_version(source: PluginSource, builder: Builder) -> None:
-    version = getattr(builder, "api_version", hookspecs.API_VERSION)
-    if version != hookspecs.API_VERSION:
+    version = getattr(builder, "api_version", None)
+    if version is None and source.origin is Origin.ENTRY_POINT:
+        raise PluginVersionError(
+            f"{source} does not say which version of the hooks it is made for: "
+            f"give its class `api_version = {hookspecs.API_VERSION!r}`"
+        )
+    if version not in (None, hookspecs.API_VERSION):
         raise PluginVersionError(
             f"{source} is made for version {version} of the hooks, this core has {hookspecs.API_VERSION}: "
             f"install versions that belong together"

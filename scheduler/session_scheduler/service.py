@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import structlog
 
 from session_scheduler.actions import ACTIONS
-from session_scheduler.binding import Binder, Failure, cancel, holding_of
+from session_scheduler.binding import Binder, Failure, cancel, holding_of, record_problem
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.config import SchedulerConfig
+from session_scheduler.errors import InputError
 from session_scheduler.hook_calls import (
     HookCall,
     HookCalls,
@@ -89,15 +90,21 @@ class Scheduler:
     # ------------------------------------------------------------------ the cluster's state
 
     async def start(self) -> None:
-        """Read the whole cluster, then let the plugins recover what live pods hold."""
+        """Read the whole cluster, then let the plugins recover what live pods hold.
+
+        Raises InputError where what the cluster has and what a plugin was given do not go together, else PluginError.
+        """
         for kind in KINDS:
             listed = await self.cluster.list(kind)
             for obj in listed.items:
                 self.cache.put(obj)
-        self._tell_nodes()
+        for error in self._tell_nodes().values():
+            raise error.__cause__ if isinstance(error.__cause__, InputError) else error
         bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
         for name, calls in self.profiles.items():
             ours = [task for task in bound if task.pod.spec.scheduler_name == name]
+            for problem in filter(None, map(record_problem, ours)):
+                _log.warning(problem)
             for call in calls.functions("recover"):
                 call([holding_of(task, call.plugin) for task in ours])
 

@@ -6,13 +6,20 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from session_scheduler.config import SchedulerConfig
-from session_scheduler.hook_calls import HookCalls, PluginError
+from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.offline import open_offline
 from session_scheduler.service import Scheduler
+
+_OWN = frozenset({"namespace", "name", "group", "node", "reason"})
+"""The columns of the core; plugins report others."""
+_CONTRACT: Mapping[str, Any] = {"backend": None, "attributes": {}, "env": {}}
+"""Columns that are always there, whichever plugins are on."""
 
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
@@ -45,8 +52,10 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
         for group in groups:
             scheduler.pending.wake(group.key, scheduler.clock.now())
     bound_pods = {pod.metadata.uid: pod for pod in (await scheduler.cluster.list(Pod)).items}
+    problems = dict(scheduler.cache.problems)
     pods = [
-        _pod(scheduler, task, bound_pods[task.uid], failed) for task in sorted(ours, key=lambda task: natural(task.key))
+        _pod(scheduler, task, bound_pods[task.uid], failed, problems)
+        for task in sorted(ours, key=lambda task: natural(task.key))
     ]
     scheduled = sum(pod["node"] is not None for pod in pods)
     return {
@@ -56,12 +65,14 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
             "scheduled": scheduled,
             "unschedulable": len(pods) - scheduled,
             "leftOut": scheduler.cache.left_out,
-            "problems": dict(sorted(scheduler.cache.problems.items())),
+            "problems": dict(sorted(problems.items())),
         },
     }
 
 
-def _pod(scheduler: Scheduler, task: Task, pod: Pod, failed: Mapping[Task, str]) -> dict[str, Any]:
+def _pod(
+    scheduler: Scheduler, task: Task, pod: Pod, failed: Mapping[Task, str], problems: dict[str, str]
+) -> dict[str, Any]:
     node = pod.spec.node_name or None
     calls = scheduler.profiles[pod.spec.scheduler_name]
     return {
@@ -69,19 +80,34 @@ def _pod(scheduler: Scheduler, task: Task, pod: Pod, failed: Mapping[Task, str])
         "name": task.name,
         "group": None if task.group.single else task.group.name,
         "node": node,
-        **_reported(calls, pod),
+        **_CONTRACT,
+        **_reported(calls, pod, problems),
         "reason": None if node else failed.get(task) or reason_of(scheduler, task),
     }
 
 
-def _reported(calls: HookCalls, pod: Pod) -> dict[str, Any]:
-    columns: dict[str, Any] = {"backend": None, "attributes": {}, "env": {}}
+def _reported(calls: HookCalls, pod: Pod, problems: dict[str, str]) -> dict[str, Any]:
+    """The plugins' columns; one that fails, or writes into what is not its own, is noted and left out."""
+    columns: dict[str, Any] = {}
     for call in calls.functions("report"):
         try:
-            columns.update(call(pod) or {})
+            columns |= _columns(call, call(pod))
         except PluginError as error:
-            columns[call.plugin] = str(error)
+            problems[f"Plugin {call.plugin}"] = str(error)
     return columns
+
+
+def _columns(call: HookCall, answer: object) -> dict[str, Any]:
+    if answer is None:
+        return {}
+    if not isinstance(answer, Mapping) or not all(isinstance(name, str) for name in answer):
+        raise call.wrong(f"{type(answer).__name__} is no mapping of column names to values")
+    if taken := sorted(_OWN.intersection(answer)):
+        raise call.wrong(f"the column {taken[0]!r} is the core's own")
+    try:
+        return dict(msgspec.json.decode(msgspec.json.encode(answer)))
+    except (TypeError, ValueError) as error:
+        raise call.wrong(f"a column is no JSON value: {error}") from error
 
 
 def reason_of(scheduler: Scheduler, task: Task) -> str:

@@ -22,7 +22,7 @@ from fluence_plugins.fluence.needs import ForeignLoad
 from fluence_plugins.fluence.placement import Placement, placement_from_allocation
 from fluence_plugins.fluence.replay import allocation_from_placement
 from fluence_plugins.fluence.resources import ResourcesConfig
-from fluxion_cy import Busy, FluxionError, Matcher, Unsatisfiable
+from fluxion_cy import Busy, FluxionError, InvalidJobspec, Matcher, Unsatisfiable
 from session_scheduler.model.columns import IntColumn
 
 log = logging.getLogger("fluence")
@@ -84,13 +84,15 @@ class LiveGraph:
         return lost
 
     def _build(self, hosts: Mapping[str, HostResources | None]) -> list[str]:
-        self._hosts = {name: host for name, host in hosts.items() if host is not None}
-        self.graph = build_graph(self._hosts.values(), self._config, wait_for_parents=True)
+        found = {name: host for name, host in hosts.items() if host is not None}
+        self.graph = build_graph(found.values(), self._config, wait_for_parents=True)
+        self._hosts = found
         held, self.shares = self.shares, {}
         self._foreign.clear()
         self._used.clear()
         self.matcher = self._new_matcher()
-        log.debug("[fluence] graph %s", self.graph.jgf())
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("[fluence] graph %s", self.graph.jgf())
         return self.replay(held)
 
     def _change_host(self, name: str, host: HostResources | None) -> list[str]:
@@ -119,6 +121,8 @@ class LiveGraph:
             found = self.matcher.allocate(jobspec, jobid=self.next_jobid, candidates=candidates, prefer=prefer)
         except (Busy, Unsatisfiable) as error:
             raise type(error)(self.matcher.why(jobspec)) from error
+        except InvalidJobspec as error:  # no host has a type that is asked for, and so no vertex has
+            raise Unsatisfiable(str(error)) from error
         self.next_jobid += 1
         log.debug("[fluence] allocation %d: %s", found.jobid, found.R)
         placement = placement_from_allocation(found.R)
@@ -162,6 +166,9 @@ class LiveGraph:
                 by_job.setdefault(jobid, {})[uid] = placement
         for jobid, parts in sorted(by_job.items()):
             if self._take(jobid, parts):
+                continue
+            if len(parts) == 1:
+                lost.extend(parts)
                 continue
             for uid, placement in sorted(parts.items()):
                 if not self._take(self.next_jobid, {uid: placement}):

@@ -40,7 +40,7 @@ def place_group(session: Session, statement: Statement, group: Group, outcome: O
         _place_each(session, statement, tasks, outcome)
         return
     if len(tasks) < needed:
-        outcome.refusal = Refusal(_too_few(group, len(tasks)))
+        outcome.refusal = Refusal(too_few(group, len(tasks)))
         return
     _place_together(session, statement, group, tasks, needed, outcome)
 
@@ -62,7 +62,8 @@ def _group_refusal(session: Session, group: Group) -> Refusal | None:
     return None
 
 
-def _too_few(group: Group, ready: int) -> str:
+def too_few(group: Group, ready: int) -> str:
+    """The reason of a gang of which too few members can be placed at all; `ready` are pending and not held back."""
     gated = len(group.in_phase(Phase.GATED))
     held_back = f", {gated} of them gated" if gated else ""
     return (
@@ -108,7 +109,9 @@ def _place_together(
     attempt = _try_subsets(session, statement, group, tasks, needed, len(tasks))
     placed = statement.placed_since(0)
     if not placed and needed < len(tasks):
+        refused = attempt.refused
         attempt = _try_subsets(session, statement, group, tasks[:needed], needed, needed)
+        attempt.refused = refused | attempt.refused
         placed = statement.placed_since(0)
     outcome.placed.extend(placed)
     outcome.reasons.update(attempt.refused)

@@ -37,6 +37,7 @@ class Plugin:
     More.
     \"\"\"
     Arguments = Arguments
+    api_version = "1"
     {extra}
     def __init__(self, arguments):
         self.arguments = arguments
@@ -86,6 +87,12 @@ def test_a_plugin_of_another_distribution_is_built_with_its_typed_arguments(dist
     plugin = _load("spot", spotLabel="x")
     assert plugin.instance.arguments.spot_label == "x"
     assert str(plugin.source) == "plugin spot (acme-spot 1.2)"
+
+
+def test_a_plugin_of_a_distribution_says_which_hooks_it_is_made_for(distribution):
+    distribution(text=MODULE.replace('    api_version = "1"\n', ""))
+    with pytest.raises(PluginVersionError, match=r"plugin spot \(acme-spot 1.2\) does not say .* `api_version = '1'`"):
+        _load("spot")
 
 
 def test_what_is_not_named_is_not_imported(distribution):

@@ -113,9 +113,46 @@ def test_simulate_goes_on_when_a_plugin_fails(name):
         raise ValueError("boom")
 
     plugin = type("Plugin", (), {"name": "p", name: hookimpl(fails)})()
-    (one,) = simulated(node("n1"), pod("a"), plugins=[plugin])["pods"]
+    result = simulated(node("n1"), pod("a"), plugins=[plugin])
     text = f"plugin p failed in {name}: ValueError: boom"
-    assert one["reason"] == text if name == "prefilter" else one["p"] == text
+    if name == "prefilter":
+        assert result["pods"][0]["reason"] == text
+    else:
+        assert result["summary"]["problems"] == {"Plugin p": text}
+        assert result["pods"][0]["node"] == "n1"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({"node": "hacked"}, "the column 'node' is the core's own"),
+        (["x"], "list is no mapping of column names to values"),
+        ({"x": object()}, "a column is no JSON value"),
+    ],
+)
+def test_a_report_cannot_change_what_the_core_says(answer, problem):
+    plugin = type("Plugin", (), {"name": "p", "report": hookimpl(lambda self: answer)})()
+    result = simulated(node("n1", unschedulable=True), pod("a"), plugins=[plugin])
+    assert result["pods"][0]["node"] is None
+    assert result["summary"]["unschedulable"] == 1
+    assert problem in result["summary"]["problems"]["Plugin p"]
+
+
+def test_a_plugin_that_exits_fails_its_own_group_only():
+    def exits(self, group):
+        if group.name == "a":
+            raise SystemExit(0)
+
+    plugin = type("Plugin", (), {"name": "p", "prefilter": hookimpl(exits)})()
+    result = simulated(node("n1"), pod("a"), pod("b"), plugins=[plugin])["pods"]
+    assert [one["node"] for one in result] == [None, "n1"]
+    assert "plugin p failed in prefilter: SystemExit" in result[0]["reason"]
+
+
+def test_explain_says_that_a_gang_has_too_few_pods():
+    answer = explained(node("n1"), pod_group("g", 3), pod("a", group="g"))["a"]
+    assert answer["nodes"]["n1"]["fits"]
+    assert "needs 3 pods to start and has 1" in answer["reason"]
 
 
 def test_a_group_without_min_count_is_told_as_basic():
