@@ -19,6 +19,7 @@ from session_scheduler.cluster.field_checks import (
     check_node_selector_term,
     check_quantities,
     check_value,
+    is_dns_label,
     raw_label_selector,
 )
 from session_scheduler.model.objects import (
@@ -47,8 +48,12 @@ def _check_one_of(value: object, allowed: Sequence[str], where: str) -> None:
 
 def check_pod_spec(spec: PodSpec, where: str = "spec") -> None:
     """Raises FieldError for the first field of a pod's spec that the API server would refuse."""
+    if not spec.containers:
+        raise FieldError(f"{where}.containers", "is empty: write at least one, as - {name: main, image: IMAGE}")
+    names: dict[str, str] = {}
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for number, container in enumerate(containers):
+            _check_container_name(container.name, f"{where}.{field}[{number}]", names)
             _check_container(container, f"{where}.{field}[{number}]")
     check_quantities(spec.overhead, f"{where}.overhead")
     if spec.resources is not None:
@@ -66,6 +71,18 @@ def check_pod_spec(spec: PodSpec, where: str = "spec") -> None:
         check_key(gate.name, f"{where}.schedulingGates[{number}].name")
     if spec.scheduling_group is not None:
         check_name(spec.scheduling_group.pod_group_name, f"{where}.schedulingGroup.podGroupName")
+
+
+def _check_container_name(name: str, where: str, taken: dict[str, str]) -> None:
+    """Containers and init containers share one set of names; `taken` maps those seen to where they are."""
+    if not name:
+        raise FieldError(f"{where}.name", "is missing: name the container, as main")
+    if not is_dns_label(name):
+        raise FieldError(f"{where}.name", f"{name!r} is no container's name: use up to 63 lower-case letters, digits "
+                         "and '-'")  # fmt: skip
+    if name in taken:
+        raise FieldError(f"{where}.name", f"{name!r} is already the name of {taken[name]}: rename one")
+    taken[name] = where
 
 
 def _check_container(container: Container, where: str) -> None:

@@ -35,7 +35,7 @@ def pod_requests(pod: Pod) -> tuple[Amounts, Amounts]:
     scored = needs.total(missing) if missing else total
     return (
         {name: amount for name, exact in total.items() if is_counted(name) and (amount := _rounded(name, exact))},
-        {name: _rounded(name, scored[name]) for name in _SCORED},
+        {name: _rounded(name, scored.get(name, 0)) for name in _SCORED},
     )
 
 
@@ -45,7 +45,7 @@ def containers_requests(pod: Pod) -> Amounts:
     This is how kube-scheduler's NodeResourcesFit scores the pod that is to be placed. Raises QuantityError.
     """
     total = _Needs(pod, with_whole=False).total(_SCORED)
-    return {name: _rounded(name, total[name]) for name in _SCORED}
+    return {name: _rounded(name, total.get(name, 0)) for name in _SCORED}
 
 
 def is_counted(name: str) -> bool:

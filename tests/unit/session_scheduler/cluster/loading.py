@@ -28,8 +28,9 @@ def refusal(*documents: str | dict[str, Any]) -> str:
 
 
 def pod(name: str = "p", *, spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
-    """A pod's manifest."""
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec or {}}
+    """A pod's manifest: `spec`, and a container where it has none."""
+    spec = {"containers": [{"name": "c"}], **(spec or {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
 
 
 def container(**fields: Any) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.cluster import kube_requests
 from session_scheduler.cluster.errors import Forbidden, NotFound, TooManyRequests, Unavailable
 from session_scheduler.cluster.kube_access import Access
+from session_scheduler.cluster.kube_connections import probed_socket
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.errors import InputError
 
@@ -173,7 +173,7 @@ async def test_where_the_configuration_is_gone_the_refusal_stands(api: FakeApi) 
 
 def test_a_connection_that_only_waits_is_probed() -> None:
     address = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 1))
-    with kube_requests._probed_socket(address) as made:
+    with probed_socket(address) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
         if hasattr(socket, "TCP_KEEPIDLE"):
             assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15

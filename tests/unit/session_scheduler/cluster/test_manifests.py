@@ -65,7 +65,7 @@ def test_a_saved_list_is_read_as_json_and_as_yaml(kind: str, pretty: int | None)
 
 
 def test_the_items_of_a_typed_list_need_not_say_what_they_are() -> None:
-    items = [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]
+    items = [{"metadata": {"name": name}, "spec": container()} for name in "ab"]
     assert names(load_manifests(["-"], io.BytesIO(saved(*items, kind="PodList")))) == ["a", "b"]
 
 
@@ -142,7 +142,7 @@ def test_what_has_no_creation_time_comes_after_what_has_one_in_the_order_read() 
 
 
 def test_generated_names_count_up_and_avoid_names_that_are_taken() -> None:
-    generated = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "job-"}}
+    generated = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "job-"}, "spec": container()}
     assert names(load(generated, pod("job-1"), generated, generated)) == ["job-0", "job-1", "job-2", "job-3"]
 
 

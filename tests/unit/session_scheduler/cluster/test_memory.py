@@ -6,15 +6,16 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import Gone, TooManyRequests
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.port import Change
-from session_scheduler.model.objects import Node, ObjectMeta, Pod, PodGroup, PodSpec, PodStatus
+from session_scheduler.model.objects import Container, Node, ObjectMeta, Pod, PodGroup, PodSpec, PodStatus
 
 
 def a_pod(name: str, **spec: object) -> Pod:
-    return Pod(metadata=ObjectMeta(name=name, namespace="ns"), spec=PodSpec(**spec))  # type: ignore[arg-type]
+    return Pod(metadata=ObjectMeta(name=name, namespace="ns"), spec=PodSpec(containers=(Container(name="c"),), **spec))  # type: ignore[arg-type]
 
 
 def a_node(name: str) -> Node:
@@ -139,7 +140,8 @@ async def test_the_same_calls_make_the_same_cluster() -> None:
         now = datetime(2026, 1, 31, 12, tzinfo=UTC)
         cluster = MemoryCluster([a_node("n")], now=lambda: now)
         for _ in range(3):
-            pod = Pod(metadata=ObjectMeta(generate_name="p-", namespace="ns"))
+            metadata = ObjectMeta(generate_name="p-", namespace="ns")
+            pod = replace(a_pod(""), metadata=metadata)
             made = await cluster.create(pod)
             await cluster.bind("ns", made.metadata.name, node="n", uid=made.metadata.uid,
                                resource_version=made.metadata.resource_version, annotations={})  # fmt: skip

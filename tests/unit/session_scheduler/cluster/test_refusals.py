@@ -52,6 +52,12 @@ def group(policy: dict[str, Any]) -> dict[str, Any]:
         (container(resources=["cpu"]), "spec.containers[0].resources", "must be a mapping, not a list"),
         ({"overhead": {"cpu": "x"}}, "spec.overhead.cpu", "no quantity"),
         ({"containers": {}}, "spec.containers", "must be a list, not a mapping"),
+        ({"containers": []}, "spec.containers", "is empty: write at least one, as"),
+        ({"containers": None}, "spec.containers", "is empty: write at least one, as"),
+        ({"containers": [{"image": "i"}]}, "spec.containers[0].name", "is missing: name the container"),
+        ({"containers": [{"name": "A_b"}]}, "spec.containers[0].name", "no container's name"),
+        ({"containers": [{"name": "a"}, {"name": "a"}]}, "spec.containers[1].name", "already the name of"),
+        ({**container(), "initContainers": [{"name": "c"}]}, "spec.initContainers[0].name", "spec.containers[0]"),
         ({"containers": [None]}, "spec.containers[0]", "must be a mapping, not nothing"),
         (container(ports=[{"hostPort": 70000}]), "ports[0].hostPort", "use 1 to 65535"),
         (container(ports=[{"hostPort": "80"}]), "ports[0].hostPort", "without quotes"),
@@ -170,6 +176,11 @@ def test_what_is_wrong_with_other_kinds_is_named(manifest: dict[str, Any], field
     text = refusal(*[manifest] * 1)
     assert f": {field}: " in text
     assert problem in text
+
+
+def test_a_template_without_containers_is_refused() -> None:
+    text = refusal(workload("Deployment", selecting(template=template(containers=[]))))
+    assert "Deployment w: spec.template.spec.containers: is empty: write at least one" in text
 
 
 def test_two_objects_of_a_kind_and_name_are_refused_naming_both_files(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ SCORED: list[tuple[str, Pod, tuple[int, int], tuple[int, int]]] = [
     ("only what is not named", pod(container(cpu="1"), container(memory="1Mi")), (1100, 201), (1100, 201)),
     ("a zero is named", pod(container(cpu="0", memory="0")), (0, 0), (0, 0)),
     ("init containers and sidecars too", pod(container(), init=[sidecar(), container()]), (200, 400), (200, 400)),
+    ("there are no containers", pod(), (0, 0), (0, 0)),
     ("overhead comes on top", pod(container(), overhead={"cpu": "1", "memory": "1Mi"}), (1100, 201), (1100, 201)),
     (
         "pod-level requests are enough",
