@@ -181,6 +181,11 @@ class ControlPlane:
         return f"https://127.0.0.1:{self._port}"
 
     @property
+    def port(self) -> int:
+        """The API server's port on 127.0.0.1."""
+        return self._port
+
+    @property
     def ca_file(self) -> Path:
         """The certificates that the API server's own one is verified by."""
         return self._folder / "keys" / "apiserver.crt"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ import structlog
 from session_scheduler.clock import Clock, SystemClock
 from session_scheduler.cluster.errors import Unavailable, one_line
 from session_scheduler.cluster.kube_access import Access
+from session_scheduler.cluster.kube_connections import Connector
 from session_scheduler.cluster.kube_errors import Refusal, Resend, refusal
 from session_scheduler.errors import InputError
 
@@ -33,8 +33,6 @@ _READ_AGAIN = frozenset({Resend.READS, Resend.BUSY, Resend.UNSENT})
 _WRITE_AGAIN = frozenset({Resend.BUSY, Resend.UNSENT})
 _LOST = (aiohttp.ClientError, TimeoutError, OSError)
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-_PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A connection whose other side is gone without a word is broken after half a minute, also while it only waits."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -92,15 +90,16 @@ class ApiClient:
         self._sleep = sleep
         self._chance = chance or random.Random()  # noqa: S311 (spreads tries in time, guards nothing)
         self._renewing = asyncio.Lock()
-        connector = aiohttp.TCPConnector(limit=self.settings.connections, socket_factory=_probed_socket)
+        self._connector = Connector(self.settings.connections)
         # Proxies of the environment hold for an API server on this machine as little as for other clients of one.
         proxied = urlsplit(access.server).hostname not in _LOOPBACK
         self._session = aiohttp.ClientSession(
-            connector=connector, trust_env=proxied, cookie_jar=aiohttp.DummyCookieJar()
+            connector=self._connector, trust_env=proxied, cookie_jar=aiohttp.DummyCookieJar()
         )
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._connector.settle(self.settings.connect_timeout)
         await self._session.close()
 
     # -------------------------------------------------------------- the three ways to ask
@@ -227,16 +226,6 @@ class ApiClient:
             server_hostname=access.server_name,
             proxy=access.proxy,
         )
-
-
-def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _PROBES.items():
-        if hasattr(socket, option):  # named differently on some systems, whose default is two hours
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
 
 
 def _lost(error: Exception, what: str) -> Refusal:

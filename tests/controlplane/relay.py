@@ -1,0 +1,50 @@
+"""A way to the API server that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+
+
+class Relay:
+    """Passes bytes between clients and a port of the loopback interface, until `cut` breaks every connection."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._open: set[asyncio.StreamWriter] = set()
+        self.port = 0
+
+    async def __aenter__(self) -> Relay:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        at: TracebackType | None) -> None:  # fmt: skip
+        self._server.close()
+        self.cut()
+        await self._server.wait_closed()
+
+    def cut(self) -> int:
+        """Break all connections at once, without a farewell; returns how many they were. New ones are possible."""
+        for writer in self._open:
+            writer.transport.abort()
+        return len(self._open) // 2
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        pair = {writer, back}
+        self._open |= pair
+        with suppress(OSError):
+            await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+        self._open -= pair
+        for end in pair:
+            end.transport.abort()
+
+
+async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while data := await source.read(65536):
+        target.write(data)
+        await target.drain()
+    target.write_eof()
