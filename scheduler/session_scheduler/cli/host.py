@@ -18,9 +18,9 @@ class CommandHost:
 
     def nodes(self, files: Sequence[str]) -> Sequence[Node]:
         """The nodes in manifests (files, directories, `-`), checked. Raises InputError."""
-        from session_scheduler.cluster.manifests import load_manifests  # heavy, and not needed for --help
+        from session_scheduler.cluster.manifests import read_manifests  # heavy, and not needed for --help
 
-        return load_manifests(files, sys.stdin.buffer).nodes
+        return read_manifests(files).nodes
 
     def write(self, value: Any, output: Output) -> None:
         """Write a plain value to standard output as JSON or YAML."""

@@ -57,7 +57,7 @@ class Document:
 
     file: str
     place: str
-    """Where in the file, as "document 2" or "item 17"."""
+    """Where in the file, as "document 2" or "items[17]"."""
     api_version: str
     kind: str
     content: bytes | dict[str, Any]
@@ -152,8 +152,8 @@ def _read(stream: BinaryIO, file: str) -> bytes:
 def _documents(file: str, text: bytes) -> Iterator[Document]:
     head = _list_head(text)
     if head is not None and head.items is not msgspec.UNSET:
-        for number, item in enumerate(head.items, start=1):
-            yield from _item(file, f"item {number}", head, bytes(item))
+        for number, item in enumerate(head.items):
+            yield from _item(file, f"items[{number}]", head, bytes(item))
         return
     try:
         for number, value in enumerate(_values(file, text), start=1):
@@ -196,7 +196,7 @@ def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Documen
 
 
 def _tree_documents(file: str, place: str, value: Any, parent: _Head | None = None) -> Iterator[Document]:
-    if value is None:
+    if value is None and parent is None:  # an empty document between two `---`
         return
     if not isinstance(value, dict):
         raise ManifestError("is no object: write a mapping with apiVersion, kind and metadata", file=file, object=place)
@@ -207,10 +207,13 @@ def _tree_documents(file: str, place: str, value: Any, parent: _Head | None = No
         if not isinstance(tree.get(field), str) or not tree[field]:
             raise ManifestError(f"is missing: write what the object is, as {field}: {example}", file=file,
                              object=_what(tree, place), field=field)  # fmt: skip
-    if isinstance(tree.get("items"), list) and tree["kind"].endswith("List"):
+    if tree["kind"] == "List" or ("items" in tree and tree["kind"].endswith("List")):
         head = _Head(kind=tree["kind"], api_version=tree["apiVersion"])
-        for number, item in enumerate(tree["items"], start=1):
-            yield from _tree_documents(file, f"{place}, item {number}", item, head)
+        if not isinstance(tree.get("items"), list):
+            raise ManifestError("must be a list of objects: write each as an entry, or [] for none", file=file,
+                                object=_what(tree, place), field="items")  # fmt: skip
+        for number, item in enumerate(tree["items"]):
+            yield from _tree_documents(file, f"{place}, items[{number}]", item, head)
         return
     yield Document(file, place, tree["apiVersion"], tree["kind"], tree)
 

@@ -7,15 +7,18 @@ API server adds: namespaces, priorities, uids, creation times. All that is made 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
 import msgspec
+import structlog
 
 from session_scheduler.cluster import workload_types as workloads_
 from session_scheduler.cluster.admission import Admission, Stamps, with_defaults
 from session_scheduler.cluster.documents import Document, read_documents
+from session_scheduler.cluster.errors import one_line
 from session_scheduler.cluster.field_checks import FieldError, check_metadata, check_name
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.workload_checks import check_workload
@@ -24,6 +27,7 @@ from session_scheduler.cluster.workloads import Expansion
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
 
 _Any = KubeObject | Workload
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class LoadedManifests:
     priority_classes: tuple[PriorityClass, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     """How many objects of each kind that no scheduler reads, as {"Service": 2}."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Those of `ignored` that may stand for pods: foreign kinds, and kinds that there are not."""
 
     @property
     def objects(self) -> tuple[KubeObject, ...]:
@@ -44,6 +50,15 @@ class LoadedManifests:
 
 
 def load_manifests(paths: Sequence[str], stdin: BinaryIO | None = None) -> LoadedManifests:
+    """As `read_manifests`; a warning says what may stand for pods and was left out."""
+    loaded = read_manifests(paths, stdin)
+    if loaded.left_out:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in loaded.left_out.items())
+        _log.warning(f"left out: {one_line(kinds)}: no scheduler reads them")
+    return loaded
+
+
+def read_manifests(paths: Sequence[str], stdin: BinaryIO | None = None) -> LoadedManifests:
     """The objects in files, directories and `-` (see `documents.read_documents`), workloads made into pods.
 
     `stdin` is what `-` reads: the process's standard input unless given.
@@ -95,6 +110,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("scheduling.x-k8s.io", "PodGroup"): _Kind("v1alpha1", PodGroup, cast("Callable[[_Any], None]", check_pod_group)),
     ("apps", "Deployment"): _workload(workloads_.Deployment),
     ("apps", "ReplicaSet"): _workload(workloads_.ReplicaSet),
+    ("", "ReplicationController"): _workload(workloads_.ReplicationController),
     ("apps", "StatefulSet"): _workload(workloads_.StatefulSet),
     ("apps", "DaemonSet"): _workload(workloads_.DaemonSet),
     ("batch", "Job"): _workload(workloads_.Job),
@@ -108,13 +124,31 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+_WITHOUT_PODS_NAMES = """
+APIService Binding CSIDriver CSINode CSIStorageCapacity CertificateSigningRequest ClusterRole ClusterRoleBinding
+ClusterTrustBundle ComponentStatus ConfigMap ControllerRevision CustomResourceDefinition DeviceClass DeviceTaintRule
+EndpointSlice Endpoints Event FlowSchema HorizontalPodAutoscaler IPAddress Ingress IngressClass Lease LeaseCandidate
+LimitRange MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingWebhookConfiguration Namespace
+NetworkPolicy NodeMetrics PersistentVolume PersistentVolumeClaim PodDisruptionBudget PodMetrics PodTemplate
+PriorityLevelConfiguration ResourceClaim ResourceClaimTemplate ResourceQuota ResourceSlice Role RoleBinding
+RuntimeClass Secret Service ServiceAccount ServiceCIDR StorageClass StorageVersion ValidatingAdmissionPolicy
+ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration VolumeAttachment VolumeAttributesClass
+"""
+_WITHOUT_PODS = frozenset(_WITHOUT_PODS_NAMES.split())
+"""The API server's own kinds that stand for no pods."""
+
+
+def _is_builtin(document: Document) -> bool:
+    """Whether the API group is one of Kubernetes' own."""
+    return "." not in document.group or document.group.endswith(".k8s.io")
+
+
 def _kind_of(document: Document) -> _Kind | None:
     """How to read the document; None for a kind that no scheduler reads. A wrong apiVersion is a ManifestError."""
     entry = _KINDS.get((document.group, document.kind))
     if entry is not None and document.api_version.rpartition("/")[2] == entry.version:
         return entry
-    builtin = "." not in document.group or document.group.endswith(".k8s.io")
-    if entry is not None or (builtin and document.kind in _GROUPS):
+    if entry is not None or (_is_builtin(document) and document.kind in _GROUPS):
         wanted = " or ".join(_GROUPS[document.kind])
         raise document.error("apiVersion", f"{document.api_version!r} has no {document.kind}: write {wanted}")
     return None
@@ -129,13 +163,17 @@ class _Loader:
     def __init__(self) -> None:
         self._read: list[tuple[Document, _Any]] = []
         self._files: dict[tuple[str, str, str], str] = {}
-        self._ignored: dict[str, int] = {}
+        self._uids: dict[tuple[str, str], Document] = {}
+        self._ignored: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
 
     def add(self, document: Document) -> None:
         """Take one document: typed, checked, its name not taken yet."""
         kind = _kind_of(document)
         if kind is None:
-            self._ignored[document.kind] = self._ignored.get(document.kind, 0) + 1
+            self._ignored[document.kind] += 1
+            if not (_is_builtin(document) and document.kind in _WITHOUT_PODS):
+                self._left_out[document.kind] += 1
             return
         value = _placed(document.typed(kind.type), kind.namespaced)
         metadata = value.metadata
@@ -147,7 +185,16 @@ class _Loader:
             raise document.error(error.field, error.problem) from None
         if metadata.name:
             self._claim(document, f"{document.group}/{document.kind}", metadata, "metadata.name")
+        if metadata.uid:
+            self._claim_uid(document, metadata.uid)
         self._read.append((document, value))
+
+    def _claim_uid(self, document: Document, uid: str) -> None:
+        """Note whose the uid is: everything else knows an object by it, so a copy would take the other's place."""
+        other = self._uids.setdefault((f"{document.group}/{document.kind}", uid), document)
+        if other is not document:
+            raise document.error("metadata.uid", f"{uid!r} is also that of {other.name} in {other.file}: remove "
+                                 "metadata.uid from one of them")  # fmt: skip
 
     def _claim(self, document: Document, kind: str, metadata: ObjectMeta, where: str) -> None:
         """Note whose the name is; it may be given once."""
@@ -169,6 +216,7 @@ class _Loader:
             pod_groups=tuple(stamps.on(group) for group in groups),
             priority_classes=tuple(stamps.on(c) for c in classes),
             ignored=dict(sorted(self._ignored.items())),
+            left_out=dict(sorted(self._left_out.items())),
         )
 
     def _named_pods(self) -> list[tuple[Document, _Any]]:

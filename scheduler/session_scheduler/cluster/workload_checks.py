@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from session_scheduler.cluster.field_checks import (
     FieldError,
     check_annotations,
@@ -19,6 +21,7 @@ from session_scheduler.cluster.workload_types import (
     LeaderWorkerSet,
     PodTemplate,
     ReplicaSet,
+    ReplicationController,
     StatefulSet,
     Workload,
     job_specs,
@@ -44,6 +47,9 @@ def check_workload(workload: Workload) -> None:
         case Deployment() | ReplicaSet() | StatefulSet():
             _check_count(workload.spec.replicas, "spec.replicas")
             _check_selector(workload.spec.selector, workload.spec.template)
+        case ReplicationController():
+            _check_count(workload.spec.replicas, "spec.replicas")
+            _check_plain_selector(workload.spec.selector, workload.spec.template)
         case DaemonSet():
             _check_selector(workload.spec.selector, workload.spec.template)
         case JobSet():
@@ -64,6 +70,15 @@ def _check_selector(selector: LabelSelector, template: PodTemplate) -> None:
     if not selector.match_labels and not selector.match_expressions:
         raise FieldError("spec.selector", "is empty: select the template's labels, as matchLabels: {app: NAME}")
     if not selects(selector, template.metadata.labels):
+        raise FieldError("spec.selector", "does not select spec.template.metadata.labels: make them equal")
+
+
+def _check_plain_selector(labels: Mapping[str, str], template: PodTemplate) -> None:
+    check_labels(labels, "spec.selector")
+    own = template.metadata.labels
+    if not labels and not own:
+        raise FieldError("spec.selector", "is empty, as the template's labels are: label the template, as app: NAME")
+    if any(own.get(key) != value for key, value in labels.items()):
         raise FieldError("spec.selector", "does not select spec.template.metadata.labels: make them equal")
 
 

@@ -32,6 +32,14 @@ class ReplicasSpec(_Part, frozen=True, kw_only=True):
     template: PodTemplate
 
 
+class ReplicationControllerSpec(_Part, frozen=True, kw_only=True):
+    """spec of a ReplicationController. Without a selector it takes the template's labels."""
+
+    replicas: int = 1
+    selector: dict[str, str] = {}
+    template: PodTemplate
+
+
 class Ordinals(_Part, frozen=True, kw_only=True):
     """spec.ordinals of a StatefulSet."""
 
@@ -133,6 +141,12 @@ class ReplicaSet(_Workload, frozen=True, kw_only=True):
     spec: ReplicasSpec
 
 
+class ReplicationController(_Workload, frozen=True, kw_only=True):
+    """v1 ReplicationController."""
+
+    spec: ReplicationControllerSpec
+
+
 class StatefulSet(_Workload, frozen=True, kw_only=True):
     """apps/v1 StatefulSet."""
 
@@ -170,7 +184,9 @@ class LeaderWorkerSet(_Workload, frozen=True, kw_only=True):
     spec: LeaderWorkerSetSpec
 
 
-Workload = Deployment | ReplicaSet | StatefulSet | DaemonSet | Job | CronJob | JobSet | LeaderWorkerSet
+Workload = (
+    Deployment | ReplicaSet | ReplicationController | StatefulSet | DaemonSet | Job | CronJob | JobSet | LeaderWorkerSet
+)
 """Every kind that stands for pods."""
 
 
@@ -189,7 +205,7 @@ def job_specs(workload: Workload) -> Iterator[tuple[str, JobSpec]]:
 def pod_templates(workload: Workload) -> Iterator[tuple[str, PodTemplate]]:
     """(path, template) of every pod template in the workload."""
     match workload:
-        case Deployment() | ReplicaSet() | StatefulSet() | DaemonSet():
+        case Deployment() | ReplicaSet() | ReplicationController() | StatefulSet() | DaemonSet():
             yield "spec.template", workload.spec.template
         case LeaderWorkerSet():
             where, both = "spec.leaderWorkerTemplate", workload.spec.leader_worker_template

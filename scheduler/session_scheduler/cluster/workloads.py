@@ -23,6 +23,7 @@ from session_scheduler.cluster.workload_types import (
     LeaderWorkerSet,
     PodTemplate,
     ReplicaSet,
+    ReplicationController,
     StatefulSet,
     Workload,
 )
@@ -89,7 +90,7 @@ class Expansion:
 
     def _expand(self, workload: Workload) -> Iterator[Pod]:
         match workload:
-            case Deployment() | ReplicaSet():
+            case Deployment() | ReplicaSet() | ReplicationController():
                 return self._replicas(workload)
             case StatefulSet():
                 return self._stateful(workload)
@@ -144,7 +145,7 @@ class Expansion:
 
     # -------------------------------------------------------------- one method a controller
 
-    def _replicas(self, workload: Deployment | ReplicaSet) -> Iterator[Pod]:
+    def _replicas(self, workload: Deployment | ReplicaSet | ReplicationController) -> Iterator[Pod]:
         missing = workload.spec.replicas - sum(map(_active, self._owned(workload)))
         for name in self._free_names(workload, workload.metadata.name, missing):
             yield _pod(workload, workload.spec.template, name)

@@ -48,7 +48,7 @@ def node(name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> dic
 def workload(kind: str, spec: dict[str, Any], name: str = "w", **fields: Any) -> dict[str, Any]:
     """A workload object's manifest."""
     groups = {"Job": "batch/v1", "CronJob": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2",
-              "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}  # fmt: skip
+              "ReplicationController": "v1", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}  # fmt: skip
     metadata = {"name": name, **fields.pop("metadata", {})}
     return {"apiVersion": groups.get(kind, "apps/v1"), "kind": kind, "metadata": metadata, "spec": spec, **fields}
 

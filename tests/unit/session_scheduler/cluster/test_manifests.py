@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+import structlog.testing
 
 from session_scheduler.cluster.errors import ManifestError
 from session_scheduler.cluster.manifests import load_manifests
@@ -87,6 +88,19 @@ def test_kinds_that_no_scheduler_reads_are_counted() -> None:
     loaded = load(service, foreign, service, pod())
     assert loaded.ignored == {"Job": 1, "Service": 2}
     assert names(loaded) == ["p"]
+
+
+def test_kinds_that_may_stand_for_pods_are_said_to_be_left_out() -> None:
+    kinds = ("v1 Service", "v1 ConfigMap", "rbac.authorization.k8s.io/v1 Role", "v1 Widget", "v1 Widget",
+             "serving.knative.dev/v1 Service", "ray.io/v1 RayJob")  # fmt: skip
+    documents = [dict(zip(("apiVersion", "kind"), kind.split(), strict=True)) for kind in kinds]
+    with structlog.testing.capture_logs() as logs:
+        load(*documents[:3])
+        assert not logs
+        load(*documents)
+    assert [(log["log_level"], log["event"]) for log in logs] == [
+        ("warning", "left out: 1 RayJob, 1 Service, 2 Widget: no scheduler reads them")
+    ]
 
 
 def test_objects_are_in_the_default_namespace_and_nodes_in_none() -> None:

@@ -36,6 +36,10 @@ def spread(**fields: Any) -> dict[str, Any]:
     return {"topologySpreadConstraints": [constraint]}
 
 
+def controller(spec: dict[str, Any]) -> dict[str, Any]:
+    return workload("ReplicationController", spec)
+
+
 def group(policy: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "g"},
             "spec": {"schedulingPolicy": policy}}  # fmt: skip
@@ -158,6 +162,11 @@ def test_wrong_metadata_is_named(metadata: dict[str, Any], field: str, problem: 
          "spec.selector.matchExpressions[0].operator", "no operator"),
         (workload("Deployment", selecting(replicas=-1)), "spec.replicas", "out of range"),
         (workload("Deployment", selecting(replicas=10**12)), "spec.replicas", "out of range"),
+        (controller({"template": template(), "selector": {"app": "x"}}), "spec.selector", "make them equal"),
+        (controller({"template": template(), "selector": {"a b": "x"}}), "spec.selector.a b", "no"),
+        (controller({"template": {"spec": container()}}), "spec.selector", "label the template"),
+        (controller({"template": template(), "replicas": -1}), "spec.replicas", "out of range"),
+        (controller({"template": template(containers=[])}), "spec.template.spec.containers", "is empty"),
         (workload("StatefulSet", selecting(replicas="3")), "spec.replicas", "without quotes"),
         (workload("Deployment", selecting(template=template(priorityClassName="no"))), "spec.priorityClassName", "no"),
         (workload("DaemonSet", selecting(template=template(tolerations=[{"effect": "x"}]))),
@@ -193,6 +202,19 @@ def test_two_objects_of_a_kind_and_name_are_refused_naming_both_files(tmp_path: 
     assert "'p' is already in" in refusal(pod(), pod())
 
 
+def test_two_objects_of_a_kind_and_uid_are_refused_naming_both() -> None:
+    text = refusal(pod("one", uid="u"), node("n"), pod("two", uid="u"))
+    assert text == (
+        "<stdin>: Pod two: metadata.uid: 'u' is also that of Pod one in <stdin>: remove metadata.uid from one of them"
+    )
+    assert "metadata.uid" in refusal(node("m") | {"metadata": {"name": "m", "uid": "u"}}, node("n") | {
+        "metadata": {"name": "n", "uid": "u"}})  # fmt: skip
+
+
+def test_objects_of_two_kinds_may_share_a_uid() -> None:
+    assert len(load(pod(uid="u"), node("n") | {"metadata": {"name": "n", "uid": "u"}}).objects) == 2
+
+
 def test_a_pod_of_a_workload_may_not_have_the_name_of_another_pod() -> None:
     assert "'w-0' is already in" in refusal(workload("StatefulSet", selecting()), pod("w-0"))
 
@@ -212,7 +234,13 @@ def test_all_workloads_together_make_a_bounded_number_of_pods(monkeypatch: pytes
         ("just text", "is no object"),
         ("{\"kind\": \"Pod\", \"kind\": \"Pod\"}", "line 1, column 17: key 'kind' appears twice"),
         ("kind: Pod\nkind: Pod\n", "line 2, column 1: key 'kind' appears twice"),
-        ("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": [3]}", "item 1: is no object"),
+        ("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": [3]}", "items[0]: is no object"),
+        ("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": [null]}", "<stdin>: items[0]: is no object"),
+        ("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": {}}", "List (document 1): items: must be a list"),
+        ("{\"kind\": \"PodList\", \"apiVersion\": \"v1\", \"items\": 3}", "PodList (document 1): items: must be"),
+        ("kind: List\napiVersion: v1\n", "List (document 1): items: must be a list of objects: write each as an entry"),
+        ("kind: List\napiVersion: v1\nitems:\n- a: 1\n- \n", "(document 1, items[0]): kind: is missing"),
+        ("kind: PodList\napiVersion: v1\nitems: [~]\n", "<stdin>: document 1, items[0]: is no object"),
         ("{\"kind\": 3}", "kind: is missing"),
         ("kind: Pod\napiVersion: v1\nmetadata: text\n", "metadata: must be a mapping, not 'text'"),
         ("[" * 5000, "nested deeper than"),

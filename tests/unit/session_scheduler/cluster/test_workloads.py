@@ -51,6 +51,16 @@ def test_replicas_become_pods_named_after_their_owner(kind: str) -> None:
     assert len({p.metadata.uid for p in pods.values()}) == 3
 
 
+def test_a_replication_controller_makes_its_replicas_with_and_without_a_selector() -> None:
+    spec = {"replicas": 2, "template": template()}
+    owned = pod("w-x", ownerReferences=[{"apiVersion": "v1", "kind": "ReplicationController", "name": "w", "uid": "u",
+                                         "controller": True}])  # fmt: skip
+    for fields in ({}, {"selector": {"app": "w"}}):
+        loaded = load(workload("ReplicationController", {**spec, **fields}, metadata={"uid": "u"}), owned)
+        assert [p.metadata.name for p in loaded.pods] == ["w-0", "w-x"]
+        assert loaded.pods[0].metadata.owner_references[0].kind == "ReplicationController"
+
+
 def test_replicas_are_one_where_the_workload_does_not_say() -> None:
     assert names(workload("Deployment", selecting())) == ["w-0"]
     assert names(workload("Deployment", selecting(replicas=0))) == []
