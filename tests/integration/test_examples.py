@@ -153,3 +153,13 @@ def test_installed_plugins_are_listed_with_their_distribution(installed: Path) -
 def test_each_example_plugin_is_short() -> None:
     for file in (EXAMPLES / "02-first-plugin" / "src").glob("*.py"):
         assert len(file.read_text().splitlines()) < 60
+
+
+def test_the_readme_shows_what_the_demo_prints() -> None:
+    folder = EXAMPLES / "01-quickstart"
+    files = [folder / "cluster.yaml", folder / "workloads.yaml", "--resources", folder / "resources.yaml"]
+    printed = [line.rstrip() for line in fluence("simulate", *files).stdout.splitlines()]
+    readme = (ROOT / "README.md").read_text()
+    shown = readme.partition("```\nNAMESPACE")[2].partition("```")[0].splitlines()[1:]
+    for line in (line for line in shown if line):
+        assert any(row.startswith(line.partition("…")[0].rstrip()) for row in printed), line

@@ -61,16 +61,42 @@ def _host_name(share: Share) -> str:
 
 
 def divide_hosts(placement: Placement, shape: PodShape, number: int) -> Iterator[HostHolding]:
-    """Cut what an allocation holds of each host into the slots that it is made of, one for each pod."""
+    """Cut what an allocation holds of each host into the slots that it is made of, one for each of `number` pods.
+
+    A policy that hands out whole nodes leaves more on a host than its slots take: the rest, and the host itself, go to
+    the first of them, and are free again when that pod ends.
+    """
+    slots = {host.path: 1 if host.exclusive else _slots(host, shape) for host in placement.hosts}
+    spare = number - sum(slots.values())
     for host in placement.hosts:
-        slots = len(host.cores) // shape.cores
-        for index in range(slots):
-            cores = host.cores[index * shape.cores : (index + 1) * shape.cores]
-            gpus = host.gpus[index * shape.gpus : (index + 1) * shape.gpus]
-            yield HostHolding(host.name, host.path, cores, gpus, shape.memory_mib, host.exclusive)
-            number -= 1
-    if number:
-        raise RuntimeError(f"the allocation {placement} does not divide into slots of {shape}")
+        more = min(spare, _slots(host, shape) - slots[host.path])
+        slots[host.path] += more
+        spare -= more
+    if spare:
+        raise RuntimeError(f"the allocation {placement} does not divide into {number} slots of {shape}")
+    for host in placement.hosts:
+        yield from _cut(host, shape, slots[host.path])
+
+
+def _slots(host: HostHolding, shape: PodShape) -> int:
+    """How many slots of the shape there can be in what is held of a host."""
+    bounds = [len(host.cores) // shape.cores]
+    if shape.gpus:
+        bounds.append(len(host.gpus) // shape.gpus)
+    if shape.memory_mib:
+        bounds.append(host.memory_mib // shape.memory_mib)
+    return min(bounds)
+
+
+def _cut(host: HostHolding, shape: PodShape, slots: int) -> Iterator[HostHolding]:
+    rest = slots - 1
+    split = (len(host.cores) - rest * shape.cores, len(host.gpus) - rest * shape.gpus)
+    memory = host.memory_mib - rest * shape.memory_mib
+    yield HostHolding(host.name, host.path, host.cores[: split[0]], host.gpus[: split[1]], memory, host.exclusive)
+    for index in range(rest):
+        core, gpu = split[0] + index * shape.cores, split[1] + index * shape.gpus
+        cores, gpus = host.cores[core : core + shape.cores], host.gpus[gpu : gpu + shape.gpus]
+        yield HostHolding(host.name, host.path, cores, gpus, shape.memory_mib)
 
 
 def divide_devices(placement: Placement, needs: Needs, kind: str) -> Iterator[tuple[DeviceHolding, ...]]:

@@ -8,6 +8,7 @@ again after a restart, when ranks and ids are others.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluence_plugins.fluence import names
-from fluence_plugins.fluence.cluster_graph import CORE, GPU, MEMORY, ClusterGraph, HostResources, build_graph
+from fluence_plugins.fluence.cluster_graph import (
+    CORE,
+    GPU,
+    MEMORY,
+    ClusterGraph,
+    HostResources,
+    VirtualNode,
+    build_graph,
+)
 from fluence_plugins.fluence.errors import AllocationError
 from fluence_plugins.fluence.jobspec import Jobspec, Resource, slot
 from fluence_plugins.fluence.needs import ForeignLoad
@@ -50,6 +59,7 @@ class LiveGraph:
     def __init__(self, config: ResourcesConfig, policy: str) -> None:
         self._config = config
         self._policy = policy
+        self._whole_nodes = policy.endswith("nodex") or "node_exclusive=true" in policy
         self.graph: ClusterGraph = build_graph((), config, wait_for_parents=True)
         self.matcher = self._new_matcher()
         self.next_jobid = 1
@@ -61,6 +71,9 @@ class LiveGraph:
         self._hosts: dict[str, HostResources] = {}
         self._used: dict[str, tuple[int, int, int]] = {}
         """Cores, MiB and gpus that our pods hold of each host."""
+        self._taken: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()
+        """Paths of the devices that pods hold, and the same with all that they lie in."""
         self._foreign: dict[str, tuple[int, ForeignLoad, bool]] = {}
         """Of each host with foreign load: the jobid that holds it, the load, and whether all of it is held."""
         self._next_foreign = _FOREIGN_JOBS
@@ -90,6 +103,8 @@ class LiveGraph:
         held, self.shares = self.shares, {}
         self._foreign.clear()
         self._used.clear()
+        self._held.clear()
+        self._taken.clear()
         self.matcher = self._new_matcher()
         if log.isEnabledFor(logging.DEBUG):
             log.debug("[fluence] graph %s", self.graph.jgf())
@@ -200,6 +215,8 @@ class LiveGraph:
 
     def set_foreign(self, name: str, load: ForeignLoad | None) -> None:
         """Hold what foreign pods take of a host, or as much of it as is free: the host may be overcommitted."""
+        if self._whole_nodes:
+            return  # nothing would be left of a node on which the cluster's own pods run
         held = self._foreign.get(name)
         if held is not None and held[1] == load and held[2]:
             return
@@ -233,6 +250,15 @@ class LiveGraph:
                 used = self._used.get(host.name, _NOTHING)
                 more = (len(host.cores), host.memory_mib, len(host.gpus))
                 self._used[host.name] = (used[0] + sign * more[0], used[1] + sign * more[1], used[2] + sign * more[2])
+            for device in placement.devices:
+                node = self.graph.virtual.get(device.path)
+                for path in (device.path, *(node.above if node is not None else ())):
+                    self._held[path] += sign
+                self._taken[device.path] += sign
+
+    def is_free(self, device: VirtualNode) -> bool:
+        """Whether nothing holds the device, anything in it, or anything that it is in."""
+        return not self._held[device.path] and not any(self._taken[path] for path in device.above)
 
 
 def _touches(share: Share, path: str) -> bool:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, permutations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluence_plugins.fluence.cluster_graph import VirtualNode
 from fluence_plugins.fluence.errors import AttributeConflictError, DeviceError
 from fluence_plugins.fluence.group_placement import GroupPlacement, divide_devices, divide_hosts
 from fluence_plugins.fluence.live_graph import Job, LiveGraph
 from fluence_plugins.fluence.needs import Needs
 from fluence_plugins.fluence.placement import DeviceHolding, Placement
-from fluence_plugins.fluence.requests import compute_jobspec, device_jobspecs
+from fluence_plugins.fluence.requests import compute_jobspec, device_jobspecs, matching_devices
 from fluxion_cy import Busy, Unsatisfiable
 from session_scheduler import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
 from session_scheduler.model.groups import Task
+
+_DeviceShare = tuple[Task, int, tuple[DeviceHolding, ...]]
+"""A task, the jobid of the allocation, and the devices of it that are the task's."""
 
 
 class NoMatchError(Exception):
@@ -40,6 +44,8 @@ class GroupMatcher:
         self._ranks = ranks
         self._needs = needs
         self._budget = budget
+        self._picked: dict[int, tuple[DeviceHolding, ...]] = {}
+        """The devices of the allocations made so far, by jobid."""
 
     def place(
         self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
@@ -57,7 +63,7 @@ class GroupMatcher:
                 for cls in order:
                     self._place_class(by_class[cls], cls, room[cls], scores[cls], placement, jobs)
             except NoMatchError as error:
-                self._live.retract(reversed(jobs), ())
+                self._retract(jobs)
                 problem = problem or str(error)
                 if self._budget <= 0:
                     return Refusal(f"{problem}; the match budget ended before every order was tried")
@@ -91,21 +97,50 @@ class GroupMatcher:
         hosts = divide_hosts(job.placement, needs.shape, len(tasks))
         for task, host in zip(tasks, hosts, strict=True):
             placement.add(task, job.jobid, Placement((host,)))
-        devices: dict[Task, list[DeviceHolding]] = {}
-        for kind in needs.devices:
-            for task, jobid, held in self._devices(tasks, needs, kind, jobs):
-                devices.setdefault(task, []).extend(held)
-                placement.add(task, jobid, Placement((), held))
-        for task, found in devices.items():
-            _agree(task, found)
+        for task, jobid, held in self._agreeing(tasks, needs, {}, jobs):
+            placement.add(task, jobid, Placement((), held))
+
+    def _agreeing(
+        self, tasks: Sequence[Task], needs: Needs, agreed: Mapping[str, str], jobs: list[int]
+    ) -> list[_DeviceShare]:
+        """Devices of every type for every task; where those of a pod disagree on an attribute, one value after the
+        other is required of all types that have the attribute.
+        """
+        made: list[int] = []
+        try:
+            found = [share for kind in needs.devices for share in self._devices(tasks, needs, kind, agreed, made)]
+        except NoMatchError:
+            self._retract(made)
+            raise
+        clash = _clash(found)
+        if clash is None:
+            jobs.extend(made)
+            return found
+        self._retract(made)
+        key, problem = clash
+        values = {
+            node.attributes[key] for kind in needs.devices for node in self._of_type(kind) if key in node.attributes
+        }
+        for value in sorted(values) if key not in agreed else ():
+            try:
+                return self._agreeing(tasks, needs, {**agreed, key: value}, jobs)
+            except NoMatchError:
+                continue
+        raise NoMatchError(problem)
+
+    def _of_type(self, kind: str) -> list[VirtualNode]:
+        return [node for node in self._live.graph.virtual.values() if node.type == kind]
 
     def _devices(
-        self, tasks: Sequence[Task], needs: Needs, kind: str, jobs: list[int]
-    ) -> Iterator[tuple[Task, int, tuple[DeviceHolding, ...]]]:
+        self, tasks: Sequence[Task], needs: Needs, kind: str, agreed: Mapping[str, str], jobs: list[int]
+    ) -> Iterator[_DeviceShare]:
         """One match for all pods of the class where one tree has enough, else one match a pod."""
+        keys = {key for node in self._of_type(kind) for key in node.attributes} if agreed else set()
+        require = {**needs.require, **{key: value for key, value in agreed.items() if key in keys}}
+        others = {device.path for devices in self._picked.values() for device in devices}
         if len(tasks) > 1:
             try:
-                job = self._match_devices(needs, kind, len(tasks), jobs)
+                job = self._match_devices(needs, kind, require, len(tasks), jobs)
             except NoMatchError:
                 pass
             else:
@@ -113,17 +148,41 @@ class GroupMatcher:
                 yield from ((task, job.jobid, share) for task, share in zip(tasks, shares, strict=True))
                 return
         for task in tasks:
-            job = self._match_devices(needs, kind, 1, jobs)
+            try:
+                job = self._match_devices(needs, kind, require, 1, jobs)
+            except NoMatchError as error:
+                wanted = needs.devices[kind] * len(tasks)
+                raise NoMatchError(self._shortage(needs, kind, require, wanted, others) or str(error)) from error
             yield task, job.jobid, job.placement.devices
 
-    def _match_devices(self, needs: Needs, kind: str, slots: int, jobs: list[int]) -> Job:
+    def _match_devices(self, needs: Needs, kind: str, require: Mapping[str, str], slots: int, jobs: list[int]) -> Job:
+        count = needs.devices[kind]
         try:
-            jobspecs = device_jobspecs(
-                self._live.graph, kind, needs.devices[kind], needs.require, needs.backend, slots=slots
-            )
+            jobspecs = device_jobspecs(self._live.graph, kind, count, require, needs.backend, slots=slots)
         except DeviceError as error:
             raise NoMatchError(str(error)) from error
-        return self._match([jobspec.to_json() for jobspec in jobspecs], jobs)
+        job = self._match([jobspec.to_json() for jobspec in jobspecs], jobs)
+        self._picked[job.jobid] = job.placement.devices
+        return job
+
+    def _shortage(
+        self, needs: Needs, kind: str, require: Mapping[str, str], wanted: int, others: Container[str]
+    ) -> str:
+        """What is short of a type, in numbers; `others` are devices that the group's other pods have just got."""
+        try:
+            devices = matching_devices(self._live.graph, kind, require, needs.backend)
+        except DeviceError:
+            return ""  # the error that led here says it
+        free = sum(device.path not in others and self._live.is_free(device) for device in devices)
+        asked = "".join(f" with {key}={value}" for key, value in sorted(require.items()))
+        short = f"{wanted} {kind}{asked} wanted, {free} of {len(devices)} free"
+        each = needs.devices[kind]
+        return short if free < wanted else f"{short}, but not {each} for each pod in one tree"
+
+    def _retract(self, jobs: Sequence[int]) -> None:
+        for jobid in jobs:
+            self._picked.pop(jobid, None)
+        self._live.retract(reversed(jobs), ())
 
     def _match(
         self,
@@ -135,6 +194,8 @@ class GroupMatcher:
         """The first of the jobspecs that matches."""
         problem = ""
         for jobspec in jobspecs:
+            if self._budget <= 0:
+                raise NoMatchError(problem or "no match was tried")
             self._budget -= 1
             try:
                 job = self._live.match(jobspec, candidates, prefer)
@@ -157,8 +218,23 @@ def _orders(classes: Sequence[TaskClass]) -> Iterator[Sequence[TaskClass]]:
     return islice(permutations(classes), 24)
 
 
-def _agree(task: Task, devices: Sequence[DeviceHolding]) -> None:
+def _clash(shares: Iterable[_DeviceShare]) -> tuple[str, str] | None:
+    """The first attribute on which the devices of a pod disagree, and the words for it."""
+    by_task: dict[Task, list[DeviceHolding]] = {}
+    for task, _, held in shares:
+        by_task.setdefault(task, []).extend(held)
+    for task, devices in by_task.items():
+        known: dict[str, str] = {}
+        for device in devices:
+            for key, value in sorted(device.attributes.items()):
+                if known.setdefault(key, value) != value:
+                    return key, f"pod {task.key}: {_conflict(devices)}"
+    return None
+
+
+def _conflict(devices: Sequence[DeviceHolding]) -> str:
     try:
         _ = Placement((), tuple(devices)).attributes
     except AttributeConflictError as error:
-        raise NoMatchError(f"pod {task.key}: {error}") from error
+        return str(error)
+    return "devices disagree on an attribute"

@@ -13,6 +13,8 @@ from session_scheduler.model.objects import Pod
 from session_scheduler.model.requests import pod_requests
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+MOST_PARTS = 8192
+"""The most cores, and the most gpus, that one host has in the graph."""
 _MIB = 1 << 20
 
 
@@ -63,12 +65,15 @@ def class_key(pod: Pod) -> str | None:
 
 
 def host_of(name: str, allocatable: Mapping[str, int]) -> HostResources:
-    """A node as the graph holds it; `allocatable` in millicores, bytes and counts. Parts of a core or MiB are lost."""
+    """A node as the graph holds it; `allocatable` in millicores, bytes and counts. Parts of a core or MiB are lost.
+
+    Each core and gpu is a vertex, so of an absurd number only MOST_PARTS are modelled.
+    """
     return HostResources(
         name=name,
-        cores=max(0, allocatable.get("cpu", 0)) // 1000,
+        cores=min(MOST_PARTS, max(0, allocatable.get("cpu", 0)) // 1000),
         memory_mib=max(0, allocatable.get("memory", 0)) // _MIB,
-        gpus=sum(max(0, allocatable.get(gpu, 0)) for gpu in GPU_RESOURCES),
+        gpus=min(MOST_PARTS, sum(max(0, allocatable.get(gpu, 0)) for gpu in GPU_RESOURCES)),
     )
 
 

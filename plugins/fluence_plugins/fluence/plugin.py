@@ -44,6 +44,7 @@ class FluencePlugin:
             self._live = LiveGraph(self._config, arguments.policy)
         except FluxionError as error:
             raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
+        self._told_waiting = False
         self._tasks_on: dict[str, tuple[Task, ...]] = {}
         self._needs: dict[TaskClass, needs.Needs] = {}
         self._ranks: tuple[tuple[int, int], IntColumn] | None = None
@@ -71,6 +72,9 @@ class FluencePlugin:
                 del self._tasks_on[change.name]
         for uid in self._live.set_hosts(hosts):
             log.warning("[fluence] pod %s: what it holds is no longer in the graph; it counts as foreign load", uid)
+        for tree in self._live.graph.waiting_trees() if not self._told_waiting else ():
+            log.warning("[fluence] resource %s: waits for its parent, node %r", tree.name or tree.type, tree.parent)
+        self._told_waiting = True
         for change in changes:
             self._count_foreign(change.name)
 
@@ -102,6 +106,11 @@ class FluencePlugin:
         """Refuse a type that no resource tree has, and annotations that cannot be met by any."""
         found = needs.needs_of(cls.pod, cls.requests)
         self._needs[cls] = found
+        waiting = self._live.graph.waiting_trees()
+        absent = {tree.parent: tree for tree in waiting if set(found.devices) & tree.classes()}
+        if absent and not set(found.devices) <= {node.type for node in self._live.graph.virtual.values()}:
+            parent = min(absent)
+            return Refusal(f"its resource tree hangs below node {parent!r}, which the cluster does not have")
         unknown = sorted(set(found.devices) - self._types)
         if unknown:
             known = ", ".join(sorted(self._types)) or "none"

@@ -125,13 +125,29 @@ def _device_jobspecs(graph: ClusterGraph, asked: _Asked) -> tuple[Jobspec, ...]:
     )
     if not jobspecs:
         number = asked.count * asked.slots
-        raise NoMatchingDeviceError(f"no tree has {number} {asked.type}{asked} to give; ask for fewer")
+        most = max(Counter(node.backend for node in _matching(graph, asked)).values())
+        if number <= most:
+            raise NoMatchingDeviceError(
+                f"{number} {asked.type}{asked} cannot be taken in equal shares from the vertices of one tree that hold "
+                f"them, of which it has {most}; ask for another number"
+            )
+        raise NoMatchingDeviceError(f"no tree has {number} {asked.type}{asked}, at most {most}; ask for fewer")
     return jobspecs
 
 
 def _check_count(count: int) -> None:
     if count < 1:
         raise JobspecError(f"count {count} asks for nothing; use at least 1")
+
+
+def matching_devices(
+    graph: ClusterGraph, device_type: str, require: Mapping[str, str], backend: str | None = None
+) -> list[VirtualNode]:
+    """Return the vertices of a type that satisfy `require` and belong to `backend`, held or not.
+
+    Raises UnknownDeviceTypeError for a type in no tree, NoMatchingDeviceError where none is left.
+    """
+    return _matching(graph, _Asked(device_type, 1, tuple(sorted(require.items())), backend, 1, ""))
 
 
 def _matching(graph: ClusterGraph, asked: _Asked) -> list[VirtualNode]:

@@ -15,7 +15,7 @@ from fluence_plugins.fluence.errors import NamingError, ResourcesError
 
 CLUSTER = "cluster"
 """The name of the graph's root, and the parent of a tree that names none."""
-MAX_VERTICES = 100_000
+MAX_VERTICES = 20_000
 """The most vertices that all trees together may have."""
 
 _FIELDS = {"type", "name", "parent", "count", "attributes", "with"}
