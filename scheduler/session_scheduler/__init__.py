@@ -9,26 +9,32 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from session_scheduler.hookspecs import API_VERSION, SKIP, Normalise, Placement, Refusal, Scope, hookimpl
-
 if TYPE_CHECKING:
     from session_scheduler.config import PluginArguments
     from session_scheduler.errors import FluenceError, InputError
     from session_scheduler.evaluation import NodeInfo
+    from session_scheduler.hookspecs import API_VERSION, SKIP, Normalise, Placement, Refusal, Scope, hookimpl
     from session_scheduler.plugin_loading import register_plugin_builder
     from session_scheduler.session import Session
     from session_scheduler.statement import Event
 
 _LAZY = {
+    "API_VERSION": "hookspecs",
+    "SKIP": "hookspecs",
     "Event": "statement",
     "FluenceError": "errors",
     "InputError": "errors",
     "NodeInfo": "evaluation",
+    "Normalise": "hookspecs",
+    "Placement": "hookspecs",
     "PluginArguments": "config",
+    "Refusal": "hookspecs",
+    "Scope": "hookspecs",
     "Session": "session",
+    "hookimpl": "hookspecs",
     "register_plugin_builder": "plugin_loading",
 }
-"""Names that cost something to import, and where they are: `fluence --help` needs none of them."""
+"""Where the public names are. They are imported when they are asked for: the command begins without any of them."""
 
 
 def __getattr__(name: str) -> Any:

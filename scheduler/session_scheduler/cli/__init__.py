@@ -1,13 +1,16 @@
 """The command `fluence`: its arguments, its output, and how its errors look. The work is done elsewhere.
 
-Exit status: 0 everything placed, 1 something unschedulable, 2 bad input, 3 a fault of Fluence itself.
+Exit status: 0 everything placed, 1 something unschedulable, 2 bad input or no place for output, 3 a fault of Fluence
+itself. Nothing heavy is imported before `main` runs: until then Ctrl-C would show a traceback.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from session_scheduler.errors import FluenceError
@@ -17,11 +20,16 @@ BAD_INPUT: Final = 2
 INTERNAL_ERROR: Final = 3
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
+_UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+"""What writing fails with where nothing is wrong with Fluence; files that are read name themselves in their errors."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status. `arguments` are those of the process unless given."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if sys.stdout is None:  # it was closed before the process began
+        _complain("standard output is closed: let it go to a file, a pipe or a terminal")
+        return BAD_INPUT
     try:
         status = _run(words)
         sys.stdout.flush()
@@ -32,12 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        return _reader_gone()
+        return _give_up_output(BROKEN_PIPE)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # typer and rich make it an exit with status 1
-            return _reader_gone()
+            return _give_up_output(BROKEN_PIPE)
         raise
     except Exception as error:  # the last resort: one line instead of a traceback
+        if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
+            _complain(f"the output cannot be written: {error.strerror}: make room, or let it go elsewhere")
+            return _give_up_output(BAD_INPUT)
         if "--debug" in words:
             raise
         text = " ".join(str(error).split())
@@ -46,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _reader_gone() -> int:
-    """Whoever read the output has gone; without this Python would complain when it flushes at exit."""
+def _give_up_output(status: int) -> int:
+    """Drop what waits for standard output; without this Python would complain when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return BROKEN_PIPE
+    return status
 
 
 def _run(words: list[str]) -> int:
@@ -72,4 +83,6 @@ def _run(words: list[str]) -> int:
 
 def _complain(message: str) -> None:
     printable = "".join(char if char.isprintable() else " " for char in message)
-    print(f"fluence: {printable}", file=sys.stderr)
+    if sys.stderr is not None:  # else print would take standard output
+        with suppress(OSError):  # there is nowhere left to complain
+            print(f"fluence: {printable}", file=sys.stderr, flush=True)

@@ -102,23 +102,26 @@ class Document:
 # ------------------------------------------------------------------ files
 
 
-def read_documents(paths: Sequence[str], stdin: BinaryIO) -> Iterator[Document]:
+def read_documents(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Document]:
     """The objects in the files, directories (their *.yaml, *.yml and *.json, not below) and `-`, lists taken apart.
 
-    In the order given, a directory's files by name. Raises ManifestError.
+    In the order given, a directory's files by name. `stdin` is None where the process has none. Raises ManifestError.
     """
     if sum(path == "-" for path in paths) > 1:
         raise ManifestError("given twice: standard input can be read once", file=STDIN)
     for path in paths:
         if path == "-":
+            if stdin is None:
+                raise ManifestError("is closed: give it something to read, or name a file", file=STDIN)
             yield from _documents(STDIN, _read(stdin, STDIN))
             continue
         for file in _files(path):
             try:
-                with file.open("rb") as stream:
-                    text = _read(stream, str(file))
+                stream = file.open("rb")
             except OSError as error:
                 raise _unreadable(str(file), error) from None
+            with stream:
+                text = _read(stream, str(file))
             yield from _documents(str(file), text)
 
 
@@ -140,7 +143,10 @@ def _unreadable(file: str, error: OSError) -> ManifestError:
 
 
 def _read(stream: BinaryIO, file: str) -> bytes:
-    text = stream.read(MAX_BYTES + 1)
+    try:
+        text = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _unreadable(file, error) from None
     if len(text) > MAX_BYTES:
         raise ManifestError(f"is larger than {MAX_BYTES >> 20} MiB: split it", file=file)
     return text

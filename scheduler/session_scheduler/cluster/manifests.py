@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, cast
+from typing import BinaryIO, TextIO, cast
 
 import msgspec
 import structlog
@@ -66,9 +66,15 @@ def read_manifests(paths: Sequence[str], stdin: BinaryIO | None = None) -> Loade
     Raises ManifestError: one line that names file, object and field, and says what to do.
     """
     loader = _Loader()
-    for document in read_documents(paths, stdin or sys.stdin.buffer):
+    for document in read_documents(paths, stdin or _standard_input()):
         loader.add(document)
     return loader.finish()
+
+
+def _standard_input() -> BinaryIO | None:
+    """None where it was closed before the process began, which the type of sys.stdin does not say."""
+    stream: TextIO | None = sys.stdin
+    return stream.buffer if stream is not None else None
 
 
 # ------------------------------------------------------------------ kinds
