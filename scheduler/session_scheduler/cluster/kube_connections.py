@@ -1,4 +1,4 @@
-"""Connections to an API server: probed while they only wait, and never torn down half made."""
+"""Connections to an API server: probed while they only wait, and dropped cleanly at any moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Connector(aiohttp.TCPConnector):
     """aiohttp's pool of connections, `limit` of them at most, fit for requests that are cancelled at any moment.
 
     asyncio leaks the socket of a TLS connection whose making is cancelled before its handshake has begun (seen with
-    Python 3.11). So a connection is always made to its end, and dropped then if nobody waits for it any more.
+    Python 3.11). So a connection is always made to its end, and dropped then if nobody waits for it any more. One that
+    is not used again is dropped without TLS's farewell, which would wait for the answer of a server that may be gone.
     """
 
     def __init__(self, limit: int) -> None:
@@ -32,6 +33,12 @@ class Connector(aiohttp.TCPConnector):
         except asyncio.CancelledError:
             making.add_done_callback(_drop)
             raise
+
+    def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
+        should_close = should_close or protocol.should_close
+        if should_close:
+            protocol.abort()
+        super()._release(key, protocol, should_close=should_close)
 
     async def settle(self, seconds: float) -> None:
         """Wait until no connection is half made, at most so long."""

@@ -126,9 +126,6 @@ class ApiClient:
         try:
             yield response.content
         finally:
-            # Not a farewell: that would wait for an answer of a server that may be gone.
-            if response.connection is not None and response.connection.transport is not None:
-                response.connection.transport.abort()
             response.close()
 
     # -------------------------------------------------------------- trying again
