@@ -6,6 +6,7 @@ import logging
 import sys
 
 import structlog
+from structlog.typing import EventDict
 
 from session_scheduler.commands import LogLevel
 
@@ -20,6 +21,20 @@ def log_to_stderr(level: LogLevel = LogLevel.WARNING) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         processors=[
             structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["event"]),
+            _as_line,
         ],
     )
+
+
+def _as_line(_logger: object, _method: str, entry: EventDict) -> str:
+    """The event as it is, then its fields as key=value; a value that could be misread is quoted."""
+    words = [_shown(entry.pop("event", ""), quoted=False)]
+    words += [f"{key}={_shown(value, quoted=True)}" for key, value in entry.items()]
+    return " ".join(word for word in words if word)
+
+
+def _shown(value: object, *, quoted: bool) -> str:
+    text = str(value)
+    if quoted and (not text or not text.isprintable() or any(mark in text for mark in " '\"=")):
+        return repr(value) if isinstance(value, str) else repr(text)
+    return "".join(char if char.isprintable() else " " for char in text)
