@@ -6,6 +6,7 @@ A null is an absent field, as it is for the API server.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,14 @@ def _decode(text: bytes, type_: type[_Typed]) -> _Typed:
     return decoder.decode(text)
 
 
+def _plain(text: bytes) -> Any:
+    """The JSON text as plain values; a whole number too long to be one becomes a text, which its field then refuses."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.ValidationError:
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= 20 else f"{digits[:20]}…")
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """One object as it came: `content` is JSON without nulls (bytes), or plain values without nulls."""
@@ -70,7 +79,7 @@ class Document:
     def tree(self) -> dict[str, Any]:
         """The content as plain values."""
         if isinstance(self.content, bytes):
-            decoded: dict[str, Any] = msgspec.json.decode(self.content)
+            decoded: dict[str, Any] = _plain(self.content)
             return decoded
         return self.content
 
@@ -92,6 +101,8 @@ class Document:
             return msgspec.convert(self.content, type_)
         except msgspec.ValidationError as error:
             field, problem = explain_type_error(str(error), self.tree())
+            if problem == "Integer value out of range":  # msgspec's own words
+                problem = "is a number beyond 64 bits: write a smaller one"
             raise self.error(field, problem) from None
 
     def error(self, field: str, problem: str) -> ManifestError:
@@ -165,7 +176,10 @@ def _documents(file: str, text: bytes) -> Iterator[Document]:
         for number, value in enumerate(_values(file, text), start=1):
             yield from _tree_documents(file, f"document {number}", value)
     except YamlError as error:
-        raise ManifestError(str(error), file=file) from None
+        problem = str(error)
+        if "set_int_max_str_digits" in problem:  # Python's advice to programmers
+            problem = "holds a number of thousands of digits: shorten it"
+        raise ManifestError(problem, file=file) from None
 
 
 def _list_head(text: bytes) -> _Head | None:
@@ -196,7 +210,7 @@ def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Documen
     except msgspec.DecodeError:
         head = _Head()
     if _has_nulls(text) or not head.kind or not head.api_version or head.items is not msgspec.UNSET:
-        yield from _tree_documents(file, place, msgspec.json.decode(text), parent)
+        yield from _tree_documents(file, place, _plain(text), parent)
     else:
         yield Document(file, place, head.api_version, head.kind, text)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from session_scheduler.cluster import documents, workloads
 from session_scheduler.cluster.errors import ManifestError
 from session_scheduler.cluster.manifests import load_manifests
+from session_scheduler.model.requests import pod_requests
 
 from .loading import container, load, node, pod, refusal, selecting, template, workload
 
@@ -258,6 +259,29 @@ def test_broken_json_in_a_json_file_is_called_json(tmp_path: Path) -> None:
         file.write_bytes(text.encode("latin-1"))
         with pytest.raises(ManifestError, match=r"x\.json: (line 1, column \d+: )?is not JSON: "):
             load_manifests([str(file)])
+
+
+@pytest.mark.parametrize("null", ["", '"x": null, '])
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+@pytest.mark.parametrize("item", ["%s", '{"kind": "List", "apiVersion": "v1", "items": [%s]}'])
+def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path, item: str, suffix: str, null: str) -> None:
+    manifest = json.dumps(pod(spec={"priority": 7})).replace("7", "9" * 6000).replace("{", "{" + null, 1)
+    file = tmp_path / f"x.{suffix}"
+    file.write_text(item % manifest)
+    with pytest.raises(
+        ManifestError, match=r"spec\.priority: (must be a whole number|is a number beyond)|digits: shorten it"
+    ) as raised:
+        load_manifests([str(file)])
+    assert "sys." not in str(raised.value)
+
+
+@pytest.mark.parametrize("amount", ["1e999", "9" * 60 + "E", "1e-999", 10**40])
+def test_an_absurd_quantity_is_legal_and_counts_as_the_most_or_the_least_there_is(amount: str | int) -> None:
+    capacity = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage"), amount)
+    loaded = load(pod(spec=container(resources={"requests": {"cpu": amount, "memory": amount}})),
+                  node("n") | {"status": {"capacity": capacity}})  # fmt: skip
+    assert pod_requests(loaded.pods[0])[0].keys() == {"cpu", "memory"}
+    assert loaded.nodes[0].status.allocatable["cpu"] == amount
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
