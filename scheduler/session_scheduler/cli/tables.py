@@ -15,11 +15,15 @@ from rich.text import Text
 _UNBOUNDED: Final = 100_000
 """The width where nobody looks at a terminal: nothing is wrapped, so that each row is one line."""
 
+_NARROW: Final = 80
+"""Columns of a terminal below which a sentence beside five other columns would be a word wide."""
+
 
 def print_tables(result: Mapping[str, Any]) -> None:
     """Write the result of `simulate`, `explain` or `plugins` to standard output."""
     if sys.stdout.isatty():
-        Console(highlight=False).print(*tables(result), sep="\n")
+        terminal = Console(highlight=False)
+        terminal.print(*tables(result, narrow=terminal.width < _NARROW), sep="\n")
         return
     console = Console(file=StringIO(), width=_UNBOUNDED, highlight=False, force_terminal=False)
     with console.capture() as text:
@@ -27,24 +31,26 @@ def print_tables(result: Mapping[str, Any]) -> None:
     sys.stdout.writelines(line.rstrip() + "\n" for line in text.get().splitlines())
 
 
-def tables(result: Mapping[str, Any]) -> Iterable[RenderableType]:
-    """The parts of a result, in the order in which they are shown."""
+def tables(result: Mapping[str, Any], *, narrow: bool = False) -> Iterable[RenderableType]:
+    """The parts of a result, in the order in which they are shown; `narrow` puts reasons below their table."""
     if "plugins" in result:
-        yield from _plugins(result["plugins"])
+        yield from _plugins(result["plugins"], narrow)
     elif "summary" in result:
-        yield from _simulated(result)
+        yield from _simulated(result, narrow)
     else:
-        yield from _explained(result["pods"])
+        yield from _explained(result["pods"], narrow)
 
 
-def _simulated(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+def _simulated(result: Mapping[str, Any], narrow: bool) -> Iterable[RenderableType]:
     groups, pods = result.get("groups", ()), result["pods"]
     if groups:
         rows = [(group["namespace"], group["name"], group["minCount"], group["scheduled"]) for group in groups]
         yield _table(("NAMESPACE", "GROUP", "MIN", "SCHEDULED"), rows)
         yield ""
     if pods:
-        yield _table(("NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "REASON"), [_pod_row(pod) for pod in pods])
+        columns = ("NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "REASON")
+        names = [f"{pod['namespace']}/{pod['name']}" for pod in pods]
+        yield from _with_texts(columns, [_pod_row(pod) for pod in pods], names, narrow)
         yield ""
     summary = dict(result["summary"])
     for name, problem in summary.pop("problems", {}).items():
@@ -58,7 +64,7 @@ def _pod_row(pod: Mapping[str, Any]) -> Sequence[object]:
     )  # fmt: skip
 
 
-def _explained(pods: Sequence[Mapping[str, Any]]) -> Iterable[RenderableType]:
+def _explained(pods: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:
     if not pods:
         yield Text("no pending pods")
     for index, pod in enumerate(pods):
@@ -67,7 +73,7 @@ def _explained(pods: Sequence[Mapping[str, Any]]) -> Iterable[RenderableType]:
         yield Text(f"{pod['namespace']}/{pod['name']}: {pod['reason'] or 'nothing refuses the pod as a whole'}")
         rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]
         if rows:
-            yield _table(("NODE", "FITS", "SCORE", "PLUGIN", "REASON"), rows)
+            yield from _with_texts(("NODE", "FITS", "SCORE", "PLUGIN", "REASON"), rows, list(pod["nodes"]), narrow)
 
 
 def _node_row(name: str, verdict: Mapping[str, Any]) -> Sequence[object]:
@@ -75,7 +81,7 @@ def _node_row(name: str, verdict: Mapping[str, Any]) -> Sequence[object]:
     return name, fits, verdict.get("score"), verdict.get("plugin"), verdict.get("reason")
 
 
-def _plugins(plugins: Sequence[Mapping[str, Any]]) -> Iterable[RenderableType]:
+def _plugins(plugins: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:
     rows = [
         (
             plugin["name"], plugin["origin"], plugin["distribution"], plugin["version"], ", ".join(plugin["hooks"]),
@@ -83,7 +89,19 @@ def _plugins(plugins: Sequence[Mapping[str, Any]]) -> Iterable[RenderableType]:
         )
         for plugin in plugins
     ]  # fmt: skip
-    yield _table(("NAME", "ORIGIN", "DISTRIBUTION", "VERSION", "HOOKS", "SUMMARY"), rows)
+    names = [plugin["name"] for plugin in plugins]
+    yield from _with_texts(("NAME", "ORIGIN", "DISTRIBUTION", "VERSION", "HOOKS", "SUMMARY"), rows, names, narrow)
+
+
+def _with_texts(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], names: Sequence[str], narrow: bool
+) -> Iterable[RenderableType]:
+    """A table whose last column is a sentence; on a narrow terminal each sentence is a line of its own below."""
+    if not narrow:
+        yield _table(columns, rows)
+        return
+    yield _table(columns[:-1], [row[:-1] for row in rows])
+    yield from (Text(f"{name}: {row[-1]}") for name, row in zip(names, rows, strict=True) if row[-1])
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

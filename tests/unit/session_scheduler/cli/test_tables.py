@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from session_scheduler.cli.tables import print_tables
@@ -39,3 +41,43 @@ def test_explain_shows_what_refuses_the_pod_as_a_whole(capsys):
     lines = _printed(capsys, {"pods": [pod]})
     assert lines[0] == "a/p: a gate"
     assert lines[2].split() == ["n", "yes", "7", "-", "-"]
+
+
+@pytest.fixture
+def terminal(monkeypatch, capsys):
+    """Standard output as a terminal of so many columns."""
+
+    def of_width(columns: int) -> None:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+        monkeypatch.setenv("TERM", "dumb")
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("LINES", "25")
+
+    return of_width
+
+
+REASON = "0/3 nodes are available: 3 Insufficient cpu."
+
+
+def test_on_a_narrow_terminal_a_pods_reason_has_lines_of_its_own(terminal, capsys):
+    terminal(40)
+    placed = POD | {"name": "q", "reason": None}
+    pods = [POD | {"reason": REASON}, placed]
+    lines = _printed(capsys, {"pods": pods, "groups": [], "summary": {"scheduled": 1, "unschedulable": 1}})
+    assert "REASON" not in lines[0]
+    assert " ".join(lines[3:5]).split() == f"a/p: {REASON}".split()
+    assert not any(line.startswith("a/q: ") for line in lines)
+
+
+def test_on_a_narrow_terminal_a_nodes_reason_has_lines_of_its_own(terminal, capsys):
+    terminal(40)
+    verdict = {"fits": False, "plugin": "NodeResourcesFit", "reason": "Insufficient cpu"}
+    lines = _printed(capsys, {"pods": [POD | {"reason": None, "nodes": {"n": verdict}}]})
+    assert lines[-1] == "n: Insufficient cpu"
+
+
+def test_on_a_wide_terminal_reasons_are_a_column(terminal, capsys):
+    terminal(120)
+    lines = _printed(capsys, {"pods": [POD | {"reason": REASON}], "groups": [], "summary": {"scheduled": 0}})
+    assert lines[0].split()[-1] == "REASON"
+    assert lines[1].rstrip().endswith(REASON)
