@@ -18,6 +18,9 @@ What a plugin declares beside its hooks, as attributes (the defaults in brackets
 * `filter_scope`, `score_scope` (`Scope.ANY`): what the answer depends on. The core asks again only when that changed.
 * `weight` (1): what the normalised score is multiplied by.
 * `normalise` (`Normalise.NONE`): how raw scores become 0 to 100 over the nodes that fit.
+* `api_version`: the version of these hooks that it is made for; distributions must say it.
+* `Arguments`: a pydantic model of its configuration's `args`; it is built as `Plugin(arguments)`.
+* `single` (False): it keeps a state of the cluster of its own, so profiles that have it must give it equal arguments.
 """
 
 from __future__ import annotations

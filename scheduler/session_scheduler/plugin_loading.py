@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
@@ -143,9 +143,21 @@ def load_plugins(profile: Profile, shared: dict[tuple[str, str], LoadedPlugin] |
     for plugin in profile.effective_plugins(defaults):
         key = (plugin.name, json.dumps(plugin.args, sort_keys=True, default=repr))
         if key not in shared:
+            _check_alone(plugin.name, profile.place_of(plugin.name), shared.values())
             shared[key] = load_plugin(plugin, profile.place_of(plugin.name), sources)
         loaded.append(replace(shared[key], weight=plugin.weight))
     return loaded
+
+
+def _check_alone(name: str, place: tuple[str, str], loaded: Iterable[LoadedPlugin]) -> None:
+    """A plugin with a state of its own (`single = True`) cannot be there twice: each would give the same things away."""
+    for other in loaded:
+        if other.name == name and getattr(other.instance, "single", False):
+            where = ": ".join(place)
+            raise PluginArgumentsError(
+                f"{where}.args: differ from those that another profile gives {name}, of which there can be only one: "
+                "write the same arguments in both profiles"
+            )
 
 
 def _check_switched_off(profile: Profile, defaults: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from fluence_plugins.fluence.errors import ResourcesError
 from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
 from fluence_plugins.fluence.live_graph import LiveGraph
 from fluence_plugins.fluence.matching import GroupMatcher
+from fluence_plugins.fluence.placement import Placement
 from fluence_plugins.fluence.resources import env_contract, resource_types
 from fluxion_cy import FluxionError
 from session_scheduler import API_VERSION, Refusal, Session, hookimpl
@@ -34,6 +35,7 @@ class FluencePlugin:
     name = "fluence"
     api_version = API_VERSION
     Arguments = FluenceArguments
+    single = True
 
     def __init__(self, arguments: FluenceArguments) -> None:
         self._config = arguments.load()
@@ -45,6 +47,8 @@ class FluencePlugin:
         except FluxionError as error:
             raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
         self._told_waiting = False
+        self._unsettled: set[str] = set()
+        """Pods of which the graph lost something, or got it back, at the last change."""
         self._tasks_on: dict[str, tuple[Task, ...]] = {}
         self._needs: dict[TaskClass, needs.Needs] = {}
         self._ranks: tuple[tuple[int, int], IntColumn] | None = None
@@ -70,17 +74,32 @@ class FluencePlugin:
             self._tasks_on[change.name] = change.tasks
             if change.node is None:
                 del self._tasks_on[change.name]
-        for uid in self._live.set_hosts(hosts):
-            log.warning("[fluence] pod %s: what it holds is no longer in the graph; it counts as foreign load", uid)
+        before = set(self._live.missing)
+        self._live.set_hosts(hosts)
+        self._tell_missing(before)
         for tree in self._live.graph.waiting_trees() if not self._told_waiting else ():
             log.warning("[fluence] resource %s: waits for its parent, node %r", tree.name or tree.type, tree.parent)
         self._told_waiting = True
-        for change in changes:
-            self._count_foreign(change.name)
+        elsewhere = {task.node for tasks in self._tasks_on.values() for task in tasks if task.uid in self._unsettled}
+        for name in sorted({change.name for change in changes} | {name for name in elsewhere if name is not None}):
+            self._count_foreign(name)
+
+    def _tell_missing(self, before: set[str]) -> None:
+        self._unsettled = before | set(self._live.missing)
+        for uid in sorted(set(self._live.missing) - before):
+            log.warning("[fluence] pod %s: the graph no longer has all that it holds", uid)
 
     def _count_foreign(self, name: str) -> None:
-        foreign = [task.pod for task in self._tasks_on.get(name, ()) if task.uid not in self._live.shares]
-        self._live.set_foreign(name, needs.load_of(foreign))
+        """What runs on a host and is not held: pods of others, and what our own request beyond what they hold."""
+        foreign, short = [], []
+        for task in self._tasks_on.get(name, ()):
+            held = self._live.held_of(task.uid, name)
+            if held is None:
+                foreign.append(task.cls.requests)
+            else:
+                shape = needs.needs_of(task.pod, task.cls.requests).shape
+                short.append((shape.cores - held[0], shape.memory_mib - held[1], shape.gpus - held[2]))
+        self._live.set_foreign(name, needs.load_of(foreign, short))
 
     @hookimpl
     def recover(self, holdings: Sequence[Holding]) -> None:
@@ -92,10 +111,11 @@ class FluencePlugin:
                 shares[holding.task.uid] = share
             elif holding.held is not None:
                 log.warning("[fluence] pod %s: its record of what it holds is not valid here", holding.task.key)
+        before = set(self._live.missing)
         for name in self._tasks_on:
             self._live.drop_foreign(name)
-        for uid in self._live.replay(shares):
-            log.warning("[fluence] pod %s: what it holds cannot be held again; it counts as foreign load", uid)
+        self._live.replay({uid: share for uid, share in shares.items() if uid not in self._live.shares})
+        self._tell_missing(before)
         for name in self._tasks_on:
             self._count_foreign(name)
 
@@ -153,12 +173,12 @@ class FluencePlugin:
     @hookimpl
     async def prebind(self, binding: Binding) -> None:
         """Tell the workload what it got: backend, attributes, jobids."""
-        share = self._live.shares.get(binding.task.uid)
-        if not share:
-            return
-        merged = next(iter(share.values())).merged(*list(share.values())[1:])
-        binding.annotations.update(merged.annotations())
-        binding.annotations[names.JOBID_ANNOTATION] = ",".join(map(str, sorted(share)))
+        written = binding.pod.metadata.annotations
+        binding.annotations.update({name: "" for name in written if _is_ours(name)})
+        share = self._live.shares.get(binding.task.uid, {})
+        if share:
+            binding.annotations.update(Placement().merged(*share.values()).annotations())
+            binding.annotations[names.JOBID_ANNOTATION] = ",".join(map(str, sorted(share)))
 
     @hookimpl
     async def cancel(self, allocation: Allocation) -> None:
@@ -178,14 +198,19 @@ class FluencePlugin:
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any]:
         """Backend, attributes, and the environment that the webhook's variables would have."""
-        written = pod.metadata.annotations
-        backend = written.get(names.BACKEND_ANNOTATION)
-        start = names.ATTRIBUTE_ANNOTATION_PREFIX
-        attributes = {key.removeprefix(start): value for key, value in sorted(written.items()) if key.startswith(start)}
-        env = {}
-        if backend is not None:
-            env = {variable: written.get(annotation, "") for variable, annotation in self._env.items()}
-        return {"backend": backend, "attributes": attributes, "env": env}
+        held = Placement().merged(*self._live.shares.get(pod.metadata.uid, {}).values())
+        if not held.devices:
+            return {"backend": None, "attributes": {}, "env": {}}
+        told = held.annotations()
+        env = {variable: told.get(annotation, "") for variable, annotation in self._env.items()}
+        return {"backend": held.backend, "attributes": held.attributes, "env": env}
+
+
+def _is_ours(annotation: str) -> bool:
+    """Whether only the scheduler may say it: what a user wrote there must not reach the workload."""
+    return annotation in (names.BACKEND_ANNOTATION, names.JOBID_ANNOTATION) or annotation.startswith(
+        names.ATTRIBUTE_ANNOTATION_PREFIX
+    )
 
 
 def _host(node: Node) -> HostResources:

@@ -19,6 +19,7 @@ from session_scheduler.plugin_loading import (
     default_plugins,
     installed_plugins,
     load_plugins,
+    load_profiles,
     register_plugin_builder,
     with_plugin_arguments,
 )
@@ -265,3 +266,18 @@ def test_a_hook_is_known_by_its_mark_not_by_its_name():
 
 def test_every_failure_is_an_input_error():
     assert issubclass(PluginLoadError, InputError)
+
+
+def test_profiles_that_name_a_plugin_alike_share_it():
+    text = HEAD + "profiles: [{schedulerName: a}, {schedulerName: b}]"
+    loaded = load_profiles(parse_config(text, "f.yaml"))
+    assert all(a.instance is b.instance for a, b in zip(loaded["a"], loaded["b"], strict=True))
+
+
+def test_a_plugin_that_keeps_the_clusters_state_cannot_be_there_twice():
+    text = (
+        HEAD
+        + "profiles: [{schedulerName: a}, {schedulerName: b, plugins: [{name: fluence, args: {matchPolicy: low}}]}]"
+    )
+    with pytest.raises(PluginArgumentsError, match=r"profiles\[1\]\.plugins\[0\]\.args: differ from those"):
+        load_profiles(parse_config(text, "f.yaml"))
