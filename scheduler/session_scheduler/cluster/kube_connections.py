@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
@@ -14,18 +15,40 @@ _PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 class Connector(aiohttp.TCPConnector):
     """aiohttp's pool of connections, `limit` of them at most, fit for requests that are cancelled at any moment.
 
-    A connection that is not used again is dropped without TLS's farewell: that would wait for the answer of a server
-    that may be gone, and leave the socket open where the event loop ends before it.
+    asyncio leaks the socket of a TLS connection whose making is cancelled before its handshake has begun (seen with
+    Python 3.11). So a connection is always made to its end, and dropped then if nobody waits for it any more. One that
+    is not used again is dropped without TLS's farewell, which would wait for the answer of a server that may be gone.
     """
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit=limit, socket_factory=probed_socket)
+        self._making: set[asyncio.Future[Any]] = set()
+
+    async def _create_connection(self, *request: Any) -> Any:
+        making = asyncio.ensure_future(super()._create_connection(*request))
+        self._making.add(making)
+        making.add_done_callback(self._making.discard)
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_drop)
+            raise
 
     def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
         should_close = should_close or protocol.should_close
         if should_close:
             protocol.abort()
         super()._release(key, protocol, should_close=should_close)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until no connection is half made, at most so long."""
+        if self._making:
+            await asyncio.wait(self._making, timeout=seconds)
+
+
+def _drop(made: asyncio.Future[Any]) -> None:
+    if not made.cancelled() and made.exception() is None:
+        made.result().abort()
 
 
 def probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:

@@ -90,14 +90,16 @@ class ApiClient:
         self._sleep = sleep
         self._chance = chance or random.Random()  # noqa: S311 (spreads tries in time, guards nothing)
         self._renewing = asyncio.Lock()
+        self._connector = Connector(self.settings.connections)
         # Proxies of the environment hold for an API server on this machine as little as for other clients of one.
         proxied = urlsplit(access.server).hostname not in _LOOPBACK
         self._session = aiohttp.ClientSession(
-            connector=Connector(self.settings.connections), trust_env=proxied, cookie_jar=aiohttp.DummyCookieJar()
+            connector=self._connector, trust_env=proxied, cookie_jar=aiohttp.DummyCookieJar()
         )
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._connector.settle(self.settings.connect_timeout)
         await self._session.close()
 
     # -------------------------------------------------------------- the three ways to ask
