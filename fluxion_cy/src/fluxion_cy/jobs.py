@@ -46,7 +46,7 @@ def check_jobid(jobid: object) -> int:
 
 
 class JobTable:
-    """Jobs by id. Canceled ones are remembered."""
+    """Jobs by id. Canceled ones are remembered until they are forgotten."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, Job] = {}
@@ -77,13 +77,18 @@ class JobTable:
             raise NoSuchJob(f"jobid {number}: no such job is held")
         return job
 
-    def info(self, jobid: object) -> JobInfo:
-        """State of a job that is or was held."""
+    def known(self, jobid: object) -> Job:
+        """The job, also if it is canceled; NoSuchJob if there is no record of it."""
         number = check_jobid(jobid)
         job = self.jobs.get(number)
         if job is None:
             raise NoSuchJob(f"jobid {number}: no such job is known")
-        return JobInfo(number, str(job.mode), job.mode is Mode.RESERVED, job.at)
+        return job
+
+    def info(self, jobid: object) -> JobInfo:
+        """State of a job that is or was held."""
+        job = self.known(jobid)
+        return JobInfo(check_jobid(jobid), str(job.mode), job.mode is Mode.RESERVED, job.at)
 
     def forget(self, jobid: int) -> None:
         """Erases a record; the counter goes back if it gave this id last."""

@@ -17,7 +17,7 @@ from fluxion_cy.jobspec import FOREVER
 from fluxion_cy.policy import policy_of, prune_filters_of
 from fluxion_cy.ranges import idset
 from fluxion_cy.release import remaining
-from fluxion_cy.resource_set import holds_of, read_resource_set
+from fluxion_cy.resource_set import check_free, holds_of, read_resource_set
 from fluxion_cy.search import Compiler, Question
 from fluxion_cy.why import explain
 
@@ -228,10 +228,14 @@ class Matcher:
 
     @_locked
     def retract(self, jobid: int) -> None:
-        """Takes a job back as if it had never been: `info` knows nothing of it, and its automatic id is free again."""
-        job = self._table.held(jobid)
-        self._engine.unweigh(job.slot)
-        self._engine.release(job.slot)
+        """Takes a job back as if it had never been: `info` knows nothing of it, and its automatic id is free again.
+
+        Of a job that is CANCELED already this erases the record. NoSuchJob if there is none.
+        """
+        job = self._table.known(jobid)
+        if job.slot >= 0:
+            self._engine.unweigh(job.slot)
+            self._engine.release(job.slot)
         self._table.forget(int(jobid))
 
     @_locked
@@ -252,6 +256,7 @@ class Matcher:
     def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is the field's own name
         """Holds exactly what `R` names, as `jobid`; Busy (EINVAL) names a vertex that is held already.
 
+        Of a vertex that `R` takes, nothing may be held above or below it either, at any second of the span.
         A resource set in an RFC 20 envelope says from when to when; a bare JGF is held from `now` for 100 years.
         """
         began = time.perf_counter()
@@ -261,23 +266,10 @@ class Matcher:
         holds = [hold for hold in holds_of(rset, self._engine) if hold[2]]
         if not holds:
             raise InvalidGraph("R: names nothing that is taken; mark it with exclusive: true", EINVAL)
-        for vertex, units, _ in holds:
-            if self._blocked(vertex, units, at, at + rset.duration):
-                raise Busy(f"R: vertex {self._engine.path(vertex)} is held already", EINVAL)
+        check_free(self._engine, holds, at, at + rset.duration)
         slot = self._engine.hold(self._engine.arrange(holds), at, at + rset.duration, at)
         self._table.jobs[number] = Job(slot, at, Mode.ALLOCATED, automatic)
         return Allocation(number, at, False, time.perf_counter() - began, self._engine.resource_set())
-
-    def _blocked(self, vertex: int, units: int, start: int, end: int) -> bool:
-        """Whether the vertex, or one that contains it, is held by another job."""
-        if self._engine.free_at(vertex, start, end) < units:
-            return True
-        above = self._engine.parent_of(vertex)
-        while above >= 0:
-            if self._engine.free_at(above, start, end) < self._engine.size_of(above):
-                return True
-            above = self._engine.parent_of(above)
-        return False
 
     @_locked
     def info(self, jobid: int) -> JobInfo:
@@ -316,9 +308,8 @@ class Matcher:
 
     @_locked
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
-        """Says in words whether the request fits at `now`, and if not, what is missing."""
-        compiled = self._compile(jobspec)
-        return explain(self._engine, compiled.spec, Question(self._engine, compiled, candidates, prefer), _second(now))
+        """Says in words whether the request fits at `now` within the candidates, and if not, what is missing."""
+        return explain(self._engine, self._compile(jobspec), candidates, prefer, _second(now))
 
     def _vertex(self, path: Any) -> int:
         found = self._engine.lookup(path) if isinstance(path, str) else []

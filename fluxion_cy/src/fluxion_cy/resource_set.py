@@ -7,7 +7,7 @@ from errno import EINVAL, ENOENT
 from typing import Any
 
 from fluxion_cy._select import Select
-from fluxion_cy.errors import InvalidGraph, shown
+from fluxion_cy.errors import Busy, InvalidGraph, shown
 from fluxion_cy.jobspec import FOREVER
 from fluxion_cy.ranges import idset
 
@@ -147,3 +147,28 @@ def _hold_of_vertex(metadata: Mapping[str, Any], engine: Select) -> Hold:
     if size > engine.size_of(vertex) or (exclusive and not engine.is_pool(vertex) and size != engine.size_of(vertex)):
         raise _bad(f"R: vertex {path} has {engine.size_of(vertex)} units, not {shown(size)}")
     return vertex, size, exclusive
+
+
+def check_free(engine: Select, holds: list[Hold], start: int, end: int) -> None:
+    """Busy (EINVAL) where some job holds one of these vertices, or one above or below it, within [start, end)."""
+    for vertex, units, _ in holds:
+        held = _in_the_way(engine, vertex, units, start, end)
+        if held == vertex:
+            raise Busy(f"R: vertex {engine.path(vertex)} is held already", EINVAL)
+        if held >= 0:
+            raise Busy(f"R: vertex {engine.path(held)} is held already, and so {engine.path(vertex)} cannot be", EINVAL)
+
+
+def _in_the_way(engine: Select, vertex: int, units: int, start: int, end: int) -> int:
+    """The vertex of which too much is held: itself, one above or, unless it is a pool, one below; -1 for none."""
+    if engine.free_at(vertex, start, end) < units:
+        return vertex
+    above = engine.parent_of(vertex)
+    while above >= 0:
+        if engine.free_at(above, start, end) < engine.size_of(above):
+            return above
+        above = engine.parent_of(above)
+    if engine.is_pool(vertex) or not engine.touched_at(vertex, start, end):
+        return -1
+    below = engine.subtree(vertex)
+    return next((v for v in below if engine.free_at(v, start, end) < engine.size_of(v)), vertex)

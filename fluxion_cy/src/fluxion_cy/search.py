@@ -145,7 +145,7 @@ def _exclusive(resource: Resource) -> bool:
     return resource.slot or resource.exclusive is True or any(_exclusive(child) for child in resource.children)
 
 
-def _list(value: Any, what: str) -> list[Any]:
+def entries_of(value: Any, what: str) -> list[Any]:
     """A list of an iterable; numpy arrays by their own tolist."""
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -172,7 +172,7 @@ def _allow(engine: Select, value: Any) -> None:
     if view is not None and view.format in ("l", "q") and view.itemsize == 8:
         slots: Any = view
     else:
-        found = _list(value, "candidates") or [False]
+        found = entries_of(value, "candidates") or [False]
         if all(type(slot) is bool for slot in found):
             engine.allow(bytes(found))
             return
@@ -189,6 +189,6 @@ def _scores(value: Any) -> Any:
     if view is not None and view.format == "d":
         return view
     try:
-        return array("d", [float(score) for score in _list(value, "prefer")])
+        return array("d", [float(score) for score in entries_of(value, "prefer")])
     except (TypeError, ValueError, OverflowError):
         raise InvalidJobspec("prefer: each entry must be a number") from None

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from graphs import machine, pools, slot, spec, taken, want
+from graphs import Graph, machine, pools, slot, spec, taken, want
 
 from fluxion_cy import Busy, InvalidGraph, InvalidJobspec, JobExists, Matcher, NoSuchJob
 
@@ -82,6 +82,31 @@ def test_retract_hands_back_only_the_last_number() -> None:
     assert matcher.next_jobid == 3
     matcher.retract(second.jobid)
     assert matcher.next_jobid == 2
+
+
+@pytest.mark.parametrize("ending", ["cancel", "partial_cancel", "remove_subgraph"])
+def test_retract_erases_the_record_of_a_canceled_job(ending: str) -> None:
+    matcher = Matcher(machine(nodes=2), policy="low")
+    job, other = matcher.allocate(ASK, 7), matcher.allocate(ASK, 8)
+    if ending == "cancel":
+        matcher.cancel(7)
+    elif ending == "partial_cancel":
+        assert matcher.partial_cancel(7, job.R)
+    else:
+        matcher.remove_subgraph("/cluster0/node0")
+        matcher.cancel(8, missing_ok=True)
+        matcher.retract(8)
+        other = matcher.allocate(ASK, 8)
+    assert matcher.info(7).mode == "CANCELED"
+    assert matcher.stat()["jobs"] == {"ALLOCATED": 1, "RESERVED": 0, "CANCELED": 1}
+    matcher.retract(7)
+    assert matcher.stat()["jobs"] == {"ALLOCATED": 1, "RESERVED": 0, "CANCELED": 0}
+    for operation in (matcher.info, matcher.retract, matcher.cancel):
+        with pytest.raises(NoSuchJob):
+            operation(7)
+    assert matcher.find("jobid-alloc=8") is not None
+    again = matcher.allocate(ASK, 7)
+    assert taken(again.R).keys().isdisjoint(taken(other.R))
 
 
 def test_a_part_of_a_job_is_freed_by_rank_or_by_vertex() -> None:
@@ -175,6 +200,81 @@ def test_nothing_is_replayed_below_what_another_job_has_whole() -> None:
     fields = {"type": "core", "rank": 0, "exclusive": True, "paths": {"containment": "/cluster0/node0/core3"}}
     with pytest.raises(Busy):
         matcher.update_allocate(2, {"graph": {"nodes": [{"metadata": fields}]}})
+
+
+def qpus() -> Graph:
+    """A cluster below whose grouping vertices hang a node and a node with a pool of shots."""
+    graph = Graph()
+    root = graph.add("cluster", 0, name="cluster")
+    account = graph.add("group", 0, root, name="au")
+    graph.add("node", 0, account, name="qpu0", rank=0)
+    other = graph.add("node", 1, account, name="qpu1", rank=1)
+    graph.add("shots", 0, other, rank=1, size=100, divisible=True)
+    return graph
+
+
+def taking(graph: Graph, *paths: str, start: int = 0, end: int = 100, units: int = 1) -> dict[str, Any]:
+    """A resource set that takes these vertices from start to end."""
+    nodes = [node["metadata"] for node in graph.nodes if node["metadata"]["paths"]["containment"] in paths]
+    taken_here = [{"metadata": {**fields, "exclusive": True, "size": units}} for fields in nodes]
+    execution = {"starttime": start, "expiration": end}
+    return {"version": 1, "execution": execution, "scheduling": {"graph": {"nodes": taken_here}}}
+
+
+@pytest.mark.parametrize("order", [("/cluster/au/qpu0", "/cluster/au"), ("/cluster/au", "/cluster/au/qpu0")])
+def test_a_vertex_and_what_lies_below_it_are_never_held_by_two_jobs(order: tuple[str, str]) -> None:
+    graph = qpus()
+    matcher = Matcher(graph.jgf())
+    matcher.update_allocate(1, taking(graph, order[0], start=50))
+    with pytest.raises(Busy, match=f"vertex {order[0]} is held already, and so {order[1]} cannot be") as caught:
+        matcher.update_allocate(2, taking(graph, order[1]))
+    assert caught.value.errno == errno.EINVAL
+    assert matcher.stat()["jobs"]["ALLOCATED"] == 1
+    assert matcher.update_allocate(2, taking(graph, order[1], end=50)).at == 0
+    assert matcher.update_allocate(3, taking(graph, order[1], start=100, end=150)).at == 100
+    matcher.cancel(1)
+    assert taken(matcher.update_allocate(4, taking(graph, order[1], start=50)).R) == {order[1]: 1}
+
+
+@pytest.mark.parametrize("above", ["/cluster/au/qpu1", "/cluster/au", "/cluster"])
+def test_some_units_of_a_pool_keep_what_is_above_it_from_being_held(above: str) -> None:
+    graph = qpus()
+    matcher = Matcher(graph.jgf())
+    pool = "/cluster/au/qpu1/shots0"
+    matcher.update_allocate(1, taking(graph, pool, units=30))
+    with pytest.raises(Busy, match=f"{pool} is held already"):
+        matcher.update_allocate(2, taking(graph, above))
+    matcher.update_allocate(2, taking(graph, pool, units=70))
+    with pytest.raises(Busy, match=f"{pool} is held already"):
+        matcher.update_allocate(3, taking(graph, pool, units=1))
+    matcher.update_allocate(4, taking(graph, "/cluster/au/qpu0"))
+
+
+def test_one_job_may_take_a_vertex_together_with_what_lies_below_it() -> None:
+    graph = qpus()
+    matcher = Matcher(graph.jgf())
+    both = ("/cluster/au", "/cluster/au/qpu0")
+    assert taken(matcher.update_allocate(1, taking(graph, *both)).R) == dict.fromkeys(both, 1)
+    matcher.cancel(1)
+    whole = matcher.allocate(spec(slot(1, want("group", 1, want("node", 2)))))
+    other = Matcher(graph.jgf())
+    assert other.update_allocate(whole.jobid, whole.R).R == whole.R
+
+
+def test_what_is_added_below_a_held_vertex_is_held_with_it() -> None:
+    graph = qpus()
+    matcher = Matcher(graph.jgf())
+    matcher.update_allocate(1, taking(graph, "/cluster/au"))
+    graph.add("node", 2, 1, name="qpu2", rank=2)
+    matcher.add_subgraph(graph.jgf())
+    with pytest.raises(Busy, match="vertex /cluster/au is held already"):
+        matcher.update_allocate(2, taking(graph, "/cluster/au/qpu2"))
+    with pytest.raises(Busy):
+        matcher.allocate(spec(slot(1, want("node", 1))))
+    matcher.cancel(1)
+    matcher.update_allocate(2, taking(graph, "/cluster/au/qpu2"))
+    with pytest.raises(Busy, match="vertex /cluster/au/qpu2 is held already"):
+        matcher.update_allocate(3, taking(graph, "/cluster/au"))
 
 
 def test_find_follows_criteria() -> None:

@@ -298,3 +298,41 @@ def test_why_names_what_is_missing() -> None:
     matcher.allocate(spec(slot(7, CORE)))
     assert "core: 2 asked for, 1 of 8 free" in matcher.why(spec(slot(2, CORE)))
     assert "0 of 2 nodes meet the constraint" in matcher.why(spec(slot(1, CORE), constraints={"properties": ["x"]}))
+
+
+def test_why_judges_within_the_candidates() -> None:
+    matcher = Matcher(machine(nodes=4, cores=2))
+    one, three = spec(slot(1, CORE)), spec(slot(3, CORE))
+    matcher.allocate(spec(slot(2, CORE), constraints={"ranks": ["0"]}))
+    assert matcher.why(one) == matcher.why(one, candidates=[True] * 4) == "fits now"
+    assert matcher.why(one, candidates=[False, True, False, False]) == "fits now"
+    assert matcher.why(one, candidates=np.array([True, False, False, False])) == (
+        "no match now on any of 1 candidate node, but the candidates could hold it; "
+        "it fits now without the candidates; core: 1 asked for, 0 of 2 free and up"
+    )
+    assert matcher.why(three, candidates=np.array([0, 9, 0, 0])) == (
+        "no match ever on any of 1 candidate node, but the graph could hold it; "
+        "it fits now without the candidates; core: 3 asked for, 2 within the candidates"
+    )
+    assert "on any of 2 candidate nodes" in matcher.why(three, candidates=[1, 1, 0, 0])
+    assert "no match ever on any of 0 candidate nodes" in matcher.why(one, candidates=[])
+
+
+def test_why_counts_status_and_constraint_within_the_candidates() -> None:
+    matcher = Matcher(machine(nodes=4, properties={0: {"x": ""}, 3: {"x": ""}}))
+    matcher.set_status("/cluster0/node1", up=False)
+    ask = spec(slot(1, CORE), constraints={"properties": ["x"]})
+    found = matcher.why(ask, candidates=iter([False, True, True]))
+    assert found.startswith("no match ever on any of 2 candidate nodes, but the graph could hold it")
+    assert found.endswith("1 of 2 candidate nodes are down; 0 of 2 candidate nodes meet the constraint")
+
+
+def test_why_says_the_same_with_candidates_that_restrict_nothing_or_do_not_matter() -> None:
+    matcher = Matcher(machine(nodes=3))
+    never = spec(slot(4, want("gpu", 1)))
+    assert matcher.why(never, candidates=[True, True, True, True]) == matcher.why(never)
+    assert matcher.why(never, candidates=[True, False, False]) == matcher.why(never)
+    assert matcher.why(never) == "the graph can never hold it; gpu: 4 asked for, 3 in the graph"
+    for bad in ("110", b"110", [2.5], 7):
+        with pytest.raises(InvalidJobspec, match="candidates"):
+            matcher.why(never, candidates=bad)
