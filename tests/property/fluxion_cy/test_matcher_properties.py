@@ -4,6 +4,7 @@ import contextlib
 import copy
 from typing import Any
 
+import pytest
 from graphs import Graph, slot, spec, taken, want
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -333,3 +334,39 @@ def test_a_gang_lands_where_candidates_allow_and_where_preference_is_highest(
     assert left == 0
     assert all(number <= room[n] * cores for n, number in enumerate(got))
     assert sum(number // cores * liked[n] for n, number in enumerate(got)) == best
+
+
+#: Which vertex (by its place in the file), start, duration, units.
+TAKINGS = st.tuples(st.integers(0, 40), st.integers(0, 6), st.integers(1, 6), st.integers(1, 5))
+
+
+@settings(max_examples=150)
+@given(graphs(), st.lists(TAKINGS, min_size=2, max_size=8))
+def test_a_resource_set_is_held_exactly_where_nothing_above_or_below_it_is(
+    document: dict[str, Any], wishes: list[tuple[int, int, int, int]]
+) -> None:
+    matcher = Matcher(document)
+    everything = list(vertices(document).items())
+    held: list[tuple[int, int, dict[str, int]]] = []
+    for jobid, (place, start, duration, wanted) in enumerate(wishes):
+        path, fields = everything[place % len(everything)]
+        size, pool, end = fields.get("size", 1), fields.get("divisible", False), start + duration
+        units = min(wanted, size) if pool else size
+        node = {"metadata": {**fields, "exclusive": True, "size": units}}
+        times = {"starttime": start, "expiration": end}
+        rset = {"version": 1, "execution": times, "scheduling": {"graph": {"nodes": [node]}}}
+        at_once = [(s, e, taking) for s, e, taking in held if s < end and e > start]
+        related = any(other != path and nested(other, path) for *_, taking in at_once for other in taking)
+        # A pool's peak within the span: others start before or within it, so that looking at the starts is enough.
+        within = [(max(s, start), e, taking) for s, e, taking in at_once]
+        if related or peaks(within).get(path, 0) + units > size:
+            with pytest.raises(Busy):
+                matcher.update_allocate(jobid, rset)
+            continue
+        assert taken(matcher.update_allocate(jobid, rset).R) == {path: units}
+        held.append((start, end, {path: units}))
+
+
+def nested(one: str, other: str) -> bool:
+    """Whether one of two vertices contains the other."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
