@@ -150,7 +150,7 @@ def load_plugins(profile: Profile, shared: dict[tuple[str, str], LoadedPlugin] |
 
 
 def _check_alone(name: str, place: tuple[str, str], loaded: Iterable[LoadedPlugin]) -> None:
-    """A plugin with a state of its own (`single = True`) cannot be there twice: each would give the same things away."""
+    """A plugin with a state of its own (`single = True`) cannot be there twice: each would give the same away."""
     for other in loaded:
         if other.name == name and getattr(other.instance, "single", False):
             where = ": ".join(place)

@@ -9,6 +9,7 @@ own, from one counter.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import count, islice
 from typing import Any
 
@@ -59,7 +60,8 @@ class VirtualNode:
 class ClusterGraph:
     """The graph with the tables that translate between names and ranks. It grows and shrinks host by host.
 
-    Names and paths survive a restart; ranks and ids do not: they are handed out in order of arrival, never twice.
+    Names and paths survive a restart; ranks and ids do not: they are handed out in order of arrival, those of
+    hosts that are gone again.
     """
 
     def __init__(self, config: ResourcesConfig) -> None:
@@ -73,6 +75,7 @@ class ClusterGraph:
         """What others derived from `virtual`; emptied when that changes."""
         self._virtual_ranks: dict[int, str] = {}
         self._next_rank = 0
+        self._free_ranks: list[int] = []
         self._root_names = _root_names(config)
 
     def jgf(self) -> dict[str, Any]:
@@ -125,7 +128,11 @@ class ClusterGraph:
         if host.memory_mib:
             pool = Options(name=MEMORY, rank=rank, size=host.memory_mib, unit=MEMORY_UNIT, divisible=True)
             self.builder.add_child(vertex, MEMORY, options=pool)
-        self._add_trees(host.name, vertex)
+        try:
+            self._add_trees(host.name, vertex)
+        except GraphError:
+            self.remove_host(host.name)
+            raise
         return vertex
 
     def remove_host(self, name: str) -> str:
@@ -134,15 +141,21 @@ class ClusterGraph:
         for vertex in self.builder.remove(path):
             if vertex.path in self.virtual:
                 self.memo.clear()
-                del self._virtual_ranks[self.virtual.pop(vertex.path).rank]
-        del self.host_names[self.host_ranks.pop(name)]
+                self._drop_rank(self._virtual_ranks, self.virtual.pop(vertex.path).rank)
+        self._drop_rank(self.host_names, self.host_ranks.pop(name))
         return path
+
+    def _drop_rank(self, table: dict[int, str], rank: int) -> None:
+        del table[rank]
+        heappush(self._free_ranks, rank)
 
     def waiting_trees(self) -> list[VirtualResource]:
         """Return the trees whose parent is a node that the cluster does not have (any more)."""
         return [tree for tree in self.config.resources if tree.parent != CLUSTER and tree.parent not in self.host_ranks]
 
     def _take_rank(self) -> int:
+        if self._free_ranks:
+            return heappop(self._free_ranks)
         self._next_rank += 1
         return self._next_rank - 1
 

@@ -11,12 +11,16 @@ from fluence_plugins.fluence.placement import DeviceHolding, HostHolding, Placem
 from fluence_plugins.fluence.requests import PodShape
 from session_scheduler.model.groups import Task
 
+_MOST_DIGITS = 15
+"""Of a jobid that is believed: far from where the jobids of foreign load start."""
+
 
 class GroupPlacement:
     """What `place_group` answers: see `session_scheduler.hookspecs.Placement`."""
 
     def __init__(self, live: LiveGraph) -> None:
         self._live = live
+        self._first = live.next_jobid
         self._shares: dict[Task, dict[int, Placement]] = {}
 
     def add(self, task: Task, jobid: int, part: Placement) -> None:
@@ -41,13 +45,16 @@ class GroupPlacement:
     def undo(self) -> None:
         """Take every allocation back as if it had never been made."""
         jobids = {jobid for share in self._shares.values() for jobid in share}
-        self._live.retract(sorted(jobids, reverse=True), [task.uid for task in self._shares])
+        self._live.retract(sorted(jobids, reverse=True), [task.uid for task in self._shares], self._first)
 
     def redo(self) -> None:
         """Make the same allocations again, under the same jobids."""
-        lost = self._live.replay({task.uid: share for task, share in self._shares.items()})
-        if lost:
-            raise RuntimeError(f"{len(lost)} pods' shares could not be taken again")
+        shares = {task.uid: share for task, share in self._shares.items()}
+        self._live.replay(shares)
+        if any(self._live.shares.get(uid) != share for uid, share in shares.items()):
+            for uid in shares:
+                self._live.free(uid)
+            raise RuntimeError("what was undone cannot be taken again: the graph has changed meanwhile")
 
     def release(self, tasks: Sequence[Task]) -> None:
         """Give some tasks' parts back."""
@@ -134,7 +141,7 @@ def from_json(held: Any, node: str, live: LiveGraph) -> Share | None:
     share: dict[int, Placement] = {}
     for number, written in jobs.items():
         part = _part_from_json(written, node, live)
-        if part is None or not str(number).isdecimal() or not 0 < int(number) < 1 << 62:
+        if part is None or len(str(number)) > _MOST_DIGITS or not str(number).isdecimal() or int(number) < 1:
             return None
         share[int(number)] = part
     return share if any(part.hosts for part in share.values()) else None

@@ -3,13 +3,16 @@
 Hosts come and go by name; pods that are not ours are held as *foreign load*, one allocation a host. What our pods hold
 is kept by pod uid as names (paths, indices, units), so that it can be given back pod by pod, written down, and taken
 again after a restart, when ranks and ids are others.
+
+What a pod got is its own until it ends. A part that the graph loses (a node that shrinks or goes) is *missing*: the
+other parts stay held, and the missing one is taken again as soon as the graph has it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,9 +28,9 @@ from fluence_plugins.fluence.cluster_graph import (
     VirtualNode,
     build_graph,
 )
-from fluence_plugins.fluence.errors import AllocationError
+from fluence_plugins.fluence.errors import AllocationError, GraphError
 from fluence_plugins.fluence.jobspec import Jobspec, Resource, slot
-from fluence_plugins.fluence.needs import ForeignLoad
+from fluence_plugins.fluence.needs import Amounts, ForeignLoad
 from fluence_plugins.fluence.placement import Placement, placement_from_allocation
 from fluence_plugins.fluence.replay import allocation_from_placement
 from fluence_plugins.fluence.resources import ResourcesConfig
@@ -38,8 +41,7 @@ log = logging.getLogger("fluence")
 
 _FOREIGN_JOBS = 1 << 62
 """Where the jobids of foreign load start: far from those of pods, which count from 1."""
-
-_NOTHING = (0, 0, 0)
+_NOTHING: Amounts = (0, 0, 0)
 
 Share = Mapping[int, Placement]
 """What one pod holds, by jobid."""
@@ -68,8 +70,10 @@ class LiveGraph:
         """Moves whenever ranks do."""
         self.shares: dict[str, Share] = {}
         """What each of our pods holds, by pod uid."""
+        self.missing: dict[str, list[tuple[int, Placement]]] = {}
+        """What pods got and the graph does not have now, with the jobid that it had, by pod uid."""
         self._hosts: dict[str, HostResources] = {}
-        self._used: dict[str, tuple[int, int, int]] = {}
+        self._used: dict[str, Amounts] = {}
         """Cores, MiB and gpus that our pods hold of each host."""
         self._taken: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
@@ -83,47 +87,75 @@ class LiveGraph:
 
     # ------------------------------------------------------------------ hosts
 
-    def set_hosts(self, hosts: Mapping[str, HostResources | None]) -> list[str]:
-        """Make these hosts what is given (None: gone). Returns the uids of pods whose share no longer fits anywhere."""
+    def set_hosts(self, hosts: Mapping[str, HostResources | None]) -> None:
+        """Make these hosts what is given (None: gone).
+
+        A host that cannot be in the graph (its name is a backend's) is left out with a warning; the first hosts of all
+        raise GraphError instead: then a start can be stopped.
+        """
         changed = {name: host for name, host in hosts.items() if self._hosts.get(name) != host}
         if not changed:
-            return []
+            return
         self.version += 1
         if not self._hosts:
-            return self._build(changed)
-        lost: list[str] = []
-        for name, host in changed.items():
-            lost += self._change_host(name, host)
-        return lost
+            self._build(changed)
+        else:
+            for name, host in changed.items():
+                self._change_host(name, host)
+        self._take_missing()
 
-    def _build(self, hosts: Mapping[str, HostResources | None]) -> list[str]:
+    def _build(self, hosts: Mapping[str, HostResources | None]) -> None:
         found = {name: host for name, host in hosts.items() if host is not None}
         self.graph = build_graph(found.values(), self._config, wait_for_parents=True)
         self._hosts = found
-        held, self.shares = self.shares, {}
-        self._foreign.clear()
-        self._used.clear()
-        self._held.clear()
-        self._taken.clear()
+        for uid, share in self.shares.items():
+            self.missing.setdefault(uid, []).extend(share.items())
+        for account in (self.shares, self._foreign, self._used, self._held, self._taken):
+            account.clear()
         self.matcher = self._new_matcher()
         if log.isEnabledFor(logging.DEBUG):
             log.debug("[fluence] graph %s", self.graph.jgf())
-        return self.replay(held)
 
-    def _change_host(self, name: str, host: HostResources | None) -> list[str]:
-        lost: dict[str, Share] = {}
+    def _change_host(self, name: str, host: HostResources | None) -> None:
         if name in self._hosts:
             self.drop_foreign(name)
-            path = self.graph.host_path(name)
-            lost = {uid: share for uid, share in self.shares.items() if _touches(share, path)}
-            for uid in lost:
-                self.free(uid)
+            self._lose(self.graph.host_path(name))
             self.matcher.remove_subgraph(self.graph.remove_host(name))
             del self._hosts[name]
-        if host is not None:
-            self.matcher.add_subgraph(self.graph.add_host(host))
-            self._hosts[name] = host
-        return self.replay(lost)
+        if host is None:
+            return
+        try:
+            grown = self.graph.add_host(host)
+        except GraphError as error:
+            log.warning("[fluence] node %s is left out of the graph: %s", name, error)
+            return
+        self.matcher.add_subgraph(grown)
+        self._hosts[name] = host
+
+    def _lose(self, path: str) -> None:
+        """Let go of what pods hold of a host, and of devices below it; all else stays theirs."""
+        for uid in [uid for uid, share in self.shares.items() if any(_touches(part, path) for part in share.values())]:
+            share = self.shares.pop(uid)
+            self._count(share.values(), -1)
+            kept: dict[int, Placement] = {}
+            for jobid, part in share.items():
+                lost, rest = _split(part, path)
+                if lost is not None:
+                    self._give_back(jobid, lost)
+                    self.missing.setdefault(uid, []).append((jobid, lost))
+                if rest is not None:
+                    kept[jobid] = rest
+            self.shares[uid] = kept
+            self._count(kept.values(), 1)
+
+    def _take_missing(self) -> None:
+        """Take again what the graph has once more, under the same jobid where it is free."""
+        for uid, parts in list(self.missing.items()):
+            left = [(jobid, part) for jobid, part in parts if not self._take_again(jobid, uid, part)]
+            if left:
+                self.missing[uid] = left
+            else:
+                del self.missing[uid]
 
     # ------------------------------------------------------------------ our pods
 
@@ -135,7 +167,7 @@ class LiveGraph:
         try:
             found = self.matcher.allocate(jobspec, jobid=self.next_jobid, candidates=candidates, prefer=prefer)
         except (Busy, Unsatisfiable) as error:
-            raise type(error)(self.matcher.why(jobspec)) from error
+            raise type(error)(self.matcher.why(jobspec, candidates=candidates)) from error
         except InvalidJobspec as error:  # no host has a type that is asked for, and so no vertex has
             raise Unsatisfiable(str(error)) from error
         self.next_jobid += 1
@@ -147,63 +179,81 @@ class LiveGraph:
     def hold(self, uid: str, share: Share) -> None:
         """Note what a pod holds of allocations that were just made."""
         self.shares[uid] = share
-        self._count(share, 1)
+        self._count(share.values(), 1)
 
-    def retract(self, jobids: Iterable[int], uids: Iterable[str]) -> None:
-        """Take allocations back as if they had never been."""
+    def retract(self, jobids: Iterable[int], uids: Iterable[str], first: int | None = None) -> None:
+        """Take allocations back as if they had never been; `first` is the jobid that comes next then."""
         for uid in uids:
-            self._count(self.shares.pop(uid, {}), -1)
+            self._count(self.shares.pop(uid, {}).values(), -1)
         for jobid in jobids:
+            log.debug("[fluence] Retract jobid: %d", jobid)
             self.matcher.retract(jobid)
-            if jobid == self.next_jobid - 1:
-                self.next_jobid = jobid
+        if first is not None:
+            self.next_jobid = first
 
-    def free(self, uid: str) -> list[int]:
-        """Give back what a pod holds, if anything. Returns the jobids of which nothing is left."""
-        ended = []
+    def free(self, uid: str) -> None:
+        """Give back what a pod holds, if anything: it ended, or its place was refused."""
+        self.missing.pop(uid, None)
         share = self.shares.pop(uid, {})
-        self._count(share, -1)
-        for jobid, placement in share.items():
-            if self.matcher.partial_cancel(jobid, allocation_from_placement(self.graph, placement), missing_ok=True):
-                ended.append(jobid)
-                log.info("[fluence] Cancel jobid: %d", jobid)
-        return ended
+        self._count(share.values(), -1)
+        for jobid, part in share.items():
+            self._give_back(jobid, part)
 
-    def replay(self, shares: Mapping[str, Share]) -> list[str]:
-        """Hold again what pods held, under the same jobids. Returns the uids whose share the graph no longer has.
+    def _give_back(self, jobid: int, part: Placement) -> None:
+        """Free a part of an allocation; an allocation of which nothing is left is forgotten."""
+        try:
+            ended = self.matcher.partial_cancel(jobid, allocation_from_placement(self.graph, part), missing_ok=True)
+        except (FluxionError, AllocationError):
+            log.exception("[fluence] jobid %d: %s cannot be freed", jobid, part)
+            return
+        if ended:
+            log.info("[fluence] Cancel jobid: %d", jobid)
+            self.matcher.retract(jobid)
 
-        The pods of one allocation are replayed together; where that fails each is tried on its own.
+    def replay(self, shares: Mapping[str, Share]) -> None:
+        """Hold what pods held, under the same jobids where they are free.
+
+        The pods of one allocation are replayed together; where that fails each piece is tried on its own, and what the
+        graph does not have is missing.
         """
-        lost: list[str] = []
         by_job: dict[int, dict[str, Placement]] = {}
         for uid, share in shares.items():
-            for jobid, placement in share.items():
-                by_job.setdefault(jobid, {})[uid] = placement
+            for jobid, part in share.items():
+                by_job.setdefault(jobid, {})[uid] = part
         for jobid, parts in sorted(by_job.items()):
             if self._take(jobid, parts):
                 continue
-            if len(parts) == 1:
-                lost.extend(parts)
-                continue
-            for uid, placement in sorted(parts.items()):
-                if not self._take(self.next_jobid, {uid: placement}):
-                    lost.append(uid)
-        for uid in dict.fromkeys(lost):
-            self.free(uid)
-        return list(dict.fromkeys(lost))
+            for uid, part in sorted(parts.items()):
+                for piece in _pieces(part):
+                    if not self._take_again(jobid, uid, piece):
+                        self.missing.setdefault(uid, []).append((jobid, piece))
+
+    def _take_again(self, jobid: int, uid: str, part: Placement) -> bool:
+        return self._take(jobid, {uid: part}) or self._take(self.next_jobid, {uid: part})
 
     def _take(self, jobid: int, parts: Mapping[str, Placement]) -> bool:
         whole = Placement().merged(*parts.values())
         try:
             self.matcher.update_allocate(jobid, allocation_from_placement(self.graph, whole))
         except (FluxionError, AllocationError) as error:
-            log.warning("[fluence] jobid %d cannot be held again: %s", jobid, error)
+            log.info("[fluence] jobid %d: %s cannot be held: %s", jobid, whole, error)
             return False
         self.next_jobid = max(self.next_jobid, jobid + 1)
-        for uid, placement in parts.items():
-            self.shares[uid] = {**self.shares.get(uid, {}), jobid: placement}
-            self._count({jobid: placement}, 1)
+        for uid, part in parts.items():
+            self.shares[uid] = {**self.shares.get(uid, {}), jobid: part}
+            self._count([part], 1)
         return True
+
+    def held_of(self, uid: str, host: str) -> Amounts | None:
+        """Cores, MiB and gpus that a pod holds of a host; None where it holds nothing of it."""
+        found = [on for part in self.shares.get(uid, {}).values() for on in part.hosts if on.name == host]
+        if not found:
+            return None
+        return sum(len(on.cores) for on in found), sum(on.memory_mib for on in found), sum(len(on.gpus) for on in found)
+
+    def is_free(self, device: VirtualNode) -> bool:
+        """Whether nothing holds the device, anything in it, or anything that it is in."""
+        return not self._held[device.path] and not any(self._taken[path] for path in device.above)
 
     # ------------------------------------------------------------------ foreign load
 
@@ -226,7 +276,8 @@ class LiveGraph:
             return
         used = self._used.get(name, _NOTHING)
         free = (host.cores - used[0], host.memory_mib - used[1], host.gpus - used[2])
-        wanted = [max(0, min(pair)) for pair in zip((load.cores, load.memory_mib, load.gpus), free, strict=True)]
+        asked = (load.cores, load.memory_mib, load.gpus)
+        wanted = tuple(max(0, min(pair)) for pair in zip(asked, free, strict=True))
         parts = [Resource(kind, n) for kind, n in zip((CORE, MEMORY, GPU), wanted, strict=True) if n]
         if not parts:
             return
@@ -238,34 +289,45 @@ class LiveGraph:
         except (Busy, Unsatisfiable) as error:
             log.warning("[fluence] node %s: foreign load %s is not held: %s", name, load, error)
             return
-        whole = wanted == [load.cores, load.memory_mib, load.gpus]
-        self._foreign[name] = (self._next_foreign, load, whole)
+        self._foreign[name] = (self._next_foreign, load, wanted == asked)
         self._next_foreign += 1
 
     # ------------------------------------------------------------------ accounts
 
-    def _count(self, share: Share, sign: int) -> None:
-        for placement in share.values():
-            for host in placement.hosts:
+    def _count(self, parts: Iterable[Placement], sign: int) -> None:
+        for part in parts:
+            for host in part.hosts:
                 used = self._used.get(host.name, _NOTHING)
                 more = (len(host.cores), host.memory_mib, len(host.gpus))
                 self._used[host.name] = (used[0] + sign * more[0], used[1] + sign * more[1], used[2] + sign * more[2])
-            for device in placement.devices:
-                node = self.graph.virtual.get(device.path)
-                for path in (device.path, *(node.above if node is not None else ())):
+            for device in part.devices:
+                for path in _with_above(device.path):
                     self._held[path] += sign
                 self._taken[device.path] += sign
 
-    def is_free(self, device: VirtualNode) -> bool:
-        """Whether nothing holds the device, anything in it, or anything that it is in."""
-        return not self._held[device.path] and not any(self._taken[path] for path in device.above)
+
+def _with_above(path: str) -> Iterator[str]:
+    while path.count("/") > 1:
+        yield path
+        path = path.rpartition("/")[0]
 
 
-def _touches(share: Share, path: str) -> bool:
-    """Whether a share holds the host at `path`, or a device below it."""
+def _touches(part: Placement, path: str) -> bool:
+    return _split(part, path)[0] is not None
+
+
+def _split(part: Placement, path: str) -> tuple[Placement | None, Placement | None]:
+    """(what a part holds of the host at `path` and below it, what else it holds); None for nothing."""
     below = path + "/"
-    return any(
-        any(host.path == path for host in placement.hosts)
-        or any(device.path.startswith(below) for device in placement.devices)
-        for placement in share.values()
-    )
+    hosts = [[host for host in part.hosts if (host.path == path) is here] for here in (True, False)]
+    devices = [[d for d in part.devices if d.path.startswith(below) is here] for here in (True, False)]
+    lost, rest = (Placement(tuple(h), tuple(d)) if h or d else None for h, d in zip(hosts, devices, strict=True))
+    return lost, rest
+
+
+def _pieces(part: Placement) -> Iterator[Placement]:
+    """What a part holds of its hosts, and each of its devices, one by one."""
+    if part.hosts:
+        yield Placement(part.hosts)
+    for device in part.devices:
+        yield Placement((), (device,))

@@ -44,6 +44,8 @@ class GroupMatcher:
         self._ranks = ranks
         self._needs = needs
         self._budget = budget
+        self._free_of_charge = True
+        """Whether this is the first order: it is tried to its end."""
         self._picked: dict[int, tuple[DeviceHolding, ...]] = {}
         """The devices of the allocations made so far, by jobid."""
 
@@ -56,10 +58,11 @@ class GroupMatcher:
             by_class.setdefault(task.cls, []).append(task)
         first = sorted(by_class, key=lambda cls: self._constrained(cls, len(by_class[cls]), room[cls]))
         problem = ""
-        for order in _orders(first):
+        for number, order in enumerate(_orders(first)):
+            self._free_of_charge = number == 0
             jobs: list[int] = []
+            placement = GroupPlacement(self._live)
             try:
-                placement = GroupPlacement(self._live)
                 for cls in order:
                     self._place_class(by_class[cls], cls, room[cls], scores[cls], placement, jobs)
             except NoMatchError as error:
@@ -68,6 +71,9 @@ class GroupMatcher:
                 if self._budget <= 0:
                     return Refusal(f"{problem}; the match budget ended before every order was tried")
                 continue
+            except BaseException:
+                self._retract(jobs)
+                raise
             placement.hold()
             return placement
         return Refusal(problem)
@@ -109,7 +115,7 @@ class GroupMatcher:
         made: list[int] = []
         try:
             found = [share for kind in needs.devices for share in self._devices(tasks, needs, kind, agreed, made)]
-        except NoMatchError:
+        except BaseException:
             self._retract(made)
             raise
         clash = _clash(found)
@@ -117,6 +123,7 @@ class GroupMatcher:
             jobs.extend(made)
             return found
         self._retract(made)
+        self._free_of_charge = False
         key, problem = clash
         values = {
             node.attributes[key] for kind in needs.devices for node in self._of_type(kind) if key in node.attributes
@@ -194,9 +201,10 @@ class GroupMatcher:
         """The first of the jobspecs that matches."""
         problem = ""
         for jobspec in jobspecs:
-            if self._budget <= 0:
-                raise NoMatchError(problem or "no match was tried")
-            self._budget -= 1
+            if not self._free_of_charge:
+                if self._budget <= 0:
+                    raise NoMatchError(problem or "no match was tried")
+                self._budget -= 1
             try:
                 job = self._live.match(jobspec, candidates, prefer)
             except (Busy, Unsatisfiable) as error:

@@ -10,12 +10,15 @@ from fluence_plugins.fluence import names
 from fluence_plugins.fluence.cluster_graph import HostResources
 from fluence_plugins.fluence.requests import PodShape
 from session_scheduler.model.objects import Pod
-from session_scheduler.model.requests import pod_requests
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 MOST_PARTS = 8192
 """The most cores, and the most gpus, that one host has in the graph."""
 _MIB = 1 << 20
+
+
+Amounts = tuple[int, int, int]
+"""Whole cores, MiB, gpus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +89,17 @@ class ForeignLoad:
     gpus: int
 
 
-def load_of(pods: Iterable[Pod]) -> ForeignLoad | None:
-    """What some pods take of a host together: summed first, in millicores and bytes, then rounded up once."""
+def load_of(foreign: Iterable[Mapping[str, int]], short: Iterable[Amounts] = ()) -> ForeignLoad | None:
+    """What some pods take of a host together, by their requests: summed first, then rounded up once.
+
+    `short` is what pods of ours request beyond what they hold, in cores, MiB and gpus.
+    """
     cpu = memory = gpus = 0
-    for pod in pods:
-        requests, _ = pod_requests(pod)
+    for requests in foreign:
         cpu += requests.get("cpu", 0)
         memory += requests.get("memory", 0)
         gpus += sum(requests.get(name, 0) for name in GPU_RESOURCES)
-    return ForeignLoad(cores_of(cpu), mib_of(memory), gpus) if cpu or memory or gpus else None
+    cores, mib = cores_of(cpu), mib_of(memory)
+    for more in short:
+        cores, mib, gpus = cores + max(0, more[0]), mib + max(0, more[1]), gpus + max(0, more[2])
+    return ForeignLoad(cores, mib, gpus) if cores or mib or gpus else None

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluxion_cy import NoSuchJob
+from session_scheduler import Scope, hookimpl, register_plugin_builder
 from session_scheduler.actions.placing import place_group
 from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.offline import open_offline
 from session_scheduler.service import Scheduler
 from session_scheduler.session import Outcome
@@ -70,13 +72,34 @@ def cluster(
     return objects
 
 
-def opened(objects: list[dict[str, Any]]) -> Scheduler:
+class Apart:
+    """At most `most` pods on a node: a filter that `room` does not know, so that placements are released in part."""
+
+    name = "apart"
+    filter_scope = Scope.ANY
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.most = arguments["most"]
+
+    @hookimpl
+    def footprint(self) -> list[str]:
+        return ["apart"]
+
+    @hookimpl
+    def filter(self, nodes: NodeView, mask: BoolColumn) -> None:
+        mask &= nodes.counter("apart") < self.most
+
+
+def opened(objects: list[dict[str, Any]], most: int = 0) -> Scheduler:
     with tempfile.TemporaryDirectory() as folder:
         resources, file = Path(folder) / "resources.yaml", Path(folder) / "objects.json"
         resources.write_text(RESOURCES)
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-        plugins = (PluginConfig(name="fluence", args={"resources": str(resources)}),)
-        return asyncio.run(open_offline([str(file)], SchedulerConfig(profiles=(Profile(plugins=plugins),))))
+        plugins = [PluginConfig(name="fluence", args={"resources": str(resources)})]
+        if most:
+            register_plugin_builder("apart", lambda arguments: Apart(arguments))
+            plugins.append(PluginConfig(name="apart", args={"most": most}))
+        return asyncio.run(open_offline([str(file)], SchedulerConfig(profiles=(Profile(plugins=tuple(plugins)),))))
 
 
 def plugin_of(scheduler: Scheduler) -> FluencePlugin:
@@ -103,7 +126,7 @@ def state(scheduler: Scheduler, jobs: int) -> tuple[Any, ...]:
 def test_a_statement_undone_leaves_everything_as_it_was(
     hosts: list[tuple[int, int]], pods: list[tuple[int, int, int, int]], data: st.DataObject
 ) -> None:
-    scheduler = opened(cluster(hosts, pods, data.draw(st.integers(1, len(pods)))))
+    scheduler = opened(cluster(hosts, pods, data.draw(st.integers(1, len(pods)))), data.draw(st.integers(0, 2)))
     group = scheduler.cache.pending_groups()[0]
     before = state(scheduler, 40)
     session = scheduler.open_session(scheduler.profiles["fluence"], (group,))

@@ -108,11 +108,12 @@ def test_removing_a_host_forgets_it_and_what_hung_below_it(graph):
         graph.remove_host("n2")
 
 
-def test_a_host_that_comes_back_gets_its_names_again_and_a_new_rank(graph):
-    rank = graph.rank_of("n2")
+def test_a_host_that_comes_back_gets_its_names_again_and_ranks_do_not_run_away(graph):
+    ranks = graph.ranks
     graph.remove_host("n2")
     graph.add_host(HOSTS[1])
-    assert rank < graph.rank_of("n2") < graph.ranks
+    assert graph.rank_of("n2") < graph.ranks == ranks
+    assert graph.at_rank(graph.rank_of("n2")) == "n2"
     assert graph.virtual["/cluster/n2/fpga1"].backend == "fpga1"
     assert graph.builder["/cluster/n2/core0"].id == 0
 

@@ -185,4 +185,4 @@ def test_a_repeated_request_is_answered_anew_once_the_trees_changed():
     with pytest.raises(UnknownDeviceTypeError):
         device_jobspecs(graph, "f", 1)
     graph.add_host(n2)
-    assert device_jobspecs(graph, "f", 1) != first
+    assert device_jobspecs(graph, "f", 1) is not first
