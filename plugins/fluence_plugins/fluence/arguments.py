@@ -23,8 +23,8 @@ class FluenceArguments(PluginArguments):
     """`args` of the plugin `fluence`.
 
     resources: path of resources.yaml (else FLUENCE_RESOURCES; neither: classical work only). matchPolicy: a match
-    policy of Fluxion (else FLUENCE_MATCH_POLICY, else first). matchBudget: the most matches that are tried for one
-    group before it is refused.
+    policy of Fluxion (else FLUENCE_MATCH_POLICY, else first). matchBudget: the most matches that are tried for a
+    group beyond the first order of its classes, which is always tried to its end.
     """
 
     resources: str | None = None
