@@ -61,7 +61,7 @@ class Board:
         self._version = self._table.static_version
         self._cursor = len(self._session.touched)
         self._ties = self._table.ties()
-        start = self._session.candidates(self._task)
+        start = self._session.candidates()
         if self._subset is not None:
             start &= self._subset
         self._static_mask = start
@@ -343,7 +343,7 @@ class Board:
         self.sync(task)
         if self._reason is None:
             view = self._table.all_rows()
-            mask = self._session.candidates(self._task)
+            mask = self._session.candidates()
             outside = 0
             if self._subset is not None:
                 outside = int((mask & ~self._subset).sum())

@@ -67,7 +67,7 @@ def _judged(session: Session, task: Task) -> Mapping[str, Verdict]:
     """Every node's verdict, by name in natural order."""
     plan = session.plan(task.cls)
     view = session.table.all_rows()
-    mask = session.candidates(task)
+    mask = session.candidates()
     refused = judge(plan, view, mask, task)
     total = totals(plan, view, mask, task)
     rows = session.table.row_of

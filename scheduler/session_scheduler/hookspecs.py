@@ -110,7 +110,7 @@ class Placement(Protocol):
         """Give everything back; the plugin's state is as it was before `place_group`."""
 
     def redo(self) -> None:
-        """Take the same resources again, after `undo`."""
+        """Take the same resources again, after `undo`: all of them, or, where it raises, none."""
 
     def release(self, tasks: Sequence[Task]) -> None:
         """Give back what these tasks hold; the others keep theirs."""

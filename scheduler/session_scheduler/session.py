@@ -220,7 +220,7 @@ class Session:
 
     # ------------------------------------------------------------------ evaluation
 
-    def candidates(self, task: Task | None) -> BoolColumn:  # noqa: ARG002 (nominations will read it)
+    def candidates(self) -> BoolColumn:
         """The rows that may be considered at all: a fresh mask of those that hold a node."""
         return self.table.valid()
 

@@ -7,6 +7,7 @@ be rolled back, to a checkpoint or to the start; leaving the `with` block withou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -146,14 +147,19 @@ class Statement:
         return undone
 
     def redo(self, operations: Sequence[Operation]) -> None:
-        """Do again what `rollback` undid; the state must be as it was when it returned."""
+        """Do again what `rollback` undid, all of it; the state must be as it was when it returned.
+
+        Where one of them fails, those before it are undone again, and its error is raised.
+        """
         self._check_open()
-        for operation in operations:
-            if isinstance(operation, Held):
-                operation.redo()
-                self._log.append(operation)
-            else:
-                self._apply(operation)
+        mark = self.checkpoint()
+        try:
+            for operation in operations:
+                self._redo(operation)
+        except BaseException:
+            with suppress(PluginError):  # the first failure is the one that is told
+                self.rollback(mark)
+            raise
 
     def commit(self) -> Decision:
         """End the statement; its changes stand and are returned as one decision."""
@@ -186,6 +192,13 @@ class Statement:
             self._session.vacate(task, Phase.RELEASING)
             self._log.append(operation)
             self._session.tell_deallocated(task, operation.node)
+
+    def _redo(self, operation: Operation) -> None:
+        if isinstance(operation, Held):
+            operation.redo()
+            self._log.append(operation)
+        else:
+            self._apply(operation)
 
     def _revert(self, operation: Operation) -> None:
         if isinstance(operation, Held):

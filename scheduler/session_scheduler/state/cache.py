@@ -65,7 +65,8 @@ class Cache:
         self._on_node: dict[str, dict[str, Task]] = {}
         self._pod_groups: dict[str, PodGroup] = {}
         self._priorities: dict[str, int] = dict(_BUILT_IN_PRIORITIES)
-        self._default_priority = 0
+        self._default_priorities: dict[str, int] = {}
+        """The values of the classes that are the global default, by name; the API server takes the lowest."""
         self._changed_nodes: dict[str, None] = {}
 
     # ------------------------------------------------------------------ events
@@ -97,7 +98,7 @@ class Cache:
             if group is not None:
                 group.pod_group = None
         else:
-            self._priorities.pop(obj.metadata.name, None)
+            self._remove_priority(obj.metadata.name)
         return []
 
     # ------------------------------------------------------------------ nodes
@@ -369,10 +370,26 @@ class Cache:
             return self._priorities.get(pod.spec.priority_class_name, self._default_priority)
         return self._default_priority
 
+    @property
+    def _default_priority(self) -> int:
+        return min(self._default_priorities.values(), default=0)
+
     def _put_priority(self, cls: PriorityClass) -> None:
-        self._priorities[cls.metadata.name] = cls.value
+        name = cls.metadata.name
+        self._priorities[name] = cls.value
+        self._default_priorities.pop(name, None)
         if cls.global_default:
-            self._default_priority = cls.value
+            self._default_priorities[name] = cls.value
+        self._prioritise()
+
+    def _remove_priority(self, name: str) -> None:
+        self._default_priorities.pop(name, None)
+        self._priorities.pop(name, None)
+        if name in _BUILT_IN_PRIORITIES:  # the API server makes these again
+            self._priorities[name] = _BUILT_IN_PRIORITIES[name]
+        self._prioritise()
+
+    def _prioritise(self) -> None:
         for task in self.tasks.values():
             task.priority = self.priority_of(task.pod)
 

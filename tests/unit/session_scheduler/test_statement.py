@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from session_scheduler.hook_calls import PluginError
 from session_scheduler.model.groups import Phase
 from session_scheduler.testing import FakeCluster, gang, pod
 
@@ -117,3 +118,39 @@ def test_boards_refuse_to_answer_when_nodes_changed_in_a_session():
         session.table.remove("n2")
         with pytest.raises(RuntimeError, match="events are applied between sessions"):
             board.pick(tasks["p"])
+
+
+class Share:
+    """A placement that takes and gives back, and may fail when it is to take again."""
+
+    def __init__(self, *, redoable=True):
+        self.nodes, self.holds = {}, {}
+        self.taken, self._redoable = True, redoable
+
+    def undo(self):
+        assert self.taken
+        self.taken = False
+
+    def redo(self):
+        if not self._redoable:
+            raise OSError("somebody took it")
+        self.taken = True
+
+    def release(self, tasks): ...
+
+
+def test_what_cannot_all_be_done_again_is_not_done_at_all():
+    with open_statement(gang("g", 3)) as (session, statement, tasks):
+        statement.allocate(tasks["g-0"], 0)
+        before = state(session)
+        mark = statement.checkpoint()
+        first, second = Share(), Share(redoable=False)
+        statement.hold("first", first)
+        statement.allocate(tasks["g-1"], 1)
+        statement.hold("second", second)
+        undone = statement.rollback(mark)
+        with pytest.raises(PluginError, match="plugin second failed in place_group: OSError: somebody took it"):
+            statement.redo(undone)
+        assert state(session) == before
+        assert (first.taken, second.taken) == (False, False)
+        assert statement.commit().allocated == [tasks["g-0"]]

@@ -1,0 +1,61 @@
+"""Priorities that pods have by their class or by default, as PriorityClasses come, change and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from session_scheduler.model.objects import ObjectMeta, PriorityClass
+from session_scheduler.testing import FakeCluster, pod
+
+
+def priority_class(name, value, *, default=False):
+    return PriorityClass(metadata=ObjectMeta(name=name), value=value, global_default=default)
+
+
+def cache_with(*objects):
+    cluster = FakeCluster()
+    cluster.add(*objects)
+    return cluster.start().cache
+
+
+def priorities(cache):
+    return {task.name: task.priority for task in cache.tasks.values()}
+
+
+def test_the_default_priority_goes_with_the_class_that_gave_it():
+    cache = cache_with(pod("p"))
+    cache.put(priority_class("usual", 7, default=True))
+    assert priorities(cache) == {"p": 7}
+    cache.remove(priority_class("usual", 7, default=True))
+    assert priorities(cache) == {"p": 0}
+
+
+def test_a_class_that_is_the_default_no_more_gives_none():
+    cache = cache_with(pod("p"))
+    cache.put(priority_class("usual", 7, default=True))
+    cache.put(priority_class("usual", 7))
+    assert priorities(cache) == {"p": 0}
+
+
+@pytest.mark.parametrize("order", [(5, 9), (9, 5)])
+def test_of_two_defaults_the_lower_counts_and_the_other_takes_its_place(order):
+    cache = cache_with(pod("p"))
+    for value in order:
+        cache.put(priority_class(f"default-{value}", value, default=True))
+    assert priorities(cache) == {"p": 5}
+    cache.remove(priority_class("default-5", 5))
+    assert priorities(cache) == {"p": 9}
+
+
+def test_a_pod_whose_class_is_deleted_has_the_default_priority():
+    cache = cache_with(pod("p", priority_class_name="high"))
+    cache.put(priority_class("high", 100))
+    assert priorities(cache) == {"p": 100}
+    cache.remove(priority_class("high", 100))
+    assert priorities(cache) == {"p": 0}
+
+
+def test_the_system_classes_are_known_without_their_objects():
+    cache = cache_with(pod("p", priority_class_name="system-cluster-critical"))
+    cache.remove(priority_class("system-cluster-critical", 1))
+    assert priorities(cache) == {"p": 2_000_000_000}
