@@ -126,6 +126,8 @@ class FluencePlugin:
         """Refuse a type that no resource tree has, and annotations that cannot be met by any."""
         found = needs.needs_of(cls.pod, cls.requests)
         self._needs[cls] = found
+        if max(found.shape.cores, found.shape.gpus, *found.devices.values()) > needs.MOST_PARTS:
+            return Refusal(f"it asks for more than {needs.MOST_PARTS} cores, gpus or devices, which no host has")
         waiting = self._live.graph.waiting_trees()
         absent = {tree.parent: tree for tree in waiting if set(found.devices) & tree.classes()}
         if absent and not set(found.devices) <= {node.type for node in self._live.graph.virtual.values()}:
