@@ -2,22 +2,26 @@
 
 A binding cannot be taken back. So no bind of a group starts before every member's `prebind` has succeeded; when a bind
 fails after that, only that member is placed again, around those that are bound.
+
+An answer that was lost says nothing: the pod is read before anything is decided, and where it cannot be read either,
+the failure is `unknown` and is to be looked at again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from session_scheduler.cluster.errors import ClusterError
+from session_scheduler.cluster.errors import ClusterError, Forbidden, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
 from session_scheduler.model.bindings import Allocation, Binding, Holding
 from session_scheduler.model.groups import Task
+from session_scheduler.model.objects import Pod
 from session_scheduler.statement import Decision
 
 HELD_ANNOTATION = "fluence.flux-framework.org/held"
@@ -26,11 +30,28 @@ HELD_ANNOTATION = "fluence.flux-framework.org/held"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A task that was not bound to its node, and why."""
+    """A task that was not bound to its node as far as is known, and why."""
 
     task: Task
     node: str
     reason: str
+    sent: bool = False
+    """Whether the cluster was asked to bind it."""
+    held: str | None = None
+    """The record of what it holds that the bind was to write; None for none."""
+    unknown: bool = False
+    """Whether it may have been bound all the same."""
+    error: BaseException | None = None
+    """What nobody expected: a bug, to be raised once everything is settled."""
+
+    def landed(self, pod: Pod) -> bool:
+        """Whether the pod, as the cluster has it, was bound by this very request."""
+        here = pod.metadata.uid == self.task.uid and pod.spec.node_name == self.node
+        return self.sent and here and self.held in (None, pod.metadata.annotations.get(HELD_ANNOTATION))
+
+
+_REFUSED = (NotFound, Invalid, Forbidden, TooManyRequests)
+"""Answers that leave no doubt: the pod was not bound by this request. A conflict may be with our own, sent before."""
 
 
 class Binder:
@@ -41,7 +62,10 @@ class Binder:
         self._slots = asyncio.Semaphore(in_flight)
 
     async def carry_out(self, decision: Decision, calls: HookCalls) -> list[Failure]:
-        """Bind what the decision placed. Returns the tasks that are not bound; the plugins still hold their share."""
+        """Bind what the decision placed. Returns the tasks that are not known to be bound.
+
+        The plugins still hold their share.
+        """
         try:
             holds = [(held.plugin, held.holds()) for held in decision.held]
             bindings = [_binding(task, holds) for task in decision.allocated]
@@ -50,8 +74,24 @@ class Binder:
         problem = await self._prebind(bindings, decision, calls)
         if problem is not None:
             return [Failure(binding.task, binding.node, problem) for binding in bindings]
-        answers = await asyncio.gather(*(self._bind(binding) for binding in bindings))
-        return [failure for failure in answers if failure is not None]
+        answers = await asyncio.gather(*(self._bind(binding) for binding in bindings), return_exceptions=True)
+        outcomes = map(_outcome, bindings, answers)
+        return [failure for failure in outcomes if failure is not None]
+
+    async def look(self, failure: Failure) -> Failure | None:
+        """What became of a bind whose outcome is unknown: None where it was done, else why not, or that it still is."""
+        async with self._slots:
+            return await self._look(failure)
+
+    async def _look(self, failure: Failure) -> Failure | None:
+        asked = failure.task.pod.metadata
+        try:
+            pod = await self._cluster.get(Pod, asked.namespace, asked.name)
+        except NotFound:
+            return replace(failure, unknown=False)
+        except ClusterError:
+            return failure
+        return None if failure.landed(pod) else replace(failure, unknown=False)
 
     async def _prebind(self, bindings: Sequence[Binding], decision: Decision, calls: HookCalls) -> str | None:
         """Why the group must not be bound, or None."""
@@ -77,9 +117,32 @@ class Binder:
                     resource_version=pod.metadata.resource_version,
                     annotations=binding.annotations,
                 )
+            except _REFUSED as error:
+                return _sent(binding, error)
             except ClusterError as error:
-                return Failure(binding.task, binding.node, f"binding to {binding.node} failed: {error}")
+                return await self._look(replace(_sent(binding, error), unknown=True))
         return None
+
+
+def _sent(binding: Binding, error: BaseException) -> Failure:
+    """The failure of a bind that was sent."""
+    reason = f"binding to {binding.node} failed: {error}"
+    return Failure(binding.task, binding.node, reason, sent=True, held=binding.annotations.get(HELD_ANNOTATION))
+
+
+def _outcome(binding: Binding, answer: Failure | BaseException | None) -> Failure | None:
+    """An error that nobody expected says as little as a lost answer."""
+    if isinstance(answer, BaseException):
+        return replace(_sent(binding, answer), unknown=True, error=answer)
+    return answer
+
+
+def unexpected(decision: Decision, error: BaseException) -> list[Failure]:
+    """The failures where carrying out a decision itself broke off: any of its tasks may be bound."""
+    return [
+        Failure(task, task.node or "", f"binding failed: {error}", sent=True, unknown=True, error=error)
+        for task in decision.allocated
+    ]
 
 
 def _binding(task: Task, holds: Sequence[tuple[str, Mapping[Task, Mapping[str, Any]]]]) -> Binding:

@@ -142,7 +142,11 @@ def group_of(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
 
 @hookspec
 def recover(holdings: Sequence[Holding]) -> None:
-    """Before the first session: what every plan and every live bound pod holds. Rebuild your state from it."""
+    """Before the first session: what every plan and every live bound pod holds. Rebuild your state from it.
+
+    Later too, between sessions and after `on_nodes_changed`: only the pods that turn out to be bound although no
+    session here placed them (another replica did, or an answer was lost). Add what these hold to what you hold.
+    """
 
 
 @hookspec

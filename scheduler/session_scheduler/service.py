@@ -6,13 +6,14 @@ One owner: events are applied between sessions, never in one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import structlog
 
 from session_scheduler.actions import ACTIONS
-from session_scheduler.binding import Binder, Failure, cancel, holding_of, record_problem
+from session_scheduler.binding import Binder, Failure, cancel, holding_of, record_problem, unexpected
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.config import SchedulerConfig
@@ -26,7 +27,7 @@ from session_scheduler.hook_calls import (
     asked_group,
 )
 from session_scheduler.hookspecs import Refusal
-from session_scheduler.model.bindings import Allocation
+from session_scheduler.model.bindings import Allocation, Holding
 from session_scheduler.model.classes import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, Phase, Task
@@ -38,6 +39,7 @@ from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.statement import Decision
 
 _log = structlog.get_logger()
+_T = TypeVar("_T")
 
 KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, Pod)
 """What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
@@ -45,11 +47,23 @@ KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, Pod)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What became of a decision: the tasks now bound, and those that are pending again, with the reason."""
+    """What became of a decision: the tasks now bound, and those that are pending again, with the reason.
+
+    `unknown` are those of which the cluster did not say: they keep their place and share until it does.
+    """
 
     decision: Decision
     bound: list[Task]
     failed: Mapping[Task, str]
+    unknown: Mapping[Task, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A bind whose outcome is unknown, and the hooks of the profile that decided it."""
+
+    failure: Failure
+    calls: HookCalls
 
 
 class Scheduler:
@@ -78,6 +92,10 @@ class Scheduler:
         self.cache = Cache(table, ClassTable(table, class_keys, footprints), profiles.__contains__, group_of)
         self.pending = PendingGroups(config.backoff.initial_seconds, config.backoff.max_seconds)
         self._binder = Binder(cluster, config.bindings_in_flight)
+        self._doubts: dict[str, _Doubt] = {}
+        """By pod uid; their tasks are assumed."""
+        self._to_recover: dict[HookCall, dict[str, Task]] = {}
+        """By `recover` hook and pod uid: bound pods of which the plugin is to be told before the next session."""
 
     def _all(self, hook: str) -> list[HookCall]:
         """One hook's implementations over all profiles, each plugin once."""
@@ -106,12 +124,12 @@ class Scheduler:
             for problem in filter(None, map(record_problem, ours)):
                 _log.warning(problem)
             for call in calls.functions("recover"):
-                call([holding_of(task, call.plugin) for task in ours])
+                call(_holdings(ours, call.plugin))
 
     async def apply(self, change: str, obj: KubeObject) -> None:
         """A watch event: ADDED, MODIFIED or DELETED. Frees what ended, wakes what may be better off."""
         before = self.cache.tasks.get(obj.metadata.uid) if isinstance(obj, Pod) else None
-        node = before.node if before is not None else None
+        node, phase = (before.node, before.phase) if before is not None else (None, None)
         group = before.group.key if before is not None else None
         woken: Woken = EVERY_GROUP
         if change == "DELETED":
@@ -123,13 +141,50 @@ class Scheduler:
             self.outcomes.pop(group, None)
         if before is not None and obj.metadata.uid not in self.cache.tasks:
             await self._ended(before, node)
+        elif isinstance(obj, Pod):
+            await self._noticed(obj.metadata.uid, phase)
         if woken is EVERY_GROUP:
             self.pending.wake_all()
             return
         for each in woken:
             self.pending.wake(each.key, self.clock.now())
 
+    async def _noticed(self, uid: str, before: Phase | None) -> None:
+        """Decide where a pod's binding was in doubt; see the bound pods that no session here placed."""
+        task = self.cache.tasks.get(uid)
+        if task is None or not task.pod.spec.node_name:
+            return
+        doubt = self._doubts.pop(uid, None)
+        if doubt is not None:
+            await self._undone(replace(doubt.failure, unknown=False), doubt.calls)
+        elif before in (None, Phase.PENDING, Phase.GATED):
+            self._recover_later(task)
+
+    def _recover_later(self, task: Task) -> None:
+        """Another replica bound the pod, or a late request did: the plugins are told before the next session."""
+        calls = self.profiles.get(task.pod.spec.scheduler_name)
+        if calls is None:
+            return
+        problem = record_problem(task)
+        if problem is not None:
+            _log.warning(problem)
+        for call in calls.functions("recover"):
+            self._to_recover.setdefault(call, {})[task.uid] = task
+
+    def _recover(self, failed: dict[str, PluginError]) -> None:
+        """Tell the plugins what pods turned out to hold. A profile that fails is added, and told again next time."""
+        for name, calls in self.profiles.items() if self._to_recover else ():
+            for call in calls.functions("recover"):
+                found = self._to_recover.get(call, {})
+                tasks = [task for uid, task in found.items() if self.cache.tasks.get(uid) is task and task.node]
+                error = failed.get(name) or (_failure(call, _holdings(tasks, call.plugin)) if tasks else None)
+                if error is None:
+                    self._to_recover.pop(call, None)
+                else:
+                    failed[name] = error
+
     async def _ended(self, task: Task, node: str | None) -> None:
+        self._doubts.pop(task.uid, None)
         if node is None:
             return
         calls = self.profiles.get(task.pod.spec.scheduler_name)
@@ -160,16 +215,43 @@ class Scheduler:
     # ------------------------------------------------------------------ cycles
 
     async def cycle(self) -> list[Bound]:
-        """One session for each profile over what is due; what was decided is bound before this returns."""
+        """One session for each profile over what is due; what was decided is bound before this returns.
+
+        An error that nobody expected is raised at the end, when everything else is done and settled.
+        """
+        errors: list[BaseException] = []
+        await _kept(self.settle_unknown(), errors)
         failed = self._tell_nodes()
-        done = []
+        self._recover(failed)
+        done: list[Bound] = []
         for name, calls in self.profiles.items():
             due = self._due(name)
             if due and name in failed:
                 self._fail(due, failed[name])
             elif due:
-                done.extend(await self._session(calls, due))
+                done.extend(await _kept(self._session(calls, due), errors) or ())
+        _raise_first(errors)
         return done
+
+    async def settle_unknown(self) -> None:
+        """Ask again what became of binds whose answers were lost. Each cycle does it first.
+
+        What the cluster still does not say stays as it is; an error that nobody expected is raised at the end.
+        """
+        doubts = list(self._doubts.values())
+        answers = await asyncio.gather(*(self._binder.look(doubt.failure) for doubt in doubts), return_exceptions=True)
+        for doubt, answer in zip(doubts, answers, strict=True):
+            task = doubt.failure.task
+            if isinstance(answer, BaseException) or (answer is not None and answer.unknown):
+                continue
+            if self._doubts.get(task.uid) is not doubt:  # an event has decided meanwhile
+                continue
+            del self._doubts[task.uid]
+            if answer is None:
+                task.phase = Phase.BOUND
+            elif await self._undone(answer, doubt.calls):
+                self._tell_failed(task.group, {task: answer.reason})
+        _raise_first([answer for answer in answers if isinstance(answer, BaseException)])
 
     def _fail(self, groups: Iterable[Group], error: PluginError) -> None:
         self._record({group: Outcome(group, refusal=Refusal(str(error), error.plugin)) for group in groups})
@@ -187,16 +269,33 @@ class Scheduler:
         except PluginError as error:
             self._fail(due, error)
             return []
-        carried = []
-        for decision in self._decisions(session):
-            carried.append((decision, asyncio.ensure_future(self._binder.carry_out(decision, calls))))
-            await asyncio.sleep(0)
+        under_way: list[tuple[Decision, asyncio.Future[list[Failure]]]] = []
+        try:
+            for decision in self._decisions(session):
+                under_way.append((decision, asyncio.ensure_future(self._binder.carry_out(decision, calls))))
+                await asyncio.sleep(0)
+        finally:
+            done = await self._finish(session, under_way, calls)
+        return done
+
+    async def _finish(
+        self, session: Session, under_way: Sequence[tuple[Decision, asyncio.Future[list[Failure]]]], calls: HookCalls
+    ) -> list[Bound]:
+        """Close the session, wait for what is under way and settle all of it; only then raise what nobody expected."""
         try:
             session.close()
         except PluginError as error:
             _log.error("session close failed", plugin=error.plugin, error=str(error))
         self._record(session.outcomes)
-        return [await self._settle(decision, await failures, calls) for decision, failures in carried]
+        answers = await asyncio.gather(*(future for _, future in under_way), return_exceptions=True)
+        done: list[Bound] = []
+        errors: list[BaseException] = []
+        for (decision, _), answer in zip(under_way, answers, strict=True):
+            failures = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
+            errors.extend(failure.error for failure in failures if failure.error is not None)
+            done.append(await self._settle(decision, failures, calls))
+        _raise_first(errors)
+        return done
 
     def open_session(self, calls: HookCalls, due: tuple[Group, ...]) -> Session:
         """A session over these groups, with each plugin's facts. Raises PluginError."""
@@ -214,16 +313,48 @@ class Scheduler:
 
     async def _settle(self, decision: Decision, failures: Sequence[Failure], calls: HookCalls) -> Bound:
         """After the session: what was bound stands, what was not is pending again and its share is freed."""
-        failed = {failure.task: failure.reason for failure in failures}
-        for failure in failures:
-            self.cache.forget(failure.task)
-            await self._cancel(calls, failure.task, failure.node)
-        for task in decision.allocated:
+        failed = {failure.task: failure.reason for failure in failures if await self._undone(failure, calls)}
+        unknown = {
+            failure.task: f"it is not known yet whether this was done: {failure.reason}"
+            for failure in failures
+            if failure.task.uid in self._doubts
+        }
+        bound = [task for task in decision.allocated if task not in failed and task not in unknown]
+        for task in bound:
             if task.phase is Phase.ASSUMED:
                 task.phase = Phase.BOUND
         if failed:
-            self.pending.failed(decision.group.key, self.clock.now())
-        return Bound(decision, [task for task in decision.allocated if task not in failed], failed)
+            self._tell_failed(decision.group, failed)
+        self._note(decision.group, unknown)
+        return Bound(decision, bound, failed, unknown)
+
+    async def _undone(self, failure: Failure, calls: HookCalls) -> bool:
+        """Whether the bind came to nothing: then the task is pending again and its share is free.
+
+        Nothing is freed of a task that is bound as decided (its event came before the answer), or may be.
+        """
+        task = failure.task
+        if self.cache.tasks.get(task.uid) is not task:
+            return True  # its end has freed its share
+        if task.phase is not Phase.ASSUMED and failure.landed(task.pod):
+            return False
+        if task.phase is Phase.ASSUMED and failure.unknown:
+            self._doubts[task.uid] = _Doubt(failure, calls)
+            return False
+        self.cache.forget(task)
+        await self._cancel(calls, task, failure.node)
+        if task.node is not None:  # somebody else bound it
+            self._recover_later(task)
+        return True
+
+    def _tell_failed(self, group: Group, reasons: Mapping[Task, str]) -> None:
+        self.pending.failed(group.key, self.clock.now())
+        self._note(group, reasons)
+
+    def _note(self, group: Group, reasons: Mapping[Task, str]) -> None:
+        """Let the group's last outcome tell what became of its placement."""
+        if group.key in self.outcomes:
+            self.outcomes[group.key].reasons.update(reasons)
 
     def _record(self, outcomes: Mapping[Group, Outcome]) -> None:
         now = self.clock.now()
@@ -233,6 +364,26 @@ class Scheduler:
                 self.pending.placed(group.key)
             else:
                 self.pending.failed(group.key, now)
+
+
+def _holdings(tasks: Iterable[Task], plugin: str) -> list[Holding]:
+    return [holding_of(task, plugin) for task in tasks]
+
+
+async def _kept(work: Coroutine[object, object, _T], errors: list[BaseException]) -> _T | None:
+    """What the work answers; or None, its error being kept until everything else is done."""
+    (answer,) = await asyncio.gather(work, return_exceptions=True)
+    if isinstance(answer, BaseException):
+        errors.append(answer)
+        return None
+    return answer
+
+
+def _raise_first(errors: Sequence[BaseException]) -> None:
+    for error in errors[1:]:
+        _log.error("another error in the same cycle", exc_info=error)
+    if errors:
+        raise errors[0]
 
 
 def _failure(call: HookCall, *arguments: object) -> PluginError | None:

@@ -43,10 +43,8 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
     """
     ours = [task for task in scheduler.cache.tasks.values() if task.node is None]
     groups = list(dict.fromkeys(task.group for task in ours))
-    failed: dict[Task, str] = {}
     while True:
         done = await scheduler.cycle()
-        failed.update({task: reason for bound in done for task, reason in bound.failed.items()})
         if not any(bound.bound for bound in done):
             break
         for group in groups:
@@ -54,7 +52,7 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
     bound_pods = {pod.metadata.uid: pod for pod in (await scheduler.cluster.list(Pod)).items}
     problems = dict(scheduler.cache.problems)
     pods = [
-        _pod(scheduler, task, bound_pods[task.uid], failed, problems)
+        _pod(scheduler, task, bound_pods[task.uid], problems)
         for task in sorted(ours, key=lambda task: natural(task.key))
     ]
     scheduled = sum(pod["node"] is not None for pod in pods)
@@ -70,9 +68,7 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
     }
 
 
-def _pod(
-    scheduler: Scheduler, task: Task, pod: Pod, failed: Mapping[Task, str], problems: dict[str, str]
-) -> dict[str, Any]:
+def _pod(scheduler: Scheduler, task: Task, pod: Pod, problems: dict[str, str]) -> dict[str, Any]:
     node = pod.spec.node_name or None
     calls = scheduler.profiles[pod.spec.scheduler_name]
     return {
@@ -82,7 +78,7 @@ def _pod(
         "node": node,
         **_CONTRACT,
         **_reported(calls, pod, problems),
-        "reason": None if node else failed.get(task) or reason_of(scheduler, task),
+        "reason": None if node else reason_of(scheduler, task),
     }
 
 
