@@ -33,7 +33,7 @@ from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.session import Outcome, Session, SessionOptions
-from session_scheduler.state.cache import EVERY_GROUP, Cache, Woken
+from session_scheduler.state.cache import EVERY_GROUP, Cache, Woken, schedulers_of
 from session_scheduler.state.pending import PendingGroups
 from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.statement import Decision
@@ -225,7 +225,7 @@ class Scheduler:
         self._recover(failed)
         done: list[Bound] = []
         for name, calls in self.profiles.items():
-            due = self._due(name)
+            due = self._refuse_mixed(self._due(name))
             if due and name in failed:
                 self._fail(due, failed[name])
             elif due:
@@ -258,10 +258,17 @@ class Scheduler:
 
     def _due(self, scheduler_name: str) -> tuple[Group, ...]:
         now = self.clock.now()
-        due = self.cache.pending_groups(
-            lambda group: group.scheduler_name == scheduler_name and self.pending.is_due(group.key, now)
-        )
-        return tuple(due)
+        waiting = self.cache.pending_groups(lambda group: self.pending.is_due(group.key, now))
+        return tuple(group for group in waiting if schedulers_of(group)[0] == scheduler_name)
+
+    def _refuse_mixed(self, due: tuple[Group, ...]) -> tuple[Group, ...]:
+        """The groups without those whose pods name several schedulers: a session places its own profile's pods only."""
+        mixed = [group for group in due if len(schedulers_of(group)) > 1]
+        for group in mixed:
+            names = " and ".join(schedulers_of(group))
+            reason = f"{group.key}: its pods name different schedulers, {names}: give all of them one schedulerName"
+            self._record({group: Outcome(group, refusal=Refusal(reason))})
+        return tuple(group for group in due if group not in mixed)
 
     async def _session(self, calls: HookCalls, due: tuple[Group, ...]) -> list[Bound]:
         try:

@@ -94,7 +94,6 @@ class Group:
     tasks: dict[str, Task] = field(default_factory=dict)
     """By pod uid: every live pod of the group, bound ones included."""
     queue: str = DEFAULT_QUEUE
-    scheduler_name: str = ""
 
     @property
     def key(self) -> str:

@@ -16,14 +16,14 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import ClassTable, TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
-from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup, PriorityClass
+from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup
 from session_scheduler.model.quantity import QuantityError
+from session_scheduler.state.priorities import Priorities
 
 NATIVE_LABEL = "scheduling.k8s.io/pod-group"
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 NATIVE_API = "scheduling.k8s.io"
 COSCHEDULING_API = "scheduling.x-k8s.io"
-_BUILT_IN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 _SPARE_CLASSES = 1000
 """How many classes without pods are kept before they are looked for."""
@@ -64,9 +64,7 @@ class Cache:
         self._group_of = tuple(group_of)
         self._on_node: dict[str, dict[str, Task]] = {}
         self._pod_groups: dict[str, PodGroup] = {}
-        self._priorities: dict[str, int] = dict(_BUILT_IN_PRIORITIES)
-        self._default_priorities: dict[str, int] = {}
-        """The values of the classes that are the global default, by name; the API server takes the lowest."""
+        self._priorities = Priorities()
         self._changed_nodes: dict[str, None] = {}
 
     # ------------------------------------------------------------------ events
@@ -79,7 +77,8 @@ class Cache:
             return self._put_node(obj)
         if isinstance(obj, PodGroup):
             return self._put_pod_group(obj)
-        self._put_priority(obj)
+        self._priorities.put(obj)
+        self._prioritise()
         return ()
 
     def remove(self, obj: KubeObject) -> list[Task]:
@@ -98,7 +97,8 @@ class Cache:
             if group is not None:
                 group.pod_group = None
         else:
-            self._remove_priority(obj.metadata.name)
+            self._priorities.remove(obj.metadata.name)
+            self._prioritise()
         return []
 
     # ------------------------------------------------------------------ nodes
@@ -199,7 +199,7 @@ class Cache:
         return self.classes.of(pod)
 
     def _new_task(self, pod: Pod, cls: TaskClass) -> Task:
-        task = Task(pod, cls, self._group_for(self.group_ref(pod)), self.priority_of(pod))
+        task = Task(pod, cls, self._group_for(self.group_ref(pod)), self._priorities.of(pod))
         self._join(task, task.group)
         self.tasks[task.uid] = task
         return task
@@ -208,7 +208,7 @@ class Cache:
         if task.cls is not cls:
             self._change_class(task, cls)
         task.pod = pod
-        task.priority = self.priority_of(pod)
+        task.priority = self._priorities.of(pod)
         self._regroup(task)
 
     def _group_for(self, ref: GroupRef) -> Group:
@@ -220,8 +220,6 @@ class Cache:
     def _join(self, task: Task, group: Group) -> None:
         task.group = group
         group.tasks[task.uid] = task
-        if not task.pod.spec.node_name or not group.scheduler_name:
-            group.scheduler_name = task.pod.spec.scheduler_name
         self._waiting[group] = None
 
     def _leave(self, task: Task) -> None:
@@ -360,42 +358,18 @@ class Cache:
                 del self._waiting[group]
         return found
 
-    # ------------------------------------------------------------------ priorities
-
-    def priority_of(self, pod: Pod) -> int:
-        """spec.priority, else its class's value, else the default."""
-        if pod.spec.priority is not None:
-            return pod.spec.priority
-        if pod.spec.priority_class_name:
-            return self._priorities.get(pod.spec.priority_class_name, self._default_priority)
-        return self._default_priority
-
-    @property
-    def _default_priority(self) -> int:
-        return min(self._default_priorities.values(), default=0)
-
-    def _put_priority(self, cls: PriorityClass) -> None:
-        name = cls.metadata.name
-        self._priorities[name] = cls.value
-        self._default_priorities.pop(name, None)
-        if cls.global_default:
-            self._default_priorities[name] = cls.value
-        self._prioritise()
-
-    def _remove_priority(self, name: str) -> None:
-        self._default_priorities.pop(name, None)
-        self._priorities.pop(name, None)
-        if name in _BUILT_IN_PRIORITIES:  # the API server makes these again
-            self._priorities[name] = _BUILT_IN_PRIORITIES[name]
-        self._prioritise()
-
     def _prioritise(self) -> None:
         for task in self.tasks.values():
-            task.priority = self.priority_of(task.pod)
+            task.priority = self._priorities.of(task.pod)
 
     def bound_tasks(self) -> Iterable[Task]:
         """Every task that is on a node."""
         return (task for task in self.tasks.values() if task.node is not None)
+
+
+def schedulers_of(group: Group) -> list[str]:
+    """The schedulerNames of its pending pods, each once, in order."""
+    return sorted({task.pod.spec.scheduler_name for task in group.in_phase(Phase.PENDING)})
 
 
 def _state(task: Task) -> tuple[object, ...]:

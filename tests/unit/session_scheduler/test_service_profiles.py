@@ -1,0 +1,89 @@
+"""Several profiles over one cluster: each places and frees the pods of its own schedulerName."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from session_scheduler import hookimpl
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.hook_calls import HookCalls
+from session_scheduler.model.objects import Pod
+from session_scheduler.service import Scheduler
+from session_scheduler.testing import FakeCluster, pod, pod_group
+
+
+class Told:
+    """Which pods a profile's plugin was told of, in order."""
+
+    def __init__(self, name):
+        self.name, self.calls = name, []
+
+    @hookimpl
+    async def prebind(self, binding):
+        self.calls.append(f"bind {binding.task.name}")
+
+    @hookimpl
+    async def cancel(self, allocation):
+        self.calls.append(f"cancel {allocation.pod.metadata.name}")
+
+
+class Profiles:
+    """A cluster that the profiles a and b serve, each with a plugin of its own."""
+
+    def __init__(self, *objects):
+        self.a, self.b = Told("a"), Told("b")
+        self.cluster = FakeCluster()
+        self.cluster.nodes(2)
+        self.cluster.add(*objects)
+        builtins = [(name, plugin(None), None) for name, plugin in BUILTIN.items()]
+        calls = {told.name: HookCalls([*builtins, (told.name, told, None)]) for told in (self.a, self.b)}
+        scheduler = Scheduler(self.cluster.memory, self.cluster.config, calls, self.cluster.clock)
+        asyncio.run(scheduler.start())
+        self.cluster._known, self.cluster._scheduler = self.cluster._objects(), scheduler
+
+    def run(self):
+        self.cluster.advance(60)
+        self.cluster.run()
+
+
+MIXED = "PodGroup default/g: its pods name different schedulers, a and b: give all of them one schedulerName"
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("least", [2, None])
+def test_a_group_whose_pending_pods_name_two_schedulers_is_refused_with_both_names(order, least):
+    world = Profiles(pod_group("g", least), *(pod(name, group="g", scheduler=name) for name in order))
+    world.run()
+    world.cluster.assert_pending("a", MIXED)
+    world.cluster.assert_pending("b", MIXED)
+    assert world.a.calls == world.b.calls == []
+
+
+def test_a_refused_group_is_placed_once_its_pods_name_one_scheduler():
+    world = Profiles(pod_group("g", 1), pod("a", group="g", scheduler="a"), pod("b", group="g", scheduler="b"))
+    world.run()
+    world.cluster.delete(Pod, "a")
+    world.cluster.run()
+    world.cluster.assert_bound("b")
+    assert world.b.calls == ["bind b"]
+
+
+def test_a_member_that_another_profile_placed_does_not_hold_up_the_rest_and_each_is_freed_by_its_own():
+    world = Profiles(pod_group("g", 1), pod("a", group="g", scheduler="a"))
+    world.run()
+    world.cluster.add(pod("b", group="g", scheduler="b"))
+    world.run()
+    world.cluster.delete(Pod, "a")
+    world.cluster.delete(Pod, "b")
+    world.run()
+    assert world.a.calls == ["bind a", "cancel a"]
+    assert world.b.calls == ["bind b", "cancel b"]
+
+
+def test_a_gated_member_of_another_scheduler_does_not_lend_its_profile_to_the_others():
+    gated = pod("gated", group="g", scheduler="b", gates=["x"])
+    world = Profiles(pod_group("g", 1), pod("a", group="g", scheduler="a"), gated)
+    world.run()
+    assert (world.a.calls, world.b.calls) == (["bind a"], [])
