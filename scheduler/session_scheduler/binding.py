@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+import structlog
 
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.port import Cluster
@@ -23,6 +24,8 @@ from session_scheduler.model.bindings import Allocation, Binding, Holding
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.statement import Decision
+
+_log = structlog.get_logger()
 
 HELD_ANNOTATION = "fluence.flux-framework.org/held"
 """What a pod holds, {"uid": the pod's, "plugins": {name: its part}} as JSON: written in the request that binds it."""
@@ -64,8 +67,11 @@ class Binder:
     async def carry_out(self, decision: Decision, calls: HookCalls) -> list[Failure]:
         """Bind what the decision placed. Returns the tasks that are not known to be bound.
 
-        The plugins still hold their share.
+        The plugins still hold their share. Beside evictions nothing is bound: the room is there when those pods ended.
         """
+        if decision.evicted:
+            reason = f"waits for {len(decision.evicted)} evicted pods to end"
+            return [Failure(task, task.node or "", reason) for task in decision.allocated]
         try:
             holds = [(held.plugin, held.holds()) for held in decision.held]
             bindings = [_binding(task, holds) for task in decision.allocated]
@@ -77,6 +83,16 @@ class Binder:
         answers = await asyncio.gather(*(self._bind(binding) for binding in bindings), return_exceptions=True)
         outcomes = map(_outcome, bindings, answers)
         return [failure for failure in outcomes if failure is not None]
+
+    async def evict(self, task: Task) -> bool:
+        """Ask that a bound pod ends. Whether the cluster took it; where not, why is logged."""
+        async with self._slots:
+            try:
+                await self._cluster.evict(task.pod)
+            except ClusterError as error:
+                _log.warning("eviction refused", pod=task.key, error=str(error))
+                return False
+        return True
 
     async def look(self, failure: Failure) -> Failure | None:
         """What became of a bind whose outcome is unknown: None where it was done, else why not, or that it still is."""

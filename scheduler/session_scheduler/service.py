@@ -319,7 +319,13 @@ class Scheduler:
             yield from ACTIONS[action](session)
 
     async def _settle(self, decision: Decision, failures: Sequence[Failure], calls: HookCalls) -> Bound:
-        """After the session: what was bound stands, what was not is pending again and its share is freed."""
+        """After the session: what was bound stands, what was not is pending again and its share is freed.
+
+        What was evicted keeps its place until it has ended.
+        """
+        for task, node in decision.evicted.items():
+            self.cache.occupy(task, node)
+            task.phase = Phase.RELEASING if await self._binder.evict(task) else Phase.BOUND
         failed = {failure.task: failure.reason for failure in failures if await self._undone(failure, calls)}
         unknown = {
             failure.task: f"it is not known yet whether this was done: {failure.reason}"

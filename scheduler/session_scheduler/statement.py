@@ -87,7 +87,8 @@ class Decision:
 
     group: Group
     allocated: list[Task] = field(default_factory=list)
-    evicted: list[Task] = field(default_factory=list)
+    evicted: dict[Task, str] = field(default_factory=dict)
+    """With the node of each."""
     held: list[Held] = field(default_factory=list)
 
 
@@ -110,7 +111,10 @@ class Statement:
         self._apply(Allocated(task, row))
 
     def evict(self, task: Task) -> None:
-        """Take a bound task off its node, in this session's view; it is evicted when the statement is committed."""
+        """Take a bound task off its node, in this session's view.
+
+        When the statement is committed it is asked to end, and what was placed beside is tried again once it has.
+        """
         self._check_open()
         if task.phase is not Phase.BOUND or task.node is None:
             raise ValueError(f"{task.key} is {task.phase.value}, not bound: it cannot be evicted")
@@ -170,7 +174,7 @@ class Statement:
             if isinstance(operation, Allocated):
                 decision.allocated.append(operation.task)
             elif isinstance(operation, Evicted):
-                decision.evicted.append(operation.task)
+                decision.evicted[operation.task] = operation.node
             else:
                 decision.held.append(operation)
         return decision

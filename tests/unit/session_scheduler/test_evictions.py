@@ -1,0 +1,67 @@
+"""Committed evictions: victims are asked to end and keep their room until they have."""
+
+from __future__ import annotations
+
+import pytest
+
+from session_scheduler.actions import ACTIONS
+from session_scheduler.cluster.errors import TooManyRequests
+from session_scheduler.model.groups import Phase
+from session_scheduler.model.objects import Pod
+from session_scheduler.session import Outcome
+from session_scheduler.testing import FakeCluster, pod
+
+
+def preempt(session):
+    """Evict whatever runs, for whatever waits."""
+    for group in session.groups():
+        session.outcomes[group] = Outcome(group)
+        with session.statement(group) as statement:
+            for victim in [task for task in session.snapshot.cache.bound_tasks() if task.phase is Phase.BOUND]:
+                statement.evict(victim)
+            for task in group.in_phase(Phase.PENDING):
+                statement.allocate(task, session.table.row_of["n1"])
+            yield statement.commit()
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    cluster = FakeCluster()
+    cluster.nodes(1, cpu="2")
+    cluster.add(pod("old", cpu="2", bound_to="n1"), pod("new", cpu="2"))
+    monkeypatch.setitem(ACTIONS, "allocate", preempt)
+    cluster.run()
+    monkeypatch.undo()
+    return cluster
+
+
+def test_what_was_placed_beside_an_eviction_waits_until_the_victim_has_ended(cluster):
+    cluster.assert_pending("new", "waits for 1 evicted pods to end")
+    old = cluster._find(Pod, "old", "default")
+    assert old.metadata.deletion_timestamp is not None
+    cluster.memory.finish_deletions()
+    cluster.advance(60)
+    cluster.run()
+    cluster.assert_bound("new", "n1")
+
+
+def test_a_victim_keeps_its_room_until_it_has_ended(cluster):
+    (old,) = [task for task in cluster.scheduler.cache.tasks.values() if task.name == "old"]
+    assert (old.node, old.phase) == ("n1", Phase.RELEASING)
+    assert cluster.scheduler.cache.table.all_rows().used("cpu").tolist() == [2000]
+
+
+def test_a_victim_whose_eviction_is_refused_stays_bound(monkeypatch):
+    cluster = FakeCluster()
+    cluster.nodes(1, cpu="2")
+    cluster.add(pod("old", cpu="2", bound_to="n1"), pod("new", cpu="2"))
+
+    async def refuses(pod, *, grace_seconds=None):
+        raise TooManyRequests("a disruption budget allows none")
+
+    monkeypatch.setattr(cluster.memory, "evict", refuses)
+    monkeypatch.setitem(ACTIONS, "allocate", preempt)
+    cluster.run()
+    (old,) = [task for task in cluster.scheduler.cache.tasks.values() if task.name == "old"]
+    assert (old.node, old.phase) == ("n1", Phase.BOUND)
+    cluster.assert_pending("new")
