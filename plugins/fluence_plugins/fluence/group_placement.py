@@ -148,22 +148,23 @@ def from_json(held: Any, node: str, live: LiveGraph) -> Share | None:
 
 
 def _part_from_json(written: Any, node: str, live: LiveGraph) -> Placement | None:
+    """One allocation's part. A node or device that the graph does not have (now) is believed: it may come back."""
     if not isinstance(written, Mapping):
         return None
-    devices = [live.graph.virtual.get(path) for path in _texts(written.get("devices", []))]
-    if None in devices:
-        return None
-    held = tuple(DeviceHolding(d.path, d.backend, dict(d.attributes)) for d in devices if d is not None)
+    devices = tuple(_device(path, live) for path in _texts(written.get("devices", [])))
     if "host" not in written:
-        return Placement((), held) if held else None
-    if written["host"] != node or node not in live.graph.host_ranks:
-        return None
+        return Placement((), devices) if devices else None
     cores, gpus, memory = (written.get(key) for key in ("cores", "gpus", "memory"))
-    if not _whole(cores) or not _whole(gpus) or not _whole([memory]):
+    if written["host"] != node or not _whole(cores) or not _whole(gpus) or not _whole([memory]):
         return None
-    exclusive = written.get("exclusive") is True
-    host = HostHolding(node, live.graph.host_path(node), tuple(cores), tuple(gpus), memory, exclusive)  # type: ignore[arg-type]
-    return Placement((host,), held)
+    path = f"{live.graph.root.path}/{node}"
+    host = HostHolding(node, path, tuple(cores), tuple(gpus), memory, written.get("exclusive") is True)  # type: ignore[arg-type]
+    return Placement((host,), devices)
+
+
+def _device(path: str, live: LiveGraph) -> DeviceHolding:
+    known = live.graph.virtual.get(path)
+    return DeviceHolding(path, known.backend, dict(known.attributes)) if known else DeviceHolding(path, "")
 
 
 def _texts(value: Any) -> list[str]:

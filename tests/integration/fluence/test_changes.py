@@ -153,3 +153,15 @@ async def test_a_large_gang_of_devices_in_trees_of_their_own_is_within_the_budge
     members = [pod(f"g{i}", device("qpu"), group="g") for i in range(70)]
     result = await world.place(node("n1", cpu="80"), gang("g", 70), *members)
     assert result["summary"]["scheduled"] == 70
+
+
+async def test_a_restart_while_a_pods_node_is_gone_keeps_its_devices(world: World) -> None:
+    (world._folder / "resources.yaml").write_text(ONE_QPU)
+    await world.place(node("n1"), node("n2"), pod("a", device("qpu")))
+    home = world.pod("a")["node"]
+    await world.scheduler.cluster.delete(live_node(home, "4"))
+    await world.restarted()
+    await arrives(world, pod("thief", device("qpu")))
+    assert shares(world)["a"] == {"/cluster/q"}
+    await change(world, home, "4")
+    assert shares(world) == {"a": {f"/cluster/{home}", "/cluster/q"}}

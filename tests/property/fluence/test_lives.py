@@ -1,0 +1,211 @@
+"""The live graph through random lives: pods come and end, nodes change, come and go, the scheduler restarts.
+
+After every step: nothing is held twice, what a live pod got is held or missing but never another's, nothing is held
+for a pod that ended, and what is free in the graph is what nobody uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from fluence_plugins.fluence.plugin import FluencePlugin
+from session_scheduler.clock import StoppedClock
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.model.groups import Phase
+from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta, Pod, PodGroup, PodStatus
+from session_scheduler.offline import load_calls
+from session_scheduler.service import Scheduler
+
+RESOURCES = """
+resources:
+  - type: qdevice
+    name: aurora
+    attributes: {region: east}
+    with: [{type: qpu, count: 2, with: [{type: qubit, count: 2}]}]
+  - {type: qdevice, name: borealis, attributes: {region: west}, with: [{type: qpu}]}
+  - {type: fpga, name: alveo, parent: n1, count: 2}
+"""
+KINDS = ("qdevice", "qpu", "qubit", "fpga")
+
+
+class Life:
+    """One scheduler's life over a cluster that a seeded chance changes."""
+
+    def __init__(self, seed: int, file: str, policy: str) -> None:
+        self.chance = random.Random(seed)
+        plugins = (PluginConfig(name="fluence", args={"resources": file, "matchPolicy": policy}),)
+        self.config = SchedulerConfig(profiles=(Profile(plugins=plugins),))
+        self.cluster = MemoryCluster([self._node("n0", 4)])
+        self.clock = StoppedClock()
+        self.count = 0
+        self.got: dict[str, set[str]] = {}
+        """What each live pod was given, by uid."""
+
+    def _node(self, name: str, cores: int) -> Node:
+        offers = {"cpu": str(cores), "memory": "8Gi", "pods": "50"}
+        offers |= {f"fluxion.flux-framework.org/{kind}": "1000" for kind in KINDS}
+        return Node(metadata=ObjectMeta(name=name, uid=name), status=NodeStatus(allocatable=offers))
+
+    async def start(self) -> None:
+        self.scheduler = Scheduler(self.cluster, self.config, load_calls(self.config), self.clock)
+        await self.scheduler.start()
+        self.known = await self._objects()
+
+    @property
+    def plugin(self) -> FluencePlugin:
+        found = self.scheduler.profiles["fluence"].instances["fluence"]
+        assert isinstance(found, FluencePlugin)
+        return found
+
+    async def _objects(self) -> dict[tuple[str, str], Any]:
+        kinds: tuple[type[Any], ...] = (Node, PodGroup, Pod)
+        return {
+            (kind.__name__, obj.metadata.uid): obj for kind in kinds for obj in (await self.cluster.list(kind)).items
+        }
+
+    async def deliver(self) -> None:
+        """Tell the scheduler what has changed, as watches would."""
+        now = await self._objects()
+        for key, obj in self.known.items():
+            if key not in now:
+                await self.scheduler.apply("DELETED", obj)
+        for key, obj in now.items():
+            if self.known.get(key) != obj:
+                await self.scheduler.apply("MODIFIED" if key in self.known else "ADDED", obj)
+        self.known = now
+
+    # ------------------------------------------------------------------ what happens
+
+    async def pod_comes(self) -> None:
+        size = self.chance.choice([1, 1, 2, 3])
+        self.count += 1
+        name = f"g{self.count}"
+        if size > 1:
+            policy = {"gang": {"minCount": size}}
+            spec = {
+                "kind": "PodGroup",
+                "metadata": {"name": name, "namespace": "d"},
+                "spec": {"schedulingPolicy": policy},
+            }
+            await self.cluster.create(msgspec.convert(spec, PodGroup))
+        asked = {"cpu": str(self.chance.randint(1, 2)), "memory": self.chance.choice(["0", "1Gi", "1000Mi"])}
+        if self.chance.random() < 0.6:
+            asked[f"fluxion.flux-framework.org/{self.chance.choice(KINDS)}"] = str(self.chance.randint(1, 2))
+        for index in range(size):
+            spec = {"schedulerName": "fluence", "containers": [{"name": "c", "resources": {"requests": asked}}]}
+            if size > 1:
+                spec["schedulingGroup"] = {"podGroupName": name}
+            metadata = {"name": f"{name}-{index}", "namespace": "d"}
+            await self.cluster.create(msgspec.convert({"kind": "Pod", "metadata": metadata, "spec": spec}, Pod))
+
+    async def foreign_pod_comes(self) -> None:
+        self.count += 1
+        node = self.chance.choice([node.metadata.name for node in (await self.cluster.list(Node)).items] or ["n0"])
+        asked = {"cpu": self.chance.choice(["100m", "900m", "1500m"])}
+        spec = {"schedulerName": "x", "nodeName": node, "containers": [{"name": "c", "resources": {"requests": asked}}]}
+        metadata = {"name": f"f{self.count}", "namespace": "d", "uid": f"f{self.count}"}
+        self.cluster.put(msgspec.convert({"kind": "Pod", "metadata": metadata, "spec": spec}, Pod))
+
+    async def pod_ends(self) -> None:
+        pods = [pod for pod in (await self.cluster.list(Pod)).items if not pod.terminal]
+        if not pods:
+            return
+        pod = self.chance.choice(pods)
+        self.got.pop(pod.metadata.uid, None)
+        if self.chance.random() < 0.5:
+            await self.cluster.delete(pod, grace_seconds=0)
+        else:
+            self.cluster.put(msgspec.structs.replace(pod, status=PodStatus(phase="Succeeded")))
+
+    async def node_changes(self) -> None:
+        name = f"n{self.chance.randint(0, 2)}"
+        self.cluster.put(self._node(name, self.chance.randint(1, 6)))
+
+    async def node_goes(self) -> None:
+        nodes = (await self.cluster.list(Node)).items
+        if len(nodes) > 1:
+            await self.cluster.delete(self.chance.choice(nodes))
+
+    async def restart(self) -> None:
+        await self.start()
+
+    async def step(self) -> None:
+        happens = self.chance.choices(
+            [self.pod_comes, self.foreign_pod_comes, self.pod_ends, self.node_changes, self.node_goes, self.restart],
+            [8, 2, 6, 3, 1, 1],
+        )[0]
+        await happens()
+        await self.deliver()
+        self.clock.advance(60)
+        await self.scheduler.cycle()
+        await self.deliver()
+        self.check(happens.__name__)
+
+    # ------------------------------------------------------------------ what must hold
+
+    def check(self, after: str) -> None:
+        live = self.plugin.live
+        tasks = {task.uid: task for task in self.scheduler.cache.tasks.values()}
+        held: Counter[str] = Counter()
+        for uid, share in live.shares.items():
+            assert uid in tasks, (after, "held for a pod that ended", uid)
+            assert tasks[uid].phase in (Phase.BOUND, Phase.RELEASING), (after, tasks[uid])
+            for part in share.values():
+                held.update(f"{host.path}/core{core}" for host in part.hosts for core in host.cores)
+                held.update(device.path for device in part.devices)
+        assert not [path for path, times in held.items() if times > 1], (after, held)
+        devices = [path for path in held if "/core" not in path]
+        assert not [(a, b) for a in devices for b in devices if b.startswith(a + "/")], (after, devices)
+        self._check_kept(after)
+        self._check_free(after, held, tasks)
+
+    def _check_kept(self, after: str) -> None:
+        """What a pod was given is held or missing as long as it lives: no other pod has it."""
+        live = self.plugin.live
+        for uid in {*live.shares, *live.missing}:
+            parts = [*live.shares.get(uid, {}).values(), *(part for _, part in live.missing.get(uid, ()))]
+            has = {d.path for part in parts for d in part.devices} | {h.path for part in parts for h in part.hosts}
+            assert self.got.setdefault(uid, has) == has, (after, uid, self.got[uid], has)
+        there = [d.path for parts in live.missing.values() for _, part in parts for d in part.devices]
+        assert not [path for path in there if path in live.graph.virtual], (after, "there, and yet not held", there)
+
+    def _check_free(self, after: str, held: Counter[str], tasks: dict[str, Any]) -> None:
+        live = self.plugin.live
+        found = live.matcher.find("sched-now=free")
+        free = Counter(
+            vertex["metadata"]["paths"]["containment"].split("/")[2]
+            for vertex in (found["graph"]["nodes"] if found else [])
+            if vertex["metadata"]["type"] == "core"
+        )
+        for name in live.graph.host_ranks:
+            total = (
+                self.scheduler.cache.table.all_rows().allocatable("cpu")[self.scheduler.cache.table.row_of[name]]
+                // 1000
+            )
+            ours = sum(path.startswith(f"/cluster/{name}/core") for path in held)
+            on_it = [task for task in tasks.values() if task.node == name]
+            strangers = [task for task in on_it if live.held_of(task.uid, name) is None]
+            foreign = -(-sum(task.cls.requests.get("cpu", 0) for task in strangers) // 1000)
+            assert free[name] == max(0, total - ours - foreign), (after, name, free[name], total, ours, foreign)
+
+
+@pytest.mark.parametrize("policy", ["first", "low", "high"])
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_held_twice_or_lost_through_random_lives(seed: int, policy: str, tmp_path: Any) -> None:
+    file = tmp_path / "resources.yaml"
+    file.write_text(RESOURCES)
+
+    async def live() -> None:
+        life = Life(seed, str(file), policy)
+        await life.start()
+        for _ in range(60):
+            await life.step()
+
+    asyncio.run(live())
