@@ -24,7 +24,8 @@ class FluenceArguments(PluginArguments):
 
     resources: path of resources.yaml (else FLUENCE_RESOURCES; neither: classical work only). matchPolicy: a match
     policy of Fluxion (else FLUENCE_MATCH_POLICY, else first). matchBudget: the most matches that are tried for a
-    group beyond the first order of its classes, which is always tried to its end.
+    group beyond the first order of its classes, which is always tried to its end; and the attribute values that are
+    tried for a pod whose devices disagree.
     """
 
     resources: str | None = None

@@ -44,6 +44,8 @@ class GroupMatcher:
         self._ranks = ranks
         self._needs = needs
         self._budget = budget
+        self._values_each = self._values_left = budget
+        """How many attribute values may be tried for one pod whose devices disagree, and how many still may."""
         self._free_of_charge = True
         """Whether this is the first order: it is tried to its end."""
         self._picked: dict[int, tuple[DeviceHolding, ...]] = {}
@@ -112,6 +114,8 @@ class GroupMatcher:
         """Devices of every type for every task; where those of a pod disagree on an attribute, one value after the
         other is required of all types that have the attribute.
         """
+        if not agreed:
+            self._values_left = self._values_each
         made: list[int] = []
         try:
             found = [share for kind in needs.devices for share in self._devices(tasks, needs, kind, agreed, made)]
@@ -123,17 +127,32 @@ class GroupMatcher:
             jobs.extend(made)
             return found
         self._retract(made)
-        self._free_of_charge = False
         key, problem = clash
+        if len(tasks) > 1:
+            return self._agreeing_each(tasks, needs, jobs)
         values = {
             node.attributes[key] for kind in needs.devices for node in self._of_type(kind) if key in node.attributes
         }
         for value in sorted(values) if key not in agreed else ():
+            if self._values_left <= 0:
+                raise NoMatchError(f"{problem}; the match budget ended before every value was tried")
+            self._values_left -= 1
             try:
                 return self._agreeing(tasks, needs, {**agreed, key: value}, jobs)
             except NoMatchError:
                 continue
         raise NoMatchError(problem)
+
+    def _agreeing_each(self, tasks: Sequence[Task], needs: Needs, jobs: list[int]) -> list[_DeviceShare]:
+        """Task by task: each may agree on values of its own."""
+        made: list[int] = []
+        try:
+            found = [share for task in tasks for share in self._agreeing([task], needs, {}, made)]
+        except BaseException:
+            self._retract(made)
+            raise
+        jobs.extend(made)
+        return found
 
     def _of_type(self, kind: str) -> list[VirtualNode]:
         return [node for node in self._live.graph.virtual.values() if node.type == kind]

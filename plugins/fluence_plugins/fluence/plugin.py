@@ -80,8 +80,10 @@ class FluencePlugin:
         for tree in self._live.graph.waiting_trees() if not self._told_waiting else ():
             log.warning("[fluence] resource %s: waits for its parent, node %r", tree.name or tree.type, tree.parent)
         self._told_waiting = True
-        elsewhere = {task.node for tasks in self._tasks_on.values() for task in tasks if task.uid in self._unsettled}
-        for name in sorted({change.name for change in changes} | {name for name in elsewhere if name is not None}):
+        recount = {change.name for change in changes}
+        if self._unsettled:
+            recount |= {name for name, tasks in self._tasks_on.items() if any(t.uid in self._unsettled for t in tasks)}
+        for name in sorted(recount):
             self._count_foreign(name)
 
     def _tell_missing(self, before: set[str]) -> None:
@@ -112,11 +114,12 @@ class FluencePlugin:
             elif holding.held is not None:
                 log.warning("[fluence] pod %s: its record of what it holds is not valid here", holding.task.key)
         before = set(self._live.missing)
-        for name in self._tasks_on:
+        concerned = {holding.node for holding in holdings} & self._tasks_on.keys()
+        for name in concerned:
             self._live.drop_foreign(name)
         self._live.replay({uid: share for uid, share in shares.items() if uid not in self._live.shares})
         self._tell_missing(before)
-        for name in self._tasks_on:
+        for name in sorted(concerned):
             self._count_foreign(name)
 
     # ------------------------------------------------------------------ a session

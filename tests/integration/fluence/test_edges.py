@@ -109,3 +109,35 @@ async def test_a_record_that_is_not_believed_is_told(
     await world.place(node("n1"), pod("p", nodeName="n1", annotations=annotations))
     assert world.plugin.live.shares == {}
     assert world.free_cores() == 3
+
+
+async def test_pods_of_a_gang_may_agree_on_values_of_their_own(world: World) -> None:
+    trees = [("q", "y", "a"), ("q", "z", "b"), ("l", "m", "b"), ("l", "n", "a")]
+    lines = [f"  - {{type: {kind}, name: {name}, attributes: {{r: {value}}}}}" for kind, name, value in trees]
+    for order in (lines, lines[::-1]):
+        (world._folder / "resources.yaml").write_text("\n".join(["resources:", *order]))
+        asked = device("q") | device("l")
+        result = await world.place(node("n1"), gang("g", 2), *(pod(f"p{i}", asked, group="g") for i in range(2)))
+        assert result["summary"]["scheduled"] == 2, result["pods"]
+        assert {entry["backend"] for entry in result["pods"]} == {"n,y", "m,z"}
+
+
+async def test_a_large_gang_whose_pods_must_each_agree_is_within_the_budget(world: World) -> None:
+    lines = [f"  - {{type: {kind}, name: {kind}{i}, attributes: {{r: v{i}}}}}" for kind in "ql" for i in range(40)]
+    (world._folder / "resources.yaml").write_text("\n".join(["resources:", *lines[:40], *lines[40:][::-1]]))
+    asked = device("q") | device("l")
+    members = [pod(f"p{i}", asked, group="g") for i in range(20)]
+    result = await world.place(node("n1", cpu="40"), gang("g", 20), *members)
+    assert result["summary"]["scheduled"] == 20
+
+
+@pytest.mark.parametrize(("budget", "fits"), [(2, False), (9, True)])
+async def test_the_values_tried_for_one_pod_are_bounded(world: World, budget: int, fits: bool) -> None:
+    world.arguments["matchBudget"] = budget
+    lines = [f"  - {{type: q, name: q{i}, attributes: {{r: v{i}}}}}" for i in range(5)]
+    lines.append("  - {type: l, name: only, attributes: {r: v2}}")
+    (world._folder / "resources.yaml").write_text("\n".join(["resources:", *lines]))
+    await world.place(node("n1"), pod("p", device("q") | device("l")))
+    assert (world.pod("p")["node"] is not None) is fits
+    if not fits:
+        assert "budget ended before every value was tried" in world.pod("p")["reason"]
