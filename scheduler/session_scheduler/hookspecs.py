@@ -141,11 +141,21 @@ def group_of(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
 
 
 @hookspec
-def recover(holdings: Sequence[Holding]) -> None:
+def recover(holdings: Sequence[Holding]) -> Mapping[str, str] | None:
     """Before the first session: what every plan and every live bound pod holds. Rebuild your state from it.
 
     Later too, between sessions and after `on_nodes_changed`: only the pods that turn out to be bound although no
-    session here placed them (another replica did, or an answer was lost). Add what these hold to what you hold.
+    session here placed them (another replica did, or an answer was lost), and those that another replica's plan
+    places. Add what these hold to what you hold. Answer with the pods (by uid) whose holding cannot be held, all or in
+    part, and why: of a bound pod people are told, a planned one is placed anew.
+    """
+
+
+@hookspec
+def metrics() -> Iterable[Any] | None:
+    """What this plugin measures now, as prometheus_client metric families named `fluence_…`: asked at each scrape.
+
+    Between sessions, on the scheduler's own thread: answer from memory, at once.
     """
 
 
@@ -261,7 +271,7 @@ def report(pod: Pod) -> Mapping[str, Any] | None:
 
 
 HOOKS: Final = (
-    "class_key", "footprint", "group_of", "recover", "serve", "on_nodes_changed", "facts", "on_session_open",
+    "class_key", "footprint", "group_of", "recover", "metrics", "serve", "on_nodes_changed", "facts", "on_session_open",
     "prefilter", "prepare", "filter", "score", "why", "node_subsets", "place_group",
     "on_session_close", "prebind", "cancel", "simulated_node",
     "report",
