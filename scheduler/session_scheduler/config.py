@@ -125,12 +125,47 @@ class Backoff(Strict):
         return self
 
 
+class LeaderElection(Strict):
+    """One of several replicas schedules: it holds the Lease `namespace`/`name`. Times are in seconds.
+
+    A replica that holds it writes nothing once its last renewal is older than `renew_seconds`; another takes it over
+    after it was not renewed for `lease_seconds`. Between the two lies the time of the longest request under way.
+    """
+
+    enabled: bool = True
+    namespace: Name = "kube-system"
+    name: Name = "fluence"
+    lease_seconds: Annotated[int, Field(ge=1, le=3600)] = 15  # a Lease has whole seconds
+    renew_seconds: Seconds = 10.0
+    retry_seconds: Seconds = 2.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        for field, value, less, more in (
+            ("renewSeconds", self.renew_seconds, "leaseSeconds", self.lease_seconds),
+            ("retrySeconds", self.retry_seconds, "renewSeconds", self.renew_seconds),
+        ):
+            if value >= more:
+                problem = f"is {value:g}, not below {less} ({more:g}): lower it"
+                raise wrong_value(problem, at=(field,))
+        return self
+
+
+class Serving(Strict):
+    """Where /metrics, /healthz, /readyz and /configz are answered, over HTTP; port 0 is any free one."""
+
+    enabled: bool = True
+    host: Name = "0.0.0.0"  # noqa: S104 (a pod's only address; what is shown there holds no secrets)
+    port: Annotated[int, Field(ge=0, lt=65536)] = 8080
+
+
 class SchedulerConfig(Strict):
     """The whole configuration. Times are in seconds.
 
     seed: decides between nodes with equal totals. cycle_seconds: a cycle starts no new group after this long.
     placement_retries: whole new starts of one group's placement.
-    bindings_in_flight: binds at once.
+    bindings_in_flight: binds at once. gang_bind_timeout_seconds: a gang that is bound in part for this long is evicted.
+    reconcile_seconds: how often the whole cluster is listed and compared. events: whether events are written.
     """
 
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION
@@ -142,6 +177,11 @@ class SchedulerConfig(Strict):
     cycle_seconds: Seconds = 10.0
     placement_retries: Annotated[int, Field(ge=0)] = 3
     bindings_in_flight: Count = 64
+    gang_bind_timeout_seconds: Seconds = 60.0
+    reconcile_seconds: Seconds = 60.0
+    events: bool = True
+    leader_election: LeaderElection = LeaderElection()
+    serving: Serving = Serving()
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
