@@ -1,0 +1,391 @@
+"""What the scheduler measures. A leaf: it knows none of the parts that it is told about.
+
+Everything is named `fluence_…`, in base units, in a registry of its own. Recording is a look-up and an addition; what
+others count already (hooks, pending groups, plugins) is read at a scrape, by callables. `docs/reference/metrics.md` is
+the list for administrators.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, Final, Literal, Protocol, get_args
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+_log = structlog.get_logger()
+
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PREFIX: Final = "fluence_"
+
+GroupResult = Literal["scheduled", "unschedulable", "error", "timeout"]
+"""timeout: the gang was bound in part for too long and starts over."""
+PodResult = Literal["scheduled", "unschedulable", "error"]
+Stage = Literal["session", "prebind", "plan", "bind", "settle", "recover"]
+BindError = Literal["403", "404", "409", "410", "422", "429", "unavailable", "other"]
+Written = Literal["written", "dropped", "failed"]
+Recovery = Literal["plan_forward", "plan_aborted", "pod_forward"]
+PENDING_STATES: Final = ("due", "backoff", "gated", "in_flight")
+"""Always shown, so that a state without groups is 0."""
+
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Bucket bounds of every histogram here."""
+_SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
+    "counter": ("_total", "_created"),
+    "summary": ("", "_sum", "_count", "_created"),
+    "histogram": ("_bucket", "_sum", "_count", "_created"),
+    "gaugehistogram": ("_bucket", "_gsum", "_gcount"),
+    "info": ("_info",),
+}
+"""What the names of a family's samples end with; of other types they are the family's own."""
+
+
+class HookTimes(Protocol):
+    """What is counted of one plugin's implementation of one hook."""
+
+    plugin: str
+    hook: str
+    calls: int
+    seconds: float
+
+    def __call__(self) -> Any:
+        """Ask the hook `metrics`."""
+
+
+class ProfileHooks(Protocol):
+    """One profile's hooks: by hook, in order; and the plugins by name."""
+
+    @property
+    def hooks(self) -> Mapping[str, Sequence[HookTimes]]:
+        """Every implementation."""
+
+    @property
+    def instances(self) -> Mapping[str, object]:
+        """Every plugin; profiles may share one."""
+
+
+class Pending(Protocol):
+    """What waits to be scheduled, by state."""
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """How many groups are in each state."""
+
+    @property
+    def pods(self) -> Mapping[str, int]:
+        """How many pods are in each state."""
+
+
+class _Families:
+    """Families as a collector: what the writers of both formats take."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+class _Counts:
+    """A counter with labels; each child is looked up in the library once."""
+
+    def __init__(
+        self, registry: CollectorRegistry, name: str, text: str, labels: Sequence[str], shown: Iterable[str] = ()
+    ) -> None:
+        """`shown`: values of the only label that are there from the start, at 0: alerts see the first increase then."""
+        self._counter = Counter(PREFIX + name, text, labels, registry=registry)
+        self._children: dict[tuple[str, ...], Counter] = {}
+        for value in shown:
+            self.add(value, count=0)
+
+    def add(self, *labels: str, count: float = 1) -> None:
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = self._counter.labels(*labels)
+        child.inc(count)
+
+
+class Metrics:
+    """One scheduler's metrics. `exposition` is the answer to a scrape.
+
+    Everything is called on the scheduler's own thread.
+    """
+
+    def __init__(self, version: str = "") -> None:
+        """`version` is the product's, for `fluence_build_info`."""
+        registry = self._registry = CollectorRegistry()
+        ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
+        build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
+        build.labels(version, platform.python_version()).set(1)
+        self._cycles = _Counts(registry, "cycles", "Cycles, by how they ended.", ("result",), ("ok", "error"))
+        self._cycle_seconds = _histogram(registry, "cycle_seconds", "A cycle with all that it bound.")
+        stages = _histogram(registry, "stage_seconds", "One stage of the way of a group.", ("stage",))
+        self._stages = {stage: stages.labels(stage) for stage in get_args(Stage)}
+        self._groups = _Counts(registry, "groups", "Attempts at groups.", ("result",), get_args(GroupResult))
+        self._pods = _Counts(registry, "pods", "Attempts at pods.", ("result",), get_args(PodResult))
+        self._bind_errors = _Counts(
+            registry, "bind_errors", "Binding requests that failed.", ("code",), get_args(BindError)
+        )
+        self._evictions = Counter(
+            PREFIX + "gang_evictions", "Gangs evicted because they were bound in part for too long.", registry=registry
+        )
+        self._recovered = _Counts(registry, "recoveries", "What was found half done.", ("what",), get_args(Recovery))
+        self._watching(registry)
+        self._writing(registry)
+        self._leader = Gauge(PREFIX + "leader", "1 where this replica schedules.", registry=registry)
+        self._renewals = Counter(
+            PREFIX + "lease_renewal_failures", "Renewals of the lease that failed.", registry=registry
+        )
+        self._plugin_families = _PluginFamilies(registry)
+
+    def _watching(self, registry: CollectorRegistry) -> None:
+        self._lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
+        self._events = _Counts(registry, "watch_events", "Changes that watches told.", ("kind",))
+        self._relists = _Counts(registry, "watch_relists", "Lists made again.", ("kind", "why"))
+        self._missed = _Counts(registry, "missed_events", "Differences that only a comparison found.", ("kind",))
+
+    def _writing(self, registry: CollectorRegistry) -> None:
+        results = get_args(Written)
+        self._conditions = _Counts(registry, "conditions", "Conditions of pods and groups.", ("result",), results)
+        self._events_out = _Counts(registry, "events", "Events for people.", ("result",), results)
+
+    # ------------------------------------------------------------------ what is recorded
+
+    def cycle(self, seconds: float, *, failed: bool = False) -> None:
+        """A cycle ended; `failed` where it raised."""
+        self._cycles.add("error" if failed else "ok")
+        self._cycle_seconds.observe(seconds)
+
+    def stage(self, stage: Stage, seconds: float) -> None:
+        """A stage of a session or a group ended."""
+        self._stages[stage].observe(seconds)
+
+    @contextmanager
+    def timed(self, stage: Stage) -> Iterator[None]:
+        """Record how long the block takes, however it ends."""
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            self._stages[stage].observe(perf_counter() - started)
+
+    def groups(self, result: GroupResult, count: int = 1) -> None:
+        """Attempts at groups ended so."""
+        self._groups.add(result, count=count)
+
+    def pods(self, result: PodResult, count: int = 1) -> None:
+        """Attempts at pods ended so."""
+        self._pods.add(result, count=count)
+
+    def bind_error(self, code: BindError) -> None:
+        """A binding request was answered so, or (unavailable) nobody knows."""
+        self._bind_errors.add(code)
+
+    def gang_evicted(self) -> None:
+        """A gang's bound members were asked to end: the others did not fit in time."""
+        self._evictions.inc()
+
+    def recovered(self, what: Recovery, count: int = 1) -> None:
+        """A plan or pod was found half done and taken forward, or aborted."""
+        self._recovered.add(what, count=count)
+
+    def watch_lag(self, seconds: float) -> None:
+        """A watch showed a bind, so long after its answer."""
+        self._lag.observe(seconds)
+
+    def watch_event(self, kind: str) -> None:
+        """A watch told a change of an object of this kind."""
+        self._events.add(kind)
+
+    def relist(self, kind: str, why: str) -> None:
+        """A kind was listed again; `why` is one of a few words, no message."""
+        self._relists.add(kind, why)
+
+    def missed_event(self, kind: str, count: int = 1) -> None:
+        """Objects were other than the watches had told."""
+        self._missed.add(kind, count=count)
+
+    def condition(self, result: Written, count: int = 1) -> None:
+        """Conditions were written, dropped before that, or refused."""
+        self._conditions.add(result, count=count)
+
+    def event(self, result: Written, count: int = 1) -> None:
+        """Events were written, dropped before that, or refused."""
+        self._events_out.add(result, count=count)
+
+    def leading(self, leads: bool) -> None:
+        """Whether this replica schedules."""
+        self._leader.set(leads)
+
+    def renewal_failed(self) -> None:
+        """The lease was not renewed at one try."""
+        self._renewals.inc()
+
+    # ------------------------------------------------------------------ what is read at a scrape
+
+    def follow_pending(self, pending: Callable[[], Pending]) -> None:
+        """Show what waits, as this says at each scrape."""
+        self._registry.register(_PendingCollector(pending))
+
+    def follow_profiles(
+        self, profiles: Mapping[str, ProfileHooks], in_session: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Show the hooks' times by profile, and what plugins answer to `metrics`.
+
+        Plugins are asked between sessions only: while `in_session`, a scrape shows their last answers.
+        """
+        self._registry.register(_HookCollector(profiles))
+        self._plugin_families.follow(profiles, in_session)
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The answer to a scrape and its content type, for the request's Accept header."""
+        wants_openmetrics = "application/openmetrics-text" in accept
+        write = generate_openmetrics if wants_openmetrics else generate_latest
+        families = [_without_created(family) for family in self._registry.collect()]
+        families += self._plugin_families.collect(families, lambda family: write(_Families([family])))
+        return write(_Families(families)), OPENMETRICS if wants_openmetrics else TEXT
+
+
+def _histogram(registry: CollectorRegistry, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
+    return Histogram(PREFIX + name, text, labels, buckets=SECONDS, registry=registry)
+
+
+def _without_created(family: Metric) -> Metric:
+    """The family without the times at which its series began: the library adds them, as families of their own."""
+    family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+    return family
+
+
+class _PendingCollector:
+    """Gauges of what waits, taken when they are asked for."""
+
+    def __init__(self, pending: Callable[[], Pending]) -> None:
+        self._pending = pending
+
+    def describe(self) -> Iterable[Metric]:
+        return [_waiting("groups", {}), _waiting("pods", {})]
+
+    def collect(self) -> Iterable[Metric]:
+        pending = self._pending()
+        return [_waiting("groups", pending.groups), _waiting("pods", pending.pods)]
+
+
+def _waiting(what: str, counts: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}pending_{what}", f"{what.capitalize()} that wait, by state.", labels=["state"])
+    for state, count in {**dict.fromkeys(PENDING_STATES, 0), **counts}.items():
+        family.add_metric([state], count)
+    return family
+
+
+class _HookCollector:
+    """Counters of what hooks took, taken from where the calls are made: recording costs nothing here."""
+
+    def __init__(self, profiles: Mapping[str, ProfileHooks]) -> None:
+        self._profiles = profiles
+
+    def describe(self) -> Iterable[Metric]:
+        return self._families({})
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families(self._profiles)
+
+    @staticmethod
+    def _families(profiles: Mapping[str, ProfileHooks]) -> Iterable[Metric]:
+        labels = ["profile", "plugin", "hook"]
+        calls = CounterMetricFamily(PREFIX + "hook_calls", "Calls of plugins' hooks.", labels=labels)
+        seconds = CounterMetricFamily(PREFIX + "hook_seconds", "Seconds spent in plugins' hooks.", labels=labels)
+        for profile, hooks in profiles.items():
+            for call in (call for implementations in hooks.hooks.values() for call in implementations):
+                values = [profile, call.plugin, call.hook]
+                calls.add_metric(values, call.calls)
+                seconds.add_metric(values, call.seconds)
+        return [calls, seconds]
+
+
+class _PluginFamilies:
+    """What plugins answer to the hook `metrics`, each checked: none can spoil a scrape."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._failures = _Counts(
+            registry, "plugin_metrics_failures", "Answers to the hook `metrics` that could not be shown.", ("plugin",)
+        )
+        self._profiles: Mapping[str, ProfileHooks] = {}
+        self._in_session: Callable[[], bool] = lambda: False
+        self._last: list[tuple[str, Metric]] = []
+        self._told: dict[str, str] = {}
+        """By plugin, the problem that was logged last: a scrape comes every few seconds."""
+
+    def follow(self, profiles: Mapping[str, ProfileHooks], in_session: Callable[[], bool]) -> None:
+        self._profiles, self._in_session = profiles, in_session
+        for plugin in {call.plugin for call in self._calls()}:
+            self._failures.add(plugin, count=0)
+
+    def _calls(self) -> list[HookTimes]:
+        """The hook's implementations, each plugin once."""
+        found: dict[int, HookTimes] = {}
+        for hooks in self._profiles.values():
+            for call in hooks.hooks.get("metrics", ()):
+                found.setdefault(id(hooks.instances[call.plugin]), call)
+        return list(found.values())
+
+    def collect(self, core: Iterable[Metric], write: Callable[[Metric], object]) -> list[Metric]:
+        """The families that `write` can write and whose names are allowed and not among those of `core`."""
+        problems: dict[str, str] = {}
+        if not self._in_session():
+            self._last = [(call.plugin, family) for call in self._calls() for family in _asked(call, problems)]
+        taken = {name for family in core for name in _names(family)}
+        shown = []
+        for plugin, family in self._last:
+            problem = _problem(family, taken, write)
+            if problem:
+                problems[plugin] = problem
+            else:
+                taken |= _names(family)
+                shown.append(family)
+        self._tell(problems)
+        return shown
+
+    def _tell(self, problems: Mapping[str, str]) -> None:
+        for plugin, problem in problems.items():
+            self._failures.add(plugin)
+            if self._told.get(plugin) != problem:
+                _log.warning("a plugin's metrics are left out", plugin=plugin, problem=problem)
+        self._told = dict(problems)
+
+
+def _asked(call: HookTimes, problems: dict[str, str]) -> list[Metric]:
+    try:
+        return list(call() or ())
+    except Exception as error:  # noqa: BLE001 (whatever a plugin raises is told, and the others are shown)
+        problems[call.plugin] = f"{type(error).__name__}: {error}"
+        return []
+
+
+def _problem(family: Metric, taken: set[str], write: Callable[[Metric], object]) -> str:
+    """Why a family cannot be shown; empty where it can."""
+    if not isinstance(family, Metric):
+        return f"{family!r} is no metric family: answer with those of prometheus_client.core"
+    if not family.name.startswith(PREFIX):
+        return f"{family.name} does not start with {PREFIX}: rename it"
+    names = _names(family)
+    clash = sorted(names & taken)
+    if clash:
+        return f"{clash[0]} is there already: rename it"
+    try:
+        foreign = sorted({sample.name for sample in _without_created(family).samples} - names)
+        write(family)
+    except Exception as error:  # noqa: BLE001 (the library raises whatever comes of wrong values)
+        return f"{family.name} cannot be written: {type(error).__name__}: {error}"
+    return f"{family.name} has samples named {foreign[0]}: give them a family of their own" if foreign else ""
+
+
+def _names(family: Metric) -> set[str]:
+    """Every name that the family's samples can have, and its own."""
+    return {family.name, *(family.name + suffix for suffix in _SUFFIXES.get(family.type, ("",)))}
