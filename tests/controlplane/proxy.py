@@ -1,0 +1,422 @@
+"""An HTTP proxy between a scheduler and the API server that makes writes go wrong, the n-th one in the way it is told.
+
+    with Proxy(plane.server, plane.ca_file) as proxy:
+        fault = proxy.at(3, Fault.DROP_AFTER)
+        ...                                            # a client speaks to proxy.url, in plain HTTP
+        assert fault.struck.wait(10)
+
+It runs in a thread of its own; every method may be called from any thread. Watches pass chunk by chunk. What is
+counted is every POST, PUT, PATCH and DELETE but those of leases and events, which have no place in a gang's life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+_T = TypeVar("_T")
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te", "upgrade"})
+_PATIENCE = 30.0
+_LARGEST = 1 << 26
+_BRIEF = 160
+"""Characters of a body that the log keeps."""
+
+
+class Fault(Enum):
+    """What can become of a write."""
+
+    HOLD = "hold"
+    """Neither forwarded nor answered until `Rule.release`; forwarded then, as what was long under way."""
+    HOLD_AFTER = "hold_after"
+    """Forwarded; its answer is kept until `Rule.release`."""
+    DROP_BEFORE = "drop_before"
+    """The connection breaks; nothing was forwarded."""
+    DROP_AFTER = "drop_after"
+    """Forwarded; the connection breaks in place of an answer."""
+    DUPLICATE = "duplicate"
+    """Forwarded twice; the second answer is given back."""
+    DUPLICATE_FIRST = "duplicate_first"
+    """Forwarded twice; the first answer is given back."""
+    ERROR = "error"
+    """Answered with `Rule.status`; nothing was forwarded."""
+    ERROR_AFTER = "error_after"
+    """Forwarded, and answered with `Rule.status`."""
+    CALL_BEFORE = "call_before"
+    """`Rule.call` is called, then the client is cut off: nothing more of what it had sent is forwarded."""
+    CALL_AFTER = "call_after"
+    """The same once this write was forwarded and answered by the API server."""
+
+
+_CALLS = frozenset({Fault.CALL_BEFORE, Fault.CALL_AFTER})
+
+
+@dataclass(eq=False)
+class Rule:
+    """One fault, to strike once."""
+
+    number: int
+    fault: Fault
+    status: int = HTTPStatus.INTERNAL_SERVER_ERROR
+    call: Callable[[], None] = lambda: None
+    where: Callable[[str, str], bool] = lambda method, path: True
+    """Which writes count for `number`, by method and path, among those that the proxy counts."""
+    struck: threading.Event = field(default_factory=threading.Event)
+    """Set once the fault has happened; for one that holds, as soon as it holds."""
+    seen: int = 0
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
+class Write:
+    """A write that a client sent."""
+
+    number: int
+    """Its place among the counted ones, from 1; 0 where it is not counted."""
+    method: str
+    path: str
+    body: str
+    seconds: float
+    """Since the proxy was started."""
+    outcome: str = "under way"
+    epoch: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.seconds:8.3f} {self.number or '':>4} {self.method:6} {self.path} {self.outcome} {self.body}"
+
+
+def counted(method: str, path: str) -> bool:
+    """What is counted unless another predicate is given: no leases, no events."""
+    parts = path.split("/")
+    return "leases" not in parts and "events" not in parts
+
+
+class Proxy:
+    """Forwards requests to `server`, verified by the certificates of `ca_file`; a context that ends all it began."""
+
+    def __init__(self, server: str, ca_file: Path, counts: Callable[[str, str], bool] = counted) -> None:
+        self._server = server
+        self._tls = ssl.create_default_context(cafile=ca_file)
+        self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the API server's own CA has no key identifier
+        self._counts = counts
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy")
+        self._began = time.monotonic()
+        self._rules: list[Rule] = []
+        self._watches: set[asyncio.Transport] = set()
+        self._chaos: asyncio.Task[None] | None = None
+        self._under_way: set[asyncio.Task[web.StreamResponse]] = set()
+        self._number = self._epoch = 0
+        self.writes: list[Write] = []
+        self.watches_cut = 0
+        self.port = 0
+        self.in_order = False
+        """Whether counted writes are forwarded one at a time: then the n-th fault meets exactly n - 1 finished ones."""
+        self.latency = 0.0
+        """Seconds before each request is forwarded."""
+
+    # ------------------------------------------------------------------ life
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+        try:
+            self._ask(self._start())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self._ask(self._stop())
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _ask(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
+
+    async def _start(self) -> None:
+        self._order = asyncio.Lock()
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_PATIENCE)
+        connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=limits, auto_decompress=False,
+                                              cookie_jar=aiohttp.DummyCookieJar())  # fmt: skip
+        self._http = web.Server(self._serve, access_log=None, handler_cancellation=True)
+        self._runner = web.ServerRunner(self._http, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await self._listen()
+
+    async def _listen(self) -> None:
+        self._site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        await self._site.start()
+        if not self.port:
+            self.port = self._runner.addresses[0][1]
+
+    async def _stop(self) -> None:
+        await self._stop_chaos()
+        self._release_all()
+        self._sever()
+        await self._runner.cleanup()
+        await self._session.close()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
+    # ------------------------------------------------------------------ what tests say
+
+    @property
+    def url(self) -> str:
+        """Where clients are to send their requests."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def count(self) -> int:
+        """How many counted writes were sent so far."""
+        return self._number
+
+    def at(self, number: int, fault: Fault, **details: Any) -> Rule:
+        """Let the `number`th counted write from now on (with `where`: of those) meet a fault; see `Rule`."""
+        rule = Rule(number, fault, **details)
+        self._ask(_run(lambda: self._rules.append(rule)))
+        return rule
+
+    def release(self, rule: Rule) -> None:
+        """Let a held write, or its answer, go on."""
+        self._ask(_run(rule._released.set))
+
+    def forget(self) -> None:
+        """Drop every rule; what is held goes on."""
+        self._ask(_run(self._release_all))
+
+    def _release_all(self) -> None:
+        for rule in self._rules:
+            rule._released.set()
+        self._rules.clear()
+
+    def sever(self) -> None:
+        """Break all connections; nothing more of what came over them is forwarded, but what is being held."""
+        self._ask(_run(self._sever))
+
+    def _sever(self) -> None:
+        self._epoch += 1
+        for connection in self._http.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    def refuse(self) -> None:
+        """Break all connections and refuse new ones until `accept`."""
+        self._ask(self._refuse())
+
+    async def _refuse(self) -> None:
+        await self._site.stop()
+        self._sever()
+
+    def accept(self) -> None:
+        """Take connections again, on the same port."""
+        self._ask(self._listen())
+
+    def cut_watches(self) -> int:
+        """Break every watch; returns how many they were."""
+        return self._ask(_run(lambda: self._cut(list(self._watches))))
+
+    def _cut(self, watches: list[asyncio.Transport]) -> int:
+        for transport in watches:
+            transport.abort()
+        self.watches_cut += len(watches)
+        return len(watches)
+
+    def cut_watches_at_random(self, seed: int, mean_seconds: float) -> None:
+        """From now on break one watch or another, on average after `mean_seconds`, until `stop_cutting`."""
+        self._ask(self._begin_chaos(random.Random(seed), mean_seconds))
+
+    async def _begin_chaos(self, chance: random.Random, mean: float) -> None:
+        async def cut() -> None:
+            while True:
+                await asyncio.sleep(chance.expovariate(1 / mean))
+                if self._watches:
+                    self._cut([chance.choice(sorted(self._watches, key=id))])
+
+        await self._stop_chaos()
+        self._chaos = self._loop.create_task(cut())
+
+    def stop_cutting(self) -> None:
+        """Leave the watches alone again."""
+        self._ask(self._stop_chaos())
+
+    async def _stop_chaos(self) -> None:
+        if self._chaos is not None:
+            self._chaos.cancel()
+            await asyncio.gather(self._chaos, return_exceptions=True)
+            self._chaos = None
+
+    def report(self, last: int = 60) -> str:
+        """The last writes, a line each: seconds, number, method, path, outcome, beginning of the body."""
+        return "\n".join(map(str, self.writes[-last:]))
+
+    # ------------------------------------------------------------------ one request
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = await request.content.read(_LARGEST)
+        while more := await request.content.read(_LARGEST):
+            body += more
+        if self.latency:
+            await asyncio.sleep(self.latency)
+        if request.method in _WRITES:
+            # A write that has come goes its way, whatever becomes of who sent it.
+            task = self._loop.create_task(self._serve_write(request, body))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+            return await asyncio.shield(task)
+        if "watch" in request.query:
+            return await self._serve_watch(request)
+        try:
+            return await self._forward(request, body)
+        except (aiohttp.ClientError, OSError):
+            return _broken(request)
+
+    async def _serve_write(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        counts = self._counts(request.method, request.path)
+        if counts:
+            self._number += 1
+        brief = body[:_BRIEF].decode(errors="replace")
+        write = Write(self._number if counts else 0, request.method, request.path, brief,
+                      time.monotonic() - self._began, epoch=self._epoch)  # fmt: skip
+        self.writes.append(write)
+        rule = self._rule(request) if counts else None
+        try:
+            if counts and self.in_order and (rule is None or rule.fault not in (Fault.HOLD, Fault.HOLD_AFTER)):
+                async with self._order:
+                    response = await self._written(request, body, write, rule)
+            else:
+                response = await self._written(request, body, write, rule)
+        except (aiohttp.ClientError, OSError) as error:
+            write.outcome += f" ({type(error).__name__})"
+            return _broken(request)
+        return response or _broken(request)
+
+    def _rule(self, request: web.BaseRequest) -> Rule | None:
+        """The rule whose turn it is; each counts for itself."""
+        found = None
+        for rule in self._rules:
+            if rule.where(request.method, request.path):
+                rule.seen += 1
+                found = rule if rule.seen == rule.number else found
+        return found
+
+    async def _written(
+        self, request: web.BaseRequest, body: bytes, write: Write, rule: Rule | None
+    ) -> web.StreamResponse | None:
+        """Forward a write, or do with it what the rule says; None where there is to be no answer."""
+        if write.epoch != self._epoch:
+            write.outcome = "lost with its sender"
+            return None
+        if rule is None:
+            response = await self._forward(request, body)
+            write.outcome = str(response.status)
+            return response
+        write.outcome = rule.fault.value
+        try:
+            return await self._faulty(request, body, write, rule)
+        finally:
+            rule.struck.set()
+
+    async def _faulty(
+        self, request: web.BaseRequest, body: bytes, write: Write, rule: Rule
+    ) -> web.StreamResponse | None:
+        fault = rule.fault
+        if fault is Fault.HOLD:
+            rule.struck.set()
+            await rule._released.wait()
+        response: web.StreamResponse | None = None
+        if fault not in (Fault.DROP_BEFORE, Fault.ERROR, Fault.CALL_BEFORE):
+            response = await self._forward(request, body)
+            write.outcome += f" {response.status}"
+        if fault in (Fault.DUPLICATE, Fault.DUPLICATE_FIRST):
+            second = await self._forward(request, body)
+            write.outcome += f" {second.status}"
+            return second if fault is Fault.DUPLICATE else response
+        if fault in (Fault.ERROR, Fault.ERROR_AFTER):
+            return _refusal(rule.status)
+        if fault is Fault.HOLD_AFTER:
+            rule.struck.set()
+            await rule._released.wait()
+        if fault in _CALLS:
+            await self._loop.run_in_executor(None, rule.call)
+            self._sever()
+        return response if fault in (Fault.HOLD, Fault.HOLD_AFTER) else None
+
+    async def _forward(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        async with self._asked(request, body) as answer:
+            content = await answer.read()
+            return web.Response(status=answer.status, body=content, headers=_passed_on(answer.headers))
+
+    async def _serve_watch(self, request: web.BaseRequest) -> web.StreamResponse:
+        transport = request.transport
+        assert isinstance(transport, asyncio.Transport)
+        self._watches.add(transport)
+        try:
+            async with self._asked(request, b"") as answer:
+                response = web.StreamResponse(status=answer.status, headers=_passed_on(answer.headers))
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
+                return response
+        except (aiohttp.ClientError, OSError):
+            return _broken(request)
+        finally:
+            self._watches.discard(transport)
+
+    @asynccontextmanager
+    async def _asked(self, request: web.BaseRequest, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = _passed_on(request.headers)
+        url = f"{self._server}{request.raw_path}"
+        async with self._session.request(request.method, URL(url, encoded=True), data=body or None, headers=headers,
+                                         allow_redirects=False) as answer:  # fmt: skip
+            yield answer
+
+
+def _passed_on(headers: Any) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP}
+
+
+def _broken(request: web.BaseRequest) -> web.StreamResponse:
+    """No answer: the connection is gone before it could be written."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+def _refusal(status: int) -> web.Response:
+    """An API server's answer with an error of its own."""
+    reasons = {409: "Conflict", 429: "TooManyRequests", 503: "ServiceUnavailable"}
+    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": status,
+            "reason": reasons.get(status, "InternalError"), "message": "made by a test"}  # fmt: skip
+    headers = {"Retry-After": "1"} if status == HTTPStatus.TOO_MANY_REQUESTS else {}
+    return web.Response(status=status, body=json.dumps(body).encode(), content_type="application/json", headers=headers)
+
+
+async def _run(work: Callable[[], _T]) -> _T:
+    return work()
