@@ -1,0 +1,163 @@
+"""What administrators, probes and Prometheus ask over HTTP: /metrics, /healthz, /readyz and /configz. Read only.
+
+Nothing here waits for the cluster: every answer is from memory, so that a probe's time-out means a stuck loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from session_scheduler.config import Serving
+from session_scheduler.errors import InputError
+from session_scheduler.metrics import Metrics
+
+_log = structlog.get_logger()
+
+IDLE_SECONDS: Final = 15.0
+"""How long a connection may say nothing, or take for the headers of a request, before it is closed."""
+SHUTDOWN_SECONDS: Final = 1.0
+"""How long answers under way may take when the server stops."""
+_MAX_HEADER: Final = 4096
+"""Bytes of a request's first line, and of each header."""
+_SILENT: Final = logging.Logger("endpoints", logging.CRITICAL)
+"""What the server would log of malformed requests, with a traceback each: anybody could fill the logs."""
+_HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+class Endpoints:
+    """An HTTP server over four callables, for GET and HEAD. `start` once, then `stop`; or `async with`."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        *,
+        metrics: Metrics,
+        health: Callable[[], str | None],
+        ready: Callable[[], Mapping[str, str | None]],
+        config: Callable[[], Any],
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        """The callables are asked at each request, on the scheduler's own thread; none may wait.
+
+        health: None while the scheduler makes progress, else what is stuck. ready: by check, None or what is missing.
+        config: the effective configuration as JSON values, without secrets. Whether `serving` is enabled is for the
+        caller to ask.
+        """
+        self._serving = serving
+        self._metrics = metrics
+        self._health = health
+        self._ready = ready
+        self._config = config
+        application = web.Application(middlewares=[_told])
+        for path, handler in (
+            ("/metrics", self._get_metrics),
+            ("/healthz", self._get_health),
+            ("/readyz", self._get_ready),
+            ("/configz", self._get_config),
+        ):
+            application.router.add_get(path, handler)
+        application.on_response_prepare.append(_with_headers)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,  # a line for every probe would hide the others
+            logger=_SILENT,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+            keepalive_timeout=idle_seconds,
+            lingering_time=0,  # a body that nobody asked for is not read
+            max_line_size=_MAX_HEADER,
+            max_field_size=_MAX_HEADER,
+        )
+
+    async def start(self) -> tuple[str, int]:
+        """Serve. Returns the address that is really bound. Raises InputError where it cannot be."""
+        serving = self._serving
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, serving.host, serving.port).start()
+        except (OSError, UnicodeError) as error:  # the latter: a name that can be no host's
+            await self._runner.cleanup()
+            raise InputError(_why_not(serving, error)) from error
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        host, port = self._runner.addresses[0][:2]
+        _log.info("serving /metrics, /healthz, /readyz and /configz", host=host, port=port)
+        return host, port
+
+    async def stop(self) -> None:
+        """Close the server and its connections. Idempotent."""
+        await self._runner.cleanup()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # ------------------------------------------------------------------ the answers
+
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        body, content_type = self._metrics.exposition(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _get_health(self, request: web.Request) -> web.Response:
+        return _checked("healthz", {"scheduler": self._health()}, request)
+
+    async def _get_ready(self, request: web.Request) -> web.Response:
+        return _checked("readyz", self._ready(), request)
+
+    async def _get_config(self, _request: web.Request) -> web.Response:
+        return web.json_response(text=json.dumps(self._config(), indent=2, ensure_ascii=False) + "\n")
+
+
+def _checked(name: str, checks: Mapping[str, str | None], request: web.Request) -> web.Response:
+    """As the API server answers: `ok`, or a line for each check where one fails or `?verbose` asks for them."""
+    failed = any(problem is not None for problem in checks.values())
+    if not failed and "verbose" not in request.query:
+        return web.Response(text="ok")
+    lines = [
+        f"[+]{check} ok" if problem is None else f"[-]{check} failed: {' '.join(problem.split())}"
+        for check, problem in checks.items()
+    ]
+    lines.append(f"{name} check {'failed' if failed else 'passed'}")
+    return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
+
+
+@web.middleware
+async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Log what a handler raises, and answer 500 without it."""
+    try:
+        return await handler(request)
+    except web.HTTPException:
+        raise
+    except Exception:  # noqa: BLE001 (it is logged; whatever it is, the server goes on)
+        _log.exception("a request failed", path=request.path)
+        return web.Response(text="internal error: see the logs\n", status=500)
+
+
+async def _with_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+
+
+def _why_not(serving: Serving, error: OSError | UnicodeError) -> str:
+    where = f"{serving.host}:{serving.port}"
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EADDRINUSE:
+        return f"serving.port: {where} is in use: choose another port (0 is any free one), or end what has it"
+    if number == errno.EACCES:
+        return f"serving.port: {where} is not allowed to this user: choose a port of 1024 or more"
+    problem = os.strerror(number) if number and number > 0 else getattr(error, "strerror", None) or str(error)
+    return f"serving.host: {where} cannot be served ({problem}): give an address of this machine"
