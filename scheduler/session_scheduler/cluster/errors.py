@@ -56,6 +56,10 @@ class Forbidden(ClusterError):  # noqa: N818
     """401 or 403: not allowed to do this."""
 
 
+class NotLeading(ClusterError):  # noqa: N818
+    """Another replica may lead: this write was not sent, and none may be until this replica leads again."""
+
+
 class TooManyRequests(ClusterError):  # noqa: N818
     """429: refused for now, by flow control or a disruption budget. Send it again after `retry_after` seconds."""
 

@@ -15,7 +15,7 @@ from session_scheduler.cluster.errors import Invalid, Unavailable
 from session_scheduler.cluster.kube_errors import Status
 from session_scheduler.cluster.port import Kube
 from session_scheduler.cluster.write_rules import group_of
-from session_scheduler.model.objects import ConfigMap, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.model.objects import ConfigMap, Lease, Node, Pod, PodGroup, PriorityClass
 
 _Read = TypeVar("_Read")
 
@@ -92,6 +92,7 @@ _CORE: dict[type, Resource[Any]] = {
     Pod: Resource(Pod, "v1", "pods"),
     Node: Resource(Node, "v1", "nodes", namespaced=False),
     ConfigMap: Resource(ConfigMap, "v1", "configmaps"),
+    Lease: Resource(Lease, "coordination.k8s.io/v1", "leases"),
     PriorityClass: Resource(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
 }
 POD_GROUPS: tuple[Resource[PodGroup], ...] = (

@@ -1,7 +1,8 @@
 """Requests to an API server: sent with time-outs, sent again where that is safe, their refusals raised as errors.
 
 A read is sent again after 429, 5xx, a time-out and a broken connection. A write is sent again only where the server
-certainly did nothing: 429, 401 with a stale token, or no connection was made. (aiohttp itself sends a GET or DELETE
+certainly did nothing: 429, 401 with a stale token, or no connection was made. A fence, where there is one, is asked
+right before each time that a write is sent. (aiohttp itself sends a GET or DELETE
 once more where a connection that it kept was closed meanwhile; our deletions name a uid, so a second one is harmless.)
 """
 
@@ -24,6 +25,7 @@ from session_scheduler.cluster.errors import Unavailable, one_line
 from session_scheduler.cluster.kube_access import Access
 from session_scheduler.cluster.kube_connections import Connector
 from session_scheduler.cluster.kube_errors import Refusal, Resend, refusal
+from session_scheduler.config import LeaderElection
 from session_scheduler.errors import InputError
 
 _log = structlog.get_logger()
@@ -33,6 +35,8 @@ _READ_AGAIN = frozenset({Resend.READS, Resend.BUSY, Resend.UNSENT})
 _WRITE_AGAIN = frozenset({Resend.BUSY, Resend.UNSENT})
 _LOST = (aiohttp.ClientError, TimeoutError, OSError)
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_SHARE = 0.8
+"""Of the time between the renew deadline and the lease's end, what a write may take; the rest is for clocks' drift."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -42,6 +46,9 @@ class RequestSettings:
 
     timeout: float = 15.0
     """How long one request may take, and how long a watch may take to start."""
+    write_timeout: float = 15.0
+    """The same for a write. Whoever elects leaders keeps it below what lies between the leader's last write and its
+    successor's first one: `for_leader`."""
     connect_timeout: float = 5.0
     page_timeout: float = 60.0
     """How long one page of a list may take."""
@@ -60,6 +67,12 @@ class RequestSettings:
     """Before the second try, unless the server names a time; doubled each time, less a random part up to half."""
     longest_pause: float = 5.0
 
+    @classmethod
+    def for_leader(cls, election: LeaderElection) -> RequestSettings:
+        """The settings with which a write that the fence let through has ended before another replica can lead."""
+        between = election.lease_seconds - election.renew_seconds
+        return cls(write_timeout=min(cls().write_timeout, between * _SHARE))
+
 
 @dataclass(frozen=True, slots=True)
 class _Request:
@@ -70,6 +83,7 @@ class _Request:
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     content: str = _JSON
+    fenced: bool = False
 
 
 class ApiClient:
@@ -90,12 +104,17 @@ class ApiClient:
         self._sleep = sleep
         self._chance = chance or random.Random()  # noqa: S311 (spreads tries in time, guards nothing)
         self._renewing = asyncio.Lock()
+        self._fence: Callable[[], None] | None = None
         self._connector = Connector(self.settings.connections)
         # Proxies of the environment hold for an API server on this machine as little as for other clients of one.
         proxied = urlsplit(access.server).hostname not in _LOOPBACK
         self._session = aiohttp.ClientSession(
             connector=self._connector, trust_env=proxied, cookie_jar=aiohttp.DummyCookieJar()
         )
+
+    def fence_writes(self, check: Callable[[], None]) -> None:
+        """Call `check` right before every fenced write is sent, each time: what it raises goes to the caller."""
+        self._fence = check
 
     async def close(self) -> None:
         """Close all connections."""
@@ -111,10 +130,21 @@ class ApiClient:
         return await self._persist(lambda: self._exchange(request), _READ_AGAIN, self.settings.read_patience)
 
     async def write(
-        self, method: str, path: str, body: bytes, *, what: str, content: str = _JSON, when_busy: bool = True
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        *,
+        what: str,
+        content: str = _JSON,
+        when_busy: bool = True,
+        fenced: bool = True,
     ) -> bytes:
-        """POST, PATCH or DELETE. Raises ClusterError. Without `when_busy` a 429 is no reason to send it again."""
-        request = _Request(method, path, what, self.settings.timeout, body=body, content=content)
+        """POST, PUT, PATCH or DELETE. Raises ClusterError.
+
+        Without `when_busy` a 429 is no reason to send it again; without `fenced` the fence is not asked.
+        """
+        request = _Request(method, path, what, self.settings.write_timeout, body=body, content=content, fenced=fenced)
         when = _WRITE_AGAIN if when_busy else _WRITE_AGAIN - {Resend.BUSY}
         return await self._persist(lambda: self._exchange(request), when, self.settings.write_patience)
 
@@ -212,6 +242,8 @@ class ApiClient:
         if request.body is not None:
             headers["Content-Type"] = request.content
         query = f"?{urlencode(request.query)}" if request.query else ""
+        if request.fenced and self._fence is not None:
+            self._fence()  # nothing is awaited between this and the request, whose time-out begins there
         return await self._session.request(
             request.method,
             f"{access.server}/{request.path}{query}",

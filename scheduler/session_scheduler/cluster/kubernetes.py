@@ -14,6 +14,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import structlog
 
@@ -28,14 +29,24 @@ from session_scheduler.cluster.kube_bodies import (
     eviction_body,
     metadata_patch,
     object_body,
+    series_patch,
     status_patch,
 )
 from session_scheduler.cluster.kube_kinds import POD_GROUPS, Resource, resource_for, resource_of, served
 from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
 from session_scheduler.cluster.kube_watch import joined, merged, parted, watch_one
-from session_scheduler.cluster.port import Cluster, Event, Kube, Listing, WatchEvent
+from session_scheduler.cluster.port import (
+    Cluster,
+    Event,
+    EventSeries,
+    Kube,
+    Listing,
+    WatchEvent,
+    event_name,
+    event_namespace,
+)
 from session_scheduler.cluster.write_rules import by_name, check_unchanged, described, in_namespace, name_of
-from session_scheduler.model.objects import ConfigMap, Pod, PodCondition, PodGroup, PriorityClass
+from session_scheduler.model.objects import ConfigMap, Lease, Pod, PodCondition, PodGroup, PriorityClass
 
 _log = structlog.get_logger()
 _PAGE = 1000
@@ -82,6 +93,13 @@ class KubernetesCluster:
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()
+
+    def fence_writes(self, check: Callable[[], None]) -> None:
+        """From now on call `check` right before every write is sent, and sent again; it may raise to refuse it.
+
+        Only writes of a Lease go out unchecked: they are what decides who leads.
+        """
+        self._client.fence_writes(check)
 
     async def __aenter__(self) -> KubernetesCluster:
         return self
@@ -167,7 +185,17 @@ class KubernetesCluster:
         obj = in_namespace(obj)
         resource = resource_for(obj)
         path = resource.path(obj.metadata.namespace)
-        return resource.object(await self._client.write("POST", path, object_body(obj), what=described(obj)))
+        body, fenced = object_body(obj), not isinstance(obj, Lease)
+        return resource.object(await self._client.write("POST", path, body, what=described(obj), fenced=fenced))
+
+    async def replace(self, obj: Lease) -> Lease:
+        """See `port.Cluster`."""
+        if not obj.metadata.resource_version:  # the API server would write it whatever is there
+            raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it")
+        resource = resource_for(in_namespace(obj))
+        path = resource.path_of(in_namespace(obj))
+        body = object_body(obj)
+        return resource.object(await self._client.write("PUT", path, body, what=described(obj), fenced=False))
 
     async def bind(
         self,
@@ -208,7 +236,7 @@ class KubernetesCluster:
         resource_version: str | None = None,
     ) -> Kube:
         """See `port.Cluster`. A coscheduling PodGroup's API has no conditions: it stays as it is."""
-        if isinstance(obj, ConfigMap | PriorityClass):
+        if isinstance(obj, ConfigMap | Lease | PriorityClass):
             raise Invalid(f"{described(obj)}: status: there is none in this kind")
         if nominated_node_name is not None and not isinstance(obj, Pod):
             raise Invalid(f"{described(obj)}: status.nominatedNodeName: only a pod has one")
@@ -238,13 +266,23 @@ class KubernetesCluster:
         body = deletion_body(obj.metadata.uid, resource_version, grace_seconds)
         await self._client.write("DELETE", resource_for(obj).path_of(obj), body, what=described(obj))
 
-    async def record_event(self, event: Event) -> None:
+    async def record_event(self, event: Event) -> str:
         """See `port.Cluster`."""
         self._events += 1
-        namespace = event.regarding.metadata.namespace or "default"
-        body = event_body(event, namespace, f"{self._events:x}", self._now(), self._instance)
-        path = f"apis/events.k8s.io/v1/namespaces/{namespace}/events"
-        await self._client.write("POST", path, body, what=f"event about {described(event.regarding)}")
+        name = event.name or event_name(event.regarding, f"{self._events:x}")
+        namespace = event_namespace(event.regarding)
+        body = event_body(event, namespace, name, event.time or self._now(), self._instance)
+        await self._client.write("POST", _events_path(namespace), body, what=f"event about {described(event.regarding)}")
+        return name
+
+    async def repeat_event(self, namespace: str, name: str, series: EventSeries) -> None:
+        """See `port.Cluster`."""
+        path, body = f"{_events_path(namespace)}/{quote(name)}", series_patch(series)
+        await self._client.write("PATCH", path, body, what=f"event {namespace}/{name}", content=MERGE_PATCH)
+
+
+def _events_path(namespace: str) -> str:
+    return f"apis/events.k8s.io/v1/namespaces/{namespace}/events"
 
 
 if TYPE_CHECKING:

@@ -16,7 +16,18 @@ from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import AlreadyExists, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.field_checks import FieldError, check_annotations, check_labels
-from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Change, Cluster, Event, Kube, Listing, WatchEvent
+from session_scheduler.cluster.port import (
+    EVENT_NOTE_LIMIT,
+    Change,
+    Cluster,
+    Event,
+    EventSeries,
+    Kube,
+    Listing,
+    WatchEvent,
+    event_name,
+    event_namespace,
+)
 from session_scheduler.cluster.watch_history import WatchHistory
 from session_scheduler.cluster.write_rules import (
     Name,
@@ -37,11 +48,12 @@ from session_scheduler.cluster.write_rules import (
 )
 from session_scheduler.model.objects import (
     ConfigMap,
-    KubeObject,
+    Lease,
     Node,
     Pod,
     PodCondition,
     PodGroup,
+    PortObject,
     PriorityClass,
 )
 
@@ -70,19 +82,21 @@ class MemoryCluster:
 
     def __init__(
         self,
-        objects: Iterable[KubeObject | ConfigMap] = (),
+        objects: Iterable[PortObject] = (),
         *,
         history: int = 10_000,
         now: Callable[[], datetime] = _now,
         may_evict: Callable[[Pod], bool] = lambda _: True,
     ) -> None:
-        kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap)
+        kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease)
         self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in kinds}
         self._version = 0
         self._now = now
         self._may_evict = may_evict
         self.events: list[Event] = []
         """Every event recorded, in order."""
+        self.series: dict[tuple[str, str], EventSeries | None] = {}
+        """Of each event, by namespace and name, in the order of `events`: what was said of its repeats."""
         for obj in objects:
             self._version += 1
             obj = self._completed(obj, uid=obj.metadata.uid)
@@ -125,6 +139,14 @@ class MemoryCluster:
         created = self._completed(as_created(obj), uid="")
         self._publish(Change.ADDED, created)
         return created
+
+    async def replace(self, obj: Lease) -> Lease:
+        """See `port.Cluster`."""
+        if not obj.metadata.resource_version:
+            raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it")
+        current = self._current(obj, obj.metadata.resource_version)
+        check_unchanged(current, obj.metadata.uid)
+        return current if obj.spec == current.spec else self._write(current, spec=obj.spec)
 
     async def bind(
         self,
@@ -213,14 +235,29 @@ class MemoryCluster:
         elif current.metadata.deletion_timestamp is None:
             self._write(current, deletion_timestamp=time_text(self._now() + timedelta(seconds=grace)))
 
-    async def record_event(self, event: Event) -> None:
+    async def record_event(self, event: Event) -> str:
         """See `port.Cluster`."""
-        if len(event.note) > EVENT_NOTE_LIMIT:
-            raise Invalid(f"event about {described(event.regarding)}: note: has {len(event.note)} characters, "
-                          f"more than {EVENT_NOTE_LIMIT}: shorten it")  # fmt: skip
+        about = f"event about {described(event.regarding)}"
+        size = len(event.note.encode())
+        if size > EVENT_NOTE_LIMIT:
+            raise Invalid(f"{about}: note: has {size} bytes, more than {EVENT_NOTE_LIMIT}: shorten it")
         if not event.action or not event.reason:
-            raise Invalid(f"event about {described(event.regarding)}: action and reason: are required")
+            raise Invalid(f"{about}: action and reason: are required")
+        name = event.name or event_name(event.regarding, f"{len(self.events) + 1:x}")
+        key = (event_namespace(event.regarding), name)
+        if key in self.series:
+            raise AlreadyExists(f"{about}: {name} already exists")
         self.events.append(event)
+        self.series[key] = None
+        return name
+
+    async def repeat_event(self, namespace: str, name: str, series: EventSeries) -> None:
+        """See `port.Cluster`."""
+        if (namespace, name) not in self.series:
+            raise NotFound(f"Event {namespace}/{name} not found")
+        if series.count < 2:
+            raise Invalid(f"Event {namespace}/{name}: series.count: is {series.count}: must be at least 2")
+        self.series[namespace, name] = series
 
     # -------------------------------------------------------------- what controllers, kubelets and networks do
 

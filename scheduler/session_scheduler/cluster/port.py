@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from session_scheduler.model.objects import ConfigMap, KubeObject, Pod, PodCondition
+from session_scheduler.model.objects import KubeObject, Lease, Pod, PodCondition, PortObject
 
-Kube = TypeVar("Kube", bound=KubeObject | ConfigMap)
+Kube = TypeVar("Kube", bound=PortObject)
 """Any kind behind the port. Both PodGroup APIs are one type; `api_version` tells them apart."""
-KubeCo = TypeVar("KubeCo", bound=KubeObject | ConfigMap, covariant=True)
+KubeCo = TypeVar("KubeCo", bound=PortObject, covariant=True)
 
 EVENT_NOTE_LIMIT = 1024
-"""Characters that an event's note may have."""
+"""Bytes that an event's note may have in UTF-8; the API server counts bytes, though it speaks of characters."""
+_NAME_LIMIT = 253
 
 
 class Change(StrEnum):
@@ -60,8 +62,30 @@ class Event:
     action: str
     """What was being done: Binding, Scheduling. Required."""
     note: str
-    """At most EVENT_NOTE_LIMIT characters."""
+    """At most EVENT_NOTE_LIMIT bytes."""
     warning: bool = False
+    time: datetime | None = None
+    """When it happened, in UTC; None for the moment of writing."""
+    name: str = ""
+    """Its own, from `event_name`: then it can be sent again and is not there twice. Empty for one that is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSeries:
+    """How often an event has happened by now: 2 or more; and when it last did, in UTC."""
+
+    count: int
+    last_observed: datetime
+
+
+def event_name(regarding: KubeObject, suffix: str) -> str:
+    """A name for an event about the object; the suffix (lower-case letters and digits) makes it its own."""
+    return f"{regarding.metadata.name[: _NAME_LIMIT - len(suffix) - 1].rstrip('.-')}.{suffix}"
+
+
+def event_namespace(regarding: KubeObject) -> str:
+    """Where an event about the object lies: beside it; for what has no namespace, in `default`."""
+    return regarding.metadata.namespace or "default"
 
 
 class Cluster(Protocol):
@@ -84,6 +108,13 @@ class Cluster(Protocol):
         """Create an object; returns it with uid, resourceVersion and creation time, and a name for generateName.
 
         Raises AlreadyExists, Invalid (no name, a bad key, a resourceVersion of its own). A status is not taken.
+        """
+
+    async def replace(self, obj: Lease) -> Lease:
+        """Write a Lease in place of the one that its uid and resourceVersion name; returns it as it is then.
+
+        Raises Conflict where that is not (any more) the one that is there, NotFound or Conflict where none is, and
+        Invalid without a resourceVersion. What changes nothing does not move the resourceVersion.
         """
 
     async def bind(
@@ -144,5 +175,15 @@ class Cluster(Protocol):
         first and goes later; anything else goes at once.
         """
 
-    async def record_event(self, event: Event) -> None:
-        """Write an event. Raises Invalid where the note is too long or the action is missing."""
+    async def record_event(self, event: Event) -> str:
+        """Write an event; returns its name. It lies in `event_namespace` and is forgotten after about an hour.
+
+        Raises Invalid where the note is too long or the action is missing, AlreadyExists where the name is taken,
+        NotFound where the namespace is gone.
+        """
+
+    async def repeat_event(self, namespace: str, name: str, series: EventSeries) -> None:
+        """Say of an event that it happened again, in place of what was said of that before.
+
+        Raises NotFound where the event is forgotten, Invalid for a count below 2.
+        """

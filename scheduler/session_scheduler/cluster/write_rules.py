@@ -17,13 +17,14 @@ from session_scheduler.cluster.object_checks import check_node, check_pod_group,
 from session_scheduler.cluster.port import Kube
 from session_scheduler.model.objects import (
     ConfigMap,
-    KubeObject,
+    Lease,
     Node,
     ObjectMeta,
     Pod,
     PodCondition,
     PodGroup,
     PodStatus,
+    PortObject,
     PriorityClass,
 )
 
@@ -35,7 +36,7 @@ Name = tuple[str, str, str]
 # ------------------------------------------------------------------ rules
 
 
-def check_unchanged(obj: KubeObject | ConfigMap, uid: str = "", resource_version: str = "") -> None:
+def check_unchanged(obj: PortObject, uid: str = "", resource_version: str = "") -> None:
     """Raises Conflict where the object has another uid or resourceVersion than these (empty: any)."""
     metadata = obj.metadata
     if uid and uid != metadata.uid:
@@ -55,7 +56,7 @@ def check_bindable(pod: Pod) -> None:
         raise Conflict(f"{described(pod)} has non-empty .spec.schedulingGates")
 
 
-def check_new(obj: KubeObject | ConfigMap) -> None:
+def check_new(obj: PortObject) -> None:
     """Raises Invalid for what the API server refuses to create."""
     try:
         check_metadata(obj.metadata)
@@ -69,7 +70,7 @@ def check_new(obj: KubeObject | ConfigMap) -> None:
         raise Invalid(f"{described(obj)}: {error}") from None
 
 
-def grace_of(obj: KubeObject | ConfigMap, wanted: int | None) -> int:
+def grace_of(obj: PortObject, wanted: int | None) -> int:
     """Seconds that an object is given to end: only a bound pod that has not ended needs any."""
     if not isinstance(obj, Pod) or not obj.spec.node_name or obj.terminal:
         return 0
@@ -80,7 +81,11 @@ def grace_of(obj: KubeObject | ConfigMap, wanted: int | None) -> int:
 def as_created(obj: Kube) -> Kube:
     """The object as a creation takes it: a new pod is pending, and says so where it is gated."""
     if not isinstance(obj, Pod):
-        return obj if isinstance(obj, Node | ConfigMap | PriorityClass) else replace(obj, status=type(obj.status)())
+        return (
+            obj
+            if isinstance(obj, Node | ConfigMap | PriorityClass | Lease)
+            else replace(obj, status=type(obj.status)())
+        )
     gated = PodCondition(type="PodScheduled", status="False", reason="SchedulingGated",
                          message="Scheduling is blocked due to non-empty scheduling gates")  # fmt: skip
     return replace(obj, status=PodStatus(conditions=(gated,) if obj.spec.scheduling_gates else ()))
@@ -94,7 +99,7 @@ def group_of(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-def name_of(obj: KubeObject | ConfigMap) -> Name:
+def name_of(obj: PortObject) -> Name:
     """By what the object is kept."""
     return group_of(obj.api_version), obj.metadata.namespace, obj.metadata.name
 
@@ -104,7 +109,7 @@ def by_name(name: Name) -> Name:
     return name[1], name[2], name[0]
 
 
-def described(obj: KubeObject | ConfigMap) -> str:
+def described(obj: PortObject) -> str:
     """The object as messages name it."""
     return f"{type(obj).__name__} {obj.key}"
 

@@ -1,7 +1,8 @@
 """Kubernetes objects as typed values: only the fields the scheduler reads, decoded by msgspec.
 
 Field names are the API's, in snake case; unknown fields are ignored. Values are frozen: a change is a new object.
-Source: the Kubernetes API reference (core/v1, scheduling.k8s.io/v1alpha2, scheduling.x-k8s.io/v1alpha1).
+Source: the Kubernetes API reference (core/v1, scheduling.k8s.io/v1alpha2, scheduling.x-k8s.io/v1alpha1,
+coordination.k8s.io/v1).
 """
 
 from __future__ import annotations
@@ -363,5 +364,30 @@ class ConfigMap(_Object, frozen=True, tag_field="kind", tag="ConfigMap"):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
+class LeaseSpec(_Object, frozen=True):
+    """spec of a Lease. Any field may be missing; times are RFC 3339 text with microseconds."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(_Object, frozen=True, tag_field="kind", tag="Lease"):
+    """coordination.k8s.io/v1 Lease: who leads. Read and written by name, never listed."""
+
+    api_version: str = "coordination.k8s.io/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
 KubeObject = Pod | Node | PodGroup | PriorityClass
 """Every kind the cluster port lists and watches."""
+PortObject = KubeObject | ConfigMap | Lease
+"""Every kind behind the cluster port."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import AlreadyExists, ClusterError, Conflict, Gone, Invalid, NotFound
 from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Change, Cluster, Event, WatchEvent
@@ -18,6 +19,8 @@ from session_scheduler.model.objects import (
     Container,
     GangPolicy,
     KubeObject,
+    Lease,
+    LeaseSpec,
     ObjectMeta,
     Pod,
     PodCondition,
@@ -169,6 +172,54 @@ class PortSuite:
     async def test_watching_from_a_nonsense_version_is_invalid(self, harness: Harness) -> None:
         with pytest.raises(Invalid):
             await first_event(harness, "nonsense")
+
+    # ------------------------------------------------------------------ leases
+
+    async def test_a_lease_is_replaced_by_whoever_read_it_last(self, harness: Harness) -> None:
+        made = await harness.cluster.create(a_lease(harness, "leader", holder_identity="first", lease_transitions=0))
+        times = {"acquire_time": "2026-01-01T00:00:00.000001Z", "renew_time": "2026-01-01T00:00:00.000002Z"}
+        spec = LeaseSpec(holder_identity="second", lease_duration_seconds=5, lease_transitions=1, **times)
+        written = await harness.cluster.replace(replace(made, spec=spec))
+        assert written.spec == spec
+        assert written.metadata.uid == made.metadata.uid
+        assert written.metadata.resource_version != made.metadata.resource_version
+        assert await harness.cluster.get(Lease, harness.namespace, "leader") == written
+        with pytest.raises(Conflict):
+            await harness.cluster.replace(replace(made, spec=LeaseSpec(holder_identity="third")))
+        assert await harness.cluster.get(Lease, harness.namespace, "leader") == written
+
+    async def test_of_many_who_replace_a_lease_one_wins(self, harness: Harness) -> None:
+        made = await harness.cluster.create(a_lease(harness, "leader"))
+        wanted = [replace(made, spec=LeaseSpec(holder_identity=f"replica-{number}")) for number in range(6)]
+        answers = await asyncio.gather(*map(harness.cluster.replace, wanted), return_exceptions=True)
+        won = [answer for answer in answers if isinstance(answer, Lease)]
+        assert len(won) == 1
+        assert sum(isinstance(answer, Conflict) for answer in answers) == 5
+        assert await harness.cluster.get(Lease, harness.namespace, "leader") == won[0]
+
+    async def test_a_lease_loses_the_fields_that_are_left_out(self, harness: Harness) -> None:
+        made = await harness.cluster.create(a_lease(harness, "leader", holder_identity="first", lease_transitions=3))
+        written = await harness.cluster.replace(replace(made, spec=LeaseSpec(lease_transitions=3)))
+        assert written.spec == LeaseSpec(lease_transitions=3)
+
+    async def test_a_lease_that_is_gone_is_not_written_anew(self, harness: Harness) -> None:
+        made = await harness.cluster.create(a_lease(harness, "leader"))
+        gone = replace(made, metadata=replace(made.metadata, name="gone"))
+        with pytest.raises((NotFound, Conflict)):
+            await harness.cluster.replace(gone)
+        with pytest.raises(NotFound):
+            await harness.cluster.get(Lease, harness.namespace, "gone")
+
+    async def test_a_lease_made_anew_under_the_name_is_not_replaced(self, harness: Harness) -> None:
+        made = await harness.cluster.create(a_lease(harness, "leader"))
+        other = replace(made, metadata=replace(made.metadata, uid="11111111-2222-3333-4444-555555555555"))
+        with pytest.raises(Conflict):
+            await harness.cluster.replace(replace(other, spec=LeaseSpec(holder_identity="me")))
+
+    async def test_a_lease_is_never_written_whatever_is_there(self, harness: Harness) -> None:
+        await harness.cluster.create(a_lease(harness, "leader"))
+        with pytest.raises(Invalid):
+            await harness.cluster.replace(a_lease(harness, "leader", holder_identity="me"))
 
     # ------------------------------------------------------------------ binding
 
@@ -396,6 +447,11 @@ def a_group(harness: Harness, name: str) -> PodGroup:
     return PodGroup(
         metadata=ObjectMeta(name=name, namespace=harness.namespace), spec=PodGroupSpec(scheduling_policy=policy)
     )
+
+
+def a_lease(harness: Harness, name: str, **spec: Any) -> Lease:
+    """A Lease that somebody may hold."""
+    return Lease(metadata=ObjectMeta(name=name, namespace=harness.namespace), spec=LeaseSpec(**spec))
 
 
 async def bind(

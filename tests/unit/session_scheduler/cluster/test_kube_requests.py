@@ -101,7 +101,7 @@ async def test_an_answer_that_does_not_come_is_unavailable(api: FakeApi) -> None
     hanging = Hangs()
     api.replies = [hanging]
     with pytest.raises(Unavailable, match="Pod ns/p: no answer in time"):
-        await write(api.client(timeout=0.02))
+        await write(api.client(write_timeout=0.02))
     await asyncio.wait_for(hanging.left.wait(), 10)
 
 
