@@ -1,0 +1,288 @@
+"""What must hold whatever went wrong, read from the API server alone: no word of the scheduler is believed.
+
+`violations` may be asked at any moment; `violations_at_rest` where nothing is under way.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from http import HTTPStatus
+from typing import Any
+
+from .harness import ControlPlane
+
+PREFIX = "fluence.flux-framework.org/"
+HELD, PLAN, ATTEMPT = PREFIX + "held", PREFIX + "plan", PREFIX + "attempt"
+GROUPS = "/apis/scheduling.k8s.io/v1alpha2"
+DEVICE_PREFIX = "fluxion.flux-framework.org/"
+_UNITS = {"m": Decimal("0.001"), "": Decimal(1), "k": Decimal(1000), "M": Decimal(10**6), "G": Decimal(10**9),
+          "Ki": Decimal(1 << 10), "Mi": Decimal(1 << 20), "Gi": Decimal(1 << 30)}  # fmt: skip
+Manifest = dict[str, Any]
+
+
+class InvariantError(AssertionError):
+    """The cluster is in a state in which it must never be."""
+
+
+@dataclass(frozen=True)
+class State:
+    """All pods, groups and nodes of a cluster, as the API server has them."""
+
+    pods: list[Manifest]
+    groups: list[Manifest]
+    nodes: list[Manifest]
+    lost_nodes: frozenset[str] = frozenset()
+    """Nodes that a test took away: pods that were bound to them before are no fault."""
+
+    @property
+    def live(self) -> list[Manifest]:
+        """The pods that are bound and have not ended."""
+        return [pod for pod in self.pods if is_bound(pod) and not has_ended(pod)]
+
+    def members(self, group: Manifest) -> list[Manifest]:
+        """The pods that name a group."""
+        own = group["metadata"]
+        return [pod for pod in self.pods
+                if pod["metadata"]["namespace"] == own["namespace"] and group_name(pod) == own["name"]]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A PodGroup's plan, decoded by the tests' own reading of what is documented."""
+
+    attempt: str
+    state: str
+    pods: Mapping[str, Manifest] = field(default_factory=dict)
+    """By uid: {"name", "node", …}."""
+
+
+def read_state(plane: ControlPlane, lost_nodes: Iterable[str] = ()) -> State:
+    """The whole cluster now, as administrator; groups are read first, so that a condition is never ahead of its pods."""
+    groups, pods, nodes = (_list(plane, path) for path in (f"{GROUPS}/podgroups", "/api/v1/pods", "/api/v1/nodes"))
+    return State(pods, groups, nodes, frozenset(lost_nodes))
+
+
+def _list(plane: ControlPlane, path: str) -> list[Manifest]:
+    status, answer = plane.request("GET", path)
+    if status != HTTPStatus.OK:
+        raise InvariantError(f"GET {path}: {status}: {answer}")
+    items: list[Manifest] = answer["items"]
+    return items
+
+
+# ---------------------------------------------------------------------- one object
+
+
+def key_of(obj: Manifest) -> str:
+    """namespace/name."""
+    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+
+
+def is_bound(pod: Manifest) -> bool:
+    """Whether a node was given to it."""
+    return bool(pod["spec"].get("nodeName"))
+
+
+def has_ended(pod: Manifest) -> bool:
+    """Whether it is Succeeded or Failed."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def is_leaving(pod: Manifest) -> bool:
+    """Whether it was asked to end."""
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def group_name(pod: Manifest) -> str | None:
+    """The PodGroup that a pod names."""
+    name: str | None = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    return name
+
+
+def min_count(group: Manifest) -> int:
+    """How many pods a gang starts with; 0 where it is none."""
+    return int((group["spec"]["schedulingPolicy"].get("gang") or {}).get("minCount", 0))
+
+
+def annotation(obj: Manifest, name: str) -> str | None:
+    """One annotation."""
+    value: str | None = (obj["metadata"].get("annotations") or {}).get(name)
+    return value
+
+
+def attempt_of(pod: Manifest) -> str | None:
+    """The plan that a bound pod was bound by."""
+    return annotation(pod, ATTEMPT)
+
+
+def condition(obj: Manifest, kind: str) -> Manifest | None:
+    """One condition of a status."""
+    found = obj.get("status", {}).get("conditions") or []
+    return next((each for each in found if each["type"] == kind), None)
+
+
+def held_jobs(pod: Manifest) -> dict[str, Manifest]:
+    """What a pod's record says that it holds of the graph, by jobid; raises InvariantError where it is not its own."""
+    text = annotation(pod, HELD)
+    if text is None:
+        return {}
+    record = json.loads(text)
+    if record.get("uid") != pod["metadata"]["uid"]:
+        raise InvariantError(f"pod {key_of(pod)}: holds by a record of uid {record.get('uid')}")
+    jobs: dict[str, Manifest] = record.get("plugins", {}).get("fluence", {}).get("jobs", {})
+    return jobs
+
+
+def plan_of(group: Manifest) -> Plan | None:
+    """A PodGroup's plan; raises InvariantError where it cannot be read."""
+    text = annotation(group, PLAN)
+    if text is None:
+        return None
+    try:
+        written = json.loads(text)
+        pods = json.loads(zlib.decompress(base64.b64decode(written["pods"]))) if written.get("pods") else {}
+    except (ValueError, KeyError, zlib.error) as error:
+        raise InvariantError(f"PodGroup {key_of(group)}: its plan cannot be read: {error}: {text[:200]}") from error
+    return Plan(written["attempt"], written.get("state", "active"), pods)
+
+
+def amount(text: str) -> Decimal:
+    """A quantity as a number."""
+    digits = text.rstrip("kmMGiK")
+    return Decimal(digits) * _UNITS[text[len(digits) :]]
+
+
+# ---------------------------------------------------------------------- invariants
+
+
+def violations(state: State) -> list[str]:
+    """What must hold at every moment and does not."""
+    return [*_places(state), *_holdings(state), *_amounts(state), *_plans(state)]
+
+
+def violations_at_rest(state: State) -> list[str]:
+    """What must hold besides where nothing is under way."""
+    return [*violations(state), *_gangs(state)]
+
+
+def check(plane: ControlPlane, lost_nodes: Iterable[str] = (), *, at_rest: bool = True) -> State:
+    """Raise InvariantError, a line for each violation; returns the state that was looked at."""
+    state = read_state(plane, lost_nodes)
+    found = violations_at_rest(state) if at_rest else violations(state)
+    if found:
+        raise InvariantError("\n".join(found))
+    return state
+
+
+def _places(state: State) -> Iterator[str]:
+    """Every bound pod is on a node that exists."""
+    known = {node["metadata"]["name"] for node in state.nodes} | state.lost_nodes
+    for pod in state.live:
+        if pod["spec"]["nodeName"] not in known:
+            yield f"pod {key_of(pod)}: is bound to {pod['spec']['nodeName']}, which does not exist"
+
+
+def _holdings(state: State) -> Iterator[str]:
+    """No core, gpu or device belongs to two live pods, each holds on its own node, and no more than it asked for."""
+    owners: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for pod in state.live:
+        try:
+            jobs = held_jobs(pod)
+        except (InvariantError, ValueError) as error:
+            yield str(error)
+            continue
+        if not jobs and pod["spec"]["schedulerName"] == "fluence" and attempt_of(pod):
+            yield f"pod {key_of(pod)}: was bound by fluence and holds nothing"
+        for jobid, part in jobs.items():
+            for device in part.get("devices", []):
+                owners["device", device].append(f"{key_of(pod)} (job {jobid})")
+            if "host" not in part:
+                continue
+            if part["host"] != pod["spec"]["nodeName"]:
+                yield f"pod {key_of(pod)}: holds {part['host']} and is bound to {pod['spec']['nodeName']}"
+            for kind in ("cores", "gpus"):
+                for index in part[kind]:
+                    owners[kind, part["host"], str(index)].append(f"{key_of(pod)} (job {jobid})")
+        yield from _devices_as_asked(pod, jobs)
+    for what, pods in sorted(owners.items()):
+        if len(pods) > 1:
+            yield f"{' '.join(what)}: is held by {' and '.join(sorted(pods))}"
+
+
+def _devices_as_asked(pod: Manifest, jobs: Mapping[str, Manifest]) -> Iterator[str]:
+    asked = sum(amount for name, amount in _requests(pod).items() if name.startswith(DEVICE_PREFIX))
+    held = sum(len(part.get("devices", [])) for part in jobs.values())
+    if jobs and held != asked:
+        yield f"pod {key_of(pod)}: asked for {asked} devices and holds {held}"
+
+
+def _requests(pod: Manifest) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for container in pod["spec"]["containers"]:
+        for name, text in (container.get("resources", {}).get("requests") or {}).items():
+            found[name] += amount(text)  # type: ignore[assignment]
+    return found
+
+
+def _amounts(state: State) -> Iterator[str]:
+    """No node's cpu, memory, pods and devices are given away twice."""
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    for pod in state.live:
+        used[pod["spec"]["nodeName"]].update(_requests(pod))
+        used[pod["spec"]["nodeName"]]["pods"] += 1
+    for node in state.nodes:
+        offered = node["status"].get("allocatable", {})
+        for name, total in used[node["metadata"]["name"]].items():
+            if total > amount(offered.get(name, "0")):
+                yield f"node {node['metadata']['name']}: {name}: {total} are used of {offered.get(name, 0)}"
+
+
+def _plans(state: State) -> Iterator[str]:
+    """A pod that was bound by a plan is where that plan put it."""
+    for group in state.groups:
+        try:
+            plan = plan_of(group)
+        except InvariantError as error:
+            yield str(error)
+            continue
+        for pod in state.members(group):
+            planned = plan.pods.get(pod["metadata"]["uid"]) if plan else None
+            if planned and is_bound(pod) and planned["node"] != pod["spec"]["nodeName"]:
+                yield (f"pod {key_of(pod)}: is on {pod['spec']['nodeName']}, planned was {planned['node']} "
+                       f"(attempt {attempt_of(pod)}, plan {plan and plan.attempt})")  # fmt: skip
+
+
+def _gangs(state: State) -> Iterator[str]:
+    """A gang runs whole or not at all, and its condition says so; pods that have ended ran."""
+    for group in state.groups:
+        wanted = min_count(group)
+        members = [pod for pod in state.members(group) if is_bound(pod)]
+        if not wanted or not members:
+            continue
+        if len(members) < wanted:
+            yield f"gang {key_of(group)}: {len(members)} of {wanted} are bound"
+            continue
+        scheduled = condition(group, "PodGroupScheduled")
+        if scheduled is None or scheduled["status"] != "True":
+            yield f"gang {key_of(group)}: is bound whole, and its condition is {scheduled}"
+
+
+def of_one_plan(state: State, group: Manifest) -> list[str]:
+    """What shows that a gang that was started in one go is mixed from several plans."""
+    bound = [pod for pod in state.members(group) if is_bound(pod)]
+    attempts = {attempt_of(pod) for pod in bound}
+    plan = plan_of(group)
+    found = []
+    if len(attempts) > 1:
+        found.append(f"gang {key_of(group)}: is mixed from the plans {sorted(map(str, attempts))}")
+    if None in attempts:
+        found.append(f"gang {key_of(group)}: was bound without a plan")
+    if plan is not None and attempts != {plan.attempt}:
+        found.append(f"gang {key_of(group)}: was bound by {sorted(map(str, attempts))}, its plan is {plan.attempt}")
+    return found

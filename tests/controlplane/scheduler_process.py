@@ -1,0 +1,207 @@
+"""`fluence run` as a process of its own, that tests start, watch and kill.
+
+scheduler = SchedulerProcess(folder, kubeconfig_for(plane, folder, proxy.url), Settings(resources=text))
+scheduler.start()
+scheduler.wait_ready()
+scheduler.kill()                                   # and start() again: the log goes on
+"""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .harness import SCHEDULER, ControlPlane
+from .processes import Program, StartError, free_ports
+
+_READY = 60.0
+_LOG_LINES = 60
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What differs between the schedulers of tests; times in seconds, shorter than anybody would have them."""
+
+    resources: str = ""
+    """The resources file's text; none where empty."""
+    election: bool = False
+    lease_seconds: int = 5
+    renew_seconds: float = 3.0
+    retry_seconds: float = 0.5
+    gang_bind_timeout_seconds: float = 10.0
+    reconcile_seconds: float = 5.0
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the configuration."""
+    clock: Path | None = None
+    """A file that holds by how many seconds the wall clock is off; see `shifted_clock`."""
+
+    def configuration(self, port: int, resources: Path | None) -> dict[str, Any]:
+        """The configuration file's content."""
+        arguments = {"resources": str(resources)} if resources else {}
+        return {
+            "apiVersion": "fluence.flux-framework.org/v1alpha1",
+            "kind": "SchedulerConfiguration",
+            "profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "args": arguments}]}],
+            "backoff": {"initialSeconds": 0.2, "maxSeconds": 1},
+            "gangBindTimeoutSeconds": self.gang_bind_timeout_seconds,
+            "reconcileSeconds": self.reconcile_seconds,
+            "leaderElection": {
+                "enabled": self.election, "leaseSeconds": self.lease_seconds,
+                "renewSeconds": self.renew_seconds, "retrySeconds": self.retry_seconds,
+            },
+            "serving": {"host": "127.0.0.1", "port": port},
+            **self.more,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a scheduler that was asked to end did so."""
+
+    status: int
+    seconds: float
+
+
+def kubeconfig_for(plane: ControlPlane, folder: Path, url: str | None = None, user: str = SCHEDULER) -> Path:
+    """A kubeconfig of the scheduler's own user; with `url`, one that sends it to a proxy there."""
+    document = yaml.safe_load(plane.kubeconfig(user).read_text())
+    if url is not None:
+        document["clusters"][0]["cluster"] = {"server": url}
+    path = folder / f"{user}-{'api-server' if url is None else url.rpartition(':')[2]}.kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+class _Pausable(Program):
+    """A program that can be stopped and continued."""
+
+    def signal(self, number: signal.Signals) -> None:
+        self._handle.send_signal(number)
+
+    @property
+    def pid(self) -> int:
+        return int(self._handle.pid)
+
+
+class SchedulerProcess:
+    """One replica; it can be started again after it has ended, as a Deployment would."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, settings: Settings | None = None,
+                 name: str = "scheduler") -> None:  # fmt: skip
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self.settings = settings or Settings()
+        self._folder = folder
+        self._kubeconfig = kubeconfig
+        self._program: _Pausable | None = None
+        self.port = 0
+
+    def __enter__(self) -> SchedulerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Start it, on a free port of its own; returns at once."""
+        (self.port,) = free_ports(1)
+        resources = None
+        if self.settings.resources:
+            resources = self._folder / f"{self.name}-resources.yaml"
+            resources.write_text(self.settings.resources)
+        config = self._folder / f"{self.name}.yaml"
+        config.write_text(yaml.safe_dump(self.settings.configuration(self.port, resources)))
+        with self.log.open("a") as log:
+            log.write(f"---- started at {time.strftime('%H:%M:%S')}\n")
+        self._program = _Pausable(self.name, [sys.executable, *self._module(), "run", "--config", config,
+                                              "--kubeconfig", self._kubeconfig], self.log)  # fmt: skip
+
+    def _module(self) -> list[str]:
+        if self.settings.clock is None:
+            return ["-m", "session_scheduler.cli"]
+        return [str(Path(__file__).parent / "faults" / "shifted_clock.py"), str(self.settings.clock)]
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, minus the signal's number where one ended it; None before it ended."""
+        return None if self._program is None else self._program.status
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._program is not None and self._program.status is None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash. Nothing where it does not run."""
+        if self._program is not None:
+            self._program.kill()
+
+    def terminate(self, seconds: float = 20.0) -> Ended:
+        """SIGTERM, as a kubelet asks; returns how it ended. Raises TimeoutError where it does not."""
+        assert self._program is not None
+        began = time.monotonic()
+        self._program.terminate()
+        while (status := self._program.status) is None:
+            if time.monotonic() - began > seconds:
+                raise TimeoutError(f"{self.name} runs {seconds:g} s after SIGTERM\n{self.tail()}")
+            time.sleep(0.02)
+        return Ended(status, time.monotonic() - began)
+
+    def pause(self) -> None:
+        """SIGSTOP: nothing of it runs, its connections stay."""
+        assert self._program is not None
+        self._program.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        assert self._program is not None
+        self._program.signal(signal.SIGCONT)
+
+    # ------------------------------------------------------------------ what it says
+
+    def wait_ready(self, seconds: float = _READY) -> None:
+        """Return once /readyz is OK: synced, recovered, and leading or standing by. Raises StartError."""
+        assert self._program is not None
+        self._program.wait_until(self.is_ready, seconds)
+
+    def is_ready(self) -> bool:
+        """Whether /readyz is OK now."""
+        with suppress(OSError, http.client.HTTPException):
+            return self.get("/readyz")[0] == HTTPStatus.OK
+        return False
+
+    def get(self, path: str) -> tuple[int, str]:
+        """One of its own endpoints: status and text."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+        finally:
+            connection.close()
+
+    def metrics(self) -> dict[str, float]:
+        """/metrics as {"name{label="value"}": number}."""
+        status, text = self.get("/metrics")
+        if status != HTTPStatus.OK:
+            raise StartError(f"{self.name}: /metrics: {status}: {text}")
+        lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
+
+    def tail(self, lines: int = _LOG_LINES) -> str:
+        """The last lines of its log."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
