@@ -29,9 +29,19 @@ GroupResult = Literal["scheduled", "unschedulable", "error", "timeout"]
 """timeout: the gang was bound in part for too long and starts over."""
 PodResult = Literal["scheduled", "unschedulable", "error"]
 Stage = Literal["session", "prebind", "plan", "bind", "settle", "recover"]
-BindError = Literal["403", "404", "409", "410", "422", "429", "unavailable", "other"]
 Written = Literal["written", "dropped", "failed"]
 Recovery = Literal["plan_forward", "plan_aborted", "pod_forward"]
+BIND_ERRORS: Final[Mapping[str, str]] = {
+    "Forbidden": "403",
+    "NotFound": "404",
+    "Conflict": "409",
+    "AlreadyExists": "409",
+    "Invalid": "422",
+    "TooManyRequests": "429",
+    "Unavailable": "unavailable",
+    "NotLeading": "not_leading",
+}
+"""The code of each answer to a binding request, by the name of its error; any other is `other`."""
 PENDING_STATES: Final = ("due", "backoff", "gated", "in_flight")
 """Always shown, so that a state without groups is 0."""
 
@@ -97,11 +107,16 @@ class _Counts:
     """A counter with labels; each child is looked up in the library once."""
 
     def __init__(
-        self, registry: CollectorRegistry, name: str, text: str, labels: Sequence[str], shown: Iterable[str] = ()
+        self,
+        registry: CollectorRegistry,
+        name: str,
+        text: str,
+        labels: Sequence[str] = (),
+        shown: Iterable[str] = (),
     ) -> None:
         """`shown`: values of the only label that are there from the start, at 0: alerts see the first increase then."""
         self._counter = Counter(PREFIX + name, text, labels, registry=registry)
-        self._children: dict[tuple[str, ...], Counter] = {}
+        self._children: dict[tuple[str, ...], Counter] = {} if labels else {(): self._counter}
         for value in shown:
             self.add(value, count=0)
 
@@ -110,6 +125,32 @@ class _Counts:
         if child is None:
             child = self._children[labels] = self._counter.labels(*labels)
         child.inc(count)
+
+
+class WatchMetrics:
+    """What following a cluster counts, by the name of the type; `why` is the name of an error, never its text."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._events = _Counts(registry, "watch_events", "What watches told, bookmarks too.", ("kind",))
+        self._ends = _Counts(registry, "watch_ends", "Watches that ended.", ("kind", "why"))
+        self._relists = _Counts(registry, "watch_relists", "Lists made again to go on from.", ("kind", "why"))
+        self._missed = _Counts(registry, "missed_events", "Changes that only a comparison found.", ("kind",))
+
+    def event(self, kind: str) -> None:
+        """A watch said something, if only that nothing happened."""
+        self._events.add(kind)
+
+    def watch_ended(self, kind: str, why: str) -> None:
+        """A watch ended."""
+        self._ends.add(kind, why)
+
+    def relisted(self, kind: str, why: str) -> None:
+        """A kind is listed again, to go on from there."""
+        self._relists.add(kind, why)
+
+    def missed(self, kind: str, count: int) -> None:
+        """So many objects had changed of which the watch told nothing."""
+        self._missed.add(kind, count=count)
 
 
 class Metrics:
@@ -124,37 +165,31 @@ class Metrics:
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
         build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
         build.labels(version, platform.python_version()).set(1)
+        self._of_cycles(registry)
+        self._of_binding(registry)
+        self._lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
+        self.watches = WatchMetrics(registry)
+        """A `MirrorMeter`."""
+        self._leader = Gauge(PREFIX + "leader", "1 where this replica schedules.", registry=registry)
+        self._renewals = _Counts(registry, "lease_renewal_failures", "Renewals of the lease that failed.")
+        self._plugin_families = _PluginFamilies(registry)
+
+    def _of_cycles(self, registry: CollectorRegistry) -> None:
         self._cycles = _Counts(registry, "cycles", "Cycles, by how they ended.", ("result",), ("ok", "error"))
         self._cycle_seconds = _histogram(registry, "cycle_seconds", "A cycle with all that it bound.")
         stages = _histogram(registry, "stage_seconds", "One stage of the way of a group.", ("stage",))
         self._stages = {stage: stages.labels(stage) for stage in get_args(Stage)}
         self._groups = _Counts(registry, "groups", "Attempts at groups.", ("result",), get_args(GroupResult))
         self._pods = _Counts(registry, "pods", "Attempts at pods.", ("result",), get_args(PodResult))
-        self._bind_errors = _Counts(
-            registry, "bind_errors", "Binding requests that failed.", ("code",), get_args(BindError)
-        )
-        self._evictions = Counter(
-            PREFIX + "gang_evictions", "Gangs evicted because they were bound in part for too long.", registry=registry
-        )
-        self._recovered = _Counts(registry, "recoveries", "What was found half done.", ("what",), get_args(Recovery))
-        self._watching(registry)
-        self._writing(registry)
-        self._leader = Gauge(PREFIX + "leader", "1 where this replica schedules.", registry=registry)
-        self._renewals = Counter(
-            PREFIX + "lease_renewal_failures", "Renewals of the lease that failed.", registry=registry
-        )
-        self._plugin_families = _PluginFamilies(registry)
 
-    def _watching(self, registry: CollectorRegistry) -> None:
-        self._lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
-        self._events = _Counts(registry, "watch_events", "Changes that watches told.", ("kind",))
-        self._relists = _Counts(registry, "watch_relists", "Lists made again.", ("kind", "why"))
-        self._missed = _Counts(registry, "missed_events", "Differences that only a comparison found.", ("kind",))
-
-    def _writing(self, registry: CollectorRegistry) -> None:
+    def _of_binding(self, registry: CollectorRegistry) -> None:
         results = get_args(Written)
+        codes = (*BIND_ERRORS.values(), "other")
+        self._bind_errors = _Counts(registry, "bind_errors", "Binding requests that failed.", ("code",), codes)
+        self._evictions = _Counts(registry, "gang_evictions", "Gangs that were bound in part for too long and evicted.")
+        self._recoveries = _Counts(registry, "recoveries", "What was found half done.", ("what",), get_args(Recovery))
         self._conditions = _Counts(registry, "conditions", "Conditions of pods and groups.", ("result",), results)
-        self._events_out = _Counts(registry, "events", "Events for people.", ("result",), results)
+        self._events = _Counts(registry, "events", "Events for people.", ("result",), results)
 
     # ------------------------------------------------------------------ what is recorded
 
@@ -184,33 +219,21 @@ class Metrics:
         """Attempts at pods ended so."""
         self._pods.add(result, count=count)
 
-    def bind_error(self, code: BindError) -> None:
-        """A binding request was answered so, or (unavailable) nobody knows."""
-        self._bind_errors.add(code)
+    def bind_error(self, answer: str) -> None:
+        """A binding request failed; `answer` is the name of the error, as `NotFound`."""
+        self._bind_errors.add(BIND_ERRORS.get(answer, "other"))
 
     def gang_evicted(self) -> None:
         """A gang's bound members were asked to end: the others did not fit in time."""
-        self._evictions.inc()
+        self._evictions.add()
 
     def recovered(self, what: Recovery, count: int = 1) -> None:
         """A plan or pod was found half done and taken forward, or aborted."""
-        self._recovered.add(what, count=count)
+        self._recoveries.add(what, count=count)
 
     def watch_lag(self, seconds: float) -> None:
         """A watch showed a bind, so long after its answer."""
         self._lag.observe(seconds)
-
-    def watch_event(self, kind: str) -> None:
-        """A watch told a change of an object of this kind."""
-        self._events.add(kind)
-
-    def relist(self, kind: str, why: str) -> None:
-        """A kind was listed again; `why` is one of a few words, no message."""
-        self._relists.add(kind, why)
-
-    def missed_event(self, kind: str, count: int = 1) -> None:
-        """Objects were other than the watches had told."""
-        self._missed.add(kind, count=count)
 
     def condition(self, result: Written, count: int = 1) -> None:
         """Conditions were written, dropped before that, or refused."""
@@ -218,17 +241,17 @@ class Metrics:
 
     def event(self, result: Written, count: int = 1) -> None:
         """Events were written, dropped before that, or refused."""
-        self._events_out.add(result, count=count)
-
-    def leading(self, leads: bool) -> None:
-        """Whether this replica schedules."""
-        self._leader.set(leads)
+        self._events.add(result, count=count)
 
     def renewal_failed(self) -> None:
         """The lease was not renewed at one try."""
-        self._renewals.inc()
+        self._renewals.add()
 
     # ------------------------------------------------------------------ what is read at a scrape
+
+    def follow_leader(self, leads: Callable[[], bool]) -> None:
+        """Show whether this replica schedules, as this says at each scrape."""
+        self._leader.set_function(leads)
 
     def follow_pending(self, pending: Callable[[], Pending]) -> None:
         """Show what waits, as this says at each scrape."""
