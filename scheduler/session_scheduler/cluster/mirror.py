@@ -1,0 +1,329 @@
+"""Follows a live cluster: what is there first, then every change, through broken watches and forgotten history.
+
+Each kind has one task: it watches from the last version that it knows, and lists again where that is too old. Beside
+the watch it lists now and then and compares: what the list has and no event told was missed, and is delivered then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from session_scheduler.clock import Clock
+from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, Invalid, NotFound, TooManyRequests
+from session_scheduler.cluster.known_objects import Delivery, KnownObjects
+from session_scheduler.cluster.port import Change, Cluster, Listing
+from session_scheduler.cluster.write_rules import Name
+from session_scheduler.model.objects import KubeObject
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+_FIRST_PAUSE = 0.1
+"""Seconds before what failed or ended is asked for again; doubled each time, less a random part up to half."""
+_LONGEST_PAUSE = 10.0
+_DOUBLINGS = 16
+"""More of them change nothing."""
+_LASTING = 5.0
+"""A watch that was open for so many seconds works, even where it told nothing."""
+_FAILURES = 5
+"""After so many watches in a row that told nothing it is listed again: the API server may never have heard of the
+version that they start from, as where its etcd was restored from a copy."""
+_PATIENCE = 30.0
+"""Seconds that a refusal is borne which may pass: a starting API server does not know its roles and APIs yet."""
+_LATENESS = 10.0
+"""Seconds that an event may come after the list that shows its change; never more than a quarter of the interval."""
+_SPREAD = 0.1
+"""The part by which the interval between two comparisons varies, so that kinds are not all listed at once."""
+
+
+class MirrorMeter(Protocol):
+    """What is counted. `kind` is the type's name."""
+
+    def event(self, kind: str) -> None:
+        """A watch said something, if only that nothing happened."""
+
+    def watch_ended(self, kind: str, why: str) -> None:
+        """A watch ended: `Ended` as connections do, else the name of its error."""
+
+    def relisted(self, kind: str, why: str) -> None:
+        """A kind is listed again to go on from there: `Gone`, `Untold`, or the error of its watches."""
+
+    def missed(self, kind: str, count: int) -> None:
+        """So many objects had changed of which the watch, open all the time, told nothing."""
+
+
+class _Uncounted:
+    """Counts nothing; a MirrorMeter."""
+
+    def event(self, kind: str) -> None:
+        """Nothing."""
+
+    def watch_ended(self, kind: str, why: str) -> None:
+        """Nothing."""
+
+    def relisted(self, kind: str, why: str) -> None:
+        """Nothing."""
+
+    def missed(self, kind: str, count: int) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What all followers share. All times in seconds."""
+
+    cluster: Cluster
+    deliver: Callable[[Change, KubeObject], None]
+    reconcile_seconds: float
+    clock: Clock
+    sleep: Callable[[float], Awaitable[None]]
+    chance: random.Random
+    meter: MirrorMeter
+
+
+class Mirror:
+    """Follows every kind of a cluster: what is there first, then every change, each kind in order.
+
+    `deliver` is called for each change, in the task that runs `run`, and must not block; what it raises ends `run`.
+    DELETED comes with the last that is known of the object. Each kind is compared with a new list about every
+    `reconcile_seconds`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kinds: Sequence[type[KubeObject]],
+        deliver: Callable[[Change, KubeObject], None],
+        *,
+        clock: Clock,
+        reconcile_seconds: float = 60.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: random.Random | None = None,
+        meter: MirrorMeter | None = None,
+    ) -> None:
+        chance = chance or random.Random()  # noqa: S311 (spreads requests in time, guards nothing)
+        settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or _Uncounted())
+        self._followers = [_Follower(kind, settings) for kind in kinds]
+        self._synced = False
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything has been listed once."""
+        return self._synced
+
+    async def start(self) -> list[KubeObject]:
+        """List all kinds, in their order; returns everything and delivers nothing.
+
+        Waits, with a warning at each try, for a cluster that does not answer. Raises Forbidden, Invalid or NotFound
+        where a kind is refused for longer than half a minute.
+        """
+        found = [obj for follower in self._followers for obj in await follower.first()]
+        self._synced = True
+        return found
+
+    async def run(self) -> None:
+        """Deliver every change since `start`, until cancelled: all watches are closed then.
+
+        Raises an ExceptionGroup of what nobody expected, and of Invalid or NotFound where a kind cannot be listed
+        for longer than half a minute any more.
+        """
+        if not self._synced:
+            raise RuntimeError("run before start: what is there is listed first")
+        async with asyncio.TaskGroup() as group:
+            for follower in self._followers:
+                group.create_task(follower.follow(), name=f"mirror of {follower.kind}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """Why following a kind begins with a new list."""
+
+    why: str
+    missed: frozenset[Name] = frozenset()
+    """What changed without an event, though the watch was open."""
+
+
+class _Follower:
+    """One kind: its objects, and from where it is watched."""
+
+    def __init__(self, kind: type[KubeObject], settings: _Settings) -> None:
+        self.kind = kind.__name__
+        self._type = kind
+        self._settings = settings
+        self._known = KnownObjects()
+        self._version = ""
+        self._backoff = _Backoff(settings.chance)
+        self._events = 0
+        self._watches = 0
+        """How many watches were begun or ended so far: odd while one is open."""
+
+    async def first(self) -> tuple[KubeObject, ...]:
+        listing = await self._list(_Patience(self.kind, Forbidden, Invalid, NotFound))
+        self._known.replace(listing.items)
+        return listing.items
+
+    async def follow(self) -> None:
+        while True:
+            broken = await _first(self._watch_on(), self._compare_on())
+            self._settings.meter.relisted(self.kind, broken.why)
+            listing = await self._list(_Patience(self.kind, Invalid, NotFound))
+            changes = self._known.replace(listing.items)
+            self._deliver(changes)
+            if broken.missed:
+                self._settings.meter.missed(self.kind, len(broken.missed))
+                _log.warning("a list shows changes that the watch did not tell", kind=self.kind,
+                             count=len(broken.missed), delivered=len(changes))  # fmt: skip
+
+    def _deliver(self, changes: Iterable[Delivery]) -> None:
+        for change, obj in changes:
+            self._settings.deliver(change, obj)
+
+    async def _pause(self, request: str, error: ClusterError | None) -> None:
+        """Wait, longer each time, and at least as long as the server asks for."""
+        pause = self._backoff.next()
+        if isinstance(error, TooManyRequests):
+            pause += error.retry_after
+        if error is not None:
+            _log.warning("a request failed and is sent again", request=f"{request} of {self.kind}",
+                         after=round(pause, 3), why=str(error))  # fmt: skip
+        await self._settings.sleep(pause)
+
+    # -------------------------------------------------------------- lists
+
+    async def _list(self, patience: _Patience) -> Listing[KubeObject]:
+        """List until that succeeds; watches go on from there."""
+        while True:
+            try:
+                listing: Listing[KubeObject] = await self._settings.cluster.list(self._type)
+            except ClusterError as error:
+                patience.bear(error, self._settings.clock.now())
+                await self._pause("list", error)
+            else:
+                self._version = listing.resource_version
+                return listing
+
+    # -------------------------------------------------------------- watches
+
+    async def _watch_on(self) -> _Broken:
+        """Watch again and again, until only a new list helps."""
+        failures = 0
+        while True:
+            began, events = self._settings.clock.now(), self._events
+            error = await self._watch()
+            told = self._events > events
+            lasted = self._settings.clock.now() - began >= _LASTING
+            worked = told or (lasted and error is None)  # an error may come late: the request was sent again meanwhile
+            failures = 0 if worked else failures + 1
+            if worked and (lasted or not isinstance(error, Gone)):
+                self._backoff.reset()
+            why = "Ended" if error is None else type(error).__name__
+            self._settings.meter.watch_ended(self.kind, why)
+            await self._pause("watch", error)
+            if isinstance(error, Gone | Invalid | NotFound) or failures >= _FAILURES:
+                return _Broken(why)
+
+    async def _watch(self) -> ClusterError | None:
+        """Take events until the watch ends; returns its error. What `deliver` raises is raised."""
+        self._watches += 1
+        try:
+            try:
+                watch = self._settings.cluster.watch(self._type, self._version)
+            except ClusterError as error:
+                return error
+            async with aclosing(watch) as events:
+                while True:
+                    try:
+                        event = await anext(events)
+                    except StopAsyncIteration:
+                        return None
+                    except ClusterError as error:
+                        return error
+                    self._events += 1
+                    self._settings.meter.event(self.kind)
+                    self._version = event.resource_version
+                    self._deliver(self._known.take(event))
+        finally:
+            self._watches += 1
+
+    # -------------------------------------------------------------- comparisons
+
+    async def _compare_on(self) -> _Broken:
+        """Compare with a new list now and then, until it shows what no event told."""
+        settings = self._settings
+        lateness = min(_LATENESS, settings.reconcile_seconds / 4)
+        while True:
+            await settings.sleep(settings.reconcile_seconds * settings.chance.uniform(1 - _SPREAD, 1 + _SPREAD))
+            watches = self._watches
+            with self._known.comparing() as comparison:
+                try:
+                    listing: Listing[KubeObject] = await settings.cluster.list(self._type)
+                except ClusterError as error:
+                    _log.warning("a kind could not be listed to find missed events", kind=self.kind, why=str(error))
+                    continue
+                if not comparison.untold(listing.items):
+                    continue
+                await settings.sleep(lateness)
+                untold = comparison.untold(listing.items)
+            if untold:
+                was_open = watches % 2 == 1 and watches == self._watches
+                return _Broken("Untold", frozenset(untold) if was_open else frozenset())
+
+
+class _Backoff:
+    """Pauses that grow with each failure in a row."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._failures = 0
+
+    def reset(self) -> None:
+        """What was tried has worked."""
+        self._failures = 0
+
+    def next(self) -> float:
+        """Seconds to wait now."""
+        longest = min(_FIRST_PAUSE * 2.0 ** min(self._failures, _DOUBLINGS), _LONGEST_PAUSE)
+        self._failures += 1
+        return self._chance.uniform(longest / 2, longest)
+
+
+class _Patience:
+    """Bears refusals of some types for a while, and every other error for ever."""
+
+    def __init__(self, kind: str, *refusals: type[ClusterError]) -> None:
+        self._kind = kind
+        self._refusals = refusals
+        self._since: float | None = None
+
+    def bear(self, error: ClusterError, now: float) -> None:
+        """Raises the error, with what can be done about it, where nothing else came for too long."""
+        if not isinstance(error, self._refusals):
+            self._since = None
+            return
+        if self._since is None:
+            self._since = now
+        if now - self._since > _PATIENCE:
+            raise type(error)(f"{self._kind} cannot be listed, for {now - self._since:.0f} s now: {error}: "
+                              f"{self._remedy(error)}") from error  # fmt: skip
+
+    def _remedy(self, error: ClusterError) -> str:
+        if isinstance(error, Forbidden):
+            return f"grant the scheduler's account get, list and watch of {self._kind} objects (RBAC: its ClusterRole)"
+        return f"check that the API server serves {self._kind} objects, and start the scheduler again"
+
+
+async def _first(*parts: Coroutine[Any, Any, _T]) -> _T:
+    """What the first part to end returns; the others are cancelled and have ended by then."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(part) for part in parts]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+    return next(task.result() for task in tasks if not task.cancelled())

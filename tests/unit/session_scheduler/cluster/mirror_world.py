@@ -1,0 +1,185 @@
+"""A cluster whose watches and lists fail as told, its mirror, and the time that both live in."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from session_scheduler.cluster.errors import ClusterError
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.cluster.mirror import Mirror
+from session_scheduler.cluster.port import Change, Kube, Listing, WatchEvent
+from session_scheduler.cluster.write_rules import name_of
+from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
+
+KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, Pod)
+SECOND_API = "scheduling.x-k8s.io/v1alpha1"
+TURNS = 60
+"""Of the event loop: more than any chain of steps here needs; nothing waits for anything outside the loop."""
+
+
+class FakeTime:
+    """A clock and its sleep: time passes only in `advance`."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self.pauses: list[float] = []
+
+    def now(self) -> float:
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        woken = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._now + seconds, len(self.pauses), woken))
+        await woken
+
+    async def settle(self) -> None:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, each sleeper in its turn."""
+        end = self._now + seconds
+        await self.settle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            self._now, _, woken = heapq.heappop(self._sleepers)
+            if not woken.done():
+                woken.set_result(None)
+                await self.settle()
+        self._now = end
+
+
+class Faulty(MemoryCluster):
+    """A cluster whose lists and watches fail, and whose watches lose events, as told."""
+
+    def __init__(self, objects: Sequence[KubeObject] = ()) -> None:
+        super().__init__(objects)
+        self.list_error: Callable[[], ClusterError | None] = lambda: None
+        self.watch_error: Callable[[], ClusterError | None] = lambda: None
+        self.loses: Callable[[WatchEvent[KubeObject]], bool] = lambda event: False
+        self.ends_at_once = False
+        self.lists: Counter[type] = Counter()
+        self.watches: Counter[type] = Counter()
+        self.open: Counter[type] = Counter()
+
+    async def list(self, kind: type[Kube]) -> Listing[Kube]:
+        self.lists[kind] += 1
+        error = self.list_error()
+        if error is not None:
+            raise error
+        return await super().list(kind)
+
+    async def now(self, kind: type[Kube]) -> Listing[Kube]:
+        """A list that never fails and is not counted."""
+        return await super().list(kind)
+
+    async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
+        self.watches[kind] += 1
+        error = self.watch_error()
+        if error is not None:
+            raise error
+        if self.ends_at_once:
+            return
+        self.open[kind] += 1
+        events = super().watch(kind, resource_version)
+        try:
+            async for event in events:
+                if not self.loses(event):  # type: ignore[arg-type]
+                    yield event
+        finally:
+            self.open[kind] -= 1
+            await events.aclose()
+
+
+@dataclass
+class Meter:
+    """Keeps what was counted."""
+
+    events: Counter[str] = field(default_factory=Counter)
+    ended: Counter[tuple[str, str]] = field(default_factory=Counter)
+    lists: Counter[tuple[str, str]] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def event(self, kind: str) -> None:
+        self.events[kind] += 1
+
+    def watch_ended(self, kind: str, why: str) -> None:
+        self.ended[kind, why] += 1
+
+    def relisted(self, kind: str, why: str) -> None:
+        self.lists[kind, why] += 1
+
+    def missed(self, kind: str, count: int) -> None:
+        self.lost[kind] += count
+
+
+class Told:
+    """What a mirror's user makes of what it is told; says so where that does not add up."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, str]] = []
+        self.objects: dict[object, KubeObject] = {}
+
+    def take(self, change: Change, obj: KubeObject) -> None:
+        self.changes.append((change.value, obj.metadata.name))
+        name = type(obj), *name_of(obj)
+        known = self.objects.get(name)
+        if change is Change.ADDED:
+            assert known is None, "added twice"
+            self.objects[name] = obj
+        elif change is Change.MODIFIED:
+            assert known is not None, "modified before it was added"
+            assert known.metadata.uid == obj.metadata.uid
+            assert known.metadata.resource_version != obj.metadata.resource_version
+            self.objects[name] = obj
+        else:
+            assert change is Change.DELETED
+            assert known is not None, "deleted before it was added"
+            assert known.metadata.uid == obj.metadata.uid
+            del self.objects[name]
+
+
+class World:
+    """A cluster, its mirror, and the time that both live in."""
+
+    def __init__(self, *objects: KubeObject, kinds: Sequence[type[KubeObject]] = (Pod,), seed: int = 1) -> None:
+        self.time = FakeTime()
+        self.cluster = Faulty(objects)
+        self.meter = Meter()
+        self.told = Told()
+        self.kinds = kinds
+        self.mirror = Mirror(self.cluster, kinds, self.told.take, clock=self.time, sleep=self.time.sleep,
+                             chance=random.Random(seed), meter=self.meter)  # fmt: skip
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[World]:
+        """The mirror started and run, and cancelled at the end."""
+        for obj in await self.mirror.start():
+            self.told.take(Change.ADDED, obj)
+        self.told.changes.clear()
+        running = asyncio.create_task(self.mirror.run())
+        await self.time.settle()
+        try:
+            yield self
+        finally:
+            ended = running.done()
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            assert not ended
+
+    async def is_mirrored(self) -> None:
+        """Raises AssertionError unless what was told adds up to what there is."""
+        there = [(await self.cluster.now(kind)).items for kind in self.kinds]
+        assert self.told.objects == {(type(obj), *name_of(obj)): obj for items in there for obj in items}
+
+
+def a_pod(name: str, **labels: str) -> Pod:
+    return Pod(metadata=ObjectMeta(name=name, namespace="ns", labels=labels))

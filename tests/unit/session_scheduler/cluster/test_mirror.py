@@ -1,0 +1,318 @@
+"""The mirror of a cluster: everything first, then every change, however watches and lists fail."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from session_scheduler.cluster.errors import (
+    ClusterError,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from session_scheduler.cluster.mirror import Mirror
+from session_scheduler.cluster.port import Change
+from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup
+
+from .mirror_world import KINDS, SECOND_API, World, a_pod
+
+# ---------------------------------------------------------------------- first everything, then every change
+
+
+async def test_everything_is_listed_first_in_the_order_of_the_kinds_and_not_delivered() -> None:
+    objects = [a_pod("p"), Node(metadata=ObjectMeta(name="n")), PodGroup(metadata=ObjectMeta(name="g"))]
+    world = World(*objects, kinds=KINDS)
+    assert not world.mirror.synced
+    found = await world.mirror.start()
+    assert [type(obj) for obj in found] == [Node, PodGroup, Pod]
+    assert world.mirror.synced
+    assert world.told.changes == []
+
+
+async def test_every_change_is_delivered_in_order_and_once() -> None:
+    world = World(a_pod("old"))
+    async with world.running():
+        new = world.cluster.put(a_pod("new"))
+        world.cluster.put(replace(new, status=replace(new.status, phase="Running")))
+        await world.cluster.delete(new)
+        await world.time.settle()
+        await world.is_mirrored()
+    assert world.told.changes == [("ADDED", "new"), ("MODIFIED", "new"), ("DELETED", "new")]
+
+
+async def test_what_changes_between_start_and_run_is_delivered() -> None:
+    world = World()
+    await world.mirror.start()
+    world.cluster.put(a_pod("early"))
+    running = asyncio.create_task(world.mirror.run())
+    await world.time.settle()
+    assert world.told.changes == [("ADDED", "early")]
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_who_runs_before_starting_is_told_so() -> None:
+    with pytest.raises(RuntimeError, match="start"):
+        await World().mirror.run()
+
+
+async def test_groups_of_two_apis_with_one_name_are_two() -> None:
+    world = World(PodGroup(metadata=ObjectMeta(name="g")), kinds=[PodGroup])
+    async with world.running():
+        other = world.cluster.put(PodGroup(api_version=SECOND_API, metadata=ObjectMeta(name="g")))
+        await world.time.settle()
+        await world.is_mirrored()
+        await world.cluster.delete(other)
+        await world.time.settle()
+        await world.is_mirrored()
+    assert world.told.changes == [("ADDED", "g"), ("DELETED", "g")]
+
+
+# ---------------------------------------------------------------------- broken watches
+
+
+async def test_a_watch_that_ended_goes_on_after_the_last_event() -> None:
+    world = World()
+    async with world.running():
+        world.cluster.put(a_pod("a"))
+        await world.time.settle()
+        world.cluster.end_watches()
+        world.cluster.put(a_pod("b"))
+        await world.time.advance(1)
+    assert world.told.changes == [("ADDED", "a"), ("ADDED", "b")]
+    assert world.cluster.lists[Pod] == 1
+    assert world.meter.ended["Pod", "Ended"] == 1
+
+
+async def test_a_watch_that_ended_goes_on_after_the_last_bookmark() -> None:
+    world = World()
+    async with world.running():
+        world.cluster.send_bookmarks()
+        await world.time.settle()
+        world.cluster.put(Node(metadata=ObjectMeta(name="n")))  # not followed here
+        world.cluster.end_watches()
+        world.cluster.put(a_pod("b"))
+        await world.time.advance(1)
+        assert world.told.changes == [("ADDED", "b")]
+    assert world.meter.events["Pod"] == 2
+    assert world.meter.lists == {}
+
+
+async def test_where_the_history_is_forgotten_the_difference_is_delivered() -> None:
+    kept, changed, ended = a_pod("kept"), a_pod("changed"), a_pod("ended")
+    again = replace(a_pod("again"), metadata=replace(a_pod("again").metadata, uid="first"))
+    world = World(kept, changed, ended, again)
+    async with world.running():
+        world.cluster.end_watches()
+        await world.cluster.delete(await world.cluster.get(Pod, "ns", "again"))
+        await world.cluster.delete(await world.cluster.get(Pod, "ns", "ended"))
+        world.cluster.put(replace(again, metadata=replace(again.metadata, uid="second")))
+        world.cluster.put(a_pod("changed", now="other"))
+        world.cluster.put(a_pod("new"))
+        world.cluster.forget_history()
+        await world.time.advance(2)
+        await world.is_mirrored()
+    assert world.told.changes == [("DELETED", "ended"), ("DELETED", "again"), ("ADDED", "again"),
+                                  ("MODIFIED", "changed"), ("ADDED", "new")]  # fmt: skip
+    assert world.meter.lists == {("Pod", "Gone"): 1}
+
+
+async def test_a_watch_that_always_ends_at_once_is_not_begun_without_pauses() -> None:
+    world = World()
+    async with world.running():
+        world.cluster.ends_at_once = True
+        world.cluster.end_watches()
+        await world.time.advance(600)
+        assert 50 < world.cluster.watches[Pod] < 100
+        world.cluster.put(a_pod("a"))
+        await world.time.advance(60)
+        await world.is_mirrored()  # through lists
+
+
+async def test_a_history_that_is_always_forgotten_is_not_listed_without_pauses() -> None:
+    world = World()
+    async with world.running():
+        world.cluster.watch_error = lambda: Gone("too old")
+        world.cluster.end_watches()
+        await world.time.advance(600)
+    assert 50 < world.cluster.lists[Pod] < 150
+
+
+async def test_pauses_grow_and_begin_small_again_after_a_watch_that_worked() -> None:
+    world = World()
+    async with world.running():
+        world.cluster.watch_error = lambda: Unavailable("not now")
+        world.cluster.end_watches()
+        await world.time.advance(50)
+        pauses = [pause for pause in world.time.pauses if pause < 15]
+        assert pauses[0] <= 0.1
+        assert max(pauses) > 5
+        world.cluster.watch_error = lambda: None
+        await world.time.advance(20)
+        world.cluster.put(a_pod("a"))
+        await world.time.settle()
+        world.cluster.end_watches()
+        await world.time.settle()
+        assert world.time.pauses[-1] <= 0.1
+    assert world.told.changes == [("ADDED", "a")]
+
+
+async def test_the_server_is_left_alone_for_as_long_as_it_asks() -> None:
+    world = World()
+    async with world.running():
+        world.cluster.watch_error = lambda: TooManyRequests("busy", retry_after=20.0)
+        world.cluster.end_watches()
+        await world.time.advance(1)
+        assert world.cluster.watches[Pod] == 2
+        await world.time.advance(18)
+        assert world.cluster.watches[Pod] == 2
+        await world.time.advance(3)
+        assert world.cluster.watches[Pod] == 3
+
+
+async def test_a_refusal_for_a_while_is_borne_and_nothing_is_lost() -> None:
+    world = World()
+    async with world.running():
+        world.cluster.watch_error = world.cluster.list_error = lambda: Forbidden("403: no role found")
+        world.cluster.end_watches()
+        world.cluster.put(a_pod("a"))
+        await world.time.advance(300)
+        assert world.told.changes == []
+        world.cluster.watch_error = world.cluster.list_error = lambda: None
+        await world.time.advance(15)
+        await world.is_mirrored()
+    assert world.meter.ended["Pod", "Forbidden"] >= 3
+    assert 30 < world.cluster.lists[Pod] < 100
+
+
+async def test_a_version_that_the_server_never_knew_is_given_up_for_a_new_list() -> None:
+    world = World()
+    async with world.running():
+        lists = world.cluster.lists
+        world.cluster.watch_error = lambda: Unavailable("504: Too large resource version") if lists[Pod] < 2 else None
+        world.cluster.end_watches()
+        await world.time.advance(30)
+        world.cluster.put(a_pod("a"))
+        await world.time.settle()
+        await world.is_mirrored()
+    assert world.meter.lists == {("Pod", "Unavailable"): 1}
+
+
+async def test_what_nobody_expected_ends_the_run_and_closes_every_watch() -> None:
+    def fails(change: Change, obj: KubeObject) -> None:
+        raise ValueError("a mistake")
+
+    world = World()
+    mirror = Mirror(world.cluster, KINDS, fails, clock=world.time, sleep=world.time.sleep)
+    await mirror.start()
+    running = asyncio.create_task(mirror.run())
+    await world.time.settle()
+    assert world.cluster.open == dict.fromkeys(KINDS, 1)
+    world.cluster.put(a_pod("a"))
+    await world.time.settle()
+    assert running.done()
+    failure = running.exception()
+    assert isinstance(failure, ExceptionGroup)
+    assert failure.subgroup(ValueError) is not None
+    assert not +world.cluster.open
+
+
+async def test_an_error_of_the_receiver_is_never_taken_for_one_of_the_watch() -> None:
+    def fails(change: Change, obj: KubeObject) -> None:
+        raise Gone("raised by who was told")
+
+    world = World()
+    mirror = Mirror(world.cluster, [Pod], fails, clock=world.time, sleep=world.time.sleep)
+    await mirror.start()
+    world.cluster.put(a_pod("a"))
+    with pytest.raises(ExceptionGroup) as caught:
+        await mirror.run()
+    assert caught.value.subgroup(Gone) is not None
+
+
+@pytest.mark.parametrize("turns", range(0, 40, 3))
+async def test_cancelling_closes_all_watches_and_leaves_no_task(turns: int) -> None:
+    world = World(a_pod("a"), kinds=KINDS)
+    before = asyncio.all_tasks()
+    await world.mirror.start()
+    running = asyncio.create_task(world.mirror.run())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert asyncio.all_tasks() == before
+    assert not +world.cluster.open
+
+
+async def test_a_run_that_was_cancelled_can_be_taken_up_again() -> None:
+    world = World()
+    async with world.running():
+        pass
+    world.cluster.put(a_pod("a"))
+    running = asyncio.create_task(world.mirror.run())
+    await world.time.settle()
+    running.cancel()
+    await asyncio.wait([running])
+    assert world.told.changes == [("ADDED", "a")]
+
+
+# ---------------------------------------------------------------------- the first list
+
+
+async def started(world: World, seconds: float) -> asyncio.Task[list[KubeObject]]:
+    starting = asyncio.create_task(world.mirror.start())
+    await world.time.advance(seconds)
+    return starting
+
+
+async def test_a_start_waits_for_a_cluster_that_does_not_answer_and_says_so() -> None:
+    world = World(a_pod("a"))
+    world.cluster.list_error = lambda: Unavailable("connection refused")
+    with capture_logs() as logs:
+        starting = await started(world, 600)
+        assert not starting.done()
+        world.cluster.list_error = lambda: None
+        await world.time.advance(10)
+    assert [obj.metadata.name for obj in await starting] == ["a"]
+    assert 50 < world.cluster.lists[Pod] < 150
+    assert {log["log_level"] for log in logs} == {"warning"}
+    assert "connection refused" in logs[0]["why"]
+
+
+async def test_a_start_bears_a_server_that_does_not_know_its_roles_yet() -> None:
+    world = World(a_pod("a"))
+    world.cluster.list_error = lambda: Forbidden("403") if world.time.now() < 25 else None
+    starting = await started(world, 40)
+    assert [obj.metadata.name for obj in await starting] == ["a"]
+
+
+@pytest.mark.parametrize(("refusal", "remedy"), [
+    (Forbidden("403: cannot list"), "get, list and watch of Pod objects.*RBAC"),
+    (Invalid("400: bad"), "serves Pod objects"),
+    (NotFound("404: no page"), "serves Pod objects"),
+])  # fmt: skip
+async def test_a_start_that_is_refused_for_long_says_what_and_what_to_do(refusal: ClusterError, remedy: str) -> None:
+    world = World(a_pod("a"))
+    world.cluster.list_error = lambda: refusal
+    starting = await started(world, 29)
+    assert not starting.done()
+    await world.time.advance(20)
+    with pytest.raises(type(refusal), match=f"Pod cannot be listed.*{refusal}.*{remedy}"):
+        await starting
+    assert not world.mirror.synced
+
+
+async def test_refusals_that_other_failures_part_are_not_added_up() -> None:
+    world = World(a_pod("a"))
+    errors = [Forbidden("403"), Unavailable("503")]
+    world.cluster.list_error = lambda: errors[world.cluster.lists[Pod] % 2] if world.time.now() < 200 else None
+    starting = await started(world, 215)
+    assert len(await starting) == 1
