@@ -8,14 +8,13 @@ from typing import Any
 
 import msgspec
 
-from session_scheduler.cluster.port import Event, Kube
+from session_scheduler.cluster.port import Event, EventSeries, Kube
 from session_scheduler.model.objects import Pod, PodCondition
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists by key, conditions by their type; only for the API server's own kinds."""
 _CONTROLLER = "fluence"
-_NAME_LIMIT = 253
 
 
 def object_body(obj: Kube) -> bytes:
@@ -96,8 +95,8 @@ def _deletion(uid: str, resource_version: str | None, grace_seconds: int | None)
     return options
 
 
-def event_body(event: Event, namespace: str, suffix: str, time: datetime, instance: str) -> bytes:
-    """events.k8s.io/v1 Event, named by its object and the suffix. `time` is UTC."""
+def event_body(event: Event, namespace: str, name: str, time: datetime, instance: str) -> bytes:
+    """events.k8s.io/v1 Event of this name. `time` is UTC."""
     obj = event.regarding
     regarding = {
         "apiVersion": obj.api_version,
@@ -107,12 +106,11 @@ def event_body(event: Event, namespace: str, suffix: str, time: datetime, instan
         "uid": obj.metadata.uid,
         "resourceVersion": obj.metadata.resource_version,
     }
-    name = f"{obj.metadata.name[: _NAME_LIMIT - len(suffix) - 1].rstrip('.-')}.{suffix}"
     body = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"namespace": namespace, "name": name},
-        "eventTime": time.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "eventTime": _micro_time(time),
         "type": "Warning" if event.warning else "Normal",
         "reason": event.reason,
         "action": event.action,
@@ -122,6 +120,17 @@ def event_body(event: Event, namespace: str, suffix: str, time: datetime, instan
         "reportingInstance": instance,
     }
     return msgspec.json.encode(body)
+
+
+def series_patch(series: EventSeries) -> bytes:
+    """A merge patch of an event: all else of it cannot be changed."""
+    said = {"count": series.count, "lastObservedTime": _micro_time(series.last_observed)}
+    return msgspec.json.encode({"series": said})
+
+
+def _micro_time(time: datetime) -> str:
+    """metav1.MicroTime, which always has six digits after the point."""
+    return time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def _guarded(fields: dict[str, Any], resource_version: str | None) -> dict[str, Any]:

@@ -271,8 +271,9 @@ class KubernetesCluster:
         self._events += 1
         name = event.name or event_name(event.regarding, f"{self._events:x}")
         namespace = event_namespace(event.regarding)
+        path, what = _events_path(namespace), f"event about {described(event.regarding)}"
         body = event_body(event, namespace, name, event.time or self._now(), self._instance)
-        await self._client.write("POST", _events_path(namespace), body, what=f"event about {described(event.regarding)}")
+        await self._client.write("POST", path, body, what=what)
         return name
 
     async def repeat_event(self, namespace: str, name: str, series: EventSeries) -> None:

@@ -1,0 +1,405 @@
+"""Tells people what became of their pods and groups: conditions and events, written off the path of scheduling.
+
+`Reporter`'s calls only queue; `run` writes. What the object shows already is not written again, what is asked twice
+is written once, and an event that happens again becomes a series of the first one, as client-go's recorder does it.
+Source: client-go tools/events/event_broadcaster.go (series) and tools/record/events_cache.go (similar events).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal, Protocol, TypeVar
+
+import structlog
+
+from session_scheduler.clock import Clock
+from session_scheduler.cluster.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from session_scheduler.cluster.port import (
+    EVENT_NOTE_LIMIT,
+    Cluster,
+    Event,
+    EventSeries,
+    event_name,
+    event_namespace,
+)
+from session_scheduler.model.objects import KubeObject, Pod, PodCondition, PodGroup
+from session_scheduler.reporting_queue import COMBINED, Item, Series, Told, Waiting, Wanted, same, timed
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+_REPEAT_SECONDS = 360.0
+"""Between two writes of one series, client-go's own."""
+_FORGET_SECONDS = 1800.0
+"""A series is forgotten after such silence: half of the hour for which an API server keeps an event."""
+_REMEMBERED = 32_768
+"""Objects of which it is known what was told: more than the pods that wait in a large cluster. With fewer than wait,
+each round would begin a new event about each; with one event each it is some 30 MB."""
+_PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds before each new try of what failed for now."""
+_LONGEST_PAUSE = 10.0
+_SWAPS = 5
+"""How often a group's condition is tried against others who write to the group."""
+_QUIET_SECONDS = 60.0
+_TIDY_SECONDS = 30.0
+_MESSAGE_LIMIT = 32_768
+"""Characters of a condition's message (metav1.Condition)."""
+_ELLIPSIS = " ..."
+_FOR_NOW = (Unavailable, TooManyRequests, Forbidden)
+_EXPECTED = (Conflict, NotFound)
+"""Others were faster, or the object is gone: nothing to tell anybody."""
+
+
+class ReportMeter(Protocol):
+    """Counts reports. `kind` is "condition" or "event"."""
+
+    def written(self, kind: str) -> None:
+        """One was written."""
+
+    def dropped(self, kind: str, why: str) -> None:
+        """One was not; `why` is the name of the error, "Full", "Forgotten" or "Unexpected"."""
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def written(self, kind: str) -> None:
+        """See `ReportMeter`."""
+
+    def dropped(self, kind: str, why: str) -> None:
+        """See `ReportMeter`."""
+
+
+def _utc() -> datetime:
+    return datetime.now(UTC)
+
+
+class Reporter:
+    """Queues conditions and events, and writes them while `run` runs. For one event loop; not for threads.
+
+    `clock` tells how long ago something was, `now` gives the times that are written. `in_flight` is how many requests
+    go at once, `limit` how much may wait: over it the oldest events are dropped. Without `events` only conditions are
+    written. `sleep` waits between tries.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        clock: Clock,
+        now: Callable[[], datetime] = _utc,
+        events: bool = True,
+        in_flight: int = 16,
+        limit: int = 50_000,
+        meter: ReportMeter | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._now = now
+        self._events = events
+        self._in_flight = in_flight
+        self._meter: ReportMeter = meter or NoMeter()
+        self._sleep = sleep
+        self._waiting = Waiting(limit)
+        self._told: OrderedDict[str, Told] = OrderedDict()
+        self._owed: dict[Series, None] = {}
+        self._names = itertools.count(int(now().timestamp() * 1e9))
+        self._complaints = 0
+        self._quiet_until = float("-inf")
+
+    # -------------------------------------------------------------- what is said of pods and groups
+
+    def scheduled(self, pod: Pod, node: str) -> None:
+        """The pod was bound; its condition came with the binding."""
+        told = self._told.get(pod.metadata.uid)
+        if told is not None:
+            told.wanted.pop("PodScheduled", None)
+        self.event(pod, "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node}")
+
+    def unschedulable(self, pod: Pod, reason_text: str) -> None:
+        """No node was found for the pod."""
+        self.condition(pod, "PodScheduled", "False", "Unschedulable", reason_text)
+        self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
+
+    def failed(self, pod: Pod, reason_text: str) -> None:
+        """The scheduler itself failed with the pod."""
+        self.condition(pod, "PodScheduled", "False", "SchedulerError", reason_text)
+        self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
+
+    def group(self, group: PodGroup, status: Literal["True", "False"], reason: str, message: str) -> None:
+        """Whether the group is scheduled; the reasons are Scheduled, Unschedulable and SchedulerError."""
+        if status == "False":
+            self.condition(group, "PodGroupScheduled", status, reason, message)
+            self.event(group, "FailedScheduling", "Scheduling", message, warning=True)
+        elif self._asked(group, "PodGroupScheduled", status, reason, message):
+            self.event(group, "Scheduled", "Binding", message)
+
+    # -------------------------------------------------------------- asking
+
+    def condition(self, obj: Pod | PodGroup, type: str, status: str, reason: str, message: str) -> None:  # noqa: A002
+        """Ask for a condition on the object as it is in `obj`. Returns at once and never raises."""
+        self._asked(obj, type, status, reason, message)
+
+    def _asked(self, obj: Pod | PodGroup, type_: str, status: str, reason: str, message: str) -> bool:
+        """Whether that is news."""
+        try:
+            return self._ask(obj, PodCondition(type_, status, reason, message[:_MESSAGE_LIMIT]))
+        except Exception:  # noqa: BLE001 (a report never stops a cycle)
+            self._broken("condition")
+            return False
+
+    def _ask(self, obj: Pod | PodGroup, condition: PodCondition) -> bool:
+        told = self._told_of(obj.metadata.uid)
+        news = not same(told.latest(obj, condition.type), condition)
+        if isinstance(obj, PodGroup) and not obj.native:  # its API has no conditions: remember what it was told
+            told.written[condition.type] = condition
+        elif news or told in self._waiting:  # even if it is the same: this one is guarded by a newer version
+            told.wanted[condition.type] = Wanted(obj, condition, self._now())
+            self._lost(self._waiting.put(told))
+        return news
+
+    def event(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool = False) -> None:
+        """Tell that something happened to the object. Returns at once and never raises."""
+        if not self._events:
+            return
+        try:
+            self._happened(regarding, reason, action, note, warning=warning)
+        except Exception:  # noqa: BLE001 (a report never stops a cycle)
+            self._broken("event")
+
+    def _happened(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool) -> None:
+        now = self._clock.now()
+        note = cut(note, EVENT_NOTE_LIMIT)
+        series = self._told_of(regarding.metadata.uid).series_of(reason, action, note, warning=warning, now=now)
+        if series.key[-1] == COMBINED:
+            note = cut(COMBINED + note, EVENT_NOTE_LIMIT)
+        series.event = Event(regarding, reason, action, note, warning, self._now())
+        series.count += 1
+        if series.due(now, _REPEAT_SECONDS):
+            self._lost(self._waiting.put(series))
+        else:
+            self._owed[series] = None
+
+    def forget(self, uid: str) -> None:
+        """The object is gone: nothing more about it is kept or written."""
+        told = self._told.pop(uid, None)
+        if told is not None:
+            told.gone = True
+            told.wanted.clear()
+            self._count("condition", "Forgotten", self._waiting.take_back([told]))
+            self._count("event", "Forgotten", self._waiting.take_back(told.series.values()))
+            self._pay_off(told.series.values())
+
+    # -------------------------------------------------------------- writing
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as writers:
+            for _ in range(self._in_flight):
+                writers.create_task(self._write_on())
+            writers.create_task(self._tidy_on())
+
+    async def flush(self) -> None:
+        """Return when all that was queued so far is written or dropped; `run` must be running."""
+        await self._waiting.flushed()
+
+    async def _write_on(self) -> None:
+        while True:
+            item = await self._waiting.take()
+            kind = "condition" if isinstance(item, Told) else "event"
+            try:
+                await (self._write_conditions(item) if isinstance(item, Told) else self._write_event(item))
+            except ClusterError as error:
+                self._failed(item, kind, error)
+            except Exception:  # noqa: BLE001 (one bad report does not stop the others)
+                self._give_up(item)
+                self._broken(kind)
+            finally:
+                self._lost(self._waiting.done(item, again=self._again(item)))
+
+    def _again(self, item: Item) -> bool:
+        if isinstance(item, Told):
+            return bool(item.wanted)
+        return item.key in item.owner.series and not item.owner.gone and item.due(self._clock.now(), _REPEAT_SECONDS)
+
+    async def _write_conditions(self, told: Told) -> None:
+        """One after the other: each write moves the version that guards the next."""
+        while told.wanted:
+            wanted = told.wanted.pop(next(iter(told.wanted)))
+            told.writing = wanted.condition
+            try:
+                await self._write_condition(told, wanted)
+            finally:
+                told.writing = None
+
+    async def _write_condition(self, told: Told, wanted: Wanted) -> None:
+        obj = wanted.obj
+        for left in reversed(range(_SWAPS)):
+            known = told.known(obj, wanted.condition.type)
+            if same(known, wanted.condition) or told.gone:
+                return
+            try:
+                await self._swap(told, obj, timed(wanted, known))
+            except Conflict:
+                told.forget_written()
+                if isinstance(obj, Pod) or not left:
+                    raise
+            else:
+                return
+            fresh = await self._get(obj)
+            if fresh.metadata.uid != told.uid or wanted.condition.type in told.wanted:
+                return
+            obj = fresh
+
+    async def _swap(self, told: Told, obj: Pod | PodGroup, condition: PodCondition) -> None:
+        """Write it unless somebody else has written to the object since `obj` was read. Raises Conflict."""
+        guard = told.guard(obj.metadata.resource_version)
+        if not guard:
+            raise Conflict(f"{obj.key}: no resourceVersion is known that would keep a late write from landing")
+        patched = await self._persist(
+            lambda: self._cluster.patch_status(obj, conditions=[condition], resource_version=guard), told
+        )
+        told.landed(guard, patched.metadata.resource_version, condition)
+        self._meter.written("condition")
+
+    async def _get(self, obj: Pod | PodGroup) -> Pod | PodGroup:
+        place = (obj.metadata.namespace, obj.metadata.name)
+        return await self._cluster.get(type(obj), *place, api_version=obj.api_version)
+
+    async def _write_event(self, series: Series) -> None:
+        event, count = series.event, series.count
+        if event is None:
+            return
+        if series.name:
+            said = EventSeries(count, event.time or self._now())
+            try:
+                await self._persist(
+                    lambda: self._cluster.repeat_event(series.namespace, series.name, said), series.owner
+                )
+            except NotFound:  # forgotten by the API server: it happens for the first time again
+                series.name = ""
+                series.count -= count - 1
+        if not series.name:
+            count = await self._create(series, event)
+        series.written, series.written_at = count, self._clock.now()
+        if series.count == count:
+            series.event = None
+            self._pay_off([series])
+        else:
+            self._owed[series] = None
+        self._meter.written("event")
+
+    async def _create(self, series: Series, event: Event) -> int:
+        event = replace(event, name=event_name(event.regarding, f"{next(self._names):x}"))
+        with suppress(AlreadyExists):  # by the try before, whose answer was lost
+            await self._persist(lambda: self._cluster.record_event(event), series.owner)
+        series.namespace, series.name = event_namespace(event.regarding), event.name
+        return 1
+
+    async def _persist(self, send: Callable[[], Awaitable[_T]], told: Told) -> _T:
+        for pause in _PAUSES:
+            try:
+                return await send()
+            except _FOR_NOW as error:
+                if told.gone:
+                    raise
+                asked = error.retry_after if isinstance(error, TooManyRequests) else 0.0
+                await self._sleep(max(pause, min(asked, _LONGEST_PAUSE)))
+        return await send()
+
+    # -------------------------------------------------------------- what is not written
+
+    def _failed(self, item: Item, kind: str, error: ClusterError) -> None:
+        self._give_up(item)
+        self._count(kind, type(error).__name__, 1)
+        if isinstance(error, _EXPECTED):
+            return
+        self._complaints += 1
+        if self._clock.now() >= self._quiet_until:
+            _log.warning("what became of pods cannot be told", not_told=self._complaints, why=str(error))
+            self._complaints, self._quiet_until = 0, self._clock.now() + _QUIET_SECONDS
+
+    def _give_up(self, item: Item) -> None:
+        """As if it had never been told: it is said when it happens the next time."""
+        if isinstance(item, Told):
+            item.forget_written()
+        else:
+            item.owner.drop(item)
+            self._pay_off([item])
+
+    def _lost(self, dropped: Iterable[Series]) -> None:
+        for series in dropped:
+            self._give_up(series)
+            self._count("event", "Full", 1)
+
+    def _broken(self, kind: str) -> None:
+        _log.exception("what became of a pod is not told", kind=kind)
+        self._count(kind, "Unexpected", 1)
+
+    def _count(self, kind: str, why: str, count: int) -> None:
+        for _ in range(count):
+            self._meter.dropped(kind, why)
+
+    def _pay_off(self, series: Iterable[Series]) -> None:
+        for one in series:
+            self._owed.pop(one, None)
+
+    # -------------------------------------------------------------- what is remembered
+
+    def _told_of(self, uid: str) -> Told:
+        told = self._told.get(uid)
+        if told is None:
+            told = self._told[uid] = Told(uid)
+            if len(self._told) > _REMEMBERED:
+                self._forget_oldest()
+        self._told.move_to_end(uid)
+        told.heard = self._clock.now()
+        return told
+
+    def _forget_oldest(self) -> None:
+        """The one that was silent for longest; one with something to be written comes last in line again."""
+        uid, told = self._told.popitem(last=False)
+        if told in self._waiting or any(series in self._waiting for series in told.series.values()):
+            self._told[uid] = told
+        else:
+            self._pay_off(told.series.values())
+
+    def tidy(self) -> None:
+        """Queue the repeats whose time has come, and forget what was silent for long. `run` does it now and then."""
+        now = self._clock.now()
+        for series in [one for one in self._owed if one.due(now, _REPEAT_SECONDS)]:
+            self._lost(self._waiting.put(series))
+        while self._told and now - next(iter(self._told.values())).heard >= _FORGET_SECONDS:
+            before = len(self._told)
+            self._forget_oldest()
+            if len(self._told) == before:
+                break
+
+    async def _tidy_on(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            self.tidy()
+
+
+def cut(text: str, limit: int) -> str:
+    """The text in at most `limit` bytes of UTF-8: whole words where they are short, and a mark that some is missing."""
+    if len(text) * 4 <= limit or len(text.encode()) <= limit:
+        return text
+    head = text.encode()[: limit - len(_ELLIPSIS)].decode(errors="ignore")
+    words, _, last = head.rpartition(" ")
+    return (words if words and len(last) < limit // 8 else head) + _ELLIPSIS

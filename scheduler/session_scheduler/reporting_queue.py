@@ -1,0 +1,241 @@
+"""What waits to be told about objects: remembered per object, bounded, handed to writers one object at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from session_scheduler.cluster.port import Event
+from session_scheduler.cluster.write_rules import time_text
+from session_scheduler.model.objects import Pod, PodCondition, PodGroup
+
+SIMILAR = 10
+"""How many different notes of one reason are told of one object within SIMILAR_SECONDS, as client-go's correlator."""
+SIMILAR_SECONDS = 600.0
+COMBINED = "(combined from similar events): "
+_BASES = 8
+
+EventKey = tuple[str, str, bool, str]
+"""Reason, action, whether it is a warning, note: with the object's uid what makes two events the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A condition to be written, the object as it was when that was asked, and the moment."""
+
+    obj: Pod | PodGroup
+    condition: PodCondition
+    asked: datetime
+
+
+class Series:
+    """One event and its repeats."""
+
+    __slots__ = ("count", "event", "heard", "key", "name", "namespace", "owner", "written", "written_at")
+
+    def __init__(self, owner: Told, key: EventKey) -> None:
+        self.owner = owner
+        self.key = key
+        self.event: Event | None = None
+        """The last occurrence; None once it is written."""
+        self.namespace = self.name = ""
+        """Where it lies; empty until it is created."""
+        self.count = self.written = 0
+        """How often it happened, and how often it is said to have."""
+        self.heard = self.written_at = 0.0
+        """By the clock: when it last happened, and when it was last written."""
+
+    def due(self, now: float, every: float) -> bool:
+        """Whether it is to be written: itself and its first repeat at once, later ones after `every` seconds."""
+        return self.count > self.written and (self.written <= 1 or now - self.written_at >= every)
+
+
+class Told:
+    """What is to be told and was told about one object."""
+
+    __slots__ = ("_bases", "_version", "gone", "heard", "series", "uid", "wanted", "writing", "written")
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.wanted: dict[str, Wanted] = {}
+        """Conditions by type."""
+        self.writing: PodCondition | None = None
+        self.written: dict[str, PodCondition] = {}
+        self.series: dict[EventKey, Series] = {}
+        self.heard = 0.0
+        self.gone = False
+        self._version = ""
+        self._bases: tuple[str, ...] = ()
+
+    # -------------------------------------------------------------- conditions
+
+    def known(self, obj: Pod | PodGroup, type_: str) -> PodCondition | None:
+        """The object's condition as far as is known: what was written last, unless the object is newer than that."""
+        written = self.written.get(type_)
+        if written is not None and not _newer(obj.metadata.resource_version, self._version):
+            return written
+        return next((condition for condition in obj.status.conditions if condition.type == type_), None)
+
+    def latest(self, obj: Pod | PodGroup, type_: str) -> PodCondition | None:
+        """The condition once all that is asked for is written."""
+        if type_ in self.wanted:
+            return self.wanted[type_].condition
+        if self.writing is not None and self.writing.type == type_:
+            return self.writing
+        return self.known(obj, type_)
+
+    def guard(self, version: str) -> str:
+        """The resourceVersion that an object of this version has now if nobody but us has written to it.
+
+        Our writes are swaps: where this version was swapped for another, that one differs in our conditions only.
+        """
+        return self._version if version in self._bases else version
+
+    def landed(self, guard: str, version: str, condition: PodCondition) -> None:
+        """The condition was written: the object of version `guard` has become `version`."""
+        bases = self._bases if guard == self._version else ()
+        self._bases = (*bases, guard)[-_BASES:]
+        self._version = version
+        self.written[condition.type] = condition
+
+    def forget_written(self) -> None:
+        """Nothing is known of the object any more but what it shows."""
+        self.written.clear()
+        self._bases = ()
+        self._version = ""
+
+    # -------------------------------------------------------------- events
+
+    def series_of(self, reason: str, action: str, note: str, *, warning: bool, now: float) -> Series:
+        """The series that such an event belongs to; a new one, a combined one where there are many of its kind."""
+        key = (reason, action, warning, note)
+        found = self.series.get(key)
+        if found is None:
+            if self._similar(key, now) >= SIMILAR:
+                key = (reason, action, warning, COMBINED)
+            found = self.series.setdefault(key, Series(self, key))
+        found.heard = now
+        return found
+
+    def _similar(self, key: EventKey, now: float) -> int:
+        recent = (series.key for series in self.series.values() if now - series.heard < SIMILAR_SECONDS)
+        return sum(other[0] == key[0] and other[2] == key[2] and other[3] != COMBINED for other in recent)
+
+    def drop(self, series: Series) -> None:
+        """Forget a series; the next such event starts another."""
+        if self.series.get(series.key) is series:
+            del self.series[series.key]
+
+
+def _newer(version: str, than: str) -> bool:
+    """Whether the first resourceVersion is certainly the later one: API servers give growing decimal numbers."""
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
+
+
+def same(one: PodCondition | None, other: PodCondition) -> bool:
+    """Whether both say the same; when it began to be so is not compared."""
+    said = (other.type, other.status, other.reason, other.message)
+    return one is not None and (one.type, one.status, one.reason, one.message) == said
+
+
+def timed(wanted: Wanted, known: PodCondition | None) -> PodCondition:
+    """The condition with its lastTransitionTime: the old one's unless the status changes."""
+    since = known.last_transition_time if known is not None and known.status == wanted.condition.status else None
+    return msgspec.structs.replace(wanted.condition, last_transition_time=since or time_text(wanted.asked))
+
+
+Item = Told | Series
+"""What a writer takes: an object's conditions, or one series of events."""
+
+
+class Waiting:
+    """What waits for a writer: conditions first, then events, each in the order of asking; nothing twice.
+
+    At most `limit` things wait; what is over that are the oldest events, never conditions.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._conditions: OrderedDict[Told, None] = OrderedDict()
+        self._events: OrderedDict[Series, None] = OrderedDict()
+        self._writing: set[Item] = set()
+        self._flushes: list[tuple[set[Item], asyncio.Event]] = []
+        self._ready = asyncio.Semaphore(0)
+
+    def __len__(self) -> int:
+        return len(self._conditions) + len(self._events)
+
+    def __contains__(self, item: Item) -> bool:
+        return item in self._conditions or item in self._events or item in self._writing
+
+    def put(self, item: Item) -> list[Series]:
+        """Add it unless it waits; what is being written is looked at again afterwards. Returns what had to go."""
+        if item in self:
+            return []
+        if isinstance(item, Told):
+            self._conditions[item] = None
+        else:
+            self._events[item] = None
+        self._ready.release()
+        return self._overflow()
+
+    def _overflow(self) -> list[Series]:
+        dropped = []
+        while len(self) > self._limit and self._events:
+            series, _ = self._events.popitem(last=False)
+            self._settle(series)
+            dropped.append(series)
+        return dropped
+
+    async def take(self) -> Item:
+        """The next one; `done` must follow."""
+        while True:
+            await self._ready.acquire()
+            lane: OrderedDict[Told, None] | OrderedDict[Series, None] = self._conditions or self._events
+            if lane:  # else it was taken back
+                item = lane.popitem(last=False)[0]
+                self._writing.add(item)
+                return item
+
+    def done(self, item: Item, *, again: bool) -> list[Series]:
+        """What was taken is written or dropped; `again`: more was asked meanwhile. Returns what had to go."""
+        self._writing.discard(item)
+        if again:
+            return self.put(item)
+        self._settle(item)
+        return []
+
+    def take_back(self, items: Iterable[Item]) -> int:
+        """Remove those that wait; returns how many did."""
+        count = 0
+        for item in items:
+            lane: OrderedDict[Told, None] | OrderedDict[Series, None]
+            lane = self._conditions if isinstance(item, Told) else self._events
+            if item in lane:
+                del lane[item]  # type: ignore[arg-type]
+                self._settle(item)
+                count += 1
+        return count
+
+    def _settle(self, item: Item) -> None:
+        for waiting, over in self._flushes:
+            waiting.discard(item)
+            if not waiting:
+                over.set()
+
+    async def flushed(self) -> None:
+        """Return when all that waits or is being written now is done with."""
+        waiting: set[Item] = {*self._conditions, *self._events, *self._writing}
+        if not waiting:
+            return
+        flush = (waiting, asyncio.Event())
+        self._flushes.append(flush)
+        try:
+            await flush[1].wait()
+        finally:
+            self._flushes.remove(flush)
