@@ -11,11 +11,13 @@ from session_scheduler.logs import log_to_stderr
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level, asyncio_level = root.handlers[:], root.level, logging.getLogger("asyncio").level
+    handlers, level = root.handlers[:], root.level
+    levels = {name: logging.getLogger(name).level for name in ("asyncio", "aiohttp", "kubernetes", "urllib3")}
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    logging.getLogger("asyncio").setLevel(asyncio_level)
+    for name, known in levels.items():
+        logging.getLogger(name).setLevel(known)
     structlog.reset_defaults()
 
 
