@@ -2,7 +2,7 @@
 
     with ControlPlane(folder) as plane:
         plane.request("GET", "/api/v1/nodes")            # as administrator
-        plane.kubeconfig("fluence")                      # a file for clients, as the scheduler's own user
+        plane.kubeconfig(SCHEDULER)                      # a file for clients, as the scheduler's own user
 
 RBAC is on; users are told apart by tokens; TLS is verified through the API server's own certificate.
 """
@@ -25,10 +25,11 @@ from . import binaries
 from .processes import Program, StartError, free_ports
 
 ADMIN = "admin"
-SCHEDULER = "fluence"
+SCHEDULER = "system:serviceaccount:kube-system:fluence"
+"""The account that deploy/fluence.yaml makes, here with a token of the tests' own."""
 _USERS = {
     ADMIN: "system:masters",
-    SCHEDULER: "",
+    SCHEDULER: "system:serviceaccounts,system:serviceaccounts:kube-system",
     "system:kube-controller-manager": "",
     "system:kube-scheduler": "",
     "nobody": "",
@@ -43,7 +44,8 @@ _STARTS = 3
 """How often a start is tried: a port that was free may be taken the moment after."""
 _KEY = "YQ=="
 """A key of etcd that the API server does not know: "a" in base64."""
-RBAC = Path(__file__).parent / "rbac.yaml"
+DEPLOY = Path(__file__).parents[2] / "deploy"
+_RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 
 class ControlPlane:
@@ -100,8 +102,9 @@ class ControlPlane:
                 self.stop()
                 if attempt == _STARTS:
                     raise
-        for document in yaml.safe_load_all(RBAC.read_text()):
-            self.create(document)
+        for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
+            if manifest["kind"] in _RIGHTS:  # the tests run the scheduler themselves
+                self.create(manifest)
         if self._controllers:
             self._start_controllers()
         if self._kube_scheduler:
@@ -214,14 +217,14 @@ class ControlPlane:
             headers["Content-Type"] = "application/merge-patch+json"
         return _exchange(connection, method, path, body, headers)
 
-    def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Create an object from its manifest, as administrator."""
+    def create(self, manifest: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Create an object from its manifest, as administrator; fields that the API does not have are refused."""
         group = manifest["apiVersion"]
-        kind = manifest["kind"].lower()
-        plural = kind + ("es" if kind.endswith("s") else "s")
+        plural = _plural(manifest["kind"].lower())
         namespace = manifest["metadata"].get("namespace")
         path = f"/api/{group}" if "/" not in group else f"/apis/{group}"
         path += f"/namespaces/{namespace}/{plural}" if namespace else f"/{plural}"
+        path += "?fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
         status, answer = self.request("POST", path, manifest)
         if status != http.HTTPStatus.CREATED:
             raise StartError(f"creating {manifest['kind']} {manifest['metadata']['name']}: {status}: {answer}")
@@ -258,6 +261,12 @@ class ControlPlane:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"GET {path} after {seconds:.0f} s: {answer}")
             time.sleep(0.05)
+
+
+def _plural(kind: str) -> str:
+    if kind.endswith("y"):
+        return kind[:-1] + "ies"
+    return kind + ("es" if kind.endswith("s") else "s")
 
 
 def _exchange(

@@ -1,0 +1,147 @@
+"""The manifests in deploy/ can be read, and their names fit together. That an API server takes them is tested live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fluence_plugins.fluence.resources import load_resources
+from session_scheduler.config import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
+from session_scheduler.election import LEADER_ANNOTATION
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+ACCOUNT = {"kind": "ServiceAccount", "name": "fluence", "namespace": "kube-system"}
+Manifest = dict[str, Any]
+
+
+def manifests(name: str) -> list[Manifest]:
+    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+
+
+def the(kind: str, name: str = "fluence.yaml") -> Manifest:
+    (found,) = [manifest for manifest in manifests(name) if manifest["kind"] == kind]
+    return found
+
+
+@pytest.fixture
+def pod() -> Manifest:
+    spec: Manifest = the("Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.fixture
+def container(pod: Manifest) -> Manifest:
+    (found,) = pod["containers"]
+    return dict(found)
+
+
+@pytest.fixture
+def config() -> SchedulerConfig:
+    return parse_config(the("ConfigMap")["data"]["config.yaml"], "config.yaml")
+
+
+def test_every_object_is_in_kube_system_or_of_the_whole_cluster() -> None:
+    places = {m["kind"]: m["metadata"].get("namespace") for m in manifests("fluence.yaml")}
+    cluster_wide = {kind for kind, namespace in places.items() if namespace is None}
+    assert cluster_wide == {"ClusterRole", "ClusterRoleBinding"}
+    assert {places[kind] for kind in places.keys() - cluster_wide} == {"kube-system"}
+
+
+def test_what_is_written_into_the_configuration_is_the_default(config: SchedulerConfig) -> None:
+    assert config.leader_election == LeaderElection()
+    assert config.serving == Serving()
+    assert config.model_copy(update={"profiles": (Profile(),)}) == SchedulerConfig()
+
+
+def test_the_command_reads_the_configuration_that_is_mounted(pod: Manifest, container: Manifest) -> None:
+    (volume,) = pod["volumes"]
+    (mount,) = container["volumeMounts"]
+    assert (volume["configMap"]["name"], volume["name"]) == (the("ConfigMap")["metadata"]["name"], mount["name"])
+    files = {f"{mount['mountPath']}/{name}" for name in the("ConfigMap")["data"]}
+    assert container["command"][:3] == ["fluence", "run", "--config"]
+    assert set(container["command"][3:]) < files
+
+
+def test_the_plugin_reads_the_resources_that_are_mounted(config: SchedulerConfig, container: Manifest) -> None:
+    (profile,) = config.profiles
+    (plugin,) = profile.plugins
+    folder, _, name = plugin.args["resources"].rpartition("/")
+    assert (plugin.name, folder) == ("fluence", container["volumeMounts"][0]["mountPath"])
+    text = the("ConfigMap")["data"][name]
+    assert load_resources(text, name).resources == ()
+    lines = text.splitlines()
+    example = "\n".join(line.removeprefix("# ") for line in lines[lines.index("# resources:") :])
+    assert [tree.name for tree in load_resources(example, name).resources] == ["aurora"]
+
+
+def test_probes_ask_where_the_scheduler_answers(config: SchedulerConfig, container: Manifest) -> None:
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    for probe, path in (("livenessProbe", "/healthz"), ("startupProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"]["path"] == path
+        assert ports[container[probe]["httpGet"]["port"]] == config.serving.port
+    assert config.serving.enabled
+
+
+def test_roles_are_bound_to_the_account_that_the_pods_have(pod: Manifest) -> None:
+    assert the("ServiceAccount")["metadata"]["name"] == pod["serviceAccountName"] == ACCOUNT["name"]
+    for kind in ("ClusterRole", "Role"):
+        binding = the(f"{kind}Binding")
+        assert binding["subjects"] == [ACCOUNT]
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, the(kind)["metadata"]["name"])
+
+
+def test_the_account_may_write_the_lease_that_the_configuration_names(config: SchedulerConfig) -> None:
+    election, role = config.leader_election, the("Role")
+    assert role["metadata"]["namespace"] == election.namespace
+    by_name = [rule for rule in role["rules"] if rule.get("resourceNames") == [election.name]]
+    assert [(rule["resources"], rule["verbs"]) for rule in by_name] == [(["leases"], ["get", "update"])]
+
+
+def test_no_rule_is_wider_than_it_must_be() -> None:
+    rules = [rule for kind in ("ClusterRole", "Role") for rule in the(kind)["rules"]]
+    granted = {(group, resource, verb) for rule in rules for group in rule["apiGroups"]
+               for resource in rule["resources"] for verb in rule["verbs"]}  # fmt: skip
+    assert not any("*" in part for grant in granted for part in grant)
+    writable = {resource for _, resource, verb in granted if verb in ("create", "update", "patch", "delete")}
+    assert writable == {"pods", "pods/binding", "pods/eviction", "pods/status", "podgroups", "podgroups/status",
+                        "events", "configmaps", "leases"}  # fmt: skip
+    assert {verb for _, resource, verb in granted if resource == "pods"} == {"get", "list", "watch", "delete"}
+
+
+def test_the_container_can_do_nothing_that_a_scheduler_needs_not(pod: Manifest, container: Manifest) -> None:
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_scheduler_is_not_scheduled_by_itself(pod: Manifest) -> None:
+    assert "schedulerName" not in pod
+
+
+def test_several_replicas_run_only_with_an_election(config: SchedulerConfig) -> None:
+    assert the("Deployment")["spec"]["replicas"] == 2
+    assert config.leader_election.enabled
+
+
+def test_the_policy_compares_what_the_leader_writes_with_its_own_lease(config: SchedulerConfig) -> None:
+    policy = the("ValidatingAdmissionPolicy", "options/fencing.yaml")
+    binding = the("ValidatingAdmissionPolicyBinding", "options/fencing.yaml")
+    election = config.leader_election
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    assert (binding["spec"]["paramRef"]["namespace"], binding["spec"]["paramRef"]["name"]) == (
+        election.namespace,
+        election.name,
+    )
+    (condition,) = policy["spec"]["matchConditions"]
+    assert f"'system:serviceaccount:{ACCOUNT['namespace']}:{ACCOUNT['name']}'" in condition["expression"]
+    assert f"'{LEADER_ANNOTATION}'" in next(
+        v["expression"] for v in policy["spec"]["variables"] if v["name"] == "binder"
+    )
