@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +31,12 @@ from fluence_plugins.fluence.cluster_graph import (
 )
 from fluence_plugins.fluence.errors import AllocationError, GraphError
 from fluence_plugins.fluence.jobspec import Jobspec, Resource, slot
+from fluence_plugins.fluence.metrics import MatchTimes, Outcome
 from fluence_plugins.fluence.needs import Amounts, ForeignLoad
 from fluence_plugins.fluence.placement import Placement, placement_from_allocation
 from fluence_plugins.fluence.replay import allocation_from_placement
 from fluence_plugins.fluence.resources import ResourcesConfig
-from fluxion_cy import Busy, FluxionError, InvalidJobspec, Matcher, Unsatisfiable
+from fluxion_cy import Allocation, Busy, FluxionError, InvalidJobspec, Matcher, Unsatisfiable
 from session_scheduler.model.columns import IntColumn
 
 log = logging.getLogger("fluence")
@@ -81,6 +83,7 @@ class LiveGraph:
         self._foreign: dict[str, tuple[int, ForeignLoad, bool]] = {}
         """Of each host with foreign load: the jobid that holds it, the load, and whether all of it is held."""
         self._next_foreign = _FOREIGN_JOBS
+        self.match_times = MatchTimes()
 
     def _new_matcher(self) -> Matcher:
         return Matcher(self.graph.jgf(), policy=self._policy)
@@ -165,7 +168,7 @@ class LiveGraph:
         """Allocate. Raises Busy or Unsatisfiable, with why in the message."""
         log.debug("[fluence] jobspec %s", jobspec)
         try:
-            found = self.matcher.allocate(jobspec, jobid=self.next_jobid, candidates=candidates, prefer=prefer)
+            found = self._allocate(jobspec, candidates, prefer)
         except (Busy, Unsatisfiable) as error:
             raise type(error)(self.matcher.why(jobspec, candidates=candidates)) from error
         except InvalidJobspec as error:  # no host has a type that is asked for, and so no vertex has
@@ -175,6 +178,23 @@ class LiveGraph:
         placement = placement_from_allocation(found.R)
         log.info("[fluence] placement %d: %s", found.jobid, placement)
         return Job(found.jobid, placement)
+
+    def _allocate(self, jobspec: str, candidates: IntColumn | None, prefer: NDArray[np.float64] | None) -> Allocation:
+        """The matcher's answer, timed."""
+        outcome: Outcome = "error"
+        started = perf_counter()
+        try:
+            found = self.matcher.allocate(jobspec, jobid=self.next_jobid, candidates=candidates, prefer=prefer)
+            outcome = "matched"
+        except Busy:
+            outcome = "busy"
+            raise
+        except (Unsatisfiable, InvalidJobspec):
+            outcome = "unsatisfiable"
+            raise
+        finally:
+            self.match_times.add(outcome, perf_counter() - started)
+        return found
 
     def hold(self, uid: str, share: Share) -> None:
         """Note what a pod holds of allocations that were just made."""
@@ -256,6 +276,11 @@ class LiveGraph:
         return not self._held[device.path] and not any(self._taken[path] for path in device.above)
 
     # ------------------------------------------------------------------ foreign load
+
+    @property
+    def foreign_load_held(self) -> Mapping[str, bool]:
+        """By host with foreign load that is held: whether all of it is."""
+        return {name: whole for name, (_, _, whole) in self._foreign.items()}
 
     def drop_foreign(self, name: str) -> None:
         """Hold nothing for foreign pods on a host."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fluence_plugins.fluence.errors import ResourcesError
 from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
 from fluence_plugins.fluence.live_graph import LiveGraph
 from fluence_plugins.fluence.matching import GroupMatcher
+from fluence_plugins.fluence.metrics import GraphMetrics
 from fluence_plugins.fluence.placement import Placement
 from fluence_plugins.fluence.resources import env_contract, resource_types
 from fluxion_cy import FluxionError
@@ -25,6 +26,9 @@ from session_scheduler.model.columns import IntColumn
 from session_scheduler.model.groups import Group, NodeChange, Task
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import QuantityError, parse_quantity
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 log = logging.getLogger("fluence")
 
@@ -46,6 +50,7 @@ class FluencePlugin:
             self._live = LiveGraph(self._config, arguments.policy)
         except FluxionError as error:
             raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
+        self._measured = GraphMetrics(self._live)
         self._told_waiting = False
         self._unsettled: set[str] = set()
         """Pods of which the graph lost something, or got it back, at the last change."""
@@ -190,7 +195,12 @@ class FluencePlugin:
         """The pod ended or was never bound: free its part."""
         self._live.free(allocation.uid)
 
-    # ------------------------------------------------------------------ simulations
+    # ------------------------------------------------------------------ what people see
+
+    @hookimpl
+    def metrics(self) -> list[Metric]:
+        """Matches, the graph's size, and who holds what."""
+        return list(self._measured.families())
 
     @hookimpl
     def simulated_node(self, node: Node) -> Mapping[str, str] | None:
