@@ -29,8 +29,6 @@ GroupResult = Literal["scheduled", "unschedulable", "error", "timeout"]
 """timeout: the gang was bound in part for too long and starts over."""
 PodResult = Literal["scheduled", "unschedulable", "error"]
 Stage = Literal["session", "prebind", "plan", "bind", "settle", "recover"]
-Written = Literal["written", "dropped", "failed"]
-Recovery = Literal["plan_forward", "plan_aborted", "pod_forward"]
 BIND_ERRORS: Final[Mapping[str, str]] = {
     "Forbidden": "403",
     "NotFound": "404",
@@ -153,6 +151,23 @@ class WatchMetrics:
         self._missed.add(kind, count=count)
 
 
+class ReportMetrics:
+    """What is written for people; `kind` is "condition" or "event"."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        kinds = ("condition", "event")
+        self._written = _Counts(registry, "reports_written", "Conditions and events written.", ("kind",), kinds)
+        self._dropped = _Counts(registry, "reports_dropped", "Conditions and events given up.", ("kind", "why"))
+
+    def written(self, kind: str) -> None:
+        """One was written."""
+        self._written.add(kind)
+
+    def dropped(self, kind: str, why: str) -> None:
+        """One was not; `why` is the name of an error, never its text."""
+        self._dropped.add(kind, why)
+
+
 class Metrics:
     """One scheduler's metrics. `exposition` is the answer to a scrape.
 
@@ -170,6 +185,8 @@ class Metrics:
         self._lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
         self.watches = WatchMetrics(registry)
         """A `MirrorMeter`."""
+        self.reports = ReportMetrics(registry)
+        """A `ReportMeter`."""
         self._leader = Gauge(PREFIX + "leader", "1 where this replica schedules.", registry=registry)
         self._renewals = _Counts(registry, "lease_renewal_failures", "Renewals of the lease that failed.")
         self._plugin_families = _PluginFamilies(registry)
@@ -183,13 +200,13 @@ class Metrics:
         self._pods = _Counts(registry, "pods", "Attempts at pods.", ("result",), get_args(PodResult))
 
     def _of_binding(self, registry: CollectorRegistry) -> None:
-        results = get_args(Written)
         codes = (*BIND_ERRORS.values(), "other")
         self._bind_errors = _Counts(registry, "bind_errors", "Binding requests that failed.", ("code",), codes)
         self._evictions = _Counts(registry, "gang_evictions", "Gangs that were bound in part for too long and evicted.")
-        self._recoveries = _Counts(registry, "recoveries", "What was found half done.", ("what",), get_args(Recovery))
-        self._conditions = _Counts(registry, "conditions", "Conditions of pods and groups.", ("result",), results)
-        self._events = _Counts(registry, "events", "Events for people.", ("result",), results)
+        self._recoveries = _Counts(
+            registry, "recoveries", "Plans that were found half done.", ("what",), ("rolled_forward", "aborted")
+        )
+        self._recovered_pods = _Counts(registry, "recovered_pods", "Pods of plans that were rolled forward.")
 
     # ------------------------------------------------------------------ what is recorded
 
@@ -227,21 +244,14 @@ class Metrics:
         """A gang's bound members were asked to end: the others did not fit in time."""
         self._evictions.add()
 
-    def recovered(self, what: Recovery, count: int = 1) -> None:
-        """A plan or pod was found half done and taken forward, or aborted."""
-        self._recoveries.add(what, count=count)
+    def recovered(self, what: str, pods: int) -> None:
+        """A plan that was found was "rolled forward", with so many pods that were not bound yet, or "aborted"."""
+        self._recoveries.add(what.replace(" ", "_"))
+        self._recovered_pods.add(count=pods)
 
     def watch_lag(self, seconds: float) -> None:
         """A watch showed a bind, so long after its answer."""
         self._lag.observe(seconds)
-
-    def condition(self, result: Written, count: int = 1) -> None:
-        """Conditions were written, dropped before that, or refused."""
-        self._conditions.add(result, count=count)
-
-    def event(self, result: Written, count: int = 1) -> None:
-        """Events were written, dropped before that, or refused."""
-        self._events.add(result, count=count)
 
     def renewal_failed(self) -> None:
         """The lease was not renewed at one try."""
