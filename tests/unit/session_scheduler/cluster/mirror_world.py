@@ -57,10 +57,15 @@ class FakeTime:
 
 
 class Faulty(MemoryCluster):
-    """A cluster whose lists and watches fail, and whose watches lose events, as told."""
+    """A cluster whose lists and watches fail and take their time, and whose watches lose events, as told."""
 
-    def __init__(self, objects: Sequence[KubeObject] = ()) -> None:
+    def __init__(self, time: FakeTime, objects: Sequence[KubeObject] = ()) -> None:
         super().__init__(objects)
+        self._time = time
+        self.seconds: Callable[[], float] = lambda: 0.0
+        self.passes = asyncio.Event()
+        """Cleared, it holds all events back."""
+        self.passes.set()
         self.list_error: Callable[[], ClusterError | None] = lambda: None
         self.watch_error: Callable[[], ClusterError | None] = lambda: None
         self.loses: Callable[[WatchEvent[KubeObject]], bool] = lambda event: False
@@ -74,7 +79,15 @@ class Faulty(MemoryCluster):
         error = self.list_error()
         if error is not None:
             raise error
-        return await super().list(kind)
+        listing = await super().list(kind)
+        await self._take_time()
+        return listing
+
+    async def _take_time(self) -> None:
+        """How long an answer, or an event, is on its way."""
+        seconds = self.seconds()
+        if seconds:
+            await self._time.sleep(seconds)
 
     async def now(self, kind: type[Kube]) -> Listing[Kube]:
         """A list that never fails and is not counted."""
@@ -92,6 +105,8 @@ class Faulty(MemoryCluster):
         try:
             async for event in events:
                 if not self.loses(event):  # type: ignore[arg-type]
+                    await self._take_time()
+                    await self.passes.wait()
                     yield event
         finally:
             self.open[kind] -= 1
@@ -151,7 +166,7 @@ class World:
 
     def __init__(self, *objects: KubeObject, kinds: Sequence[type[KubeObject]] = (Pod,), seed: int = 1) -> None:
         self.time = FakeTime()
-        self.cluster = Faulty(objects)
+        self.cluster = Faulty(self.time, objects)
         self.meter = Meter()
         self.told = Told()
         self.kinds = kinds

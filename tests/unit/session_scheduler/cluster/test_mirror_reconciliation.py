@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncGenerator
 
 import pytest
 from structlog.testing import capture_logs
 
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, NotFound, TooManyRequests, Unavailable
-from session_scheduler.cluster.port import Kube, WatchEvent
+from session_scheduler.cluster.port import WatchEvent
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup
 
 from .mirror_world import KINDS, SECOND_API, Faulty, World, a_pod
@@ -58,29 +56,41 @@ async def test_comparisons_of_a_faithful_watch_find_nothing_and_disturb_nothing(
 
 async def test_an_event_that_comes_late_is_not_missed() -> None:
     world = World(a_pod("ended"))
-    held: list[asyncio.Event] = []
-
-    class Late(Faulty):
-        async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
-            async for event in super().watch(kind, resource_version):
-                await held[0].wait()
-                yield event
-
-    held.append(asyncio.Event())
-    world.cluster.__class__ = Late
     async with world.running():
         await world.time.advance(50)
+        world.cluster.passes.clear()
         await world.cluster.delete(await world.cluster.get(Pod, "ns", "ended"))
         world.cluster.put(a_pod("a"))
         world.cluster.put(a_pod("a", now="other"))
         while world.cluster.lists[Pod] < 2:
             await world.time.advance(0.5)
         world.cluster.put(a_pod("a", now="yet another"))
-        held[0].set()
+        await world.time.advance(8)
+        assert world.told.changes == []
+        world.cluster.passes.set()
         await world.time.advance(15)
         await world.is_mirrored()
     assert world.told.changes == [("DELETED", "ended"), ("ADDED", "a"), ("MODIFIED", "a"), ("MODIFIED", "a")]
     assert (world.meter.lost, world.meter.lists) == ({}, {})
+
+
+async def test_what_comes_and_goes_while_a_comparison_lists_is_not_missed() -> None:
+    world = World(a_pod("goes"), a_pod("changes"))
+    async with world.running():
+        await world.time.advance(50)
+        world.cluster.seconds = lambda: 5.0 if world.cluster.lists[Pod] == 2 else 0.0
+        while world.cluster.lists[Pod] < 2:
+            await world.time.advance(0.5)
+        world.cluster.seconds = lambda: 0.0
+        await world.cluster.delete(await world.cluster.get(Pod, "ns", "goes"))
+        world.cluster.put(a_pod("comes"))
+        world.cluster.put(a_pod("changes", now="other"))
+        await world.time.settle()
+        assert world.told.changes == [("DELETED", "goes"), ("ADDED", "comes"), ("MODIFIED", "changes")]
+        await world.time.advance(30)
+        await world.is_mirrored()
+    assert len(world.told.changes) == 3
+    assert (world.meter.lost, world.meter.lists, world.cluster.watches[Pod]) == ({}, {}, 1)
 
 
 async def test_what_a_broken_watch_could_not_tell_is_delivered_but_not_counted_as_missed() -> None:
@@ -143,6 +153,8 @@ async def something_happens(cluster: Faulty, chance: random.Random) -> None:
         cluster.end_watches()
     elif step < 0.92:
         cluster.end_watches()
+        for _ in range(3):
+            await something_happens(cluster, chance)
         cluster.forget_history()
     else:
         cluster.send_bookmarks()
@@ -161,17 +173,22 @@ async def test_in_a_random_life_what_is_told_adds_up_to_what_there_is(seed: int,
     def loses(event: WatchEvent[KubeObject]) -> bool:
         return chance.random() < loss
 
+    def seconds() -> float:
+        return chance.uniform(0.0, 1.0) if chance.random() < 0.2 else 0.0
+
     async with world.running():
         cluster.list_error = cluster.watch_error = fault
         cluster.loses = loses
+        cluster.seconds = seconds
         for _ in range(150):
             for _ in range(chance.randrange(4)):
                 await something_happens(cluster, chance)
             await world.time.advance(chance.choice([0.0, 0.02, 0.1, 1.0, 5.0, 20.0]))
         cluster.list_error = cluster.watch_error = lambda: None
         cluster.loses = lambda event: False
-        # Without losses a broken watch's longest pause is enough; with them, the next comparison.
-        await world.time.advance(15.0 if loss == 0.0 else 100.0)
+        cluster.seconds = lambda: 0.0
+        # Without losses the longest pause is enough, of a watch and of the list after it; with them, a comparison.
+        await world.time.advance(30.0 if loss == 0.0 else 100.0)
         await world.is_mirrored()
-    assert sum(world.meter.lists.values()) > 5
+    assert world.meter.lists
     assert loss or not world.meter.lost
