@@ -1,87 +1,93 @@
-"""Carries decisions out: prebind for all members, then all binds, many at once; undoes what failed.
+"""Carries decisions out: prebind for all members, the gang's plan, then all binds, many at once.
 
-A binding cannot be taken back. So no bind of a group starts before every member's `prebind` has succeeded; when a bind
-fails after that, only that member is placed again, around those that are bound.
-
-An answer that was lost says nothing: the pod is read before anything is decided, and where it cannot be read either,
-the failure is `unknown` and is to be looked at again.
+A binding cannot be taken back. So no bind of a group starts before every member's `prebind` has succeeded and the plan
+of where they all go is written on their PodGroup; when a bind fails after that, only that member is placed again,
+around those that are bound.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import msgspec
 import structlog
 
-from session_scheduler.cluster.errors import ClusterError, Forbidden, Invalid, NotFound, TooManyRequests
+from session_scheduler.cluster.errors import ClusterError, Conflict, Invalid, NotFound
+from session_scheduler.cluster.field_checks import FieldError, check_annotations
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
 from session_scheduler.model.bindings import Allocation, Binding, Holding
 from session_scheduler.model.groups import Task
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import Pod, PodGroup
+from session_scheduler.plans import (
+    ATTEMPT_ANNOTATION,
+    Plan,
+    PlannedPod,
+    PlanStore,
+    is_active,
+    new_attempt,
+)
+from session_scheduler.pod_binding import HELD_ANNOTATION, Failure, PodBinder, Request, sent
 from session_scheduler.statement import Decision
 
 _log = structlog.get_logger()
 
-HELD_ANNOTATION = "fluence.flux-framework.org/held"
-"""What a pod holds, {"uid": the pod's, "plugins": {name: its part}} as JSON: written in the request that binds it."""
+LEADER_ANNOTATION = "fluence.flux-framework.org/leader"
+"""On a Binding: which replica sends it, by which election; an admission policy can compare it with the Lease."""
+_LONGEST_ATTEMPT = "-" * 36
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A task that was not bound to its node as far as is known, and why."""
+@dataclass(slots=True)
+class Planning:
+    """What the binding of a gang that has not started yet must agree with: the plan on its PodGroup."""
 
-    task: Task
-    node: str
-    reason: str
-    sent: bool = False
-    """Whether the cluster was asked to bind it."""
-    held: str | None = None
-    """The record of what it holds that the bind was to write; None for none."""
-    unknown: bool = False
-    """Whether it may have been bound all the same."""
-    error: BaseException | None = None
-    """What nobody expected: a bug, to be raised once everything is settled."""
-
-    def landed(self, pod: Pod) -> bool:
-        """Whether the pod, as the cluster has it, was bound by this very request."""
-        here = pod.metadata.uid == self.task.uid and pod.spec.node_name == self.node
-        return self.sent and here and self.held in (None, pod.metadata.annotations.get(HELD_ANNOTATION))
-
-
-_REFUSED = (NotFound, Invalid, Forbidden, TooManyRequests)
-"""Answers that leave no doubt: the pod was not bound by this request. A conflict may be with our own, sent before."""
+    pod_group: PodGroup
+    previous: Plan | None = None
+    """The plan that the PodGroup shows."""
+    resumed: bool = False
+    """Whether `previous` itself is carried out, instead of being replaced."""
+    bound: Mapping[str, PlannedPod] = field(default_factory=dict)
+    """By uid: the members that are bound already, of this start."""
+    attempt: str = field(default_factory=new_attempt)
+    written: PodGroup | None = None
+    """The PodGroup with the plan, once it is written."""
 
 
 class Binder:
-    """Binds through a cluster port, a bounded number of requests at once."""
+    """Binds through a cluster port, a bounded number of requests at once. `token` is the leader's, where there is."""
 
-    def __init__(self, cluster: Cluster, in_flight: int = 64) -> None:
+    def __init__(
+        self, cluster: Cluster, in_flight: int = 64, *, holder: str = "", token: Callable[[], str] = str
+    ) -> None:
         self._cluster = cluster
         self._slots = asyncio.Semaphore(in_flight)
+        self._token = token
+        self.plans = PlanStore(cluster, holder)
+        self.pods = PodBinder(cluster, self._slots, self.plans)
 
-    async def carry_out(self, decision: Decision, calls: HookCalls) -> list[Failure]:
+    async def carry_out(self, decision: Decision, calls: HookCalls, planning: Planning | None = None) -> list[Failure]:
         """Bind what the decision placed. Returns the tasks that are not known to be bound.
 
         The plugins still hold their share. Beside evictions nothing is bound: the room is there when those pods ended.
         """
+        pods = {task: task.pod for task in decision.allocated}  # as they are before any plan is read
         if decision.evicted:
-            reason = f"waits for {len(decision.evicted)} evicted pods to end"
-            return [Failure(task, task.node or "", reason) for task in decision.allocated]
+            return _failed(decision, f"waits for {len(decision.evicted)} evicted pods to end")
         try:
-            holds = [(held.plugin, held.holds()) for held in decision.held]
-            bindings = [_binding(task, holds) for task in decision.allocated]
-        except PluginError as error:
-            return [Failure(task, task.node or "", str(error)) for task in decision.allocated]
-        problem = await self._prebind(bindings, decision, calls)
-        if problem is not None:
-            return [Failure(binding.task, binding.node, problem) for binding in bindings]
-        answers = await asyncio.gather(*(self._bind(binding) for binding in bindings), return_exceptions=True)
-        outcomes = map(_outcome, bindings, answers)
+            bindings = _bindings(decision, planning)
+            await self._prebind(bindings, decision, calls)
+            requests = [self._request(binding, pods[binding.task]) for binding in bindings]
+            for request in requests:
+                _check_size(request)
+            if planning is not None:
+                requests = await self._planned(requests, bindings, planning)
+        except (PluginError, ClusterError) as error:
+            return _failed(decision, str(error))
+        answers = await asyncio.gather(*map(self.pods.bind, requests), return_exceptions=True)
+        outcomes = map(_outcome, requests, answers)
         return [failure for failure in outcomes if failure is not None]
 
     async def evict(self, task: Task) -> bool:
@@ -94,23 +100,16 @@ class Binder:
                 return False
         return True
 
+    async def evict_all(self, tasks: Sequence[Task]) -> None:
+        """Ask that these bound pods end."""
+        await asyncio.gather(*map(self.evict, tasks))
+
     async def look(self, failure: Failure) -> Failure | None:
         """What became of a bind whose outcome is unknown: None where it was done, else why not, or that it still is."""
-        async with self._slots:
-            return await self._look(failure)
+        return await self.pods.look(failure)
 
-    async def _look(self, failure: Failure) -> Failure | None:
-        asked = failure.task.pod.metadata
-        try:
-            pod = await self._cluster.get(Pod, asked.namespace, asked.name)
-        except NotFound:
-            return replace(failure, unknown=False)
-        except ClusterError:
-            return failure
-        return None if failure.landed(pod) else replace(failure, unknown=False)
-
-    async def _prebind(self, bindings: Sequence[Binding], decision: Decision, calls: HookCalls) -> str | None:
-        """Why the group must not be bound, or None."""
+    async def _prebind(self, bindings: Sequence[Binding], decision: Decision, calls: HookCalls) -> None:
+        """Ask every plugin about every member. Raises PluginError, naming the pod for which the group fails."""
         for call in calls.functions("prebind"):
             for binding in bindings:
                 own = Binding(binding.task, binding.node, binding.holds.get(call.plugin, {}), binding.annotations)
@@ -118,51 +117,102 @@ class Binder:
                     await call.wait(own)
                     _check_annotations(call, own)
                 except PluginError as error:
-                    return f"{error} (pod {binding.task.key} of group {decision.group.key})"
-        return None
+                    where = f"(pod {binding.task.key} of group {decision.group.key})"
+                    raise PluginError(error.plugin, error.hook, f"{error.problem} {where}") from error.__cause__
 
-    async def _bind(self, binding: Binding) -> Failure | None:
-        pod = binding.pod
-        async with self._slots:
-            try:
-                await self._cluster.bind(
-                    pod.metadata.namespace,
-                    pod.metadata.name,
-                    node=binding.node,
-                    uid=pod.metadata.uid,
-                    resource_version=pod.metadata.resource_version,
-                    annotations=binding.annotations,
-                )
-            except _REFUSED as error:
-                return _sent(binding, error)
-            except ClusterError as error:
-                return await self._look(replace(_sent(binding, error), unknown=True))
-        return None
+    def _request(self, binding: Binding, pod: Pod) -> Request:
+        token = self._token()
+        annotations = {**binding.annotations, LEADER_ANNOTATION: token} if token else binding.annotations
+        return Request(binding.task, binding.node, pod, annotations)
+
+    # ------------------------------------------------------------------ plans
+
+    async def _planned(
+        self, requests: Sequence[Request], bindings: Sequence[Binding], planning: Planning
+    ) -> list[Request]:
+        """The requests as parts of a plan, which is written. Raises ClusterError: then nothing must be bound."""
+        if planning.resumed:
+            pod_group = await self.plans.fresh(planning.pod_group)
+            if not is_active(pod_group, planning.attempt):
+                raise Conflict(f"PodGroup {pod_group.key} has another plan by now")
+            return [_of_plan(request, pod_group, planning.attempt) for request in requests]
+        pods = {
+            binding.task.uid: PlannedPod(binding.task.name, binding.node, {**binding.holds}) for binding in bindings
+        }
+        plan = Plan(planning.attempt, self.plans.holder, {**planning.bound, **pods})
+        pod_group = planning.written = await self.plans.swap(planning.pod_group, plan)
+        written = [_of_plan(request, pod_group, plan.attempt) for request in requests]
+        if planning.previous is None:
+            return written
+        return await self._untied(written, planning.previous)
+
+    async def _untied(self, requests: Sequence[Request], previous: Plan) -> list[Request]:
+        """The requests, made so that nothing can be bound by the plan before this one any more."""
+        tied = [request for request in requests if request.task.uid in previous.pods]
+        touched = await self._touched([request.pod for request in tied])
+        now = dict(zip(tied, touched, strict=True))
+        return [replace(request, pod=now.get(request) or request.pod) for request in requests]
+
+    async def _touched(self, pods: Sequence[Pod]) -> list[Pod | None]:
+        """Each pod as it is for good, None where it is gone. Raises ClusterError."""
+        answers = await asyncio.gather(*map(self.pods.touch, pods), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, NotFound):
+                raise answer
+        return [None if isinstance(answer, BaseException) else answer for answer in answers]
+
+    async def abort(self, pod_group: PodGroup, plan: Plan, pods: Sequence[Pod]) -> PodGroup:
+        """Take back a plan by which nothing was bound yet; where one of its `pods` was after all it stands again.
+
+        Returns the PodGroup as it is then. Raises ClusterError: try again.
+        """
+        if plan.state == "active":
+            pod_group = await self.plans.swap(pod_group, _in_state(plan, "abort"))
+        touched = await self._touched(pods)
+        bound = any(pod is not None and pod.spec.node_name for pod in touched)
+        return await self.plans.swap(pod_group, _in_state(plan, "active") if bound else None)
 
 
-def _sent(binding: Binding, error: BaseException) -> Failure:
-    """The failure of a bind that was sent."""
-    reason = f"binding to {binding.node} failed: {error}"
-    return Failure(binding.task, binding.node, reason, sent=True, held=binding.annotations.get(HELD_ANNOTATION))
+def _in_state(plan: Plan, state: Literal["active", "abort"]) -> Plan:
+    """The same plan in another state."""
+    return msgspec.structs.replace(plan, state=state)
 
 
-def _outcome(binding: Binding, answer: Failure | BaseException | None) -> Failure | None:
+def _of_plan(request: Request, pod_group: PodGroup, attempt: str) -> Request:
+    annotations = {**request.annotations, ATTEMPT_ANNOTATION: attempt}
+    return replace(request, annotations=annotations, pod_group=pod_group, attempt=attempt)
+
+
+def _failed(decision: Decision, reason: str) -> list[Failure]:
+    """Nothing of the decision was sent."""
+    return [Failure(task, task.node or "", reason, task.pod) for task in decision.allocated]
+
+
+def _outcome(request: Request, answer: Failure | BaseException | None) -> Failure | None:
     """An error that nobody expected says as little as a lost answer."""
     if isinstance(answer, BaseException):
-        return replace(_sent(binding, answer), unknown=True, error=answer)
+        return replace(sent(request, answer), unknown=True, error=answer)
     return answer
 
 
 def unexpected(decision: Decision, error: BaseException) -> list[Failure]:
     """The failures where carrying out a decision itself broke off: any of its tasks may be bound."""
     return [
-        Failure(task, task.node or "", f"binding failed: {error}", sent=True, unknown=True, error=error)
+        Failure(task, task.node or "", f"binding failed: {error}", task.pod, sent=True, unknown=True, error=error)
         for task in decision.allocated
     ]
 
 
-def _binding(task: Task, holds: Sequence[tuple[str, Mapping[Task, Mapping[str, Any]]]]) -> Binding:
-    held = {plugin: own[task] for plugin, own in holds if task in own}
+def _bindings(decision: Decision, planning: Planning | None) -> list[Binding]:
+    """What is to be bound, with what is held for it. Raises PluginError."""
+    if planning is not None and planning.resumed and planning.previous is not None:
+        pods = planning.previous.pods
+        return [_binding(task, pods[task.uid].plugins) for task in decision.allocated]
+    holds = [(held.plugin, held.holds()) for held in decision.held]
+    return [_binding(task, {plugin: own[task] for plugin, own in holds if task in own}) for task in decision.allocated]
+
+
+def _binding(task: Task, held: Mapping[str, Mapping[str, Any]]) -> Binding:
     record = {"uid": task.uid, "plugins": held}
     annotations = {HELD_ANNOTATION: msgspec.json.encode(record, order="sorted").decode()} if held else {}
     return Binding(task, task.node or "", held, annotations)
@@ -172,6 +222,15 @@ def _check_annotations(call: HookCall, binding: Binding) -> None:
     for key, value in binding.annotations.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise call.wrong(f"{value!r} is no annotation ({key!r}): annotations are texts")
+
+
+def _check_size(request: Request) -> None:
+    """The API server does not look at a Binding's annotations, and then refuses every later change of the pod."""
+    new = {**request.annotations, ATTEMPT_ANNOTATION: _LONGEST_ATTEMPT}
+    try:
+        check_annotations({**request.pod.metadata.annotations, **new}, "metadata.annotations")
+    except FieldError as error:
+        raise Invalid(f"pod {request.task.key}: {error}") from None
 
 
 async def cancel(calls: HookCalls, allocation: Allocation) -> list[PluginError]:

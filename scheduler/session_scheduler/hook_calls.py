@@ -37,6 +37,7 @@ class PluginError(FluenceError):
         super().__init__(" ".join(f"plugin {plugin} failed in {hook}: {problem}".split()))
         self.plugin = plugin
         self.hook = hook
+        self.problem = problem
 
 
 class HookCall:

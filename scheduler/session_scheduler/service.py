@@ -6,18 +6,21 @@ One owner: events are applied between sessions, never in one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import structlog
 
 from session_scheduler.actions import ACTIONS
-from session_scheduler.binding import Binder, Failure, cancel, holding_of, record_problem, unexpected
+from session_scheduler.binding import Binder, Planning, cancel, holding_of, record_problem, unexpected
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.errors import InputError
+from session_scheduler.gangs import GangKeeper
 from session_scheduler.hook_calls import (
     HookCall,
     HookCalls,
@@ -32,6 +35,8 @@ from session_scheduler.model.classes import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.observer import Observer
+from session_scheduler.pod_binding import Failure
 from session_scheduler.session import Outcome, Session, SessionOptions
 from session_scheduler.state.cache import EVERY_GROUP, Cache, Woken, schedulers_of
 from session_scheduler.state.pending import PendingGroups
@@ -66,6 +71,15 @@ class _Doubt:
     calls: HookCalls
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Something that is under way outside the scheduler's turns, and what is done with its answer, or its error."""
+
+    group: str
+    future: asyncio.Future[Any]
+    settle: Callable[[str, Any], Coroutine[Any, Any, Bound | None]]
+
+
 class Scheduler:
     """Profiles by schedulerName over one cluster. `start` once, then `cycle` whenever something is due."""
 
@@ -77,7 +91,11 @@ class Scheduler:
         clock: Clock,
         *,
         evaluation: str = "heap",
+        observer: Observer | None = None,
+        holder: str = "",
+        token: Callable[[], str] = str,
     ) -> None:
+        """`holder` and `token` tell this replica from others in plans and in bindings."""
         self.cluster = cluster
         self.config = config
         self.profiles = profiles
@@ -91,7 +109,12 @@ class Scheduler:
         group_of = [asked_group(call) for call in self._all("group_of")]
         self.cache = Cache(table, ClassTable(table, class_keys, footprints), profiles.__contains__, group_of)
         self.pending = PendingGroups(config.backoff.initial_seconds, config.backoff.max_seconds)
-        self._binder = Binder(cluster, config.bindings_in_flight)
+        self.observer = observer or Observer()
+        self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token)
+        self.gangs = GangKeeper(self, config.gang_bind_timeout_seconds)
+        self._under_way: list[_Work] = []
+        self._busy: Counter[str] = Counter()
+        """Groups of which something is under way."""
         self._doubts: dict[str, _Doubt] = {}
         """By pod uid; their tasks are assumed."""
         self._to_recover: dict[HookCall, dict[str, Task]] = {}
@@ -107,24 +130,38 @@ class Scheduler:
 
     # ------------------------------------------------------------------ the cluster's state
 
-    async def start(self) -> None:
-        """Read the whole cluster, then let the plugins recover what live pods hold.
+    async def start(self, objects: Iterable[KubeObject] | None = None) -> None:
+        """Take in the whole cluster (listed unless given), then let the plugins recover what live pods hold.
 
         Raises InputError where what the cluster has and what a plugin was given do not go together, else PluginError.
         """
-        for kind in KINDS:
-            listed = await self.cluster.list(kind)
-            for obj in listed.items:
-                self.cache.put(obj)
+        for obj in await self._listed() if objects is None else objects:
+            self.cache.put(obj)
         for error in self._tell_nodes().values():
             raise error.__cause__ if isinstance(error.__cause__, InputError) else error
         bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
         for name, calls in self.profiles.items():
             ours = [task for task in bound if task.pod.spec.scheduler_name == name]
-            for problem in filter(None, map(record_problem, ours)):
-                _log.warning(problem)
+            for task in ours:
+                self._tell_problem(task)
             for call in calls.functions("recover"):
-                call(_holdings(ours, call.plugin))
+                self._tell_lost(call(_holdings(ours, call.plugin)), call.plugin)
+        await self.gangs.start()
+
+    async def _listed(self) -> list[KubeObject]:
+        return [obj for kind in KINDS for obj in (await self.cluster.list(kind)).items]
+
+    def _tell_problem(self, task: Task) -> None:
+        problem = record_problem(task)
+        if problem is not None:
+            self.observer.problem(task.pod, problem)
+
+    def _tell_lost(self, lost: Mapping[str, str] | None, plugin: str) -> None:
+        """Tell of bound pods whose holdings a plugin cannot hold."""
+        for uid, why in (lost or {}).items():
+            task = self.cache.tasks.get(uid)
+            if task is not None:
+                self.observer.problem(task.pod, f"pod {task.key}: what it holds is not held any more: {why} ({plugin})")
 
     async def apply(self, change: str, obj: KubeObject) -> None:
         """A watch event: ADDED, MODIFIED or DELETED. Frees what ended, wakes what may be better off."""
@@ -136,9 +173,10 @@ class Scheduler:
             self.cache.remove(obj)
         else:
             woken = self.cache.put(obj)
-        if group is not None and group not in self.cache.groups:
+        if before is not None and group is not None and group not in self.cache.groups:
             self.pending.placed(group)
             self.outcomes.pop(group, None)
+            self.gangs.ended(group, before.group.pod_group)
         if before is not None and obj.metadata.uid not in self.cache.tasks:
             await self._ended(before, node)
         elif isinstance(obj, Pod):
@@ -165,9 +203,7 @@ class Scheduler:
         calls = self.profiles.get(task.pod.spec.scheduler_name)
         if calls is None:
             return
-        problem = record_problem(task)
-        if problem is not None:
-            _log.warning(problem)
+        self._tell_problem(task)
         for call in calls.functions("recover"):
             self._to_recover.setdefault(call, {})[task.uid] = task
 
@@ -177,11 +213,13 @@ class Scheduler:
             for call in calls.functions("recover"):
                 found = self._to_recover.get(call, {})
                 tasks = [task for uid, task in found.items() if self.cache.tasks.get(uid) is task and task.node]
-                error = failed.get(name) or (_failure(call, _holdings(tasks, call.plugin)) if tasks else None)
-                if error is None:
-                    self._to_recover.pop(call, None)
-                else:
+                try:
+                    if tasks and name not in failed:
+                        self._tell_lost(call(_holdings(tasks, call.plugin)), call.plugin)
+                except PluginError as error:
                     failed[name] = error
+                if name not in failed:
+                    self._to_recover.pop(call, None)
 
     async def _ended(self, task: Task, node: str | None) -> None:
         self._doubts.pop(task.uid, None)
@@ -221,16 +259,88 @@ class Scheduler:
         """
         errors: list[BaseException] = []
         await _kept(self.settle_unknown(), errors)
+        await _kept(self.decide(), errors)
+        await self._wait(errors)
+        done = await self._settle_finished(errors)
+        _raise_first(errors)
+        return done
+
+    async def decide(self) -> None:
+        """One session for each profile over what is due; what was decided is under way when this returns."""
         failed = self._tell_nodes()
         self._recover(failed)
-        done: list[Bound] = []
+        if not failed:
+            await self.gangs.review()
+        errors: list[BaseException] = []
         for name, calls in self.profiles.items():
             due = self._refuse_mixed(self._due(name))
             if due and name in failed:
-                self._fail(due, failed[name])
+                self.failed(due, failed[name])
             elif due:
-                done.extend(await _kept(self._session(calls, due), errors) or ())
+                await _kept(self._session(calls, due), errors)
         _raise_first(errors)
+
+    # ------------------------------------------------------------------ work under way
+
+    def spawn(
+        self,
+        group: str,
+        work: Coroutine[Any, Any, Any],
+        settle: Callable[[str, Any], Coroutine[Any, Any, Bound | None]],
+    ) -> None:
+        """Start work for a group (its key); `settle(group, answer or error)` is called in a later turn.
+
+        Nothing else of the group is decided until then.
+        """
+        self._busy[group] += 1
+        future = asyncio.ensure_future(work)
+        future.add_done_callback(lambda _: self.observer.finished())
+        self._under_way.append(_Work(group, future, settle))
+
+    def is_busy(self, group: str) -> bool:
+        """Whether something is under way for a group (its key)."""
+        return self._busy[group] > 0
+
+    @property
+    def in_flight(self) -> int:
+        """How much is under way."""
+        return len(self._under_way)
+
+    async def settle_finished(self) -> list[Bound]:
+        """Settle the work that has ended. An error that nobody expected is raised when all of it is settled."""
+        errors: list[BaseException] = []
+        done = await self._settle_finished(errors)
+        _raise_first(errors)
+        return done
+
+    async def _wait(self, errors: list[BaseException]) -> None:
+        """Wait for everything that is under way; where this is cancelled, it is too, and is settled all the same."""
+        futures = [work.future for work in self._under_way]
+        if not futures:
+            return
+        try:
+            await asyncio.wait(futures)
+        except asyncio.CancelledError as cancelled:
+            await self.abandon()
+            errors.append(cancelled)
+
+    async def abandon(self) -> None:
+        """Cancel everything that is under way."""
+        for work in self._under_way:
+            work.future.cancel()
+        await asyncio.gather(*(work.future for work in self._under_way), return_exceptions=True)
+
+    async def _settle_finished(self, errors: list[BaseException]) -> list[Bound]:
+        ended = [work for work in self._under_way if work.future.done()]
+        self._under_way = [work for work in self._under_way if not work.future.done()]
+        done: list[Bound] = []
+        for work in ended:
+            self._busy[work.group] -= 1
+            if not self._busy[work.group]:
+                del self._busy[work.group]
+            bound = await _kept(work.settle(work.group, _answer(work.future)), errors)
+            if bound is not None:
+                done.append(bound)
         return done
 
     async def settle_unknown(self) -> None:
@@ -239,27 +349,51 @@ class Scheduler:
         What the cluster still does not say stays as it is; an error that nobody expected is raised at the end.
         """
         doubts = list(self._doubts.values())
-        answers = await asyncio.gather(*(self._binder.look(doubt.failure) for doubt in doubts), return_exceptions=True)
+        answers = await asyncio.gather(*(self.binder.look(doubt.failure) for doubt in doubts), return_exceptions=True)
         for doubt, answer in zip(doubts, answers, strict=True):
-            task = doubt.failure.task
-            if isinstance(answer, BaseException) or (answer is not None and answer.unknown):
-                continue
-            if self._doubts.get(task.uid) is not doubt:  # an event has decided meanwhile
-                continue
-            del self._doubts[task.uid]
-            if answer is None:
-                task.phase = Phase.BOUND
-            elif await self._undone(answer, doubt.calls):
-                self._tell_failed(task.group, {task: answer.reason})
+            await self._resolved(doubt, answer)
         _raise_first([answer for answer in answers if isinstance(answer, BaseException)])
 
-    def _fail(self, groups: Iterable[Group], error: PluginError) -> None:
+    def ask_unknown(self) -> None:
+        """As `settle_unknown`, but under way when this returns."""
+        for doubt in self._doubts.values():
+            key = doubt.failure.task.group.key
+            if not self.is_busy(key):
+                self.spawn(key, self.binder.look(doubt.failure), partial(self._looked, doubt))
+
+    async def _looked(self, doubt: _Doubt, _: str, answer: Failure | BaseException | None) -> None:
+        await self._resolved(doubt, answer)
+        if isinstance(answer, BaseException):
+            raise answer
+
+    async def _resolved(self, doubt: _Doubt, answer: Failure | BaseException | None) -> None:
+        task = doubt.failure.task
+        if isinstance(answer, BaseException) or (answer is not None and answer.unknown):
+            return
+        if self._doubts.get(task.uid) is not doubt:  # an event has decided meanwhile
+            return
+        del self._doubts[task.uid]
+        if answer is None:
+            task.phase = Phase.BOUND
+            self.observer.bound(task, doubt.failure.node)
+        elif await self._undone(answer, doubt.calls):
+            self._tell_failed(task.group, {task: answer.reason})
+        self.gangs.settled(task.group, None)
+
+    @property
+    def doubts(self) -> int:
+        """Of how many pods it is not known whether they are bound."""
+        return len(self._doubts)
+
+    def failed(self, groups: Iterable[Group], error: PluginError) -> None:
+        """A plugin failed when these groups were to be placed: they wait."""
         self._record({group: Outcome(group, refusal=Refusal(str(error), error.plugin)) for group in groups})
 
     def _due(self, scheduler_name: str) -> tuple[Group, ...]:
         now = self.clock.now()
         waiting = self.cache.pending_groups(lambda group: self.pending.is_due(group.key, now))
-        return tuple(group for group in waiting if schedulers_of(group)[0] == scheduler_name)
+        free = (group for group in waiting if not self.is_busy(group.key) and not self.gangs.holds_back(group))
+        return tuple(group for group in free if schedulers_of(group)[0] == scheduler_name)
 
     def _refuse_mixed(self, due: tuple[Group, ...]) -> tuple[Group, ...]:
         """The groups without those whose pods name several schedulers: a session places its own profile's pods only."""
@@ -270,39 +404,41 @@ class Scheduler:
             self._record({group: Outcome(group, refusal=Refusal(reason))})
         return tuple(group for group in due if group not in mixed)
 
-    async def _session(self, calls: HookCalls, due: tuple[Group, ...]) -> list[Bound]:
+    async def _session(self, calls: HookCalls, due: tuple[Group, ...]) -> None:
         try:
             session = self.open_session(calls, due)
         except PluginError as error:
-            self._fail(due, error)
-            return []
-        under_way: list[tuple[Decision, asyncio.Future[list[Failure]]]] = []
+            self.failed(due, error)
+            return
         try:
             for decision in self._decisions(session):
-                under_way.append((decision, asyncio.ensure_future(self._binder.carry_out(decision, calls))))
+                self.carry_out(decision, calls, self.gangs.planning(decision.group, decision.allocated))
                 await asyncio.sleep(0)
         finally:
-            done = await self._finish(session, under_way, calls)
-        return done
+            try:
+                session.close()
+            except PluginError as error:
+                _log.error("session close failed", plugin=error.plugin, error=str(error))
+            self._record(session.outcomes)
 
-    async def _finish(
-        self, session: Session, under_way: Sequence[tuple[Decision, asyncio.Future[list[Failure]]]], calls: HookCalls
-    ) -> list[Bound]:
-        """Close the session, wait for what is under way and settle all of it; only then raise what nobody expected."""
-        try:
-            session.close()
-        except PluginError as error:
-            _log.error("session close failed", plugin=error.plugin, error=str(error))
-        self._record(session.outcomes)
-        answers = await asyncio.gather(*(future for _, future in under_way), return_exceptions=True)
-        done: list[Bound] = []
-        errors: list[BaseException] = []
-        for (decision, _), answer in zip(under_way, answers, strict=True):
-            failures = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
-            errors.extend(failure.error for failure in failures if failure.error is not None)
-            done.append(await self._settle(decision, failures, calls))
-        _raise_first(errors)
-        return done
+    def carry_out(self, decision: Decision, calls: HookCalls, planning: Planning | None) -> None:
+        """Let a decision be bound; it is settled in a later turn."""
+        work = self.binder.carry_out(decision, calls, planning)
+        self.spawn(decision.group.key, work, partial(self._carried_out, decision, calls, planning))
+
+    async def _carried_out(
+        self,
+        decision: Decision,
+        calls: HookCalls,
+        planning: Planning | None,
+        _: str,
+        answer: list[Failure] | BaseException,
+    ) -> Bound:
+        failures = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
+        bound = await self._settle(decision, failures, calls)
+        self.gangs.settled(decision.group, planning)
+        _raise_first([failure.error for failure in failures if failure.error is not None])
+        return bound
 
     def open_session(self, calls: HookCalls, due: tuple[Group, ...]) -> Session:
         """A session over these groups, with each plugin's facts. Raises PluginError."""
@@ -325,7 +461,7 @@ class Scheduler:
         """
         for task, node in decision.evicted.items():
             self.cache.occupy(task, node)
-            task.phase = Phase.RELEASING if await self._binder.evict(task) else Phase.BOUND
+            task.phase = Phase.RELEASING if await self.binder.evict(task) else Phase.BOUND
         failed = {failure.task: failure.reason for failure in failures if await self._undone(failure, calls)}
         unknown = {
             failure.task: f"it is not known yet whether this was done: {failure.reason}"
@@ -336,6 +472,9 @@ class Scheduler:
         for task in bound:
             if task.phase is Phase.ASSUMED:
                 task.phase = Phase.BOUND
+            self.observer.bound(task, task.node or "")
+        for failure in failures:
+            self.observer.bind_failed(failure)
         if failed:
             self._tell_failed(decision.group, failed)
         self._note(decision.group, unknown)
@@ -360,9 +499,17 @@ class Scheduler:
             self._recover_later(task)
         return True
 
+    async def give_up(self, task: Task, calls: HookCalls) -> None:
+        """A task that was placed is not to be bound after all: it is pending again, and its share is free."""
+        node = task.node or ""
+        self.cache.forget(task)
+        await self._cancel(calls, task, node)
+
     def _tell_failed(self, group: Group, reasons: Mapping[Task, str]) -> None:
         self.pending.failed(group.key, self.clock.now())
         self._note(group, reasons)
+        for task, reason in reasons.items():
+            self.observer.failed(task, reason)
 
     def _note(self, group: Group, reasons: Mapping[Task, str]) -> None:
         """Let the group's last outcome tell what became of its placement."""
@@ -377,6 +524,14 @@ class Scheduler:
                 self.pending.placed(group.key)
             else:
                 self.pending.failed(group.key, now)
+            self.observer.decided(outcome)
+
+
+def _answer(future: asyncio.Future[Any]) -> Any:
+    """What work ended with: its answer, or its error."""
+    if future.cancelled():
+        return asyncio.CancelledError()
+    return future.exception() or future.result()
 
 
 def _holdings(tasks: Iterable[Task], plugin: str) -> list[Holding]:

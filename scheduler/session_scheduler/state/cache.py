@@ -91,7 +91,7 @@ class Cache:
             self.problems.pop(f"Node {obj.metadata.name}", None)
             self._remove_node(obj.metadata.name)
         elif isinstance(obj, PodGroup):
-            key = _pod_group_key(obj)
+            key = pod_group_key(obj)
             self._pod_groups.pop(key, None)
             group = self.groups.get(f"{key}")
             if group is not None:
@@ -325,7 +325,7 @@ class Cache:
         return GroupRef(namespace, pod.metadata.name, kind="Pod", api_group="")
 
     def _put_pod_group(self, pod_group: PodGroup) -> Woken:
-        key = _pod_group_key(pod_group)
+        key = pod_group_key(pod_group)
         old = self._pod_groups.get(key)
         self._pod_groups[key] = pod_group
         if not pod_group.native and not self.coscheduling_served:
@@ -383,6 +383,7 @@ def _matters(node: Node) -> tuple[object, ...]:
     return metadata.uid, metadata.labels, metadata.annotations, node.spec, status.allocatable, status.capacity
 
 
-def _pod_group_key(pod_group: PodGroup) -> str:
+def pod_group_key(pod_group: PodGroup) -> str:
+    """The key of the group that a PodGroup stands for."""
     kind = "PodGroup" if pod_group.native else f"PodGroup.{COSCHEDULING_API}"
     return f"{kind} {pod_group.metadata.namespace}/{pod_group.metadata.name}"

@@ -78,7 +78,8 @@ class World:
         self.cluster.nodes(nodes)
         self.cluster.add(*(objects or [pod("p", cpu="3")]))
         self.cluster.start(self.shares)
-        self.bind, self.get = self.cluster.memory.bind, self.cluster.memory.get
+        memory = self.cluster.memory
+        self.bind, self.get, self.patch = memory.bind, memory.get, memory.patch_metadata
 
     def bound_by(self, bind):
         self.cluster.memory.bind = bind
@@ -87,10 +88,11 @@ class World:
         async def get(*_, **__):
             raise error or Unavailable("no connection")
 
-        self.cluster.memory.get = get
+        self.cluster.memory.get = self.cluster.memory.patch_metadata = get
 
     def readable(self):
-        self.cluster.memory.get, self.cluster.memory.bind = self.get, self.bind
+        memory = self.cluster.memory
+        memory.bind, memory.get, memory.patch_metadata = self.bind, self.get, self.patch
 
     def cycle(self):
         """A cycle alone, without the events before and after it."""

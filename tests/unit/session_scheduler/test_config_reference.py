@@ -3,7 +3,15 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from session_scheduler.config import Backoff, PluginConfig, Profile, SchedulerConfig, parse_config
+from session_scheduler.config import (
+    Backoff,
+    LeaderElection,
+    PluginConfig,
+    Profile,
+    SchedulerConfig,
+    Serving,
+    parse_config,
+)
 
 PAGE = Path(__file__).parents[3] / "docs/reference/configuration.md"
 
@@ -13,12 +21,20 @@ def _fields(model: type[BaseModel], prefix: str = "") -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("model", "prefix"), [(SchedulerConfig, ""), (Profile, ""), (PluginConfig, ""), (Backoff, "backoff.")]
+    ("model", "prefix"),
+    [
+        (SchedulerConfig, ""),
+        (Profile, ""),
+        (PluginConfig, ""),
+        (Backoff, "backoff."),
+        (LeaderElection, "leaderElection."),
+        (Serving, "serving."),
+    ],
 )
 def test_the_reference_has_a_row_for_every_field(model, prefix):
     cells = {cell.strip("` ") for line in PAGE.read_text().splitlines() for cell in line.split("|")[1:2]}
     cells |= {name.strip("` ") for cell in cells for name in cell.split(",")}
-    assert _fields(model, prefix) - {"backoff"} <= cells
+    assert _fields(model, prefix) - {"backoff", "leaderElection", "serving"} <= cells
 
 
 def test_the_reference_s_example_is_a_valid_configuration():

@@ -1,0 +1,346 @@
+"""Gangs between their first bind and the last: their plans, what a crash left of them, and the time that they may take.
+
+Pure decisions over the cache, made between sessions; what they ask of the cluster is spawned as work of the scheduler.
+A plan that this replica did not make is *adopted*: held and carried out as its writer wanted, as far as that is still
+possible. One of its own that came to nothing, or cannot be adopted, is taken back before the gang is placed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from session_scheduler.binding import Planning
+from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
+from session_scheduler.hook_calls import HookCalls, PluginError
+from session_scheduler.model.bindings import Holding
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.objects import PodGroup
+from session_scheduler.plans import PLAN_ANNOTATION, NeedsConfigMap, Plan, PlanError, PlannedPod, attempt_of, plan_here
+from session_scheduler.state.cache import pod_group_key, schedulers_of
+from session_scheduler.statement import Decision
+
+if TYPE_CHECKING:
+    from session_scheduler.service import Scheduler
+
+_log = structlog.get_logger()
+_EVICT_AGAIN = 5.0
+"""Seconds after which a member that was to be evicted, and is still there, is evicted again."""
+CONDITION = "PodGroupScheduled"
+
+
+class GangKeeper:
+    """Belongs to one scheduler, whose state it reads and changes in its turn."""
+
+    def __init__(self, scheduler: Scheduler, timeout: float) -> None:
+        self._scheduler = scheduler
+        self._cache = scheduler.cache
+        self._timeout = timeout
+        self._read: dict[str, tuple[str, Plan | None]] = {}
+        """By group: the plan that its PodGroup's annotation says, read once."""
+        self._given_up: set[str] = set()
+        """Attempts that are not to be adopted: our own, and those with which that failed."""
+        self._starting: dict[str, set[str]] = {}
+        """By group that has not started yet: the pods (by uid) of this start."""
+        self._deadlines: dict[str, float] = {}
+        """By group that is bound in part: when its members are evicted."""
+        self._evicting: set[str] = set()
+
+    # ------------------------------------------------------------------ what the scheduler asks
+
+    def planning(self, group: Group, allocated: Sequence[Task]) -> Planning | None:
+        """The plan that carrying out a decision must write; None where each Binding stands for itself."""
+        if group.min_count <= 1 or group.started - len(allocated) >= group.min_count:
+            return None
+        starting = self._starting.setdefault(group.key, set())
+        starting.update(task.uid for task in allocated)
+        if group.pod_group is None:
+            return None
+        bound = {
+            uid: PlannedPod(task.name, task.node)
+            for uid, task in group.tasks.items()
+            if uid in starting and task.phase is Phase.BOUND and task.node is not None
+        }
+        return Planning(group.pod_group, self._plan_of(group), bound=bound)
+
+    def holds_back(self, group: Group) -> bool:
+        """Whether nothing of the group is to be placed now: the members that it was bound with are being evicted."""
+        if group.key not in self._evicting:
+            return False
+        if self._on_nodes(group, Phase.BOUND, Phase.RELEASING):
+            return True
+        self._forget_start(group.key)
+        return False
+
+    def settled(self, group: Group, planning: Planning | None) -> None:
+        """A decision was carried out, as far as it could be: note whether the gang has started."""
+        if planning is not None:
+            self._given_up.add(planning.attempt)
+            if planning.written is not None:
+                self._cache.put(planning.written)
+        if group.started >= group.min_count:
+            self._forget_start(group.key)
+            self.acknowledge(group)
+        elif self._on_nodes(group, Phase.BOUND):
+            self._deadlines.setdefault(group.key, self._scheduler.clock.now() + self._timeout)
+
+    def acknowledge(self, group: Group) -> None:
+        """Let the PodGroup say that it is scheduled."""
+        if group.pod_group is not None and group.started >= group.min_count:
+            plan = self._plan_of(group)
+            attempt = f", by attempt {plan.attempt}" if plan is not None else ""
+            self._scheduler.observer.group_scheduled(group.pod_group, f"minCount pods are bound{attempt}")
+
+    def ended(self, key: str, pod_group: PodGroup | None) -> None:
+        """A group has no live pod any more: its plan has nothing left to say."""
+        self._forget_start(key)
+        self._read.pop(key, None)
+        if pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations:
+            self._scheduler.spawn(key, self._remove(pod_group), self._removed)
+
+    def next_deadline(self) -> float | None:
+        """When a gang's time is over next."""
+        return min(self._deadlines.values(), default=None)
+
+    # ------------------------------------------------------------------ at the start
+
+    async def start(self) -> None:
+        """After everything was listed: read every plan, see which gangs have started, and which only began to."""
+        for pod_group in list(self._cache.pod_groups()):
+            text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
+            key = pod_group_key(pod_group)
+            if text is not None and key in self._cache.groups:
+                self._read[key] = (text, await self._told(pod_group))
+            elif text is not None:
+                self.ended(key, pod_group)
+        for group in list(self._cache.groups.values()):
+            if group.pod_group is None:
+                continue
+            if group.started >= group.min_count:
+                self.acknowledge(group)
+            else:
+                self._resume_start(group)
+
+    def _resume_start(self, group: Group) -> None:
+        """Whom a start that was under way concerns: all of its plan, unless it was acknowledged."""
+        plan = self._plan_of(group)
+        if plan is None or group.pod_group is None or _acknowledged(group.pod_group, plan):
+            return
+        self._starting[group.key] = set(plan.pods)
+        if self._on_nodes(group, Phase.BOUND):
+            self._deadlines[group.key] = self._scheduler.clock.now() + self._timeout
+
+    # ------------------------------------------------------------------ before the sessions of a cycle
+
+    async def review(self) -> None:
+        """Carry on with what plans say of pending pods; evict where a gang's time is over."""
+        now = self._scheduler.clock.now()
+        for group in self._cache.pending_groups(self._has_plan):
+            if self._scheduler.pending.is_due(group.key, now) and not self.holds_back(group):
+                await self._look_at(group)
+        for key in [key for key, deadline in self._deadlines.items() if deadline <= now]:
+            self._evict(key, now)
+
+    def _has_plan(self, group: Group) -> bool:
+        pod_group = group.pod_group
+        planned = pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations
+        return planned and not self._scheduler.is_busy(group.key)
+
+    async def _look_at(self, group: Group) -> None:
+        plan = self._plan_of(group)
+        if plan is None:
+            return
+        tasks = [task for uid, task in group.tasks.items() if uid in plan.pods and task.phase is Phase.PENDING]
+        begun = any(task.node is not None for uid, task in group.tasks.items() if uid in plan.pods)
+        if plan.state == "abort":
+            self._abort(group, plan, tasks)
+            return
+        if not tasks:
+            return
+        if plan.attempt not in self._given_up:
+            if await self._adopt(group, plan, tasks, begun=begun):
+                return
+            self._given_up.add(plan.attempt)
+        if not begun:
+            self._abort(group, plan, tasks)
+
+    # ------------------------------------------------------------------ adopting
+
+    async def _adopt(self, group: Group, plan: Plan, tasks: Sequence[Task], *, begun: bool) -> bool:
+        """Carry out somebody else's plan. False where that is not possible any more.
+
+        Before its first bind it is done whole or not at all; after that each pod that can go where it says does.
+        """
+        schedulers = schedulers_of(group)
+        if len(schedulers) != 1 or (not begun and len(tasks) < len(plan.pods)):
+            return False
+        calls = self._scheduler.profiles[schedulers[0]]
+        try:
+            decision = self._judged(group, plan, tasks, calls, begun=begun)
+            if decision is None:
+                return False
+            refused = self._hold(decision, plan, calls)
+        except PluginError as error:
+            self._scheduler.failed([group], error)
+            return True
+        undone = [task for task in decision.allocated if task.uid in refused or (refused and not begun)]
+        for task in undone:
+            await self._scheduler.give_up(task, calls)
+        if len(undone) == len(decision.allocated):
+            return False
+        decision.allocated = [task for task in decision.allocated if task not in undone]
+        self._starting.setdefault(group.key, set()).update(plan.pods)
+        self._given_up.add(plan.attempt)
+        if group.pod_group is not None:
+            self._scheduler.observer.recovered("rolled forward", len(decision.allocated))
+            planning = Planning(group.pod_group, plan, resumed=True, attempt=plan.attempt)
+            self._scheduler.carry_out(decision, calls, planning)
+        return True
+
+    def _judged(
+        self, group: Group, plan: Plan, tasks: Sequence[Task], calls: HookCalls, *, begun: bool
+    ) -> Decision | None:
+        """The pods that the filters let go where the plan says; None for none, or not all where all are wanted.
+
+        Nodes may have changed since, and a plan may be forged. Raises PluginError.
+        """
+        session = self._scheduler.open_session(calls, (group,))
+        try:
+            with session.statement(group) as statement:
+                for task in tasks:
+                    row = session.table.row_of.get(plan.pods[task.uid].node)
+                    if row is None or session.plan(task.cls).refusal is not None:
+                        continue
+                    if session.board(task).fits(row, task):
+                        statement.allocate(task, row)
+                placed = len(statement.placed_since(0))
+                return statement.commit() if placed and (begun or placed == len(tasks)) else None
+        finally:
+            session.close()
+
+    def _hold(self, decision: Decision, plan: Plan, calls: HookCalls) -> set[str]:
+        """Let the plugins hold what the plan says. Returns the pods (uids) for which one cannot. Raises PluginError."""
+        refused: set[str] = set()
+        for call in calls.functions("recover"):
+            parts = {task: plan.pods[task.uid] for task in decision.allocated}
+            holdings = [Holding(task, pod.node, pod.plugins.get(call.plugin), {}) for task, pod in parts.items()]
+            refused.update(call(holdings) or ())
+        return refused
+
+    # ------------------------------------------------------------------ taking back
+
+    def _abort(self, group: Group, plan: Plan, tasks: Iterable[Task]) -> None:
+        if group.pod_group is None:
+            return
+        pods = [task.pod for task in tasks]
+        self._given_up.add(plan.attempt)
+        self._scheduler.spawn(group.key, self._scheduler.binder.abort(group.pod_group, plan, pods), self._aborted)
+
+    async def _aborted(self, key: str, answer: PodGroup | BaseException) -> None:
+        if isinstance(answer, PodGroup):
+            self._cache.put(answer)
+            if standing := attempt_of(answer):  # one of its pods was bound: it is carried on with
+                self._given_up.discard(standing)
+                return
+            self._forget_start(key)
+            self._scheduler.observer.recovered("aborted", 0)
+        elif isinstance(answer, ClusterError):
+            _log.warning("a plan cannot be taken back yet", group=key, error=str(answer))
+            self._scheduler.pending.failed(key, self._scheduler.clock.now())
+        else:
+            raise answer
+
+    async def _remove(self, pod_group: PodGroup) -> PodGroup | None:
+        try:
+            return await self._scheduler.binder.plans.swap(pod_group, None)
+        except (NotFound, Conflict):
+            return None  # it went with its PodGroup; or the group has pods and a plan again
+
+    async def _removed(self, key: str, answer: PodGroup | BaseException | None) -> None:
+        if isinstance(answer, PodGroup):
+            self._cache.put(answer)
+        elif isinstance(answer, ClusterError):
+            _log.warning("the plan of a group that has ended is left on it", group=key, error=str(answer))
+        elif answer is not None:
+            raise answer
+
+    # ------------------------------------------------------------------ time-outs
+
+    def _evict(self, key: str, now: float) -> None:
+        """Ask the members that are bound to end, again and again until they have; then the gang starts over."""
+        group = self._cache.groups.get(key)
+        members = self._on_nodes(group, Phase.BOUND) if group is not None else []
+        if group is None or not members or group.started >= group.min_count:
+            self._deadlines.pop(key, None)
+            return
+        if self._scheduler.is_busy(key):
+            return
+        self._deadlines[key] = now + _EVICT_AGAIN
+        if key not in self._evicting:
+            self._evicting.add(key)
+            self._scheduler.observer.gang_timed_out(group, len(members), self._timeout)
+        self._scheduler.spawn(key, self._scheduler.binder.evict_all(members), self._evicted)
+
+    async def _evicted(self, _: str, answer: BaseException | None) -> None:
+        if answer is not None:
+            raise answer
+
+    # ------------------------------------------------------------------ inside
+
+    def _on_nodes(self, group: Group, *phases: Phase) -> list[Task]:
+        """The members of the group's start that are in one of these phases."""
+        starting = self._starting.get(group.key, ())
+        return [task for task in group.in_phase(*phases) if task.uid in starting]
+
+    def _forget_start(self, key: str) -> None:
+        self._starting.pop(key, None)
+        self._deadlines.pop(key, None)
+        self._evicting.discard(key)
+
+    def _plan_of(self, group: Group) -> Plan | None:
+        """The plan on the group's PodGroup; None where there is none that can be read."""
+        pod_group = group.pod_group
+        text = pod_group.metadata.annotations.get(PLAN_ANNOTATION) if pod_group is not None else None
+        if pod_group is None or text is None:
+            return None
+        known = self._read.get(group.key)
+        if known is None or known[0] != text:
+            known = self._read[group.key] = (text, self._parsed(group.key, pod_group))
+        return known[1]
+
+    def _parsed(self, key: str, pod_group: PodGroup) -> Plan | None:
+        try:
+            return plan_here(pod_group)
+        except NeedsConfigMap:
+            self._scheduler.spawn(key, self._told(pod_group), partial(self._loaded, pod_group))
+        except PlanError as error:
+            self._scheduler.observer.problem(pod_group, str(error))
+        return None
+
+    async def _told(self, pod_group: PodGroup) -> Plan | None:
+        """The plan, wherever it lies; people are told of one that cannot be read. Raises ClusterError."""
+        try:
+            return await self._scheduler.binder.plans.read(pod_group)
+        except PlanError as error:
+            self._scheduler.observer.problem(pod_group, str(error))
+            return None
+
+    async def _loaded(self, pod_group: PodGroup, key: str, answer: Plan | BaseException | None) -> None:
+        text = pod_group.metadata.annotations[PLAN_ANNOTATION]
+        if isinstance(answer, ClusterError):
+            _log.warning("a plan cannot be read yet", group=key, error=str(answer))
+            self._read.pop(key, None)
+            self._scheduler.pending.failed(key, self._scheduler.clock.now())
+        elif isinstance(answer, BaseException):
+            raise answer
+        elif self._read.get(key, ("",))[0] == text:
+            self._read[key] = (text, answer)
+
+
+def _acknowledged(pod_group: PodGroup, plan: Plan) -> bool:
+    """Whether the PodGroup says that the gang has started by this plan."""
+    conditions = pod_group.status.conditions
+    return any(one.type == CONDITION and one.status == "True" and plan.attempt in one.message for one in conditions)

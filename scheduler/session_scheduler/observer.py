@@ -1,0 +1,39 @@
+"""What the scheduler tells of its work as it goes: a live one lets people and metrics know, the others keep quiet."""
+
+from __future__ import annotations
+
+from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.objects import KubeObject, PodGroup
+from session_scheduler.pod_binding import Failure
+from session_scheduler.session import Outcome
+
+
+class Observer:
+    """Told of everything, in the scheduler's own turns: answers at once. This one does nothing."""
+
+    def finished(self) -> None:
+        """Work that was under way has ended: there is something to settle."""
+
+    def decided(self, outcome: Outcome) -> None:
+        """A session tried a group."""
+
+    def bound(self, task: Task, node: str) -> None:
+        """A pod is bound."""
+
+    def failed(self, task: Task, reason: str) -> None:
+        """A pod that was placed could not be bound; it is pending again."""
+
+    def bind_failed(self, failure: Failure) -> None:
+        """A bind had another answer than that it was done."""
+
+    def group_scheduled(self, pod_group: PodGroup, message: str) -> None:
+        """A group has started."""
+
+    def gang_timed_out(self, group: Group, members: int, seconds: float) -> None:
+        """A gang could be bound only in part for so long that its bound members are evicted."""
+
+    def recovered(self, what: str, pods: int) -> None:
+        """A plan that was found was "rolled forward" or "aborted"."""
+
+    def problem(self, obj: KubeObject, text: str) -> None:
+        """Something about an object is not as it should be, and is left as it is."""

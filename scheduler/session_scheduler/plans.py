@@ -1,0 +1,229 @@
+"""Plans: where each pod of a gang goes and what it holds there, written on its PodGroup before the first bind.
+
+A plan is written, changed and taken away by compare-and-swap, so of two replicas one wins; whoever finds a plan after a
+crash knows what its writer wanted. It records names only (nodes, device paths, indices), which outlive a restart. One
+that is too large for an annotation lies in a ConfigMap that is named by the attempt and written first.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+import zlib
+from typing import Any, Literal
+
+import msgspec
+import structlog
+
+from session_scheduler.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound, Unavailable
+from session_scheduler.cluster.port import Cluster
+from session_scheduler.errors import FluenceError
+from session_scheduler.model.objects import ConfigMap, ObjectMeta, OwnerReference, PodGroup
+
+_log = structlog.get_logger()
+
+PLAN_ANNOTATION = "fluence.flux-framework.org/plan"
+"""On a PodGroup: its plan."""
+ATTEMPT_ANNOTATION = "fluence.flux-framework.org/attempt"
+"""On a pod: the plan that it was bound by; or, while it is not bound, anything new that moves its resourceVersion."""
+ANNOTATION_LIMIT = 200 * 1024
+"""Bytes of a plan on its PodGroup; all annotations of an object together may have 256 KiB."""
+_LARGEST = 64 * 1024 * 1024
+"""Bytes of an unpacked plan that are read: what others wrote into it is not to fill the memory."""
+_TRIES = 5
+_KEY = "pods"
+
+
+class PlanError(FluenceError):
+    """What stands where a plan should be is none."""
+
+
+class PlannedPod(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One pod of a plan: its node, and what each plugin holds for it there."""
+
+    name: str
+    node: str
+    plugins: dict[str, Any] = {}
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One attempt to start a gang. `pods` is by uid; those that were bound before it are in it with their node only."""
+
+    attempt: str
+    holder: str
+    pods: dict[str, PlannedPod]
+    state: Literal["active", "abort"] = "active"
+
+
+class _Written(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The annotation: what people may want to see as it is, and the pods packed, here or in a ConfigMap."""
+
+    attempt: str
+    holder: str = ""
+    state: Literal["active", "abort"] = "active"
+    pods: str = ""
+    config_map: str = ""
+
+
+def new_attempt() -> str:
+    """A name for an attempt that nobody else gives."""
+    return str(uuid.uuid4())
+
+
+def attempt_of(pod_group: PodGroup) -> str:
+    """The attempt of the plan that a PodGroup shows; empty without one, or where it is unreadable."""
+    try:
+        written = _annotation(pod_group)
+    except PlanError:
+        return ""
+    return written.attempt if written is not None else ""
+
+
+def is_active(pod_group: PodGroup, attempt: str) -> bool:
+    """Whether a PodGroup shows this attempt, not being aborted."""
+    try:
+        written = _annotation(pod_group)
+    except PlanError:
+        return False
+    return written is not None and written.attempt == attempt and written.state == "active"
+
+
+def plan_here(pod_group: PodGroup) -> Plan | None:
+    """The plan on a PodGroup, None without one. Raises PlanError, `NeedsConfigMap` where it lies elsewhere."""
+    written = _annotation(pod_group)
+    if written is None:
+        return None
+    if written.config_map:
+        raise NeedsConfigMap(f"{_name(pod_group)}: its plan lies in ConfigMap {written.config_map}")
+    return _plan(pod_group, written, written.pods)
+
+
+class NeedsConfigMap(PlanError):  # noqa: N818 (a state)
+    """The plan lies in a ConfigMap, which is to be read first."""
+
+
+class PlanStore:
+    """Reads and swaps plans through a cluster port; `holder` names this replica in those that it writes."""
+
+    def __init__(self, cluster: Cluster, holder: str = "") -> None:
+        self._cluster = cluster
+        self.holder = holder
+
+    async def read(self, pod_group: PodGroup) -> Plan | None:
+        """The plan that a PodGroup shows. Raises PlanError, ClusterError."""
+        written = _annotation(pod_group)
+        if written is None or not written.config_map:
+            return plan_here(pod_group)
+        namespace = pod_group.metadata.namespace
+        try:
+            found = await self._cluster.get(ConfigMap, namespace, written.config_map)
+        except NotFound:
+            raise PlanError(f"{_name(pod_group)}: its plan's ConfigMap {written.config_map} does not exist") from None
+        return _plan(pod_group, written, found.data.get(_KEY, ""))
+
+    async def fresh(self, pod_group: PodGroup) -> PodGroup:
+        """The same PodGroup as it is now. Raises NotFound, also where another has its name; ClusterError."""
+        metadata = pod_group.metadata
+        found = await self._cluster.get(PodGroup, metadata.namespace, metadata.name, api_version=pod_group.api_version)
+        if found.metadata.uid != metadata.uid:
+            raise NotFound(f"{_name(pod_group)} was deleted and created again")
+        return found
+
+    async def swap(self, pod_group: PodGroup, plan: Plan | None) -> PodGroup:
+        """Put a plan (None: none) in place of the one that `pod_group` shows. Returns the PodGroup with it.
+
+        Raises Conflict where it shows another one by now, Unavailable where nobody knows, other ClusterErrors.
+        """
+        before = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
+        text = await self._text(pod_group, plan) if plan is not None else None
+        for left in reversed(range(_TRIES)):
+            version = pod_group.metadata.resource_version
+            try:
+                swapped = await self._cluster.patch_metadata(
+                    pod_group, annotations={PLAN_ANNOTATION: text}, resource_version=version
+                )
+                break
+            except (Conflict, Unavailable):
+                pod_group = await self.fresh(pod_group)
+                shown = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
+                if shown == text:
+                    swapped = pod_group
+                    break
+                if shown != before:
+                    await self._clear(pod_group, text, shown)
+                    raise Conflict(f"{_name(pod_group)} has another plan by now") from None
+                if not left:
+                    raise
+        await self._clear(pod_group, before, text)
+        return swapped
+
+    async def _text(self, pod_group: PodGroup, plan: Plan) -> str:
+        packed = _packed(plan)
+        written = _Written(plan.attempt, plan.holder, plan.state, packed)
+        if len(packed) > ANNOTATION_LIMIT:
+            written = _Written(plan.attempt, plan.holder, plan.state, config_map=f"fluence-plan-{plan.attempt}")
+            await self._create(pod_group, written.config_map, packed)
+        return msgspec.json.encode(written).decode()
+
+    async def _create(self, pod_group: PodGroup, name: str, packed: str) -> None:
+        """Write a plan's ConfigMap; it goes with its PodGroup at the latest."""
+        metadata = pod_group.metadata
+        owner = OwnerReference(api_version=pod_group.api_version, kind="PodGroup", name=metadata.name, uid=metadata.uid)
+        labels = {"app.kubernetes.io/managed-by": "fluence"}
+        own = ObjectMeta(name=name, namespace=metadata.namespace, labels=labels, owner_references=(owner,))
+        try:
+            await self._cluster.create(ConfigMap(metadata=own, data={_KEY: packed}))
+        except AlreadyExists:
+            return  # of the same attempt: an earlier try, or the same plan in another state
+
+    async def _clear(self, pod_group: PodGroup, gone: str | None, now: str | None) -> None:
+        """Delete the ConfigMap of a plan that is no more, or never was."""
+        old, new = (_config_map(text) for text in (gone, now))
+        if not old or old == new:
+            return
+        metadata = ObjectMeta(name=old, namespace=pod_group.metadata.namespace)
+        try:
+            await self._cluster.delete(ConfigMap(metadata=metadata))
+        except NotFound:
+            return
+        except ClusterError as error:
+            _log.warning("a plan's ConfigMap is left behind", name=old, namespace=metadata.namespace, error=str(error))
+
+
+def _name(pod_group: PodGroup) -> str:
+    return f"PodGroup {pod_group.key}"
+
+
+def _annotation(pod_group: PodGroup) -> _Written | None:
+    text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=_Written)
+    except msgspec.DecodeError as error:
+        raise PlanError(f"{_name(pod_group)}: annotation {PLAN_ANNOTATION} is no plan: {error}") from None
+
+
+def _config_map(text: str | None) -> str:
+    try:
+        return msgspec.json.decode(text, type=_Written).config_map if text is not None else ""
+    except msgspec.DecodeError:
+        return ""
+
+
+def _packed(plan: Plan) -> str:
+    pods = msgspec.json.encode(plan.pods, order="sorted")
+    return base64.b64encode(zlib.compress(pods, 1)).decode()
+
+
+def _plan(pod_group: PodGroup, written: _Written, packed: str) -> Plan:
+    try:
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(base64.b64decode(packed, validate=True), _LARGEST)
+        if unpacking.unconsumed_tail:
+            raise PlanError(f"{_name(pod_group)}: its plan has more than {_LARGEST} bytes")
+        pods = msgspec.json.decode(text, type=dict[str, PlannedPod])
+    except (binascii.Error, zlib.error, ValueError) as error:
+        raise PlanError(f"{_name(pod_group)}: its plan cannot be read: {error}") from None
+    return Plan(written.attempt, written.holder, pods, written.state)
