@@ -28,24 +28,15 @@ from session_scheduler.cluster.errors import (
     TooManyRequests,
     Unavailable,
 )
-from session_scheduler.cluster.port import (
-    EVENT_NOTE_LIMIT,
-    Cluster,
-    Event,
-    EventSeries,
-    event_name,
-    event_namespace,
-)
+from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Cluster, Event, EventSeries, event_name, event_namespace
 from session_scheduler.model.objects import KubeObject, Pod, PodCondition, PodGroup
-from session_scheduler.reporting_queue import COMBINED, Item, Series, Told, Waiting, Wanted, same, timed
+from session_scheduler.reporting_queue import COMBINED, FORGET_SECONDS, Item, Series, Told, Waiting, Wanted, same, timed
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
 
 _REPEAT_SECONDS = 360.0
 """Between two writes of one series, client-go's own."""
-_FORGET_SECONDS = 1800.0
-"""A series is forgotten after such silence: half of the hour for which an API server keeps an event."""
 _REMEMBERED = 32_768
 """Objects of which it is known what was told: more than the pods that wait in a large cluster. With fewer than wait,
 each round would begin a new event about each; with one event each it is some 30 MB."""
@@ -261,8 +252,10 @@ class Reporter:
                     raise
             else:
                 return
-            fresh = await self._get(obj)
-            if fresh.metadata.uid != told.uid or wanted.condition.type in told.wanted:
+            fresh = await self._persist(lambda: self._get(wanted.obj), told)
+            if fresh.metadata.uid != told.uid:
+                raise NotFound(f"{obj.key} is another object by now")
+            if wanted.condition.type in told.wanted:
                 return
             obj = fresh
 
@@ -288,9 +281,8 @@ class Reporter:
         if series.name:
             said = EventSeries(count, event.time or self._now())
             try:
-                await self._persist(
-                    lambda: self._cluster.repeat_event(series.namespace, series.name, said), series.owner
-                )
+                place = (series.namespace, series.name)
+                await self._persist(lambda: self._cluster.repeat_event(*place, said), series.owner)
             except NotFound:  # forgotten by the API server: it happens for the first time again
                 series.name = ""
                 series.count -= count - 1
@@ -344,7 +336,8 @@ class Reporter:
 
     def _lost(self, dropped: Iterable[Series]) -> None:
         for series in dropped:
-            self._give_up(series)
+            if not series.name:  # else it is only said later how often it happened
+                self._give_up(series)
             self._count("event", "Full", 1)
 
     def _broken(self, kind: str) -> None:
@@ -384,7 +377,7 @@ class Reporter:
         now = self._clock.now()
         for series in [one for one in self._owed if one.due(now, _REPEAT_SECONDS)]:
             self._lost(self._waiting.put(series))
-        while self._told and now - next(iter(self._told.values())).heard >= _FORGET_SECONDS:
+        while self._told and now - next(iter(self._told.values())).heard >= FORGET_SECONDS:
             before = len(self._told)
             self._forget_oldest()
             if len(self._told) == before:

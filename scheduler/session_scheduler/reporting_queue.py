@@ -17,6 +17,8 @@ from session_scheduler.model.objects import Pod, PodCondition, PodGroup
 SIMILAR = 10
 """How many different notes of one reason are told of one object within SIMILAR_SECONDS, as client-go's correlator."""
 SIMILAR_SECONDS = 600.0
+FORGET_SECONDS = 1800.0
+"""A series is forgotten after such silence: half of the hour for which an API server keeps an event."""
 COMBINED = "(combined from similar events): "
 _BASES = 8
 
@@ -116,6 +118,7 @@ class Told:
         key = (reason, action, warning, note)
         found = self.series.get(key)
         if found is None:
+            self.series = {k: one for k, one in self.series.items() if now - one.heard < FORGET_SECONDS}
             if self._similar(key, now) >= SIMILAR:
                 key = (reason, action, warning, COMBINED)
             found = self.series.setdefault(key, Series(self, key))

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 import pytest
 from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import AlreadyExists, ClusterError, Conflict, Gone, Invalid, NotFound
-from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Change, Cluster, Event, WatchEvent
+from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Change, Cluster, Event, EventSeries, WatchEvent, event_name
 from session_scheduler.model.objects import (
     ConfigMap,
     Container,
@@ -33,6 +34,7 @@ from session_scheduler.model.objects import (
 )
 
 PATIENCE = 30.0
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Kube = TypeVar("Kube", bound=KubeObject)
 HOLD = "example.com/hold"
 REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="no room",
@@ -409,9 +411,35 @@ class PortSuite:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         note = "x" * EVENT_NOTE_LIMIT
         await harness.cluster.record_event(Event(pod, "Scheduled", "Binding", note))
-        for action, text in (("Binding", note + "x"), ("", "note")):
+        await harness.cluster.record_event(Event(pod, "Scheduled", "Binding", "ü" * (EVENT_NOTE_LIMIT // 2)))
+        wide = "ü" * (EVENT_NOTE_LIMIT // 2) + "x"
+        for action, text in (("Binding", note + "x"), ("Binding", wide), ("", "note")):
             with pytest.raises(Invalid):
                 await harness.cluster.record_event(Event(pod, "Scheduled", action, text))
+
+    async def test_each_event_has_a_name_of_its_own(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        names = {await harness.cluster.record_event(Event(pod, "Scheduled", "Binding", "so")) for _ in range(3)}
+        assert len(names) == 3
+
+    async def test_an_event_that_is_sent_again_under_its_name_is_there_once(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        event = Event(pod, "Scheduled", "Binding", "so", name=event_name(pod, "17"))
+        assert await harness.cluster.record_event(event) == event.name
+        with pytest.raises(AlreadyExists):
+            await harness.cluster.record_event(event)
+
+    async def test_an_event_says_how_often_it_happened(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one"))
+        name = await harness.cluster.record_event(Event(pod, "Failed", "Scheduling", "no room", warning=True))
+        for count in (2, 9):
+            await harness.cluster.repeat_event(harness.namespace, name, EventSeries(count, NOON))
+        with pytest.raises(Invalid):
+            await harness.cluster.repeat_event(harness.namespace, name, EventSeries(1, NOON))
+
+    async def test_an_event_that_is_forgotten_cannot_happen_again(self, harness: Harness) -> None:
+        with pytest.raises(NotFound):
+            await harness.cluster.repeat_event(harness.namespace, "forgotten.1", EventSeries(2, NOON))
 
     async def test_an_error_names_the_object(self, harness: Harness) -> None:
         with pytest.raises(ClusterError, match="absent"):

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from session_scheduler.cluster.errors import Gone, Invalid, TooManyRequests, Unavailable
 from session_scheduler.cluster.kubernetes import KubernetesCluster
-from session_scheduler.cluster.port import Event
+from session_scheduler.cluster.port import Event, EventSeries
 from session_scheduler.model.objects import ConfigMap, Node, ObjectMeta, Pod, PodCondition, PodGroup
 
 from .fake_api import FakeApi, Reply, refuses, says
@@ -233,6 +233,23 @@ async def test_an_event_is_written_beside_its_object_under_a_name_of_its_own(api
     names = [body["metadata"]["name"] for body in (first, second, third)]
     assert len(set(names)) == 3
     assert len(names[2]) <= 253
+
+
+async def test_an_event_has_the_name_and_the_time_that_it_brings(api: FakeApi) -> None:
+    api.replies = [says({"kind": "Event"}, 201)]
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    name = await cluster(api).record_event(Event(ONE, "Scheduled", "Binding", "done", time=noon, name="one.17"))
+    assert (name, api.seen[0].body["metadata"]["name"]) == ("one.17", "one.17")
+    assert api.seen[0].body["eventTime"] == "2026-01-01T12:00:00.000000Z"
+
+
+async def test_of_an_event_that_happens_again_only_the_series_is_sent(api: FakeApi) -> None:
+    api.replies = [says({"kind": "Event"})]
+    await cluster(api).repeat_event("ns", "one.17", EventSeries(3, datetime(2026, 1, 1, 12, 0, 1, 500, tzinfo=UTC)))
+    (seen,) = api.seen
+    assert (seen.method, seen.path) == ("PATCH", "/apis/events.k8s.io/v1/namespaces/ns/events/one.17")
+    assert seen.headers["Content-Type"] == "application/merge-patch+json"
+    assert seen.body == {"series": {"count": 3, "lastObservedTime": "2026-01-01T12:00:01.000500Z"}}
 
 
 async def test_an_object_is_created_with_its_api_version_and_no_status(api: FakeApi) -> None:

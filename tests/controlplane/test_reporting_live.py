@@ -1,0 +1,214 @@
+"""What people see of the scheduler's reports, on a real API server and with the scheduler's own rights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from session_scheduler.clock import StoppedClock
+from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
+from session_scheduler.model.objects import (
+    Container,
+    GangPolicy,
+    ObjectMeta,
+    Pod,
+    PodGroup,
+    PodGroupSpec,
+    PodSpec,
+    SchedulingPolicy,
+)
+from session_scheduler.reporting import Reporter
+
+from .harness import ADMIN, SCHEDULER, ControlPlane
+
+PATIENCE = 60.0
+NO_ROOM = "0/4 nodes are available: 4 Insufficient cpu."
+GANG_WAITS = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled"
+
+
+class Meter:
+    """Keeps what was not written."""
+
+    def __init__(self) -> None:
+        self.lost: list[tuple[str, str]] = []
+
+    def written(self, kind: str) -> None:
+        """Not looked at."""
+
+    def dropped(self, kind: str, why: str) -> None:
+        self.lost.append((kind, why))
+
+
+class Told:
+    """A reporter at work, and the cluster as people see it."""
+
+    def __init__(self, plane: ControlPlane, cluster: KubernetesCluster, admin: KubernetesCluster) -> None:
+        self.clock = StoppedClock()
+        self.meter = Meter()
+        self.reporter = Reporter(cluster, clock=self.clock, meter=self.meter)
+        self.cluster = cluster
+        self.namespace = plane.new_namespace()
+        self._plane = plane
+        self._admin = admin
+
+    async def pod(self, name: str) -> Pod:
+        spec = PodSpec(scheduler_name="fluence", containers=(Container(name="main", image="example.com/none"),))
+        return await self._admin.create(Pod(metadata=ObjectMeta(name=name, namespace=self.namespace), spec=spec))
+
+    async def gang(self, name: str) -> PodGroup:
+        spec = PodGroupSpec(scheduling_policy=SchedulingPolicy(gang=GangPolicy(min_count=2)))
+        return await self._admin.create(PodGroup(metadata=ObjectMeta(name=name, namespace=self.namespace), spec=spec))
+
+    async def bind(self, pod: Pod) -> None:
+        await self.cluster.bind(self.namespace, pod.metadata.name, node="node", uid=pod.metadata.uid,
+                                resource_version=pod.metadata.resource_version, annotations={})  # fmt: skip
+
+    async def settle(self) -> None:
+        await asyncio.wait_for(self.reporter.flush(), PATIENCE)
+
+    def conditions(self, path: str) -> list[dict[str, Any]]:
+        """Without the times, which the server's clock has a part in."""
+        status = self._plane.request("GET", path.format(namespace=self.namespace))[1].get("status", {})
+        left_out = ("lastTransitionTime", "lastProbeTime")
+        return [
+            {key: value for key, value in condition.items() if key not in left_out}
+            for condition in status.get("conditions", [])
+        ]
+
+    def events(self, path: str = "/apis/events.k8s.io/v1/namespaces/{namespace}/events") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._plane.request("GET", path.format(namespace=self.namespace))[1]["items"]
+        return found
+
+
+POD = "/api/v1/namespaces/{namespace}/pods/one"
+GROUP = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{namespace}/podgroups/gang"
+
+
+@pytest.fixture
+async def told(control_plane: ControlPlane) -> AsyncIterator[Told]:
+    async with (
+        await connect(str(control_plane.kubeconfig(SCHEDULER))) as cluster,
+        await connect(str(control_plane.kubeconfig(ADMIN))) as admin,
+    ):
+        told = Told(control_plane, cluster, admin)
+        running = asyncio.create_task(told.reporter.run())
+        try:
+            yield told
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+async def test_an_unschedulable_pod_shows_its_condition_and_event_as_kube_scheduler_writes_them(told: Told) -> None:
+    told.reporter.unschedulable(await told.pod("one"), NO_ROOM)
+    await told.settle()
+    assert told.conditions(POD) == [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_ROOM}
+    ]
+    (event,) = told.events("/api/v1/namespaces/{namespace}/events")  # as kubectl describe asks
+    assert (event["type"], event["reason"], event["action"]) == ("Warning", "FailedScheduling", "Scheduling")
+    assert (event["message"], event["involvedObject"]["name"]) == (NO_ROOM, "one")
+
+
+async def test_a_bound_pod_shows_where_it_went(told: Told) -> None:
+    one = await told.pod("one")
+    await told.bind(one)
+    told.reporter.scheduled(one, "node")
+    await told.settle()
+    (event,) = told.events()
+    assert (event["type"], event["reason"], event["action"]) == ("Normal", "Scheduled", "Binding")
+    assert event["note"] == f"Successfully assigned {told.namespace}/one to node"
+
+
+async def test_a_group_shows_its_condition_and_events_though_its_plan_is_written_beside(told: Told) -> None:
+    gang = await told.gang("gang")
+    told.reporter.group(gang, "False", "Unschedulable", GANG_WAITS)
+    await told.settle()
+    assert told.conditions(GROUP) == [
+        {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable", "message": GANG_WAITS}
+    ]
+    await told.cluster.patch_metadata(gang, annotations={"example.com/plan": "x"})
+    told.reporter.group(gang, "True", "Scheduled", "pod group is scheduled")
+    await told.settle()
+    assert told.conditions(GROUP) == [
+        {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled", "message": "pod group is scheduled"}
+    ]
+    kinds = {(event["reason"], event["regarding"]["kind"], event["regarding"]["apiVersion"]) for event in told.events()}
+    version = "scheduling.k8s.io/v1alpha2"
+    assert kinds == {("FailedScheduling", "PodGroup", version), ("Scheduled", "PodGroup", version)}
+    assert told.meter.lost == []
+
+
+async def test_a_failure_that_repeats_shows_its_count_in_one_event(told: Told) -> None:
+    one = await told.pod("one")
+    for _ in range(4):
+        told.reporter.unschedulable(one, NO_ROOM)
+        await told.settle()
+    assert [event["series"]["count"] for event in told.events()] == [2]
+    told.clock.advance(360)
+    told.reporter.unschedulable(one, NO_ROOM)
+    await told.settle()
+    (event,) = told.events()
+    assert event["series"]["count"] == 5
+    assert event["series"]["lastObservedTime"] > event["eventTime"]
+    assert told.meter.lost == []
+
+
+async def test_an_event_that_the_server_forgot_is_there_again_when_it_repeats(
+    told: Told, control_plane: ControlPlane
+) -> None:
+    one = await told.pod("one")
+    for _ in range(2):
+        told.reporter.unschedulable(one, NO_ROOM)
+        await told.settle()
+        for event in told.events():
+            name = event["metadata"]["name"]
+            control_plane.request("DELETE", f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events/{name}")
+    assert told.events() == []
+    told.reporter.unschedulable(one, NO_ROOM)
+    await told.settle()
+    assert [event["note"] for event in told.events()] == [NO_ROOM]
+
+
+async def test_a_late_failure_does_not_land_on_a_pod_that_was_bound_meanwhile(told: Told) -> None:
+    late = await told.pod("one")
+    told.reporter.unschedulable(late, NO_ROOM)
+    await told.settle()
+    await told.bind(await told.cluster.get(Pod, told.namespace, "one"))
+    told.reporter.unschedulable(late, "0/5 nodes are available.")
+    await told.settle()
+    assert [(c["type"], c["status"]) for c in told.conditions(POD)] == [("PodScheduled", "True")]
+    assert told.meter.lost == [("condition", "Conflict")]
+
+
+async def test_conditions_asked_faster_than_the_watch_tells_are_all_written(told: Told) -> None:
+    one = await told.pod("one")
+    for number in range(3):
+        told.reporter.unschedulable(one, f"0/{number} nodes are available.")
+        await told.settle()
+    assert [condition["message"] for condition in told.conditions(POD)] == ["0/2 nodes are available."]
+    assert told.meter.lost == []
+
+
+async def test_the_longest_note_is_taken_by_the_server_in_any_script(told: Told) -> None:
+    one = await told.pod("one")
+    for character in "xü€🦊":
+        told.reporter.unschedulable(one, character * 2000)
+        await told.settle()
+    notes = {event["note"] for event in told.events()}
+    assert {note[0] for note in notes} == set("xü€🦊")
+    assert all(note.endswith(" ...") for note in notes)
+    assert told.meter.lost == []
+
+
+async def test_what_is_said_of_a_pod_that_is_gone_is_dropped(told: Told, control_plane: ControlPlane) -> None:
+    one = await told.pod("one")
+    control_plane.request("DELETE", f"/api/v1/namespaces/{told.namespace}/pods/one")
+    told.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await told.settle()
+    assert told.meter.lost == [("condition", "NotFound")]

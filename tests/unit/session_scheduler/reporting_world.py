@@ -1,0 +1,127 @@
+"""A reporter over a cluster in memory that can be made to fail, with a clock that stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+
+from session_scheduler.clock import StoppedClock
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.model.objects import Pod, PodCondition, PodGroup
+from session_scheduler.reporting import Reporter
+from session_scheduler.testing.builders import pod, pod_group
+
+PATIENCE = 10.0
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Meter:
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.wrote = []
+        self.lost = []
+
+    def written(self, kind):
+        self.wrote.append(kind)
+
+    def dropped(self, kind, why):
+        self.lost.append((kind, why))
+
+
+class FaultyCluster(MemoryCluster):
+    """Keeps the writes it was asked for; fails or holds those that a test says."""
+
+    def __init__(self, objects, now):
+        super().__init__(objects, now=now)
+        self.asked = []
+        self.faults = {}
+        """By kind of write: what the next ones raise; None lets one through."""
+        self.done_but_lost = False
+        """Whether the write that fails is done all the same."""
+        self.held = None
+        """While this is an Event, writes wait for it."""
+
+    async def _meet(self, kind, write):
+        self.asked.append(kind)
+        if self.held is not None:
+            await self.held.wait()
+        fault = self.faults[kind].pop(0) if self.faults.get(kind) else None
+        if fault is None:
+            return await write
+        if self.done_but_lost:
+            await write
+        else:
+            write.close()
+        raise fault
+
+    async def patch_status(self, obj, **fields):
+        return await self._meet("condition", super().patch_status(obj, **fields))
+
+    async def record_event(self, event):
+        return await self._meet("event", super().record_event(event))
+
+    async def repeat_event(self, namespace, name, series):
+        return await self._meet("repeat", super().repeat_event(namespace, name, series))
+
+
+class World:
+    """Two pods, two groups, and who reports of them."""
+
+    def __init__(self, **options):
+        self.clock = StoppedClock()
+        self.cluster = FaultyCluster([pod("one"), pod("two"), pod_group("gang", 2), pod_group("crew", 2)], self.now)
+        self.meter = Meter()
+        self.slept = []
+        self.reporter = Reporter(
+            self.cluster, clock=self.clock, now=self.now, meter=self.meter, sleep=self._sleep, **options
+        )
+
+    def now(self):
+        return START + timedelta(seconds=self.clock.now())
+
+    async def _sleep(self, seconds):
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+    async def pod(self, name: str = "one") -> Pod:
+        return await self.cluster.get(Pod, "default", name)
+
+    async def group(self, name: str = "gang") -> PodGroup:
+        return await self.cluster.get(PodGroup, "default", name)
+
+    async def bind(self, pod: Pod) -> None:
+        await self.cluster.bind("default", pod.metadata.name, node="n1", uid=pod.metadata.uid,
+                                resource_version=pod.metadata.resource_version, annotations={})  # fmt: skip
+
+    async def settle(self) -> None:
+        await asyncio.wait_for(self.reporter.flush(), PATIENCE)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        writing = asyncio.create_task(self.reporter.run())
+        try:
+            yield
+        finally:
+            writing.cancel()
+            with suppress(asyncio.CancelledError):
+                await writing
+
+    def notes(self) -> list[str]:
+        return [event.note for event in self.cluster.events]
+
+    def counts(self) -> list[int]:
+        """How often each event is said to have happened."""
+        return [series.count if series else 1 for series in self.cluster.series.values()]
+
+
+def shown(conditions: Iterable[PodCondition]) -> list[tuple[str, ...]]:
+    return [(c.type, c.status, c.reason, c.message) for c in conditions]
+
+
+async def turns(count: int = 20) -> None:
+    """Let whatever can go on go on."""
+    for _ in range(count):
+        await asyncio.sleep(0)
