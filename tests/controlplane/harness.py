@@ -25,8 +25,9 @@ from . import binaries
 from .processes import Program, StartError, free_ports
 
 ADMIN = "admin"
-SCHEDULER = "system:serviceaccount:kube-system:fluence"
-"""The account that deploy/fluence.yaml makes, here with a token of the tests' own."""
+SCHEDULER = "fluence"
+_NAMES = {SCHEDULER: "system:serviceaccount:kube-system:fluence"}
+"""What the API server calls a user, if not as here: the account of deploy/fluence.yaml, with a token for the tests."""
 _USERS = {
     ADMIN: "system:masters",
     SCHEDULER: "system:serviceaccounts,system:serviceaccounts:kube-system",
@@ -89,7 +90,9 @@ class ControlPlane:
         self._programs.clear()
 
     def _start(self) -> None:
-        users = "".join(f'{token},{user},{user},"{_USERS[user]}"\n' for user, token in self._tokens.items())
+        users = "".join(
+            f'{token},{_NAMES.get(user, user)},{user},"{_USERS[user]}"\n' for user, token in self._tokens.items()
+        )
         (self._folder / "tokens.csv").write_text(users)
         for attempt in range(1, _STARTS + 1):
             self._port, self._etcd_port, self._peer_port = free_ports(3)
