@@ -12,13 +12,15 @@ DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yam
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
-.PHONY: help setup demo test controlplane test-controlplane lint format bench constraints clean
+.PHONY: help setup demo test controlplane test-controlplane test-restore faults lint format bench constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
 	@echo 'make test         set up, then run every test'
 	@echo 'make controlplane       build etcd and the Kubernetes programs that some tests need, once'
 	@echo 'make test-controlplane  run the tests against a real API server'
+	@echo 'make test-restore       show what a scheduler makes of what it finds after a crash'
+	@echo 'make faults             make every write of a gang go wrong in every way, and all around it; for long'
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make bench        run the benchmarks'
@@ -49,6 +51,13 @@ controlplane: $(STAMP)
 
 test-controlplane: controlplane
 	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml tests/controlplane
+
+test-restore: controlplane
+	$(BIN)/python -m pytest -v tests/controlplane/test_restore.py
+
+# FAULTS='killed error' runs only the scenarios with one of these words in their names.
+faults: controlplane
+	$(BIN)/python -m tests.controlplane.faults.runner $(FAULTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check

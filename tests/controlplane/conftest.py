@@ -27,3 +27,10 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     """etcd and an API server, with nothing in it but what the API server makes."""
     with new_control_plane(tmp_path_factory.mktemp("control-plane")) as plane:
         yield plane
+
+
+@pytest.fixture(scope="session")
+def fault_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own for tests that kill it, and that judge all that is in it."""
+    with new_control_plane(tmp_path_factory.mktemp("fault-plane")) as plane:
+        yield plane

@@ -63,7 +63,7 @@ class Plan:
 
 
 def read_state(plane: ControlPlane, lost_nodes: Iterable[str] = ()) -> State:
-    """The whole cluster now, as administrator; groups are read first, so that a condition is never ahead of its pods."""
+    """The whole cluster now, as administrator; groups first, so that a condition is never ahead of its pods."""
     groups, pods, nodes = (_list(plane, path) for path in (f"{GROUPS}/podgroups", "/api/v1/pods", "/api/v1/nodes"))
     return State(pods, groups, nodes, frozenset(lost_nodes))
 

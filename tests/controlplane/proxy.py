@@ -59,12 +59,10 @@ class Fault(Enum):
     ERROR_AFTER = "error_after"
     """Forwarded, and answered with `Rule.status`."""
     CALL_BEFORE = "call_before"
-    """`Rule.call` is called, then the client is cut off: nothing more of what it had sent is forwarded."""
+    """`Rule.call` is called, then the client is cut off: nothing more of what it had sent is forwarded.
+    With `Rule.cut` False all goes on instead."""
     CALL_AFTER = "call_after"
     """The same once this write was forwarded and answered by the API server."""
-
-
-_CALLS = frozenset({Fault.CALL_BEFORE, Fault.CALL_AFTER})
 
 
 @dataclass(eq=False)
@@ -75,10 +73,13 @@ class Rule:
     fault: Fault
     status: int = HTTPStatus.INTERNAL_SERVER_ERROR
     call: Callable[[], None] = lambda: None
+    cut: bool = True
     where: Callable[[str, str], bool] = lambda method, path: True
     """Which writes count for `number`, by method and path, among those that the proxy counts."""
     struck: threading.Event = field(default_factory=threading.Event)
     """Set once the fault has happened; for one that holds, as soon as it holds."""
+    done: threading.Event = field(default_factory=threading.Event)
+    """Set once nothing more comes of it: what was held was forwarded, for one."""
     seen: int = 0
     _released: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -341,6 +342,7 @@ class Proxy:
             return await self._faulty(request, body, write, rule)
         finally:
             rule.struck.set()
+            rule.done.set()
 
     async def _faulty(
         self, request: web.BaseRequest, body: bytes, write: Write, rule: Rule
@@ -349,8 +351,11 @@ class Proxy:
         if fault is Fault.HOLD:
             rule.struck.set()
             await rule._released.wait()
+        if fault is Fault.CALL_BEFORE:
+            await self._call(rule)
+            return None if rule.cut else await self._forward(request, body)
         response: web.StreamResponse | None = None
-        if fault not in (Fault.DROP_BEFORE, Fault.ERROR, Fault.CALL_BEFORE):
+        if fault not in (Fault.DROP_BEFORE, Fault.ERROR):
             response = await self._forward(request, body)
             write.outcome += f" {response.status}"
         if fault in (Fault.DUPLICATE, Fault.DUPLICATE_FIRST):
@@ -362,10 +367,15 @@ class Proxy:
         if fault is Fault.HOLD_AFTER:
             rule.struck.set()
             await rule._released.wait()
-        if fault in _CALLS:
-            await self._loop.run_in_executor(None, rule.call)
-            self._sever()
+        if fault is Fault.CALL_AFTER:
+            await self._call(rule)
+            return None if rule.cut else response
         return response if fault in (Fault.HOLD, Fault.HOLD_AFTER) else None
+
+    async def _call(self, rule: Rule) -> None:
+        await self._loop.run_in_executor(None, rule.call)
+        if rule.cut:
+            self._sever()
 
     async def _forward(self, request: web.BaseRequest, body: bytes) -> web.Response:
         async with self._asked(request, body) as answer:

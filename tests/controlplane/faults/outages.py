@@ -1,0 +1,206 @@
+"""Faults of what is around the scheduler: the API server, its history, its watches, nodes, the clock."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ..harness import ControlPlane
+from ..invariants import is_bound, key_of, plan_of
+from ..proxy import Fault
+from ..scheduler_process import Ended
+from .world import SIZE, World
+
+_JUMPS = (3600.0, -7200.0, 1e8, -1e8, 0.0)
+"""Seconds by which the wall clock is wrong, one after the other."""
+_EXIT = 10.0
+"""Seconds within which a scheduler ends when it is asked to."""
+
+
+def api_server_restarted(plane: ControlPlane, folder: Path, number: int, seconds: float) -> None:
+    """The API server dies right after the `number`th write and is away for so long; the scheduler stays up."""
+    with World(plane, folder) as world:
+        _begin(world)
+        strike = world.proxies[0].at(number, Fault.CALL_AFTER, call=lambda: plane.kill("kube-apiserver"))
+        world.schedulers[0].start()
+        world.until("the end of the API server", strike.done.is_set)
+        try:
+            time.sleep(seconds)  # the fault itself
+        finally:
+            plane.start_api_server()
+        world.wait_whole("first")
+        world.check("first")
+        _again(world)
+
+
+def history_forgotten(plane: ControlPlane, folder: Path) -> None:
+    """While the scheduler hears nothing a gang ends and another comes; then no watch can go on where it was."""
+    with World(plane, folder) as world:
+        _begin(world)
+        scheduler, proxy = world.schedulers[0], world.proxies[0]
+        scheduler.start()
+        world.wait_whole("first")
+        proxy.refuse()
+        world.delete_gang("first")
+        world.create_gang("second")
+        plane.kill("kube-apiserver")
+        plane.compact()
+        plane.start_api_server()
+        proxy.accept()
+        world.wait_whole("second")
+        world.check("second")
+
+
+def watches_cut(plane: ControlPlane, folder: Path, seed: int, gangs: int) -> None:
+    """One watch or another breaks all the time; gangs come and go through the same room."""
+    with World(plane, folder) as world:
+        world.add_room()
+        scheduler = world.new_scheduler()
+        scheduler.start()
+        scheduler.wait_ready()
+        world.proxies[0].cut_watches_at_random(seed, mean_seconds=0.1)
+        for number in range(gangs):
+            name = f"gang-{number}"
+            world.create_gang(name)
+            world.wait_whole(name)
+            world.check(name)
+            (world.delete_gang if number % 2 else lambda name: world.finish(world.members(name)))(name)
+        assert world.proxies[0].watches_cut > gangs
+
+
+def node_lost_before_binds(plane: ControlPlane, folder: Path, number: int) -> None:
+    """A node of the plan goes after the `number`th write: after the plan's (1), or amid the binds.
+
+    Pods that were bound to it nevertheless are deleted and made again, as their controllers would.
+    """
+    with World(plane, folder) as world:
+        _begin(world)
+        world.add_node()
+
+        def lose() -> None:
+            plan = plan_of(world.group("first"))
+            assert plan is not None
+            world.delete_node(sorted(pod["node"] for pod in plan.pods.values())[0])
+
+        strike = world.proxies[0].at(number, Fault.CALL_AFTER, call=lose, cut=False)
+        world.schedulers[0].start()
+        world.until("the end of the node", strike.done.is_set)
+        _whole_on_nodes_that_exist(world)
+        world.check()
+        world.add_node()  # what went is made good: four nodes are left for the next one
+        _again(world, mixed=True)
+
+
+def node_lost_after_binds(plane: ControlPlane, folder: Path) -> None:
+    """A node goes under a running gang: its pods are made again and placed beside the others, which stay."""
+    with World(plane, folder) as world:
+        _begin(world)
+        world.schedulers[0].start()
+        world.wait_whole("first")
+        before = world.places("first")
+        lost = sorted(set(before.values()))[0]
+        world.delete_node(lost)
+        world.add_node()
+        _whole_on_nodes_that_exist(world)
+        world.check()
+        after = world.places("first")
+        assert {name: node for name, node in before.items() if node != lost}.items() <= after.items()
+        _again(world, mixed=True)
+
+
+def clock_jumps(plane: ControlPlane, folder: Path) -> None:
+    """The wall clock jumps while gangs come and go; the one replica leads all the time, and does not end."""
+    clock = folder / "clock"
+    clock.write_text("0")
+    with World(plane, folder) as world:
+        world.settings = replace(world.settings, election=True, clock=clock)
+        world.add_room()
+        scheduler = world.new_scheduler()
+        scheduler.start()
+        scheduler.wait_ready()
+        for number, jump in enumerate(_JUMPS):
+            name = f"gang-{number}"
+            world.create_gang(name)
+            world.until("a write", lambda: world.proxies[0].count)
+            clock.write_text(str(jump))
+            world.wait_whole(name)
+            world.check(name)
+            world.delete_gang(name)
+        assert scheduler.running
+
+
+def stopped_politely(plane: ControlPlane, folder: Path, number: int) -> Ended:
+    """SIGTERM at the `number`th write: the scheduler ends in time, and its successor finds a gang whole or unbound."""
+    with World(plane, folder) as world:
+        _begin(world)
+        world.keep_alive(False)
+        scheduler = world.schedulers[0]
+        ended: list[Ended] = []
+        asked = threading.Thread(target=lambda: ended.append(scheduler.terminate()))
+        strike = world.proxies[0].at(number, Fault.CALL_BEFORE, call=asked.start, cut=False)
+        scheduler.start()
+        world.until("the write", strike.struck.is_set)
+        asked.join()
+        assert ended, "it did not end"
+        assert ended[0].status == 0, f"status {ended[0].status}"
+        assert ended[0].seconds < _EXIT
+        world.check_now()
+        scheduler.start()
+        world.wait_whole("first")
+        world.check("first")
+        _again(world)
+        return ended[0]
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def _begin(world: World) -> None:
+    world.add_room()
+    world.create_gang("first")
+    world.new_scheduler()
+
+
+def _again(world: World, *, mixed: bool = False) -> None:
+    """The first gang ends; another one fits into the same room."""
+    world.finish(world.members("first"))
+    world.create_gang("again")
+    world.wait_whole("again")
+    world.check(*(() if mixed else ("first",)), "again")
+
+
+def _whole_on_nodes_that_exist(world: World) -> None:
+    """Play the controllers: pods of lost nodes are deleted and made again until the gang is whole elsewhere."""
+
+    def whole() -> bool:
+        members = world.members("first")
+        stranded = [pod for pod in members if is_bound(pod) and pod["spec"]["nodeName"] in world.lost_nodes]
+        for pod in stranded:
+            world.delete_pod(pod["metadata"]["name"])
+            world.create_pod(pod["metadata"]["name"], group="first")
+        return not stranded and sum(map(is_bound, members)) == SIZE
+
+    try:
+        world.until("gang first, whole on nodes that exist,", whole)
+    except TimeoutError as error:
+        error.add_note("\n".join(f"{key_of(pod)}: {pod['spec'].get('nodeName')}" for pod in world.members("first")))
+        raise
+    world.wait_whole("first")
+
+
+SCENARIOS: dict[str, tuple[Callable[[ControlPlane, Path, random.Random], object], int]] = {
+    "API server away for 30 s": (lambda plane, folder, chance: api_server_restarted(
+        plane, folder, chance.randint(1, 10), 30.0), 4),
+    "history forgotten": (lambda plane, folder, chance: history_forgotten(plane, folder), 3),
+    "watches cut": (lambda plane, folder, chance: watches_cut(plane, folder, chance.randrange(1 << 30), 10), 3),
+    "node lost before binds": (lambda plane, folder, chance: node_lost_before_binds(
+        plane, folder, chance.randint(1, 9)), 10),
+    "node lost after binds": (lambda plane, folder, chance: node_lost_after_binds(plane, folder), 3),
+    "clock jumps": (lambda plane, folder, chance: clock_jumps(plane, folder), 2),
+    "SIGTERM": (lambda plane, folder, chance: stopped_politely(plane, folder, chance.randint(1, 10)), 10),
+}  # fmt: skip
+"""By name: the scenario, and how often all of them (`make faults`) run it."""

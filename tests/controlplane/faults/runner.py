@@ -1,0 +1,89 @@
+"""`python -m tests.controlplane.faults.runner` (that is `make faults`): every fault at every write, and all outages.
+
+A line for each run, the counts at the end; exit status 1 where anything failed. What failed is told in full in a file.
+Words on the command line choose the scenarios whose names hold one of them.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..harness import ControlPlane
+from .leaders import six_leaders
+from .outages import SCENARIOS
+from .writes import KILLS, OTHERS, SLOW, Kind, count_writes, one_write
+
+GANGS = 200
+_SEED = 4
+Run = tuple[str, str, Callable[[ControlPlane, Path], object]]
+"""Scenario, which of its runs, and the run itself."""
+
+
+def _of_kind(kind: Kind, writes: int) -> Iterator[Run]:
+    for number in range(1, writes + 1):
+        yield kind.name, f"write {number} of {writes}", lambda plane, at, n=number: one_write(plane, at, kind, n)  # type: ignore[misc]
+
+
+def all_runs(writes: int) -> Iterator[Run]:
+    """Everything, in a fixed order and with fixed seeds."""
+    for kind in (*KILLS, *OTHERS, *SLOW):
+        yield from _of_kind(kind, writes)
+    for name, (scenario, times) in SCENARIOS.items():
+        for time_ in range(times):
+            chance = random.Random(f"{_SEED} {name} {time_}")
+            yield name, f"{time_ + 1} of {times}", lambda plane, at, s=scenario, c=chance: s(plane, at, c)  # type: ignore[misc]
+    for elected in (True, False):
+        name = f"six leaders, election {'on' if elected else 'off'}"
+        yield name, f"{GANGS} gangs", lambda plane, at, e=elected: six_leaders(  # type: ignore[misc]
+            plane, at, elected=e, gangs=GANGS, seed=_SEED)  # fmt: skip
+
+
+def main(words: list[str]) -> int:
+    """Run what the words choose; returns the exit status."""
+    folder = Path(tempfile.mkdtemp(prefix="faults-"))
+    failures = folder / "failures.txt"
+    runs, passed = Counter[str](), Counter[str]()
+    with ControlPlane(_made(folder / "plane")) as plane:
+        chosen = [run for run in all_runs(count_writes(plane, folder)) if not words or any(w in run[0] for w in words)]
+        for number, (name, which, run) in enumerate(chosen, 1):
+            began = time.monotonic()
+            runs[name] += 1
+            verdict = "ok"
+            try:
+                said = run(plane, _made(folder / f"run-{number}"))
+                passed[name] += 1
+                verdict += f" ({said})" if isinstance(said, str) else ""
+            except Exception as error:  # noqa: BLE001 (every failure is counted and told)
+                verdict = f"FAILED: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                with failures.open("a") as file:
+                    file.write(f"==== {name}, {which}\n{''.join(traceback.format_exception(error))}\n")
+            print(f"{number}/{len(chosen)} {name}, {which}: {verdict} [{time.monotonic() - began:.1f} s]", flush=True)
+    _print_table(runs, passed)
+    if passed == runs:
+        return 0
+    print(f"what failed is told in {failures}")
+    return 1
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _print_table(runs: Counter[str], passed: Counter[str]) -> None:
+    width = max(map(len, runs), default=0)
+    print(f"\n{'scenario':{width}}  runs  passed")
+    for name, count in runs.items():
+        print(f"{name:{width}}  {count:4}  {passed[name]:6}")
+    print(f"{'all':{width}}  {runs.total():4}  {passed.total():6}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

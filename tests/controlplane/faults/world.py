@@ -1,0 +1,269 @@
+"""What one run of a fault scenario has for itself: a namespace, nodes, a proxy, schedulers; and how it looks at them.
+
+Nothing here sleeps for luck: `until` asks again and again, for a bounded time, and meanwhile starts schedulers again
+that were killed, as a Deployment would.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from .. import invariants
+from ..harness import ControlPlane
+from ..invariants import GROUPS, Manifest, State, is_bound, plan_of, read_state
+from ..proxy import Proxy
+from ..scheduler_process import SchedulerProcess, Settings, kubeconfig_for
+
+DEVICE = invariants.DEVICE_PREFIX + "qpu"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/fluence"
+SIZE = 8
+"""Pods of a gang."""
+_PAUSE = 0.05
+_PATIENCE = 60.0
+_T = TypeVar("_T")
+
+
+def resources_of(devices: int) -> str:
+    """A resources file with this many devices, each a backend of its own."""
+    return f"resources:\n  - {{type: qpu, name: qpu, count: {devices}, attributes: {{region: here}}}}\n"
+
+
+@dataclass
+class World:
+    """One run's. Use it as a context manager: it leaves nothing behind, and a failure tells what was seen."""
+
+    plane: ControlPlane
+    folder: Path
+    settings: Settings = field(default_factory=lambda: Settings(resources=resources_of(SIZE)))
+    lost_nodes: set[str] = field(default_factory=set)
+    may_exit: bool = False
+    """Whether schedulers may end on their own, as one does that has lost its Lease."""
+
+    def __enter__(self) -> World:
+        self.namespace = self.plane.new_namespace()
+        self.nodes: list[str] = []
+        self.schedulers: list[SchedulerProcess] = []
+        self.proxies: list[Proxy] = []
+        self._kept_alive = True
+        self._reactions: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        self._stack = ExitStack()
+        self._folder = self.folder / self.namespace
+        self._folder.mkdir(parents=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is not None:
+            error.add_note(self.report())
+        try:
+            self._stack.close()
+        finally:
+            self.clear()
+
+    def report(self) -> str:
+        """What the proxies saw and the schedulers logged."""
+        writes = [f"---- writes of {scheduler.name}\n{proxy.report()}"
+                  for scheduler, proxy in zip(self.schedulers, self.proxies, strict=True)]  # fmt: skip
+        logs = [f"---- log of {scheduler.name}\n{scheduler.tail()}" for scheduler in self.schedulers]
+        return "\n".join([*writes, *logs])
+
+    # ------------------------------------------------------------------ schedulers
+
+    def new_scheduler(self, settings: Settings | None = None) -> SchedulerProcess:
+        """One more replica behind a proxy of its own; not yet started."""
+        proxy = self._stack.enter_context(Proxy(self.plane.server, self.plane.ca_file))
+        kubeconfig = kubeconfig_for(self.plane, self._folder, proxy.url)
+        name = f"scheduler-{len(self.schedulers)}"
+        scheduler = SchedulerProcess(self._folder, kubeconfig, settings or self.settings, name)
+        self._stack.callback(scheduler.kill)
+        self.schedulers.append(scheduler)
+        self.proxies.append(proxy)
+        return scheduler
+
+    def tend(self) -> None:
+        """React to what happened; start killed schedulers again.
+
+        Raises AssertionError where one ended on its own that was not to.
+        """
+        for reaction in [reaction for reaction in self._reactions if reaction[0]()]:
+            self._reactions.remove(reaction)
+            reaction[1]()
+        for scheduler in self.schedulers:
+            status = scheduler.status
+            if status is None or not self._kept_alive:
+                continue
+            if status != -9 and not self.may_exit:
+                raise AssertionError(f"{scheduler.name} ended with status {status}")
+            scheduler.start()
+
+    def once(self, happened: Callable[[], bool], do: Callable[[], None]) -> None:
+        """Do something as soon as something has happened, while the test waits for whatever else."""
+        self._reactions.append((happened, do))
+
+    def keep_alive(self, wanted: bool) -> None:
+        """Whether killed schedulers are started again; at first they are."""
+        self._kept_alive = wanted
+
+    # ------------------------------------------------------------------ the cluster
+
+    def add_node(self, cpu: int = 2, devices: int = 2, labels: dict[str, str] | None = None) -> str:
+        """A ready node with room for `cpu` pods."""
+        name = f"{self.namespace}-node-{len(self.nodes)}"
+        self.nodes.append(name)
+        self.plane.new_node(name, cpu=str(cpu), **({DEVICE: str(devices)} if devices else {}))
+        if labels:
+            self.plane.request("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}})
+        return name
+
+    def add_room(self) -> None:
+        """Four nodes that exactly one gang fits on."""
+        for _ in range(SIZE // 2):
+            self.add_node()
+
+    def delete_node(self, name: str) -> None:
+        """Take a node away."""
+        self.lost_nodes.add(name)
+        self.plane.request("DELETE", f"/api/v1/nodes/{name}")
+
+    def create_gang(self, name: str, size: int = SIZE, *, device: bool = True, **spec: Any) -> None:
+        """A PodGroup and its pods, `name`-0 and on."""
+        policy = {"schedulingPolicy": {"gang": {"minCount": size}}}
+        self.plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "spec": policy,
+                           "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
+        for number in range(size):
+            self.create_pod(f"{name}-{number}", group=name, device=device, **spec)
+
+    def create_pod(self, name: str, group: str | None = None, *, device: bool = True, **spec: Any) -> Manifest:
+        """A pod of one core and, with `device`, one device."""
+        requests = {"cpu": "1", "memory": "64Mi"} | ({DEVICE: "1"} if device else {})
+        limits = {DEVICE: "1"} if device else {}
+        container = {"name": "main", "image": "example.com/none", "resources": {"requests": requests, "limits": limits}}
+        grouped = {"schedulingGroup": {"podGroupName": group}} if group else {}
+        body = {"schedulerName": "fluence", "terminationGracePeriodSeconds": 0, "containers": [container],
+                **grouped, **spec}  # fmt: skip
+        return self.plane.create({"apiVersion": "v1", "kind": "Pod", "spec": body,
+                                  "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
+
+    def pod(self, name: str) -> Manifest:
+        """One pod as it is."""
+        found: Manifest = self.plane.request("GET", f"{self._pods}/{name}")[1]
+        return found
+
+    def group(self, name: str) -> Manifest:
+        """One PodGroup as it is."""
+        found: Manifest = self.plane.request("GET", f"{self._groups}/{name}")[1]
+        return found
+
+    def members(self, name: str) -> list[Manifest]:
+        """A gang's pods."""
+        items = self.plane.request("GET", self._pods)[1]["items"]
+        return [pod for pod in items if invariants.group_name(pod) == name]
+
+    def places(self, name: str) -> dict[str, str]:
+        """A gang's bound pods and their nodes, by name."""
+        return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in self.members(name) if is_bound(pod)}
+
+    def finish(self, pods: Iterable[Manifest]) -> None:
+        """Let pods end well, as their kubelet would report it."""
+        for pod in pods:
+            path = f"{self._pods}/{pod['metadata']['name']}/status"
+            status, answer = self.plane.request("PATCH", path, {"status": {"phase": "Succeeded"}})
+            assert status == HTTPStatus.OK, answer
+
+    def delete_pod(self, name: str) -> None:
+        """Delete a pod at once."""
+        self.plane.request("DELETE", f"{self._pods}/{name}?gracePeriodSeconds=0")
+
+    def delete_gang(self, name: str) -> None:
+        """Delete a gang's pods and its PodGroup, whose finalizer nobody else takes away here."""
+        for pod in self.members(name):
+            self.delete_pod(pod["metadata"]["name"])
+        self.plane.request("PATCH", f"{self._groups}/{name}", {"metadata": {"finalizers": None}})
+        self.plane.request("DELETE", f"{self._groups}/{name}")
+
+    def clear(self) -> None:
+        """Delete all that this run made."""
+        for kind in (self._pods, self._groups):
+            for obj in self.plane.request("GET", kind)[1].get("items", []):
+                path = f"{kind}/{obj['metadata']['name']}"
+                self.plane.request("PATCH", path, {"metadata": {"finalizers": None}})
+                self.plane.request("DELETE", f"{path}?gracePeriodSeconds=0")
+        for name in self.nodes:
+            self.plane.request("DELETE", f"/api/v1/nodes/{name}")
+        self.plane.request("DELETE", LEASE)
+
+    @property
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    @property
+    def _groups(self) -> str:
+        return f"{GROUPS}/namespaces/{self.namespace}/podgroups"
+
+    # ------------------------------------------------------------------ waiting and judging
+
+    def until(self, what: str, found: Callable[[], _T | None], seconds: float = _PATIENCE) -> _T:
+        """What `found` returns, once that is something. Raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self.tend()
+            with suppress(OSError):  # the API server may be away
+                answer = found()
+                if answer is not None and answer is not False:
+                    return answer
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {seconds:g} s: {what} did not come")
+            time.sleep(_PAUSE)
+
+    def wait_whole(self, name: str, size: int = SIZE, seconds: float = _PATIENCE) -> None:
+        """Return once the gang is bound whole and its PodGroup says so."""
+
+        def whole() -> bool:
+            if len(self.places(name)) < size:
+                return False
+            scheduled = invariants.condition(self.group(name), "PodGroupScheduled")
+            return scheduled is not None and scheduled["status"] == "True"
+
+        try:
+            self.until(f"gang {name}, whole,", whole, seconds)
+        except TimeoutError as error:
+            self._explain(error, name)
+            raise
+
+    def _explain(self, error: TimeoutError, name: str) -> None:
+        group = self.group(name)
+        error.add_note(f"bound: {self.places(name)}\nconditions: {group.get('status')}\n"
+                       f"plan: {plan_of(group)}\nattempts: {[invariants.attempt_of(pod) for pod in self.members(name)]}"
+                       )  # fmt: skip
+
+    def wait_without_plan(self, name: str) -> None:
+        """Return once nothing is planned for the gang any more."""
+        self.until(f"gang {name} without a plan", lambda: plan_of(self.group(name)) is None)
+
+    def check(self, *of_one_plan: str) -> State:
+        """Raise InvariantError unless all invariants hold at rest, and each of these gangs came of one plan."""
+        state = invariants.check(self.plane, self.lost_nodes)
+        by_name = {group["metadata"]["name"]: group for group in state.groups
+                   if group["metadata"]["namespace"] == self.namespace}  # fmt: skip
+        mixed = [line for name in of_one_plan for line in invariants.of_one_plan(state, by_name[name])]
+        if mixed:
+            raise invariants.InvariantError("\n".join(mixed))
+        return state
+
+    def check_now(self) -> State:
+        """Raise InvariantError unless what must hold at every moment does."""
+        state = read_state(self.plane, self.lost_nodes)
+        found = invariants.violations(state)
+        if found:
+            raise invariants.InvariantError("\n".join(found))
+        return state
+
+    def with_election(self) -> Settings:
+        """This run's settings, for several replicas of which one leads."""
+        return replace(self.settings, election=True)

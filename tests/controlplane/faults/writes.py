@@ -1,0 +1,139 @@
+"""One write of a gang's life goes wrong, whichever it is, in whichever way.
+
+A gang of eight, each pod with a device, is there when the scheduler starts; it is bound, its pods end, its plan is
+taken away. Then a second gang of the same size has to fit into exactly the same room: nothing of the first is held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..harness import ControlPlane
+from ..proxy import Fault, Proxy, Rule
+from ..scheduler_process import SchedulerProcess
+from .world import World
+
+_ANSWER_IS_LATE = 1.0
+
+
+def _nothing(world: World, rule: Rule) -> None:
+    return
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way in which a write goes wrong."""
+
+    name: str
+    fault: Fault
+    status: int = 500
+    kills: bool = False
+    in_order: bool = False
+    replicas: int = 1
+    when_struck: Callable[[World, Rule], None] = _nothing
+    """What the test does as soon as it went wrong."""
+    afterwards: Callable[[World, Rule], None] = _nothing
+    """What it does when the gang has come as far as it was to, all the same."""
+
+
+def _kill(world: World, rule: Rule) -> None:
+    world.schedulers[0].kill()
+
+
+def _release(world: World, rule: Rule) -> None:
+    world.proxies[0].release(rule)
+    world.until("the end of the held write", rule.done.is_set)
+
+
+def _release_soon(world: World, rule: Rule) -> None:
+    time.sleep(_ANSWER_IS_LATE)  # the fault itself: so long an answer takes
+    world.proxies[0].release(rule)
+
+
+def _stand_still(world: World, rule: Rule) -> None:
+    """The leader is stopped with its write under way; the other replica has to wait for its lease to end."""
+    world.schedulers[0].pause()
+    world.schedulers[1].start()
+
+
+def _go_on(world: World, rule: Rule) -> None:
+    _release(world, rule)
+    world.schedulers[0].go_on()
+
+
+KILLS = (
+    Kind("killed before", Fault.CALL_BEFORE, kills=True, in_order=True),
+    Kind("killed after", Fault.CALL_AFTER, kills=True, in_order=True),
+)
+OTHERS = (
+    Kind("dropped before", Fault.DROP_BEFORE),
+    Kind("dropped after", Fault.DROP_AFTER),
+    Kind("duplicated", Fault.DUPLICATE),
+    Kind("duplicated, first answer", Fault.DUPLICATE_FIRST),
+    Kind("error 500", Fault.ERROR, 500),
+    Kind("error 503", Fault.ERROR, 503),
+    Kind("error 429", Fault.ERROR, 429),
+    Kind("error 409", Fault.ERROR, 409),
+    Kind("error 500 after", Fault.ERROR_AFTER, 500),
+    Kind("error 409 after", Fault.ERROR_AFTER, 409),
+    Kind("answered late", Fault.HOLD_AFTER, when_struck=_release_soon),
+    Kind("under way for long", Fault.HOLD, when_struck=_release_soon),
+    Kind("held, killed, released", Fault.HOLD, when_struck=_kill, afterwards=_release),
+)
+SLOW = (
+    Kind("held beyond the time-out", Fault.HOLD, afterwards=_release),
+    Kind("held beyond the lease", Fault.HOLD, replicas=2, when_struck=_stand_still, afterwards=_go_on),
+)
+
+
+def one_write(plane: ControlPlane, folder: Path, kind: Kind, number: int) -> None:
+    """Live with the `number`th write gone wrong. Raises AssertionError or TimeoutError."""
+    with World(plane, folder, may_exit=kind.replicas > 1) as world:
+        world.settings = replace(world.settings, election=kind.replicas > 1)
+        scheduler, proxy = _ready(world, kind.replicas)
+        proxy.in_order = kind.in_order
+        rule = proxy.at(number, kind.fault, status=kind.status, call=scheduler.kill if kind.kills else lambda: None)
+        afterwards = [lambda: kind.afterwards(world, rule)]
+        world.once(rule.struck.is_set, lambda: kind.when_struck(world, rule))
+
+        def reached() -> None:
+            if rule.struck.is_set() and afterwards:
+                afterwards.pop()()
+
+        _live(world, reached)
+        assert rule.struck.is_set(), f"there was no write {number}"
+
+
+def count_writes(plane: ControlPlane, folder: Path) -> int:
+    """How many writes there are in the first gang's life where nothing goes wrong."""
+    with World(plane, folder) as world:
+        _, proxy = _ready(world, 1)
+        counts: list[int] = []
+        _live(world, lambda: counts.append(proxy.count))
+        return counts[-1]
+
+
+def _ready(world: World, replicas: int) -> tuple[SchedulerProcess, Proxy]:
+    """Room and gang are there, the schedulers are not yet started; the first of them, and its proxy."""
+    world.add_room()
+    world.create_gang("first")
+    for _ in range(replicas):
+        world.new_scheduler()
+    return world.schedulers[0], world.proxies[0]
+
+
+def _live(world: World, reached: Callable[[], None]) -> None:
+    """Both gangs' lives; `reached` is called when the first one is whole, and when it has ended."""
+    world.schedulers[0].start()
+    world.wait_whole("first")
+    reached()
+    world.check("first")
+    world.finish(world.members("first"))
+    world.wait_without_plan("first")
+    reached()
+    world.create_gang("second")
+    world.wait_whole("second")
+    world.check("second")
