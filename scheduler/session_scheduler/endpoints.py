@@ -90,8 +90,14 @@ class Endpoints:
         except BaseException:
             await self._runner.cleanup()
             raise
-        host, port = self._runner.addresses[0][:2]
+        host, port = self.address
         _log.info("serving /metrics, /healthz, /readyz and /configz", host=host, port=port)
+        return host, port
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and port that are really bound, after `start`."""
+        host, port = self._runner.addresses[0][:2]
         return host, port
 
     async def stop(self) -> None:

@@ -1,0 +1,227 @@
+"""What probes, Prometheus and administrators are answered."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from session_scheduler.config import Serving
+from session_scheduler.endpoints import Endpoints
+from session_scheduler.errors import InputError
+from session_scheduler.metrics import OPENMETRICS, TEXT, Metrics
+
+LOCAL = Serving(host="127.0.0.1", port=0)
+LIMIT = aiohttp.ClientTimeout(total=20)
+
+
+@dataclass
+class State:
+    """What the scheduler says of itself."""
+
+    stuck: str | None = None
+    checks: dict[str, str | None] = field(default_factory=lambda: {"synced": None, "recovered": None})
+    config: Any = field(default_factory=lambda: {"seed": 7})
+    metrics: Metrics = field(default_factory=Metrics)
+
+
+@dataclass
+class Client:
+    state: State
+    port: int
+    session: aiohttp.ClientSession
+
+    async def ask(self, path: str, method: str = "GET", **more: Any) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{self.port}{path}"
+        async with self.session.request(method, url, **more) as answer:
+            return answer.status, await answer.text()
+
+
+def endpoints(state: State, serving: Serving = LOCAL, **more: Any) -> Endpoints:
+    return Endpoints(
+        serving,
+        metrics=state.metrics,
+        health=lambda: state.stuck,
+        ready=lambda: state.checks,
+        config=lambda: state.config,
+        **more,
+    )
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    state = State()
+    served = endpoints(state)
+    _, port = await served.start()
+    async with aiohttp.ClientSession(timeout=LIMIT) as session:
+        yield Client(state, port, session)
+    await served.stop()
+
+
+async def raw(port: int, request: bytes) -> bytes:
+    """Everything that is answered until the server closes the connection."""
+    async with asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+
+# ------------------------------------------------------------------ health
+
+
+async def test_a_scheduler_that_makes_progress_is_healthy(client: Client) -> None:
+    assert await client.ask("/healthz") == (200, "ok")
+
+
+async def test_one_that_is_stuck_is_not_and_says_why_in_one_line(client: Client) -> None:
+    client.state.stuck = "no cycle ended\nfor 60 s"
+    status, text = await client.ask("/healthz")
+    assert (status, text) == (503, "[-]scheduler failed: no cycle ended for 60 s\nhealthz check failed\n")
+
+
+async def test_readiness_is_ok_or_a_line_for_each_check(client: Client) -> None:
+    assert await client.ask("/readyz") == (200, "ok")
+    client.state.checks["recovered"] = "2 plans are left"
+    lines = "[+]synced ok\n[-]recovered failed: 2 plans are left\nreadyz check failed\n"
+    assert await client.ask("/readyz") == (503, lines)
+
+
+async def test_verbose_shows_the_checks_that_pass(client: Client) -> None:
+    assert await client.ask("/readyz?verbose") == (200, "[+]synced ok\n[+]recovered ok\nreadyz check passed\n")
+    assert await client.ask("/healthz?verbose=1") == (200, "[+]scheduler ok\nhealthz check passed\n")
+
+
+# ------------------------------------------------------------------ what is shown
+
+
+async def test_metrics_come_in_the_format_that_is_accepted(client: Client) -> None:
+    client.state.metrics.gang_evicted()
+    for accept, content_type in (("*/*", TEXT), ("application/openmetrics-text;version=1.0.0", OPENMETRICS)):
+        url = f"http://127.0.0.1:{client.port}/metrics"
+        async with client.session.get(url, headers={"Accept": accept}) as answer:
+            assert (answer.status, answer.headers["Content-Type"]) == (200, content_type)
+            assert "fluence_gang_evictions_total 1.0" in await answer.text()
+
+
+async def test_the_configuration_in_effect_is_json(client: Client) -> None:
+    client.state.config = {"profiles": [{"schedulerName": "größer"}]}
+    url = f"http://127.0.0.1:{client.port}/configz"
+    async with client.session.get(url) as answer:
+        assert answer.content_type == "application/json"
+        assert json.loads(await answer.text()) == client.state.config
+
+
+# ------------------------------------------------------------------ what is not
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/configz"])
+async def test_head_is_answered_without_a_body_and_no_other_method_is(client: Client, path: str) -> None:
+    assert await client.ask(path, "HEAD") == (200, "")
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        assert (await client.ask(path, method))[0] == 405
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/healthz/x", "/configz.json", "/%2e%2e/etc/passwd", "//metrics"])
+async def test_nothing_else_is_served(client: Client, path: str) -> None:
+    assert (await client.ask(path))[0] == 404
+
+
+async def test_what_a_callable_raises_is_logged_and_not_shown(client: Client) -> None:
+    client.state.config = {"bad": object()}
+    with capture_logs() as logs:
+        status, text = await client.ask("/configz")
+    assert status == 500
+    assert "object" not in text
+    assert [(log["log_level"], log["path"]) for log in logs] == [("error", "/configz")]
+    assert await client.ask("/healthz") == (200, "ok")
+
+
+LONG = b"a" * 5000
+REFUSED = {
+    "line": b"GET /" + LONG + b" HTTP/1.1\r\n\r\n",
+    "header": b"GET / HTTP/1.1\r\nA: " + LONG + b"\r\n\r\n",
+    "garbage": b"no http\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
+async def test_a_request_that_is_too_large_or_none_is_refused_and_fills_no_log(
+    client: Client, sent: bytes, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (await raw(client.port, sent)).startswith(b"HTTP/1.0 400")
+    assert caplog.records == []
+    assert capsys.readouterr() == ("", "")
+
+
+async def test_a_body_is_not_waited_for(client: Client) -> None:
+    answer = await raw(client.port, b"POST /configz HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\nabc")
+    assert answer.startswith(b"HTTP/1.1 405")
+
+
+@pytest.mark.parametrize("start", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])
+async def test_a_connection_that_says_nothing_more_is_closed(start: bytes) -> None:
+    served = endpoints(State(), idle_seconds=0.05)
+    _, port = await served.start()
+    assert await raw(port, start) == b""
+    await served.stop()
+
+
+# ------------------------------------------------------------------ start and stop
+
+
+async def test_an_address_that_is_in_use_is_named_with_the_field_and_a_remedy() -> None:
+    first = endpoints(State())
+    host, port = await first.start()
+    second = endpoints(State(), Serving(host=host, port=port))
+    with pytest.raises(
+        InputError, match=rf"^serving\.port: 127\.0\.0\.1:{port} is in use: choose another port [^\n]*$"
+    ):
+        await second.start()
+    await second.stop()
+    await first.stop()
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])
+async def test_a_host_that_is_not_this_machine_s_is_named(host: str) -> None:
+    with pytest.raises(InputError, match=r"^serving\.host: [^\n]*: give an address of this machine$"):
+        await endpoints(State(), Serving(host=host, port=0)).start()
+
+
+async def test_nobody_is_answered_after_stop_which_may_be_called_again() -> None:
+    served = endpoints(State())
+    _, port = await served.start()
+    await served.stop()
+    await served.stop()
+    with pytest.raises(ConnectionRefusedError):
+        await raw(port, b"")
+
+
+async def test_an_open_connection_does_not_keep_it_from_stopping() -> None:
+    async with endpoints(State()) as served:
+        _, port = served.address
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    async with asyncio.timeout(20):
+        await reader.read()
+    writer.close()
+
+
+async def failing(served: Endpoints, ports: list[int]) -> None:
+    async with served:
+        ports.append(served.address[1])
+        raise KeyError
+
+
+async def test_it_stops_when_what_it_stands_around_fails() -> None:
+    ports: list[int] = []
+    with pytest.raises(KeyError):
+        await failing(endpoints(State()), ports)
+    with pytest.raises(ConnectionRefusedError):
+        await raw(ports[0], b"")

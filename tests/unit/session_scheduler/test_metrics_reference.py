@@ -1,0 +1,81 @@
+"""The reference page and what a scrape shows are the same."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from fluence_plugins.fluence.arguments import FluenceArguments
+from fluence_plugins.fluence.plugin import FluencePlugin
+from session_scheduler.hook_calls import HookCalls
+from session_scheduler.metrics import Metrics
+from session_scheduler.model.groups import NodeChange
+from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta
+
+PAGE = (Path(__file__).parents[3] / "docs/reference/metrics.md").read_text()
+NODE = Node(metadata=ObjectMeta(name="n1"), status=NodeStatus(allocatable={"cpu": "2", "memory": "1Gi"}))
+Row = tuple[str, str, frozenset[str]]
+"""Name, type and labels."""
+
+
+def rows_of_the_page() -> set[Row]:
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if "| `fluence_" in line]
+    return {(name.strip("`"), kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in cells}
+
+
+def rows_of(families: Iterable[Metric]) -> set[Row]:
+    rows = set()
+    for family in families:
+        suffix = "_total" if family.type == "counter" else ""
+        assert family.samples, f"{family.name} is shown without a sample: its labels cannot be compared"
+        labels = frozenset(label for sample in family.samples for label in sample.labels) - {"le"}
+        rows.add((family.name + suffix, family.type, labels))
+    return rows
+
+
+def everything_once(metrics: Metrics) -> None:
+    """Record something wherever labels are not known from the start."""
+    metrics.watches.event("Pod")
+    metrics.watches.watch_ended("Pod", "Ended")
+    metrics.watches.relisted("Pod", "Gone")
+    metrics.watches.missed("Pod", 1)
+    metrics.reports.dropped("event", "Full")
+
+
+def shown() -> list[Metric]:
+    metrics = Metrics("0.1.0")
+    plugin = FluencePlugin(FluenceArguments())
+    plugin.on_nodes_changed([NodeChange("n1", NODE, ())])
+    metrics.follow_profiles({"fluence": HookCalls([("fluence", plugin, None)])})
+    metrics.follow_pending(lambda: SimpleNamespace(groups={}, pods={}))
+    everything_once(metrics)
+    return list(text_string_to_metric_families(metrics.exposition()[0].decode()))
+
+
+def test_every_metric_of_a_scrape_is_on_the_page_with_its_type_and_labels_and_no_other() -> None:
+    page = rows_of_the_page()
+    assert len(page) > 30
+    assert rows_of(shown()) == page
+
+
+def test_every_value_of_a_label_that_is_always_shown_is_on_the_page() -> None:
+    lines = {line.split("|")[1].strip(" `"): line for line in PAGE.splitlines() if "| `fluence_" in line}
+    for family in shown():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                if label in ("result", "stage", "state", "code", "what", "outcome", "held"):
+                    assert f"`{value}`" in lines[name], (name, label)
+
+
+def test_the_alerts_ask_only_for_metrics_and_labels_that_there_are() -> None:
+    known = {name: labels for name, _, labels in rows_of_the_page()}
+    asked = re.findall(r"(fluence_\w+)(?:\{(\w+)[!=~]+\"[^\"]*\"\})?", PAGE.partition("## Alerts")[2])
+    assert len(asked) > 10
+    for name, label in asked:
+        base = name if name in known else re.sub(r"_(bucket|sum|count)$", "", name)
+        assert base in known, name
+        assert not label or label in known[base], (name, label)
