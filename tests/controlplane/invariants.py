@@ -274,15 +274,20 @@ def _gangs(state: State) -> Iterator[str]:
 
 
 def of_one_plan(state: State, group: Manifest) -> list[str]:
-    """What shows that a gang that was started in one go is mixed from several plans."""
-    bound = [pod for pod in state.members(group) if is_bound(pod)]
-    attempts = {attempt_of(pod) for pod in bound}
+    """What shows that a gang is mixed from several plans.
+
+    Each bound member is where the plan on the PodGroup has it. One that an earlier plan bound is in it as such: with a
+    node, and with nothing that is still to be held for it.
+    """
     plan = plan_of(group)
+    bound = [pod for pod in state.members(group) if is_bound(pod)]
+    if plan is None:
+        return [f"gang {key_of(group)}: was bound without a plan"] if bound else []
     found = []
-    if len(attempts) > 1:
-        found.append(f"gang {key_of(group)}: is mixed from the plans {sorted(map(str, attempts))}")
-    if None in attempts:
-        found.append(f"gang {key_of(group)}: was bound without a plan")
-    if plan is not None and attempts != {plan.attempt}:
-        found.append(f"gang {key_of(group)}: was bound by {sorted(map(str, attempts))}, its plan is {plan.attempt}")
+    for pod in bound:
+        planned = plan.pods.get(pod["metadata"]["uid"])
+        if planned is None or planned["node"] != pod["spec"]["nodeName"]:
+            found.append(f"pod {key_of(pod)}: is bound, and its gang's plan {plan.attempt} knows nothing of that")
+        elif attempt_of(pod) != plan.attempt and planned.get("plugins"):
+            found.append(f"gang {key_of(group)}: is mixed from the plans {attempt_of(pod)} and {plan.attempt}")
     return found

@@ -37,8 +37,10 @@ def a_pod(name: str, node: str | None = "a", attempt: str = "one", uid: str | No
     }  # fmt: skip
 
 
-def a_gang(attempt: str = "one", scheduled: str = "True", **nodes: str) -> Manifest:
-    pods = {uid: {"name": uid, "node": node} for uid, node in nodes.items()}
+def a_gang(attempt: str = "one", scheduled: str = "True", bound: tuple[str, ...] = (), **nodes: str) -> Manifest:
+    """With a plan by uid and node; of those that were bound before it, it says no more than that."""
+    to_hold = {"plugins": {"fluence": {}}}
+    pods = {uid: {"name": uid, "node": node} | ({} if uid in bound else to_hold) for uid, node in nodes.items()}
     packed = base64.b64encode(zlib.compress(json.dumps(pods).encode())).decode()
     plan = json.dumps({"attempt": attempt, "holder": "h", "state": "active", "pods": packed})
     return {
@@ -89,14 +91,22 @@ def test_what_must_not_be_at_rest_is_found(state: State, said: str) -> None:
     assert [said in line for line in violations_at_rest(state)] == [True]
 
 
-def test_a_gang_of_two_plans_is_found() -> None:
-    state = whole(a_pod("p"), a_pod("q", attempt="two"))
-    assert any("is mixed from the plans" in line for line in of_one_plan(state, state.groups[0]))
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (whole(a_pod("p"), a_pod("q", attempt="two")), "is mixed from the plans two and one"),
+        (whole(a_pod("p"), a_pod("q"), gang=a_gang(p="a")), "knows nothing of that"),
+        (whole(a_pod("p"), a_pod("q", node="b")), "knows nothing of that"),
+    ],
+)
+def test_a_gang_of_two_plans_is_found(state: State, said: str) -> None:
+    assert [said in line for line in of_one_plan(state, state.groups[0])] == [True]
 
 
-def test_a_gang_of_another_plan_than_its_own_is_found() -> None:
-    state = whole(a_pod("p", attempt="two"), a_pod("q", attempt="two"))
-    assert any("its plan is one" in line for line in of_one_plan(state, state.groups[0]))
+def test_a_plan_that_goes_on_from_what_an_earlier_one_bound_is_right() -> None:
+    gang = a_gang(p="a", q="a", bound=("q",))
+    state = whole(a_pod("p"), a_pod("q", attempt="zero"), gang=gang)
+    assert of_one_plan(state, gang) == []
 
 
 def test_what_ended_holds_nothing() -> None:

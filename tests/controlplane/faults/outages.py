@@ -92,7 +92,7 @@ def node_lost_before_binds(plane: ControlPlane, folder: Path, number: int) -> No
         _whole_on_nodes_that_exist(world)
         world.check()
         world.add_node()  # what went is made good: four nodes are left for the next one
-        _again(world, mixed=True)
+        _again(world)
 
 
 def node_lost_after_binds(plane: ControlPlane, folder: Path) -> None:
@@ -109,7 +109,7 @@ def node_lost_after_binds(plane: ControlPlane, folder: Path) -> None:
         world.check()
         after = world.places("first")
         assert {name: node for name, node in before.items() if node != lost}.items() <= after.items()
-        _again(world, mixed=True)
+        _again(world)
 
 
 def clock_jumps(plane: ControlPlane, folder: Path) -> None:
@@ -165,12 +165,12 @@ def _begin(world: World) -> None:
     world.new_scheduler()
 
 
-def _again(world: World, *, mixed: bool = False) -> None:
+def _again(world: World) -> None:
     """The first gang ends; another one fits into the same room."""
     world.finish(world.members("first"))
     world.create_gang("again")
     world.wait_whole("again")
-    world.check(*(() if mixed else ("first",)), "again")
+    world.check("again")
 
 
 def _whole_on_nodes_that_exist(world: World) -> None:
