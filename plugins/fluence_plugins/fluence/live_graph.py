@@ -31,12 +31,12 @@ from fluence_plugins.fluence.cluster_graph import (
 )
 from fluence_plugins.fluence.errors import AllocationError, GraphError
 from fluence_plugins.fluence.jobspec import Jobspec, Resource, slot
-from fluence_plugins.fluence.metrics import MatchTimes, Outcome
+from fluence_plugins.fluence.metrics import MatchTimes
 from fluence_plugins.fluence.needs import Amounts, ForeignLoad
 from fluence_plugins.fluence.placement import Placement, placement_from_allocation
 from fluence_plugins.fluence.replay import allocation_from_placement
 from fluence_plugins.fluence.resources import ResourcesConfig
-from fluxion_cy import Allocation, Busy, FluxionError, InvalidJobspec, Matcher, Unsatisfiable
+from fluxion_cy import Busy, FluxionError, InvalidJobspec, Matcher, Unsatisfiable
 from session_scheduler.model.columns import IntColumn
 
 log = logging.getLogger("fluence")
@@ -44,6 +44,8 @@ log = logging.getLogger("fluence")
 _FOREIGN_JOBS = 1 << 62
 """Where the jobids of foreign load start: far from those of pods, which count from 1."""
 _NOTHING: Amounts = (0, 0, 0)
+_NEVER = "the graph can never hold it"
+"""How `Matcher.why` begins where an empty graph could not hold it either."""
 
 Share = Mapping[int, Placement]
 """What one pod holds, by jobid."""
@@ -167,34 +169,23 @@ class LiveGraph:
     ) -> Job:
         """Allocate. Raises Busy or Unsatisfiable, with why in the message."""
         log.debug("[fluence] jobspec %s", jobspec)
+        started = perf_counter()
         try:
-            found = self._allocate(jobspec, candidates, prefer)
+            found = self.matcher.allocate(jobspec, jobid=self.next_jobid, candidates=candidates, prefer=prefer)
         except (Busy, Unsatisfiable) as error:
-            raise type(error)(self.matcher.why(jobspec, candidates=candidates)) from error
+            seconds = perf_counter() - started
+            reason = self.matcher.why(jobspec, candidates=candidates)
+            self.match_times.add("unsatisfiable" if reason.startswith(_NEVER) else "busy", seconds)
+            raise type(error)(reason) from error
         except InvalidJobspec as error:  # no host has a type that is asked for, and so no vertex has
+            self.match_times.add("unsatisfiable", perf_counter() - started)
             raise Unsatisfiable(str(error)) from error
+        self.match_times.add("matched", perf_counter() - started)
         self.next_jobid += 1
         log.debug("[fluence] allocation %d: %s", found.jobid, found.R)
         placement = placement_from_allocation(found.R)
         log.info("[fluence] placement %d: %s", found.jobid, placement)
         return Job(found.jobid, placement)
-
-    def _allocate(self, jobspec: str, candidates: IntColumn | None, prefer: NDArray[np.float64] | None) -> Allocation:
-        """The matcher's answer, timed."""
-        outcome: Outcome = "error"
-        started = perf_counter()
-        try:
-            found = self.matcher.allocate(jobspec, jobid=self.next_jobid, candidates=candidates, prefer=prefer)
-            outcome = "matched"
-        except Busy:
-            outcome = "busy"
-            raise
-        except (Unsatisfiable, InvalidJobspec):
-            outcome = "unsatisfiable"
-            raise
-        finally:
-            self.match_times.add(outcome, perf_counter() - started)
-        return found
 
     def hold(self, uid: str, share: Share) -> None:
         """Note what a pod holds of allocations that were just made."""

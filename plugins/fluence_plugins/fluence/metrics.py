@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     from fluence_plugins.fluence.live_graph import LiveGraph
 
-Outcome = Literal["matched", "busy", "unsatisfiable", "error"]
-_OUTCOMES: Final[tuple[Outcome, ...]] = ("matched", "busy", "unsatisfiable", "error")
+Outcome = Literal["matched", "busy", "unsatisfiable"]
+"""unsatisfiable: an empty graph could not hold it either."""
+_OUTCOMES: Final[tuple[Outcome, ...]] = ("matched", "busy", "unsatisfiable")
 _BOUNDS: Final = (1e-05, 2.5e-05, 5e-05, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 """Upper bounds of the histogram's buckets, in seconds: a match takes 0.04 ms to a few ms."""
 
