@@ -197,7 +197,7 @@ class Elector:
         except Conflict:
             return False  # another was quicker: read again
         except ClusterError as error:
-            self._tell("no answer says who leads", why=str(error))
+            self._tell(_log.warning, "the lease cannot be read or written", why=str(error))
             return False
 
     def _may_be_held(self) -> bool:
@@ -318,14 +318,14 @@ class Elector:
 
     def _tell_holder(self) -> None:
         if self._may_be_held():
-            self._tell("another replica leads", holder=self.holder)
+            self._tell(_log.info, "another replica leads", holder=self.holder)
 
-    def _tell(self, event: str, **fields: str) -> None:
+    def _tell(self, log: Callable[..., object], event: str, **fields: str) -> None:
         """Log what holds us up, once as long as it is the same."""
         told = f"{event} {sorted(fields.items())}"
         if told != self._told:
             self._told = told
-            _log.info(event, **fields)
+            log(event, **fields)
 
 
 def _time_text(time: datetime) -> str:
