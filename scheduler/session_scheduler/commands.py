@@ -35,6 +35,13 @@ class LogLevel(Enum):
     ERROR = "error"
 
 
+class LogFormat(Enum):
+    """How logs are written: for people, or an object a line."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
 @dataclass(frozen=True, slots=True)
 class PluginOption:
     """An option of the command line that sets one argument of a plugin, wherever a profile has the plugin on.

@@ -85,10 +85,12 @@ SKIP: Final = Skip.SKIP
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a group or a class cannot be placed now. `plugin` is filled in by the core."""
+    """Why a group or a class cannot be placed now. `plugin` and `failed` are filled in by the core."""
 
     reason: str
     plugin: str = ""
+    failed: bool = False
+    """Whether the plugin failed, rather than refused."""
 
 
 class Placement(Protocol):

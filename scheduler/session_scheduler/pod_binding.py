@@ -17,6 +17,7 @@ from session_scheduler.cluster.errors import (
     Forbidden,
     Invalid,
     NotFound,
+    NotLeading,
     TooManyRequests,
 )
 from session_scheduler.cluster.port import Cluster
@@ -28,7 +29,7 @@ HELD_ANNOTATION = "fluence.flux-framework.org/held"
 """What a pod holds, {"uid": the pod's, "plugins": {name: its part}} as JSON: written in the request that binds it."""
 _TRIES = 4
 """How often a pod is bound anew that turns out to be as free as before."""
-_REFUSED = (NotFound, Invalid, Forbidden, TooManyRequests)
+_REFUSED = (NotFound, Invalid, Forbidden, TooManyRequests, NotLeading)
 """Answers that leave no doubt: the pod was not bound by this request. A conflict may be with our own, sent before."""
 
 

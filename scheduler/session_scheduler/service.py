@@ -112,6 +112,8 @@ class Scheduler:
         self.observer = observer or Observer()
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token)
         self.gangs = GangKeeper(self, config.gang_bind_timeout_seconds)
+        self.in_session = False
+        """Whether a session is open: its plugins' state is half way."""
         self._under_way: list[_Work] = []
         self._busy: Counter[str] = Counter()
         """Groups of which something is under way."""
@@ -387,7 +389,9 @@ class Scheduler:
 
     def failed(self, groups: Iterable[Group], error: PluginError) -> None:
         """A plugin failed when these groups were to be placed: they wait."""
-        self._record({group: Outcome(group, refusal=Refusal(str(error), error.plugin)) for group in groups})
+        self._record(
+            {group: Outcome(group, refusal=Refusal(str(error), error.plugin, failed=True)) for group in groups}
+        )
 
     def _due(self, scheduler_name: str) -> tuple[Group, ...]:
         now = self.clock.now()
@@ -410,11 +414,13 @@ class Scheduler:
         except PluginError as error:
             self.failed(due, error)
             return
+        self.in_session = True
         try:
             for decision in self._decisions(session):
                 self.carry_out(decision, calls, self.gangs.planning(decision.group, decision.allocated))
                 await asyncio.sleep(0)
         finally:
+            self.in_session = False
             try:
                 session.close()
             except PluginError as error:

@@ -74,7 +74,7 @@ def _first_queue(session: Session, queues: dict[str, _Waiting]) -> str | None:
 
 def _fail(session: Session, groups: Iterable[Group], error: PluginError) -> None:
     for group in groups:
-        session.outcomes[group] = Outcome(group, refusal=Refusal(str(error), error.plugin))
+        session.outcomes[group] = Outcome(group, refusal=Refusal(str(error), error.plugin, failed=True))
 
 
 def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | None:
@@ -87,7 +87,7 @@ def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | No
     except PluginError as error:
         session.forget_boards()
         outcome.placed.clear()
-        outcome.refusal = Refusal(str(error), error.plugin)
+        outcome.refusal = Refusal(str(error), error.plugin, failed=True)
     for task in group.in_phase(Phase.PENDING):
         outcome.reasons.setdefault(task, outcome.refusal.reason if outcome.refusal else "not tried")
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from session_scheduler.commands import LogLevel, Output, PluginOption
+from session_scheduler.commands import LogFormat, LogLevel, Output, PluginOption
 
 if TYPE_CHECKING:
     from session_scheduler.config import SchedulerConfig
@@ -60,6 +60,36 @@ def explain(
     log_to_stderr(log_level)
     _write(run(files, config=_configuration(config, plugin_options), pod=pod), output)
     return 0
+
+
+def run(
+    *,
+    config: Config = None,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(
+            "--kubeconfig", metavar="FILE", help="The cluster; else KUBECONFIG, ~/.kube/config, or the pod's."
+        ),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig; else its current one.")
+    ] = None,
+    log_level: LogLevelOption = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
+    ] = None,
+    plugin_options: PluginOptions = (),
+) -> int:
+    """Schedule a live cluster until SIGTERM."""
+    import asyncio
+    import sys
+
+    from session_scheduler.live import run as run_live
+    from session_scheduler.logs import log_to_stderr
+
+    form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
+    log_to_stderr(log_level, form.value)
+    return asyncio.run(run_live(_configuration(config, plugin_options), kubeconfig=kubeconfig, context=context))
 
 
 def plugins(*, output: OutputOption = Output.TABLE) -> int:

@@ -48,11 +48,6 @@ class PendingGroups:
         """The group was placed or is gone: its failures are forgotten."""
         self._waiting.pop(key, None)
 
-    def next_due(self, after: float) -> float | None:
-        """When the first waiting group is due; None where none waits."""
-        waiting = self._waiting.values()
-        if not waiting:
-            return None
-        if any(one.wakes < self._wakes for one in waiting):
-            return after
-        return max(after, min(one.until for one in waiting))
+    def next_after(self, now: float) -> float | None:
+        """When the next wait ends that has not ended yet; None where none is under way."""
+        return min((one.until for one in self._waiting.values() if one.until > now), default=None)

@@ -35,16 +35,16 @@ def test_waking_all_reaches_those_that_wait_and_not_who_fails_afterwards():
     pending.failed("b", 0.0)
     pending.wake_all()
     assert pending.is_due("a", 0.0)
-    assert pending.next_due(0.25) == 0.25
     pending.failed("a", 0.0)
     assert not pending.is_due("a", 0.0)
     assert pending.is_due("b", 0.0)
 
 
-def test_the_first_to_be_due_is_told_and_never_in_the_past():
+def test_the_next_wait_to_end_is_told_and_none_that_has_ended():
     pending = PendingGroups(1.0, 10.0)
-    assert pending.next_due(0.0) is None
+    assert pending.next_after(0.0) is None
     pending.failed("a", 3.0)
     pending.failed("b", 0.0)
-    assert pending.next_due(0.5) == 1.0
-    assert pending.next_due(2.0) == 2.0
+    assert pending.next_after(0.5) == 1.0
+    assert pending.next_after(2.0) == 4.0
+    assert pending.next_after(4.0) is None

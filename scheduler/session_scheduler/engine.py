@@ -1,0 +1,158 @@
+"""The live scheduler's loop: changes in, answers settled, sessions opened; one turn after the other, by one owner.
+
+Watches only queue what they see, and binds run beside; whatever changes the scheduler's state does so in a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import perf_counter
+
+import structlog
+
+from session_scheduler.clock import Clock
+from session_scheduler.cluster.port import Change
+from session_scheduler.metrics import Metrics
+from session_scheduler.model.groups import Phase
+from session_scheduler.model.objects import KubeObject
+from session_scheduler.service import Scheduler
+from session_scheduler.telling import Teller
+
+_log = structlog.get_logger()
+_TURN_SECONDS = 0.005
+"""Turns begin no more often than this: what comes together is looked at together."""
+_LONGEST_REST = 5.0
+_LOOK_AGAIN = 1.0
+"""Seconds between two looks at binds of which it is not known what became."""
+_AFTER_ERROR = 1.0
+_STUCK = 60.0
+"""After so many seconds without the end of a turn something is wrong."""
+
+
+class Engine:
+    """Runs one started scheduler. `deliver` is what a mirror of the cluster calls."""
+
+    def __init__(self, scheduler: Scheduler, teller: Teller, metrics: Metrics, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._teller = teller
+        self._metrics = metrics
+        self._clock = clock
+        self._changes: deque[tuple[Change, KubeObject]] = deque()
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self._look_at = 0.0
+        self._turned = clock.now()
+        teller.on_finished = self._woken.set
+
+    # ------------------------------------------------------------------ from outside
+
+    def deliver(self, change: Change, obj: KubeObject) -> None:
+        """A change of the cluster: applied in the next turn."""
+        self._changes.append((change, obj))
+        self._woken.set()
+
+    def wake(self, group: str, why: str) -> None:
+        """Make a group (its key) due, as a plugin asked."""
+        _log.debug("woken", group=group, why=why)
+        self._scheduler.pending.wake(group, self._clock.now())
+        self._woken.set()
+
+    def problem(self) -> str | None:
+        """Why the loop is not healthy; None where it is."""
+        seconds = self._clock.now() - self._turned
+        return f"no turn has ended for {seconds:.0f} s" if seconds > _STUCK else None
+
+    # ------------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        """Turn until `stop`."""
+        while not self._stopping:
+            self._woken.clear()
+            await self._turn()
+            await self._rest()
+
+    async def stop(self, seconds: float) -> bool:
+        """Decide nothing more and let what is under way end, for so long; whether it did."""
+        self._stopping = True
+        self._woken.set()
+        try:
+            async with asyncio.timeout(seconds):
+                while self._scheduler.in_flight:
+                    self._woken.clear()
+                    await self._scheduler.settle_finished()
+                    if self._scheduler.in_flight:
+                        await self._woken.wait()
+        except TimeoutError:
+            _log.warning("bindings are still under way", number=self._scheduler.in_flight)
+            await self._scheduler.abandon()
+            return False
+        return True
+
+    async def _turn(self) -> None:
+        started = perf_counter()
+        try:
+            await self._take_in()
+            await self._scheduler.settle_finished()
+            self._look_again()
+            await self._scheduler.decide()
+        except Exception:  # noqa: BLE001 (a bug in one turn is told, and the next one goes on)
+            _log.exception("a turn of the scheduler failed")
+            self._metrics.cycle(perf_counter() - started, failed=True)
+            await asyncio.sleep(_AFTER_ERROR)
+        else:
+            self._metrics.cycle(perf_counter() - started)
+        self._teller.tell_later(self._clock.now())
+        self._turned = self._clock.now()
+
+    async def _take_in(self) -> None:
+        while self._changes:
+            change, obj = self._changes.popleft()
+            await self._scheduler.apply(change, obj)
+            self._teller.seen(change, obj)
+
+    def _look_again(self) -> None:
+        now = self._clock.now()
+        if self._scheduler.doubts and now >= self._look_at:
+            self._look_at = now + _LOOK_AGAIN
+            self._scheduler.ask_unknown()
+
+    async def _rest(self) -> None:
+        """Until something happened or is due."""
+        await asyncio.sleep(_TURN_SECONDS)
+        now = self._clock.now()
+        times = (
+            self._scheduler.pending.next_after(now),
+            self._scheduler.gangs.next_deadline(),
+            self._look_at if self._scheduler.doubts else None,
+            self._teller.next_time(),
+        )
+        until = min((time for time in times if time is not None), default=now + _LONGEST_REST)
+        try:
+            async with asyncio.timeout(min(_LONGEST_REST, max(0.0, until - now))):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    # ------------------------------------------------------------------ for metrics
+
+    @property
+    def groups(self) -> dict[str, int]:
+        """How many groups wait, by state."""
+        return self._count(pods=False)
+
+    @property
+    def pods(self) -> dict[str, int]:
+        """How many of their pods wait, by state."""
+        return self._count(pods=True)
+
+    def _count(self, *, pods: bool) -> dict[str, int]:
+        counts = dict.fromkeys(("due", "backoff", "gated", "in_flight"), 0)
+        now = self._clock.now()
+        for group in self._scheduler.cache.groups.values():
+            by_phase = {phase: len(group.in_phase(phase)) for phase in (Phase.PENDING, Phase.GATED, Phase.ASSUMED)}
+            waiting = "due" if self._scheduler.pending.is_due(group.key, now) else "backoff"
+            states = ((waiting, Phase.PENDING), ("gated", Phase.GATED), ("in_flight", Phase.ASSUMED))
+            for state, phase in states:
+                counts[state] += by_phase[phase] if pods else min(1, by_phase[phase])
+        return counts

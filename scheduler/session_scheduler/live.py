@@ -1,0 +1,240 @@
+"""`fluence run`: one replica's life: stand by, lead, take in the cluster, recover, schedule, give it back."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from importlib import metadata
+from typing import Any
+
+import structlog
+
+from session_scheduler.clock import Clock, SystemClock
+from session_scheduler.cluster.errors import NotLeading
+from session_scheduler.cluster.kube_requests import RequestSettings
+from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
+from session_scheduler.cluster.mirror import Mirror
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.election import Elector, new_identity
+from session_scheduler.endpoints import Endpoints
+from session_scheduler.engine import Engine
+from session_scheduler.hook_calls import HookCalls
+from session_scheduler.metrics import Metrics
+from session_scheduler.model.bindings import Runtime
+from session_scheduler.offline import load_calls
+from session_scheduler.reporting import Reporter
+from session_scheduler.service import KINDS, Scheduler
+from session_scheduler.telling import Teller
+
+_log = structlog.get_logger()
+DRAIN_SECONDS = 5.0
+"""How long bindings under way may take to end when the process is told to."""
+FLUSH_SECONDS = 1.5
+"""How long what is still to be told may take then."""
+LOST = 1
+"""Exit status where the lease was lost: whoever started the process starts it again, and it stands by."""
+
+
+async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context: str | None = None) -> int:
+    """Schedule a live cluster until SIGTERM or SIGINT. Returns the exit status. Raises InputError."""
+    replica = Replica(config, load_calls(config), SystemClock())
+    settings = RequestSettings.for_leader(config.leader_election) if config.leader_election.enabled else None
+    async with await connect(kubeconfig, context, settings) as cluster:
+        with _signals(asyncio.get_running_loop()) as stop:
+            return await replica.run(cluster, stop)
+
+
+class _signals:  # noqa: N801 (a function in all but its form)
+    """SIGTERM and SIGINT set an event."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> asyncio.Event:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._event.set)
+        return self._event
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(number)
+
+
+class Replica:
+    """One process's scheduler, from standing by to its end."""
+
+    def __init__(self, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock) -> None:
+        self._config = config
+        self._profiles = profiles
+        self._clock = clock
+        self._metrics = Metrics(metadata.version("fluence-scheduler"))
+        self._elector: Elector | None = None
+        self._mirror: Mirror | None = None
+        self._engine: Engine | None = None
+        self._identity = new_identity()
+        self._recovered = False
+
+    async def run(self, cluster: KubernetesCluster, stop: asyncio.Event) -> int:
+        """Schedule until `stop` is set, or the lease is lost. Returns the exit status."""
+        async with AsyncExitStack() as stack:
+            if self._config.serving.enabled:
+                serving = Endpoints(
+                    self._config.serving,
+                    metrics=self._metrics,
+                    health=self._health,
+                    ready=self._ready,
+                    config=lambda: self._config.model_dump(mode="json", by_alias=True),
+                )
+                await stack.enter_async_context(serving)
+            try:
+                if not await self._elected(cluster, stop):
+                    return 0
+                stack.push_async_callback(self._release)
+                await self._lead(cluster, stop)
+            except NotLeading as error:
+                _log.error("this replica leads no more: it ends, and stands by when it is started again",
+                           why=str(error))  # fmt: skip
+                return LOST
+            return 0
+
+    # ------------------------------------------------------------------ election
+
+    async def _elected(self, cluster: KubernetesCluster, stop: asyncio.Event) -> bool:
+        """Wait until this replica leads; False where it was stopped before."""
+        if not self._config.leader_election.enabled:
+            self._metrics.follow_leader(lambda: True)
+            return True
+        elector = Elector(cluster, self._config.leader_election, identity=self._identity, clock=self._clock)
+        cluster.fence_writes(elector.fence.check)
+        self._metrics.follow_leader(lambda: elector.fence.leading)
+        self._elector = elector
+        await _first(elector.acquire(), _event(stop))
+        if stop.is_set():
+            await elector.release()
+        return not stop.is_set()
+
+    async def _release(self) -> None:
+        if self._elector is not None:
+            await self._elector.release()
+
+    def _token(self) -> str:
+        return self._elector.token if self._elector is not None else ""
+
+    # ------------------------------------------------------------------ leading
+
+    async def _lead(self, cluster: KubernetesCluster, stop: asyncio.Event) -> None:
+        config, metrics = self._config, self._metrics
+        reporter = Reporter(cluster, clock=self._clock, events=config.events, meter=metrics.reports)
+        teller = Teller(reporter, metrics, self._clock)
+        scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=teller,
+                              holder=self._identity, token=self._token)  # fmt: skip
+        engine = self._engine = Engine(scheduler, teller, metrics, self._clock)
+        metrics.follow_pending(lambda: engine)
+        metrics.follow_profiles(self._profiles, lambda: scheduler.in_session)
+        mirror = self._mirror = Mirror(cluster, KINDS, engine.deliver, clock=self._clock,
+                                       reconcile_seconds=config.reconcile_seconds, meter=metrics.watches)  # fmt: skip
+        async with _background(reporter.run(), *self._kept()) as beside, _abandoned(scheduler):
+            await _unless(stop, beside, self._recover(mirror, scheduler))
+            if stop.is_set():
+                return
+            async with AsyncExitStack() as plugins, _background(mirror.run(), engine.run()) as inner:
+                await self._serve(plugins, engine)
+                await _unless(stop, [*beside, *inner], _event(stop))
+                _log.info("stopping: bindings under way may end")
+                await engine.stop(DRAIN_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FLUSH_SECONDS):
+                        await reporter.flush()
+
+    def _kept(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._elector.keep()] if self._elector is not None else []
+
+    async def _recover(self, mirror: Mirror, scheduler: Scheduler) -> None:
+        """List everything, then let plugins and plans recover what is there."""
+        objects = await mirror.start()
+        with self._metrics.timed("recover"):
+            await scheduler.start(objects)
+        self._recovered = True
+        _log.info("the cluster is taken in", objects=len(objects), groups=len(scheduler.cache.groups))
+
+    async def _serve(self, plugins: AsyncExitStack, engine: Engine) -> None:
+        """Start each plugin's own tasks."""
+        runtime = Runtime(engine.wake, lambda: self._elector is None or self._elector.fence.leading)
+        served: set[int] = set()
+        for calls in self._profiles.values():
+            for call in calls.functions("serve"):
+                instance = id(calls.instances[call.plugin])
+                if instance not in served:
+                    served.add(instance)
+                    tasks = call(runtime)
+                    if tasks is not None:
+                        await plugins.enter_async_context(tasks)
+
+    # ------------------------------------------------------------------ endpoints
+
+    def _health(self) -> str | None:
+        return self._engine.problem() if self._engine is not None else None
+
+    def _ready(self) -> Mapping[str, str | None]:
+        elector = self._elector
+        if elector is not None and not elector.fence.leading:
+            holder = f"; the leader is {elector.holder}" if elector.holder else ""
+            return {"standing-by": None if self._engine is None else f"this replica led, and does no more{holder}"}
+        synced = self._mirror is not None and self._mirror.synced
+        return {
+            "leading": None,
+            "synced": None if synced else "the cluster was not listed yet",
+            "recovered": None if self._recovered else "plans and bound pods were not recovered yet",
+        }
+
+
+# ------------------------------------------------------------------ tasks
+
+
+@asynccontextmanager
+async def _abandoned(scheduler: Scheduler) -> AsyncGenerator[None]:
+    """However it ends, nothing of the scheduler's work is left running."""
+    try:
+        yield
+    finally:
+        await scheduler.abandon()
+
+
+async def _event(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _first(*works: Coroutine[Any, Any, None]) -> None:
+    """Until the first of them ends; the others are cancelled. Raises what it raised."""
+    async with _background(*works) as tasks:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+
+@asynccontextmanager
+async def _background(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[list[asyncio.Task[None]]]:
+    """The works as tasks that are cancelled and awaited at the end."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _unless(stop: asyncio.Event, others: list[asyncio.Task[None]], work: Awaitable[None]) -> None:
+    """Wait for the work, or `stop`. Raises what the work, or any of the others, ended with."""
+    own = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
+    try:
+        done, _ = await asyncio.wait([*own, *others], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in own:
+            task.cancel()
+        await asyncio.gather(*own, return_exceptions=True)

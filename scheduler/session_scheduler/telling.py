@@ -1,0 +1,137 @@
+"""What a live scheduler tells: conditions and events for people, counts for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from session_scheduler.clock import Clock
+from session_scheduler.cluster.port import Change
+from session_scheduler.metrics import GroupResult, Metrics
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.objects import KubeObject, Pod, PodGroup
+from session_scheduler.observer import Observer
+from session_scheduler.pod_binding import Failure
+from session_scheduler.reporting import Reporter
+from session_scheduler.session import Outcome
+
+_log = structlog.get_logger()
+_PATIENCE = 1.0
+"""Seconds for which a group may be incomplete, its pods still being created, before anybody is told."""
+_REMEMBERED = 100_000
+"""Binds whose event is waited for: more than are ever under way."""
+
+
+class Teller(Observer):
+    """Tells everything to a reporter and to metrics. `on_finished` is called when work under way has ended."""
+
+    def __init__(self, reporter: Reporter, metrics: Metrics, clock: Clock) -> None:
+        self._reporter = reporter
+        self._metrics = metrics
+        self._clock = clock
+        self._incomplete: dict[str, tuple[float, Outcome]] = {}
+        """By group: since when it waits for pods that are not there yet, and its last outcome."""
+        self._bound_at: dict[str, float] = {}
+        """By pod uid: when the answer to its bind came, until the event."""
+        self.on_finished: Callable[[], None] = lambda: None
+
+    # ------------------------------------------------------------------ of the scheduler
+
+    def finished(self) -> None:
+        """See `Observer`."""
+        self.on_finished()
+
+    def decided(self, outcome: Outcome) -> None:
+        """See `Observer`. A group that is still being created is told of only when it stays as it is."""
+        group = outcome.group
+        result: GroupResult = "scheduled" if outcome.scheduled else "error" if _is_error(outcome) else "unschedulable"
+        self._metrics.groups(result)
+        self._metrics.pods("error" if result == "error" else "unschedulable", len(outcome.reasons))
+        if not outcome.scheduled and (group.missing or len(group.tasks) < group.min_count):
+            since, _ = self._incomplete.get(group.key, (self._clock.now(), outcome))
+            self._incomplete[group.key] = (since, outcome)
+            return
+        self._incomplete.pop(group.key, None)
+        self._tell(outcome)
+
+    def bound(self, task: Task, node: str) -> None:
+        """See `Observer`."""
+        self._metrics.pods("scheduled")
+        self._reporter.scheduled(task.pod, node)
+        if len(self._bound_at) < _REMEMBERED and not task.pod.spec.node_name:
+            self._bound_at[task.uid] = self._clock.now()
+
+    def failed(self, task: Task, reason: str) -> None:
+        """See `Observer`."""
+        self._metrics.pods("error")
+        self._reporter.failed(task.pod, reason)
+
+    def bind_failed(self, failure: Failure) -> None:
+        """See `Observer`."""
+        if failure.sent:
+            self._metrics.bind_error(failure.cause)
+        _log.info("a pod is not bound", pod=failure.task.key, node=failure.node, why=failure.reason)
+
+    def group_scheduled(self, pod_group: PodGroup, message: str) -> None:
+        """See `Observer`."""
+        self._reporter.group(pod_group, "True", "Scheduled", message)
+
+    def gang_timed_out(self, group: Group, members: int, seconds: float) -> None:
+        """See `Observer`."""
+        self._metrics.groups("timeout")
+        self._metrics.gang_evicted()
+        text = (
+            f"{members} of at least {group.min_count} pods could be bound within {seconds:g} s: they are evicted, and "
+            "the gang starts over"
+        )
+        _log.warning("gang timed out", group=group.key, why=text)
+        if group.pod_group is not None:
+            self._reporter.group(group.pod_group, "False", "Unschedulable", text)
+
+    def recovered(self, what: str, pods: int) -> None:
+        """See `Observer`."""
+        self._metrics.recovered(what, pods)
+
+    def problem(self, obj: KubeObject, text: str) -> None:
+        """See `Observer`."""
+        _log.warning(text)
+        self._reporter.event(obj, "FluenceRecovery", "Recovering", text, warning=True)
+
+    # ------------------------------------------------------------------ of the loop
+
+    def seen(self, change: Change, obj: KubeObject) -> None:
+        """A change was applied."""
+        uid = obj.metadata.uid
+        if change is Change.DELETED:
+            self._reporter.forget(uid)
+            self._bound_at.pop(uid, None)
+        elif isinstance(obj, Pod) and obj.spec.node_name:
+            since = self._bound_at.pop(uid, None)
+            if since is not None:
+                self._metrics.watch_lag(self._clock.now() - since)
+
+    def tell_later(self, now: float) -> None:
+        """Tell of the groups that have been incomplete for long enough."""
+        for key, (since, outcome) in list(self._incomplete.items()):
+            if now - since >= _PATIENCE:
+                del self._incomplete[key]
+                self._tell(outcome)
+
+    def next_time(self) -> float | None:
+        """When there is something to be told of that has waited."""
+        return min((since + _PATIENCE for since, _ in self._incomplete.values()), default=None)
+
+    def _tell(self, outcome: Outcome) -> None:
+        failed = _is_error(outcome)
+        for task, reason in outcome.reasons.items():
+            if task.phase is Phase.PENDING:
+                (self._reporter.failed if failed else self._reporter.unschedulable)(task.pod, reason)
+        group, pod_group = outcome.group, outcome.group.pod_group
+        if outcome.refusal is not None and pod_group is not None and group.started < group.min_count:
+            reason = "SchedulerError" if failed else "Unschedulable"
+            self._reporter.group(pod_group, "False", reason, outcome.refusal.reason)
+
+
+def _is_error(outcome: Outcome) -> bool:
+    return outcome.refusal is not None and outcome.refusal.failed
