@@ -91,9 +91,10 @@ class _Settings:
 class Mirror:
     """Follows every kind of a cluster: what is there first, then every change, each kind in order.
 
-    `deliver` is called for each change, in the task that runs `run`, and must not block; what it raises ends `run`.
-    DELETED comes with the last that is known of the object. Each kind is compared with a new list about every
-    `reconcile_seconds`.
+    `deliver` is called for each change, one call at a time, and must not block; what it raises ends `run`. DELETED
+    comes with the last that is known of the object. Each kind is compared with a new list about every
+    `reconcile_seconds` while its watch goes on; what the list shows and no event tells within a quarter of that
+    (10 s at most) was missed.
     """
 
     def __init__(

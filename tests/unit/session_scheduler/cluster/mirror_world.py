@@ -97,6 +97,7 @@ class Faulty(MemoryCluster):
         self.watches[kind] += 1
         error = self.watch_error()
         if error is not None:
+            await self._take_time()
             raise error
         if self.ends_at_once:
             return

@@ -18,7 +18,7 @@ from session_scheduler.cluster.errors import (
     Unavailable,
 )
 from session_scheduler.cluster.mirror import Mirror
-from session_scheduler.cluster.port import Change
+from session_scheduler.cluster.port import Change, WatchEvent
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup
 
 from .mirror_world import KINDS, SECOND_API, World, a_pod
@@ -82,11 +82,12 @@ async def test_a_watch_that_ended_goes_on_after_the_last_event() -> None:
     world = World()
     async with world.running():
         world.cluster.put(a_pod("a"))
+        world.cluster.put(a_pod("a", now="other"))
         await world.time.settle()
         world.cluster.end_watches()
         world.cluster.put(a_pod("b"))
         await world.time.advance(1)
-    assert world.told.changes == [("ADDED", "a"), ("ADDED", "b")]
+    assert world.told.changes == [("ADDED", "a"), ("MODIFIED", "a"), ("ADDED", "b")]
     assert world.cluster.lists[Pod] == 1
     assert world.meter.ended["Pod", "Ended"] == 1
 
@@ -94,13 +95,14 @@ async def test_a_watch_that_ended_goes_on_after_the_last_event() -> None:
 async def test_a_watch_that_ended_goes_on_after_the_last_bookmark() -> None:
     world = World()
     async with world.running():
+        world.cluster.put(Node(metadata=ObjectMeta(name="n")))  # not followed here
         world.cluster.send_bookmarks()
         await world.time.settle()
-        world.cluster.put(Node(metadata=ObjectMeta(name="n")))  # not followed here
         world.cluster.end_watches()
-        world.cluster.put(a_pod("b"))
+        world.cluster.forget_history()  # up to the bookmark
+        world.cluster.put(a_pod("a"))
         await world.time.advance(1)
-        assert world.told.changes == [("ADDED", "b")]
+    assert world.told.changes == [("ADDED", "a")]
     assert world.meter.events["Pod"] == 2
     assert world.meter.lists == {}
 
@@ -145,6 +147,25 @@ async def test_a_history_that_is_always_forgotten_is_not_listed_without_pauses()
     assert 50 < world.cluster.lists[Pod] < 150
 
 
+async def test_a_history_that_is_forgotten_after_every_event_is_not_listed_without_pauses() -> None:
+    world = World()
+    seen: list[WatchEvent[KubeObject]] = []
+
+    def fails_every_other_time(event: WatchEvent[KubeObject]) -> bool:
+        seen.append(event)
+        if len(seen) % 2 == 0:
+            raise Gone("too old")
+        return False
+
+    world.cluster.loses = fails_every_other_time
+    async with world.running():
+        for number in range(600):
+            world.cluster.put(a_pod("a", now=str(number)))
+            world.cluster.put(a_pod("b", now=str(number)))
+            await world.time.advance(0.1)
+    assert 5 < world.meter.lists["Pod", "Gone"] < 30
+
+
 async def test_pauses_grow_and_begin_small_again_after_a_watch_that_worked() -> None:
     world = World()
     async with world.running():
@@ -162,6 +183,19 @@ async def test_pauses_grow_and_begin_small_again_after_a_watch_that_worked() -> 
         await world.time.settle()
         assert world.time.pauses[-1] <= 0.1
     assert world.told.changes == [("ADDED", "a")]
+
+
+async def test_a_watch_that_was_quiet_for_long_has_worked() -> None:
+    world = World()
+    async with world.running():
+        world.cluster.watch_error = lambda: Unavailable("not now")
+        world.cluster.end_watches()
+        await world.time.advance(30)
+        world.cluster.watch_error = lambda: None
+        await world.time.advance(20)
+        world.cluster.end_watches()
+        await world.time.settle()
+        assert world.time.pauses[-1] <= 0.1
 
 
 async def test_the_server_is_left_alone_for_as_long_as_it_asks() -> None:
@@ -192,17 +226,30 @@ async def test_a_refusal_for_a_while_is_borne_and_nothing_is_lost() -> None:
     assert 30 < world.cluster.lists[Pod] < 100
 
 
-async def test_a_version_that_the_server_never_knew_is_given_up_for_a_new_list() -> None:
+@pytest.mark.parametrize("seconds", [0.0, 7.0])
+async def test_a_version_that_the_server_never_knew_is_given_up_for_a_new_list(seconds: float) -> None:
     world = World()
+    lists = world.cluster.lists
     async with world.running():
-        lists = world.cluster.lists
+        world.cluster.seconds = lambda: seconds if lists[Pod] < 2 else 0.0
         world.cluster.watch_error = lambda: Unavailable("504: Too large resource version") if lists[Pod] < 2 else None
         world.cluster.end_watches()
-        await world.time.advance(30)
+        await world.time.advance(50)
         world.cluster.put(a_pod("a"))
         await world.time.settle()
         await world.is_mirrored()
     assert world.meter.lists == {("Pod", "Unavailable"): 1}
+
+
+@pytest.mark.parametrize("error", [Invalid("400: resourceVersion"), NotFound("404"), Gone("410")])
+async def test_a_watch_that_is_refused_for_what_it_asks_begins_with_a_new_list(error: ClusterError) -> None:
+    world = World()
+    async with world.running():
+        world.cluster.watch_error = lambda: error if world.cluster.watches[Pod] == 2 else None
+        world.cluster.end_watches()
+        await world.time.advance(1)
+        assert world.cluster.open[Pod] == 1
+    assert world.meter.lists == {("Pod", type(error).__name__): 1}
 
 
 async def test_what_nobody_expected_ends_the_run_and_closes_every_watch() -> None:

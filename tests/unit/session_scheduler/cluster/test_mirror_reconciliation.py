@@ -8,7 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, NotFound, TooManyRequests, Unavailable
-from session_scheduler.cluster.port import WatchEvent
+from session_scheduler.cluster.known_objects import KnownObjects
+from session_scheduler.cluster.port import Change, WatchEvent
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup
 
 from .mirror_world import KINDS, SECOND_API, Faulty, World, a_pod
@@ -103,6 +104,43 @@ async def test_what_a_broken_watch_could_not_tell_is_delivered_but_not_counted_a
         await world.is_mirrored()
     assert world.meter.lists == {("Pod", "Untold"): 1}
     assert world.meter.lost == {}
+
+
+async def test_what_a_watch_cannot_tell_that_breaks_during_a_comparison_is_not_counted_as_missed() -> None:
+    world = World()
+    async with world.running():
+        world.cluster.loses = lambda event: True
+        world.cluster.put(a_pod("a"))
+        while world.cluster.lists[Pod] < 2:
+            await world.time.advance(0.5)
+        world.cluster.watch_error = lambda: TooManyRequests("busy", retry_after=500.0)
+        world.cluster.end_watches()
+        await world.time.advance(15)
+        await world.is_mirrored()
+    assert world.meter.lists == {("Pod", "Untold"): 1}
+    assert world.meter.lost == {}
+
+
+async def test_where_only_the_deletion_of_the_second_of_a_name_is_told_the_first_is_gone() -> None:
+    world = World(a_pod("a"))
+    async with world.running():
+        world.cluster.loses = lambda event: True
+        await world.cluster.delete(await world.cluster.get(Pod, "ns", "a"))
+        second = world.cluster.put(a_pod("a"))
+        await world.time.settle()
+        world.cluster.loses = lambda event: False
+        await world.cluster.delete(second)
+        await world.time.settle()
+        await world.is_mirrored()
+    assert world.told.changes == [("DELETED", "a")]  # of the first: its receiver compares the uid
+
+
+def test_what_events_say_after_a_comparison_is_not_kept() -> None:
+    known = KnownObjects()
+    with known.comparing() as comparison:
+        known.take(WatchEvent(Change.ADDED, a_pod("a"), "1"))
+    known.take(WatchEvent(Change.ADDED, a_pod("b"), "2"))
+    assert {name for (_, _, name), _ in comparison.passed} == {"a"}
 
 
 async def test_a_comparison_that_cannot_list_is_left_out_and_the_watch_goes_on() -> None:
