@@ -30,6 +30,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from session_scheduler.cluster.kube_connections import Connector
+
 _T = TypeVar("_T")
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te", "upgrade"})
@@ -160,8 +162,8 @@ class Proxy:
     async def _start(self) -> None:
         self._order = asyncio.Lock()
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_PATIENCE)
-        connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=limits, auto_decompress=False,
+        self._connector = Connector(limit=0)  # fit for watches that are cancelled at any moment
+        self._session = aiohttp.ClientSession(connector=self._connector, timeout=limits, auto_decompress=False,
                                               cookie_jar=aiohttp.DummyCookieJar())  # fmt: skip
         self._http = web.Server(self._serve, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(self._http, shutdown_timeout=0.1)
@@ -179,11 +181,12 @@ class Proxy:
         self._release_all()
         self._sever()
         await self._runner.cleanup()
-        await self._session.close()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        await self._connector.settle(_PATIENCE)
+        await self._session.close()
 
     # ------------------------------------------------------------------ what tests say
 
@@ -404,7 +407,7 @@ class Proxy:
         headers = _passed_on(request.headers)
         url = f"{self._server}{request.raw_path}"
         async with self._session.request(request.method, URL(url, encoded=True), data=body or None, headers=headers,
-                                         allow_redirects=False) as answer:  # fmt: skip
+                                         ssl=self._tls, allow_redirects=False) as answer:  # fmt: skip
             yield answer
 
 

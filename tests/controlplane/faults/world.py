@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from .. import invariants
 from ..harness import ControlPlane
-from ..invariants import GROUPS, Manifest, State, is_bound, plan_of, read_state
+from ..invariants import GROUPS, HELD, Manifest, State, is_bound, plan_of, read_state
 from ..proxy import Proxy
 from ..scheduler_process import SchedulerProcess, Settings, kubeconfig_for
 
@@ -27,6 +27,7 @@ SIZE = 8
 """Pods of a gang."""
 _PAUSE = 0.05
 _PATIENCE = 60.0
+_OWNERS_PATIENCE = 20.0
 _T = TypeVar("_T")
 
 
@@ -254,7 +255,24 @@ class World:
         mixed = [line for name in of_one_plan for line in invariants.of_one_plan(state, by_name[name])]
         if mixed:
             raise invariants.InvariantError("\n".join(mixed))
+        self._wait_for_owners()
         return state
+
+    def _wait_for_owners(self) -> None:
+        """Return once a scheduler that is alone says that as many pods hold something as do. Raises TimeoutError."""
+        if len(self.schedulers) != 1 or not self.schedulers[0].running:
+            return
+        said: list[float | None] = []
+
+        def equal() -> bool:
+            said[:] = [self.schedulers[0].metrics().get("fluence_held_pods")]
+            return said == [sum(bool(invariants.annotation(pod, HELD)) for pod in read_state(self.plane).live)]
+
+        try:
+            self.until("as many holders as live owners", equal, _OWNERS_PATIENCE)
+        except TimeoutError as error:
+            error.add_note(f"fluence_held_pods is {said}")
+            raise
 
     def check_now(self) -> State:
         """Raise InvariantError unless what must hold at every moment does."""
