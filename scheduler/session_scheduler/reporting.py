@@ -25,6 +25,7 @@ from session_scheduler.cluster.errors import (
     Conflict,
     Forbidden,
     NotFound,
+    NotLeading,
     TooManyRequests,
     Unavailable,
 )
@@ -51,8 +52,8 @@ _MESSAGE_LIMIT = 32_768
 """Characters of a condition's message (metav1.Condition)."""
 _ELLIPSIS = " ..."
 _FOR_NOW = (Unavailable, TooManyRequests, Forbidden)
-_EXPECTED = (Conflict, NotFound)
-"""Others were faster, or the object is gone: nothing to tell anybody."""
+_EXPECTED = (Conflict, NotFound, NotLeading)
+"""Others were faster, the object is gone, or another replica is to tell: nothing to log."""
 
 
 class ReportMeter(Protocol):
@@ -155,6 +156,8 @@ class Reporter:
             return False
 
     def _ask(self, obj: Pod | PodGroup, condition: PodCondition) -> bool:
+        if isinstance(obj, Pod) and obj.spec.node_name and condition.type == "PodScheduled":
+            return False  # the binding has said it
         told = self._told_of(obj.metadata.uid)
         news = not same(told.latest(obj, condition.type), condition)
         if isinstance(obj, PodGroup) and not obj.native:  # its API has no conditions: remember what it was told
@@ -226,7 +229,8 @@ class Reporter:
     def _again(self, item: Item) -> bool:
         if isinstance(item, Told):
             return bool(item.wanted)
-        return item.key in item.owner.series and not item.owner.gone and item.due(self._clock.now(), _REPEAT_SECONDS)
+        kept = item.owner.series.get(item.key) is item and not item.owner.gone
+        return kept and item.due(self._clock.now(), _REPEAT_SECONDS)
 
     async def _write_conditions(self, told: Told) -> None:
         """One after the other: each write moves the version that guards the next."""
@@ -242,7 +246,7 @@ class Reporter:
         obj = wanted.obj
         for left in reversed(range(_SWAPS)):
             known = told.known(obj, wanted.condition.type)
-            if same(known, wanted.condition) or told.gone:
+            if same(known, wanted.condition):
                 return
             try:
                 await self._swap(told, obj, timed(wanted, known))
@@ -255,8 +259,6 @@ class Reporter:
             fresh = await self._persist(lambda: self._get(wanted.obj), told)
             if fresh.metadata.uid != told.uid:
                 raise NotFound(f"{obj.key} is another object by now")
-            if wanted.condition.type in told.wanted:
-                return
             obj = fresh
 
     async def _swap(self, told: Told, obj: Pod | PodGroup, condition: PodCondition) -> None:
@@ -283,11 +285,11 @@ class Reporter:
             try:
                 place = (series.namespace, series.name)
                 await self._persist(lambda: self._cluster.repeat_event(*place, said), series.owner)
-            except NotFound:  # forgotten by the API server: it happens for the first time again
+            except NotFound:  # the API server forgot it: it begins anew, and its repeats are said again
                 series.name = ""
-                series.count -= count - 1
         if not series.name:
-            count = await self._create(series, event)
+            await self._create(series, event)
+            count = 1
         series.written, series.written_at = count, self._clock.now()
         if series.count == count:
             series.event = None
@@ -296,12 +298,11 @@ class Reporter:
             self._owed[series] = None
         self._meter.written("event")
 
-    async def _create(self, series: Series, event: Event) -> int:
+    async def _create(self, series: Series, event: Event) -> None:
         event = replace(event, name=event_name(event.regarding, f"{next(self._names):x}"))
         with suppress(AlreadyExists):  # by the try before, whose answer was lost
             await self._persist(lambda: self._cluster.record_event(event), series.owner)
         series.namespace, series.name = event_namespace(event.regarding), event.name
-        return 1
 
     async def _persist(self, send: Callable[[], Awaitable[_T]], told: Told) -> _T:
         for pause in _PAUSES:
@@ -369,19 +370,14 @@ class Reporter:
         uid, told = self._told.popitem(last=False)
         if told in self._waiting or any(series in self._waiting for series in told.series.values()):
             self._told[uid] = told
-        else:
-            self._pay_off(told.series.values())
 
     def tidy(self) -> None:
         """Queue the repeats whose time has come, and forget what was silent for long. `run` does it now and then."""
         now = self._clock.now()
         for series in [one for one in self._owed if one.due(now, _REPEAT_SECONDS)]:
             self._lost(self._waiting.put(series))
-        while self._told and now - next(iter(self._told.values())).heard >= FORGET_SECONDS:
-            before = len(self._told)
+        for _ in list(itertools.takewhile(lambda told: now - told.heard >= FORGET_SECONDS, self._told.values())):
             self._forget_oldest()
-            if len(self._told) == before:
-                break
 
     async def _tidy_on(self) -> None:
         while True:

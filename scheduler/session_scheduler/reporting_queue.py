@@ -127,7 +127,7 @@ class Told:
 
     def _similar(self, key: EventKey, now: float) -> int:
         recent = (series.key for series in self.series.values() if now - series.heard < SIMILAR_SECONDS)
-        return sum(other[0] == key[0] and other[2] == key[2] and other[3] != COMBINED for other in recent)
+        return sum(other[0] == key[0] and other[2] == key[2] for other in recent)
 
     def drop(self, series: Series) -> None:
         """Forget a series; the next such event starts another."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.memory import MemoryCluster
@@ -50,21 +51,19 @@ class FaultyCluster(MemoryCluster):
             await self.held.wait()
         fault = self.faults[kind].pop(0) if self.faults.get(kind) else None
         if fault is None:
-            return await write
+            return await write()
         if self.done_but_lost:
-            await write
-        else:
-            write.close()
+            await write()
         raise fault
 
     async def patch_status(self, obj, **fields):
-        return await self._meet("condition", super().patch_status(obj, **fields))
+        return await self._meet("condition", partial(super().patch_status, obj, **fields))
 
     async def record_event(self, event):
-        return await self._meet("event", super().record_event(event))
+        return await self._meet("event", partial(super().record_event, event))
 
     async def repeat_event(self, namespace, name, series):
-        return await self._meet("repeat", super().repeat_event(namespace, name, series))
+        return await self._meet("repeat", partial(super().repeat_event, namespace, name, series))
 
 
 class World:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import NotFound
 from session_scheduler.model.objects import Pod
@@ -76,6 +77,20 @@ async def test_a_group_that_is_scheduled_still_is_no_news(world):
         await world.settle()
     assert world.cluster.asked == ["condition", "event"]
     assert world.counts() == [1]
+
+
+async def test_a_group_is_told_once_though_it_is_asked_before_and_during_the_write():
+    world = World()
+    world.cluster.held = asyncio.Event()
+    gang = await world.group()
+    for _ in range(2):
+        world.reporter.group(gang, "True", "Scheduled", "pod group is scheduled")
+    async with world.running():
+        await turns()
+        world.reporter.group(gang, "True", "Scheduled", "pod group is scheduled")
+        world.cluster.held.set()
+        await world.settle()
+    assert world.cluster.asked == ["condition", "event"]
 
 
 async def test_a_group_of_an_api_without_conditions_gets_events_only(world):
@@ -150,6 +165,15 @@ async def test_what_is_asked_during_a_write_is_written_after_it_though_the_versi
     world.cluster.held.set()
     await world.settle()
     assert [c.message for c in (await world.pod()).status.conditions] == ["second"]
+    assert world.meter.lost == []
+
+
+async def test_a_row_of_conditions_is_written_though_none_of_them_is_seen_yet(world):
+    read = await world.pod()
+    for number in range(4):
+        world.reporter.condition(read, "PodScheduled", "False", "Unschedulable", f"text {number}")
+        await world.settle()
+    assert [c.message for c in (await world.pod()).status.conditions] == ["text 3"]
     assert world.meter.lost == []
 
 
@@ -262,6 +286,31 @@ async def test_a_group_that_others_keep_writing_to_is_given_up_after_some_tries(
     assert world.meter.lost == [("condition", "Conflict")]
 
 
+async def test_our_own_writes_do_not_hide_what_others_wrote_between_them(world):
+    old = await world.pod()
+    world.reporter.condition(old, "PodScheduled", "False", "Unschedulable", "first")
+    await world.settle()
+    await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
+    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", "second")
+    await world.settle()
+    world.reporter.condition(old, "PodScheduled", "False", "Unschedulable", "late")
+    await world.settle()
+    assert [c.message for c in (await world.pod()).status.conditions] == ["second"]
+    assert world.meter.lost == [("condition", "Conflict")]
+
+
+async def test_after_a_lost_write_only_what_the_pod_shows_counts(world):
+    old = await world.pod()
+    world.reporter.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    (ours,) = (await world.pod()).status.conditions
+    await world.cluster.patch_status(old, conditions=[replace(ours, message="foreign")])
+    for known, text in ((old, "late"), (await world.pod(), NO_ROOM)):
+        world.reporter.condition(known, "PodScheduled", "False", "Unschedulable", text)
+        await world.settle()
+    assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
+
+
 # ---------------------------------------------------------------------- ends
 
 
@@ -327,3 +376,11 @@ async def test_writing_goes_on_where_it_was_cancelled():
     async with world.running():
         await world.settle()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
+
+
+async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(world):
+    await world.bind(await world.pod())
+    world.reporter.failed(await world.pod(), "gang failed")
+    await world.settle()
+    assert [c.status for c in (await world.pod()).status.conditions] == ["True"]
+    assert world.cluster.asked == ["event"]

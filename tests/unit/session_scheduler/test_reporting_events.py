@@ -89,6 +89,23 @@ async def test_what_happens_while_its_event_is_written_is_counted(world):
     assert world.counts() == [2]
 
 
+async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it(world):
+    for _ in range(2):
+        await fails(world)
+    world.clock.advance(SIX_MINUTES)
+    world.cluster.held = asyncio.Event()
+    for _ in range(2):
+        world.reporter.event(await world.pod(), "FailedScheduling", "Scheduling", "no room", warning=True)
+        await turns()
+    world.cluster.held.set()
+    await world.settle()
+    assert world.counts() == [3]
+    world.clock.advance(SIX_MINUTES)
+    world.reporter.tidy()
+    await world.settle()
+    assert world.counts() == [4]
+
+
 @pytest.mark.parametrize(
     ("reason", "action", "note", "warning", "name"),
     [
@@ -118,11 +135,12 @@ async def test_a_pod_created_anew_has_events_of_its_own(world):
 
 
 async def test_an_event_that_the_cluster_forgot_is_created_again(world):
-    await fails(world)
+    for _ in range(3):
+        await fails(world)
     world.cluster.series.clear()
+    world.clock.advance(SIX_MINUTES)
     await fails(world)
-    await fails(world)
-    assert world.counts() == [2]
+    assert world.counts() == [4]
     assert world.notes() == ["no room"] * 2
 
 

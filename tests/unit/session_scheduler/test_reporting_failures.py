@@ -94,6 +94,20 @@ async def test_a_pod_that_goes_while_its_write_is_tried_is_given_up(world):
     assert world.cluster.asked == ["condition"]
 
 
+async def test_what_was_asked_during_a_write_is_given_up_with_its_pod(world):
+    world.cluster.held = asyncio.Event()
+    one = await world.pod()
+    for text in ("first", "second"):
+        world.reporter.unschedulable(one, text)
+        world.reporter.unschedulable(one, text)
+        await turns()
+    world.reporter.event(one, "FailedScheduling", "Scheduling", "first", warning=True)
+    world.reporter.forget(one.metadata.uid)
+    world.cluster.held.set()
+    await world.settle()
+    assert world.cluster.asked == ["condition", "event", "event"]
+
+
 async def test_a_condition_refused_for_good_does_not_stop_the_others(world):
     world.cluster.faults = {"condition": [Invalid("no such condition")]}
     one = await world.pod()
@@ -112,8 +126,7 @@ async def test_what_is_dropped_is_logged_once_a_minute_with_its_count(world):
     world.cluster.faults = {"event": [Invalid("no")] * 6}
     with capture_logs() as logs:
         for number in range(6):
-            if number == 5:
-                world.clock.advance(60)
+            world.clock.advance({4: 59, 5: 1}.get(number, 0))
             world.reporter.event(await world.pod(), "Failed", "Scheduling", f"note {number}")
             await world.settle()
     assert [(log["log_level"], log["not_told"], log["why"]) for log in logs] == [
@@ -193,6 +206,22 @@ async def test_an_event_that_was_dropped_is_told_when_it_happens_again():
     assert world.counts() == [1, 1]
 
 
+async def test_a_repeat_that_was_dropped_is_counted_later():
+    world = World(limit=1)
+    one = await world.pod()
+    async with world.running():
+        world.reporter.event(one, "Failed", "Scheduling", "first")
+        await world.settle()
+    for note in ("first", "second"):
+        world.reporter.event(one, "Failed", "Scheduling", note)
+    async with world.running():
+        await world.settle()
+        assert world.counts() == [1, 1]
+        world.reporter.event(one, "Failed", "Scheduling", "first")
+        await world.settle()
+    assert world.counts() == [3, 1]
+
+
 async def test_a_flush_does_not_wait_for_what_was_dropped():
     world = World(limit=1)
     one = await world.pod()
@@ -212,10 +241,27 @@ async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monk
             world.reporter.event(known, "Failed", "Scheduling", "so")
             await world.settle()
         assert len(world.reporter._told) == 10
-        world.reporter.event(pods[-1], "Failed", "Scheduling", "so")
-        world.reporter.event(pods[0], "Failed", "Scheduling", "so")
+        for known in (pods[20], pods[0], pods[20]):  # the oldest one was just heard of, so it is not forgotten
+            world.reporter.event(known, "Failed", "Scheduling", "so")
+            await world.settle()
+        world.clock.advance(360)
+        world.reporter.tidy()
         await world.settle()
-    assert world.counts() == [1] * 29 + [2, 1]
+    assert world.counts() == [1] * 20 + [3] + [1] * 9 + [1]
+
+
+async def test_an_object_with_something_to_be_written_is_not_forgotten(monkeypatch):
+    monkeypatch.setattr(reporting, "_REMEMBERED", 1)
+    world = World()
+    gang = await world.group()
+    for status in ("False", "True"):
+        world.reporter.condition(gang, "PodGroupScheduled", status, "Reason", "so")
+        world.reporter.event(await world.pod(), "Failed", "Scheduling", "so")
+        world.reporter.event(await world.pod("two"), "Failed", "Scheduling", "so")
+    async with world.running():
+        await world.settle()
+    assert sorted(world.cluster.asked) == ["condition", "event", "event", "repeat", "repeat"]
+    assert [c.status for c in (await world.group()).status.conditions] == ["True"]
 
 
 async def test_writes_go_out_many_at_once_within_the_bound():
