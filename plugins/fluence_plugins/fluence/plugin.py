@@ -109,23 +109,28 @@ class FluencePlugin:
         self._live.set_foreign(name, needs.load_of(foreign, short))
 
     @hookimpl
-    def recover(self, holdings: Sequence[Holding]) -> None:
+    def recover(self, holdings: Sequence[Holding]) -> dict[str, str]:
         """Hold again what live pods say that they hold; what cannot be held counts as foreign load."""
         shares = {}
+        lost: dict[str, str] = {}
         for holding in holdings:
             share = from_json(holding.held, holding.node, self._live) if holding.held is not None else None
             if share is not None:
                 shares[holding.task.uid] = share
             elif holding.held is not None:
-                log.warning("[fluence] pod %s: its record of what it holds is not valid here", holding.task.key)
+                lost[holding.task.uid] = "its record of what it holds is not valid here"
         before = set(self._live.missing)
         concerned = {holding.node for holding in holdings} & self._tasks_on.keys()
         for name in concerned:
             self._live.drop_foreign(name)
         self._live.replay({uid: share for uid, share in shares.items() if uid not in self._live.shares})
-        self._tell_missing(before)
+        self._unsettled = before | set(self._live.missing)
+        lost |= dict.fromkeys(
+            self._live.missing.keys() & shares, "the graph does not have all of it, or another holds it"
+        )
         for name in sorted(concerned):
             self._count_foreign(name)
+        return lost
 
     # ------------------------------------------------------------------ a session
 
