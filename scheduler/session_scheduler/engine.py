@@ -78,14 +78,14 @@ class Engine:
         self._woken.set()
         try:
             async with asyncio.timeout(seconds):
-                while self._scheduler.in_flight:
+                while self._scheduler.under_way:
                     self._woken.clear()
                     await self._scheduler.settle_finished()
-                    if self._scheduler.in_flight:
+                    if self._scheduler.under_way:
                         await self._woken.wait()
         except TimeoutError:
-            _log.warning("bindings are still under way", number=self._scheduler.in_flight)
-            await self._scheduler.abandon()
+            _log.warning("bindings are still under way", number=len(self._scheduler.under_way))
+            await self._scheduler.under_way.abandon()
             return False
         return True
 

@@ -200,7 +200,7 @@ async def _abandoned(scheduler: Scheduler) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        await scheduler.abandon()
+        await scheduler.under_way.abandon()
 
 
 async def _event(event: asyncio.Event) -> None:

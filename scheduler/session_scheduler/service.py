@@ -6,11 +6,10 @@ One owner: events are applied between sessions, never in one.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -42,9 +41,9 @@ from session_scheduler.state.cache import EVERY_GROUP, Cache, Woken, schedulers_
 from session_scheduler.state.pending import PendingGroups
 from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.statement import Decision
+from session_scheduler.under_way import Settle, UnderWay, kept, raise_first
 
 _log = structlog.get_logger()
-_T = TypeVar("_T")
 
 KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, Pod)
 """What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
@@ -69,15 +68,6 @@ class _Doubt:
 
     failure: Failure
     calls: HookCalls
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Something that is under way outside the scheduler's turns, and what is done with its answer, or its error."""
-
-    group: str
-    future: asyncio.Future[Any]
-    settle: Callable[[str, Any], Coroutine[Any, Any, Bound | None]]
 
 
 class Scheduler:
@@ -114,9 +104,7 @@ class Scheduler:
         self.gangs = GangKeeper(self, config.gang_bind_timeout_seconds)
         self.in_session = False
         """Whether a session is open: its plugins' state is half way."""
-        self._under_way: list[_Work] = []
-        self._busy: Counter[str] = Counter()
-        """Groups of which something is under way."""
+        self.under_way: UnderWay[Bound] = UnderWay(self.observer.finished)
         self._doubts: dict[str, _Doubt] = {}
         """By pod uid; their tasks are assumed."""
         self._to_recover: dict[HookCall, dict[str, Task]] = {}
@@ -260,11 +248,11 @@ class Scheduler:
         An error that nobody expected is raised at the end, when everything else is done and settled.
         """
         errors: list[BaseException] = []
-        await _kept(self.settle_unknown(), errors)
-        await _kept(self.decide(), errors)
-        await self._wait(errors)
-        done = await self._settle_finished(errors)
-        _raise_first(errors)
+        await kept(self.settle_unknown(), errors)
+        await kept(self.decide(), errors)
+        await self.under_way.wait(errors)
+        done = await self.under_way.settle_ended(errors)
+        raise_first(errors)
         return done
 
     async def decide(self) -> None:
@@ -279,70 +267,27 @@ class Scheduler:
             if due and name in failed:
                 self.failed(due, failed[name])
             elif due:
-                await _kept(self._session(calls, due), errors)
-        _raise_first(errors)
+                await kept(self._session(calls, due), errors)
+        raise_first(errors)
 
     # ------------------------------------------------------------------ work under way
 
-    def spawn(
-        self,
-        group: str,
-        work: Coroutine[Any, Any, Any],
-        settle: Callable[[str, Any], Coroutine[Any, Any, Bound | None]],
-    ) -> None:
+    def spawn(self, group: str, work: Coroutine[Any, Any, Any], settle: Settle[Bound]) -> None:
         """Start work for a group (its key); `settle(group, answer or error)` is called in a later turn.
 
         Nothing else of the group is decided until then.
         """
-        self._busy[group] += 1
-        future = asyncio.ensure_future(work)
-        future.add_done_callback(lambda _: self.observer.finished())
-        self._under_way.append(_Work(group, future, settle))
+        self.under_way.start(group, work, settle)
 
     def is_busy(self, group: str) -> bool:
         """Whether something is under way for a group (its key)."""
-        return self._busy[group] > 0
-
-    @property
-    def in_flight(self) -> int:
-        """How much is under way."""
-        return len(self._under_way)
+        return self.under_way.concerns(group)
 
     async def settle_finished(self) -> list[Bound]:
         """Settle the work that has ended. An error that nobody expected is raised when all of it is settled."""
         errors: list[BaseException] = []
-        done = await self._settle_finished(errors)
-        _raise_first(errors)
-        return done
-
-    async def _wait(self, errors: list[BaseException]) -> None:
-        """Wait for everything that is under way; where this is cancelled, it is too, and is settled all the same."""
-        futures = [work.future for work in self._under_way]
-        if not futures:
-            return
-        try:
-            await asyncio.wait(futures)
-        except asyncio.CancelledError as cancelled:
-            await self.abandon()
-            errors.append(cancelled)
-
-    async def abandon(self) -> None:
-        """Cancel everything that is under way."""
-        for work in self._under_way:
-            work.future.cancel()
-        await asyncio.gather(*(work.future for work in self._under_way), return_exceptions=True)
-
-    async def _settle_finished(self, errors: list[BaseException]) -> list[Bound]:
-        ended = [work for work in self._under_way if work.future.done()]
-        self._under_way = [work for work in self._under_way if not work.future.done()]
-        done: list[Bound] = []
-        for work in ended:
-            self._busy[work.group] -= 1
-            if not self._busy[work.group]:
-                del self._busy[work.group]
-            bound = await _kept(work.settle(work.group, _answer(work.future)), errors)
-            if bound is not None:
-                done.append(bound)
+        done = await self.under_way.settle_ended(errors)
+        raise_first(errors)
         return done
 
     async def settle_unknown(self) -> None:
@@ -354,7 +299,7 @@ class Scheduler:
         answers = await asyncio.gather(*(self.binder.look(doubt.failure) for doubt in doubts), return_exceptions=True)
         for doubt, answer in zip(doubts, answers, strict=True):
             await self._resolved(doubt, answer)
-        _raise_first([answer for answer in answers if isinstance(answer, BaseException)])
+        raise_first([answer for answer in answers if isinstance(answer, BaseException)])
 
     def ask_unknown(self) -> None:
         """As `settle_unknown`, but under way when this returns."""
@@ -443,7 +388,7 @@ class Scheduler:
         failures = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
         bound = await self._settle(decision, failures, calls)
         self.gangs.settled(decision.group, planning)
-        _raise_first([failure.error for failure in failures if failure.error is not None])
+        raise_first([failure.error for failure in failures if failure.error is not None])
         return bound
 
     def open_session(self, calls: HookCalls, due: tuple[Group, ...]) -> Session:
@@ -533,31 +478,8 @@ class Scheduler:
             self.observer.decided(outcome)
 
 
-def _answer(future: asyncio.Future[Any]) -> Any:
-    """What work ended with: its answer, or its error."""
-    if future.cancelled():
-        return asyncio.CancelledError()
-    return future.exception() or future.result()
-
-
 def _holdings(tasks: Iterable[Task], plugin: str) -> list[Holding]:
     return [holding_of(task, plugin) for task in tasks]
-
-
-async def _kept(work: Coroutine[object, object, _T], errors: list[BaseException]) -> _T | None:
-    """What the work answers; or None, its error being kept until everything else is done."""
-    (answer,) = await asyncio.gather(work, return_exceptions=True)
-    if isinstance(answer, BaseException):
-        errors.append(answer)
-        return None
-    return answer
-
-
-def _raise_first(errors: Sequence[BaseException]) -> None:
-    for error in errors[1:]:
-        _log.error("another error in the same cycle", exc_info=error)
-    if errors:
-        raise errors[0]
 
 
 def _failure(call: HookCall, *arguments: object) -> PluginError | None:

@@ -1,0 +1,101 @@
+"""Work that goes on outside the scheduler's turns: started in one turn, settled in a later one, never forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+Settle = Callable[[str, Any], Coroutine[Any, Any, _T | None]]
+"""Called with the group's key and the work's answer, or the error that it ended in."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work(Generic[_T]):
+    group: str
+    future: asyncio.Future[Any]
+    settle: Settle[_T]
+
+
+class UnderWay(Generic[_T]):
+    """Work by group; settling it answers a `_T` or None. `ended` is called when any of it has ended."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self._works: list[_Work[_T]] = []
+        self._busy: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._works)
+
+    def start(self, group: str, work: Coroutine[Any, Any, Any], settle: Settle[_T]) -> None:
+        """Start work for a group (its key)."""
+        self._busy[group] += 1
+        future = asyncio.ensure_future(work)
+        future.add_done_callback(lambda _: self._ended())
+        self._works.append(_Work(group, future, settle))
+
+    def concerns(self, group: str) -> bool:
+        """Whether any of it is a group's (its key)."""
+        return self._busy[group] > 0
+
+    async def wait(self, errors: list[BaseException]) -> None:
+        """Wait for all of it. Where this is cancelled so is the work, and that is one of the errors."""
+        if not self._works:
+            return
+        try:
+            await asyncio.wait([work.future for work in self._works])
+        except asyncio.CancelledError as cancelled:
+            await self.abandon()
+            errors.append(cancelled)
+
+    async def abandon(self) -> None:
+        """Cancel all of it; it is to be settled all the same."""
+        for work in self._works:
+            work.future.cancel()
+        await asyncio.gather(*(work.future for work in self._works), return_exceptions=True)
+
+    async def settle_ended(self, errors: list[BaseException]) -> list[_T]:
+        """Settle what has ended; what nobody expected is added to the errors."""
+        ended = [work for work in self._works if work.future.done()]
+        self._works = [work for work in self._works if not work.future.done()]
+        done: list[_T] = []
+        for work in ended:
+            self._busy[work.group] -= 1
+            if not self._busy[work.group]:
+                del self._busy[work.group]
+            answer = await kept(work.settle(work.group, _answer(work.future)), errors)
+            if answer is not None:
+                done.append(answer)
+        return done
+
+
+def _answer(future: asyncio.Future[Any]) -> Any:
+    """What work ended with: its answer, or its error."""
+    if future.cancelled():
+        return asyncio.CancelledError()
+    return future.exception() or future.result()
+
+
+async def kept(work: Coroutine[object, object, _T], errors: list[BaseException]) -> _T | None:
+    """What the work answers; or None, its error being kept until everything else is done."""
+    (answer,) = await asyncio.gather(work, return_exceptions=True)
+    if isinstance(answer, BaseException):
+        errors.append(answer)
+        return None
+    return answer
+
+
+def raise_first(errors: Sequence[BaseException]) -> None:
+    """Raise the first of some errors, if any; the others are logged."""
+    for error in errors[1:]:
+        _log.error("another error in the same cycle", exc_info=error)
+    if errors:
+        raise errors[0]
