@@ -23,7 +23,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import structlog
 from msgspec.structs import replace
@@ -34,8 +34,6 @@ from session_scheduler.cluster.port import Cluster
 from session_scheduler.config import LeaderElection
 from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta
 
-LEADER_ANNOTATION: Final = "fluence.flux-framework.org/leader"
-"""The annotation of a Binding that holds `Elector.token`, for the admission policy that deploy/ offers."""
 _log = structlog.get_logger()
 _Got = TypeVar("_Got")
 _LONGEST_LEASE = 3600
@@ -143,7 +141,7 @@ class Elector:
 
     @property
     def token(self) -> str:
-        """Our identity and the number of our last term: what LEADER_ANNOTATION says. Empty before the first term."""
+        """Our identity and the number of our last term: what our Bindings say. Empty before the first term."""
         return self._token
 
     # -------------------------------------------------------------- the life of a candidate

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from fluence_plugins.fluence.resources import load_resources
+from session_scheduler.binding import LEADER_ANNOTATION
 from session_scheduler.config import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
-from session_scheduler.election import LEADER_ANNOTATION
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ACCOUNT = {"kind": "ServiceAccount", "name": "fluence", "namespace": "kube-system"}
