@@ -1,4 +1,4 @@
-"""Adds up steps and tests: `count.py REPORT STEPS_PASSED STEPS_FAILED STATUS_OF_TESTS` prints the closing line.
+"""Adds up steps and tests: `count.py STEPS_PASSED STEPS_FAILED STATUS_OF_TESTS REPORT…` prints the closing line.
 
 A test run that crashed leaves no report, half a report, or one without a failure: each counts as one failure more.
 """
@@ -8,8 +8,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 
-def counted(report: Path, status: int) -> tuple[int, int, int]:
-    """How many tests passed, failed and were skipped, by the JUnit report and the run's exit status."""
+def counted(report: Path) -> tuple[int, int, int]:
+    """How many tests passed, failed and were skipped, by a JUnit report."""
     try:
         suites = list(ElementTree.parse(report).getroot().iter("testsuite"))  # noqa: S314  # our own pytest wrote it
     except (OSError, ElementTree.ParseError):
@@ -19,16 +19,18 @@ def counted(report: Path, status: int) -> tuple[int, int, int]:
     )
     failed = failures + errors
     passed = max(0, tests - failed - skipped)
-    if not failed and (status or not tests):
+    if not tests:
         failed = 1
     return passed, failed, skipped
 
 
 def main() -> int:
     """Print the closing line; the exit status says whether anything failed."""
-    report, *numbers = sys.argv[1:]
-    steps_passed, steps_failed, status = map(int, numbers)
-    passed, failed, skipped = counted(Path(report), status)
+    steps_passed, steps_failed, status = map(int, sys.argv[1:4])
+    counts = [counted(Path(report)) for report in sys.argv[4:]]
+    passed, failed, skipped = (sum(numbers) for numbers in zip(*counts, strict=True))
+    if status and not failed:
+        failed = 1
     passed, failed = passed + steps_passed, failed + steps_failed
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
