@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from session_scheduler.model.objects import ConfigMap, Container, Lease, ObjectM
 
 from .conftest import new_control_plane
 from .harness import ADMIN, DEPLOY, SCHEDULER, ControlPlane
+from .scheduler_process import SchedulerProcess, Settings
 
 SETTINGS = LeaderElection(lease_seconds=3, renew_seconds=2.0, retry_seconds=0.2)
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/fluence"
@@ -232,6 +234,38 @@ async def test_the_policy_is_nothing_to_other_schedulers_whatever_becomes_of_the
     await policy.until(HTTPStatus.FORBIDDEN, None)
     assert policy.bind(None, user=ADMIN)[0] == HTTPStatus.CREATED
     await policy.until(HTTPStatus.CREATED, "first/0")  # a Lease that never changed hands has no number
+
+
+def test_two_schedulers_bind_under_the_policy_one_after_the_other(
+    plane: ControlPlane, policy: Binder, tmp_path: Path
+) -> None:
+    plane.new_node(f"{policy.namespace}-node")
+    settings, kubeconfig = Settings(election=True), plane.kubeconfig(SCHEDULER)
+    replicas = [SchedulerProcess(tmp_path, kubeconfig, settings, f"replica-{number}") for number in range(2)]
+    with contextlib.ExitStack() as stack:
+        for replica in replicas:
+            stack.enter_context(replica).start()
+            replica.wait_ready()  # the second one stands by
+        for number, replica in enumerate(replicas):
+            assert scheduled(plane, policy.namespace, f"pod-of-term-{number}") == token_of(plane, number)
+            replica.kill()
+
+
+def scheduled(plane: ControlPlane, namespace: str, name: str) -> str:
+    """Make a pod, wait until it is bound; whose Binding it was."""
+    spec = {"schedulerName": "fluence", "containers": [{"name": "main", "image": "example.com/none"}]}
+    plane.create({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {"name": name, "namespace": namespace}})
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    pod = plane.wait_for(path, lambda found: found["spec"].get("nodeName"), Settings().lease_seconds + 5.0)
+    leader: str = pod["metadata"]["annotations"][LEADER_ANNOTATION]
+    return leader
+
+
+def token_of(plane: ControlPlane, transitions: int) -> str:
+    """The Lease's holder and number, which must be this one."""
+    spec = lease(plane)
+    assert spec["leaseTransitions"] == transitions
+    return f"{spec['holderIdentity']}/{transitions}"
 
 
 def pod_spec() -> PodSpec:
