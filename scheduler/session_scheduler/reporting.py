@@ -35,6 +35,7 @@ from session_scheduler.reporting_queue import COMBINED, FORGET_SECONDS, Item, Se
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
+_Item = TypeVar("_Item", Told, Series)
 
 _REPEAT_SECONDS = 360.0
 """Between two writes of one series, client-go's own."""
@@ -51,6 +52,8 @@ _TIDY_SECONDS = 30.0
 _MESSAGE_LIMIT = 32_768
 """Characters of a condition's message (metav1.Condition)."""
 _ELLIPSIS = " ..."
+_ENDING = "because it is being terminated"
+"""What is refused so is refused for good: the namespace goes (apiserver, plugin/namespace/lifecycle)."""
 _FOR_NOW = (Unavailable, TooManyRequests, Forbidden)
 _EXPECTED = (Conflict, NotFound, NotLeading)
 """Others were faster, the object is gone, or another replica is to tell: nothing to log."""
@@ -84,8 +87,8 @@ class Reporter:
     """Queues conditions and events, and writes them while `run` runs. For one event loop; not for threads.
 
     `clock` tells how long ago something was, `now` gives the times that are written. `in_flight` is how many requests
-    go at once, `limit` how much may wait: over it the oldest events are dropped. Without `events` only conditions are
-    written. `sleep` waits between tries.
+    go at once, half of them conditions, half events; `limit` how much may wait: over it the oldest events are dropped.
+    Without `events` only conditions are written. `sleep` waits between tries.
     """
 
     def __init__(
@@ -195,8 +198,9 @@ class Reporter:
         if told is not None:
             told.gone = True
             told.wanted.clear()
-            self._count("condition", "Forgotten", self._waiting.take_back([told]))
-            self._count("event", "Forgotten", self._waiting.take_back(told.series.values()))
+            conditions, events = self._waiting.take_back(told)
+            self._count("condition", "Forgotten", conditions)
+            self._count("event", "Forgotten", events)
             self._pay_off(told.series.values())
 
     # -------------------------------------------------------------- writing
@@ -204,20 +208,22 @@ class Reporter:
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as writers:
-            for _ in range(self._in_flight):
-                writers.create_task(self._write_on())
+            for _ in range(max(1, self._in_flight // 2)):
+                writers.create_task(self._write_on("condition", self._waiting.next_conditions, self._write_conditions))
+                writers.create_task(self._write_on("event", self._waiting.next_event, self._write_event))
             writers.create_task(self._tidy_on())
 
     async def flush(self) -> None:
         """Return when all that was queued so far is written or dropped; `run` must be running."""
         await self._waiting.flushed()
 
-    async def _write_on(self) -> None:
+    async def _write_on(
+        self, kind: str, take: Callable[[], Awaitable[_Item]], write: Callable[[_Item], Awaitable[None]]
+    ) -> None:
         while True:
-            item = await self._waiting.take()
-            kind = "condition" if isinstance(item, Told) else "event"
+            item = await take()
             try:
-                await (self._write_conditions(item) if isinstance(item, Told) else self._write_event(item))
+                await write(item)
             except ClusterError as error:
                 self._failed(item, kind, error)
             except Exception:  # noqa: BLE001 (one bad report does not stop the others)
@@ -309,7 +315,7 @@ class Reporter:
             try:
                 return await send()
             except _FOR_NOW as error:
-                if told.gone:
+                if told.gone or _ENDING in str(error):
                     raise
                 asked = error.retry_after if isinstance(error, TooManyRequests) else 0.0
                 await self._sleep(max(pause, min(asked, _LONGEST_PAUSE)))
@@ -320,7 +326,7 @@ class Reporter:
     def _failed(self, item: Item, kind: str, error: ClusterError) -> None:
         self._give_up(item)
         self._count(kind, type(error).__name__, 1)
-        if isinstance(error, _EXPECTED):
+        if isinstance(error, _EXPECTED) or _ENDING in str(error):
             return
         self._complaints += 1
         if self._clock.now() >= self._quiet_until:

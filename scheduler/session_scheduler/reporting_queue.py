@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -154,56 +154,73 @@ def timed(wanted: Wanted, known: PodCondition | None) -> PodCondition:
 
 Item = Told | Series
 """What a writer takes: an object's conditions, or one series of events."""
+_Item = TypeVar("_Item", Told, Series)
+
+
+class Lane(Generic[_Item]):
+    """Things in the order of asking, nothing twice."""
+
+    def __init__(self) -> None:
+        self.items: OrderedDict[_Item, None] = OrderedDict()
+        self._ready = asyncio.Semaphore(0)
+
+    def add(self, item: _Item) -> None:
+        """Add one that is not there, at the end."""
+        self.items[item] = None
+        self._ready.release()
+
+    async def first(self) -> _Item:
+        """Wait for one, and remove the first."""
+        while True:
+            await self._ready.acquire()
+            if self.items:  # else it was taken back
+                return self.items.popitem(last=False)[0]
 
 
 class Waiting:
-    """What waits for a writer: conditions first, then events, each in the order of asking; nothing twice.
+    """What waits for a writer; conditions and events each in a lane of their own, so that neither delays the other.
 
     At most `limit` things wait; what is over that are the oldest events, never conditions.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._conditions: OrderedDict[Told, None] = OrderedDict()
-        self._events: OrderedDict[Series, None] = OrderedDict()
+        self._conditions: Lane[Told] = Lane()
+        self._events: Lane[Series] = Lane()
         self._writing: set[Item] = set()
         self._flushes: list[tuple[set[Item], asyncio.Event]] = []
-        self._ready = asyncio.Semaphore(0)
 
     def __len__(self) -> int:
-        return len(self._conditions) + len(self._events)
+        return len(self._conditions.items) + len(self._events.items)
 
     def __contains__(self, item: Item) -> bool:
-        return item in self._conditions or item in self._events or item in self._writing
+        return item in self._conditions.items or item in self._events.items or item in self._writing
 
     def put(self, item: Item) -> list[Series]:
         """Add it unless it waits; what is being written is looked at again afterwards. Returns what had to go."""
-        if item in self:
-            return []
-        if isinstance(item, Told):
-            self._conditions[item] = None
-        else:
-            self._events[item] = None
-        self._ready.release()
-        return self._overflow()
-
-    def _overflow(self) -> list[Series]:
+        if item not in self:
+            if isinstance(item, Told):
+                self._conditions.add(item)
+            else:
+                self._events.add(item)
         dropped = []
-        while len(self) > self._limit and self._events:
-            series, _ = self._events.popitem(last=False)
+        while len(self) > self._limit and self._events.items:
+            series, _ = self._events.items.popitem(last=False)
             self._settle(series)
             dropped.append(series)
         return dropped
 
-    async def take(self) -> Item:
-        """The next one; `done` must follow."""
-        while True:
-            await self._ready.acquire()
-            lane: OrderedDict[Told, None] | OrderedDict[Series, None] = self._conditions or self._events
-            if lane:  # else it was taken back
-                item = lane.popitem(last=False)[0]
-                self._writing.add(item)
-                return item
+    async def next_conditions(self) -> Told:
+        """The object whose conditions come next; `done` must follow."""
+        told = await self._conditions.first()
+        self._writing.add(told)
+        return told
+
+    async def next_event(self) -> Series:
+        """The event that comes next; `done` must follow."""
+        series = await self._events.first()
+        self._writing.add(series)
+        return series
 
     def done(self, item: Item, *, again: bool) -> list[Series]:
         """What was taken is written or dropped; `again`: more was asked meanwhile. Returns what had to go."""
@@ -213,17 +230,17 @@ class Waiting:
         self._settle(item)
         return []
 
-    def take_back(self, items: Iterable[Item]) -> int:
-        """Remove those that wait; returns how many did."""
-        count = 0
-        for item in items:
-            lane: OrderedDict[Told, None] | OrderedDict[Series, None]
-            lane = self._conditions if isinstance(item, Told) else self._events
-            if item in lane:
-                del lane[item]  # type: ignore[arg-type]
-                self._settle(item)
-                count += 1
-        return count
+    def take_back(self, told: Told) -> tuple[int, int]:
+        """Remove what waits about an object; returns how many conditions and events that were."""
+        series = [one for one in told.series.values() if one in self._events.items]
+        for one in series:
+            del self._events.items[one]
+            self._settle(one)
+        if told not in self._conditions.items:
+            return 0, len(series)
+        del self._conditions.items[told]
+        self._settle(told)
+        return 1, len(series)
 
     def _settle(self, item: Item) -> None:
         for waiting, over in self._flushes:
@@ -233,7 +250,7 @@ class Waiting:
 
     async def flushed(self) -> None:
         """Return when all that waits or is being written now is done with."""
-        waiting: set[Item] = {*self._conditions, *self._events, *self._writing}
+        waiting: set[Item] = {*self._conditions.items, *self._events.items, *self._writing}
         if not waiting:
             return
         flush = (waiting, asyncio.Event())

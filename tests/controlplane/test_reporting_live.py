@@ -49,11 +49,16 @@ class Told:
     def __init__(self, plane: ControlPlane, cluster: KubernetesCluster, admin: KubernetesCluster) -> None:
         self.clock = StoppedClock()
         self.meter = Meter()
-        self.reporter = Reporter(cluster, clock=self.clock, meter=self.meter)
+        self.slept: list[float] = []
+        self.reporter = Reporter(cluster, clock=self.clock, meter=self.meter, sleep=self._sleep)
         self.cluster = cluster
         self.namespace = plane.new_namespace()
         self._plane = plane
         self._admin = admin
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(seconds)
 
     async def pod(self, name: str) -> Pod:
         spec = PodSpec(scheduler_name="fluence", containers=(Container(name="main", image="example.com/none"),))
@@ -170,9 +175,10 @@ async def test_an_event_that_the_server_forgot_is_there_again_when_it_repeats(
             name = event["metadata"]["name"]
             control_plane.request("DELETE", f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events/{name}")
     assert told.events() == []
+    told.clock.advance(360)
     told.reporter.unschedulable(one, NO_ROOM)
     await told.settle()
-    assert [event["note"] for event in told.events()] == [NO_ROOM]
+    assert [(event["note"], event["series"]["count"]) for event in told.events()] == [(NO_ROOM, 3)]
 
 
 async def test_a_late_failure_does_not_land_on_a_pod_that_was_bound_meanwhile(told: Told) -> None:
@@ -212,3 +218,12 @@ async def test_what_is_said_of_a_pod_that_is_gone_is_dropped(told: Told, control
     told.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await told.settle()
     assert told.meter.lost == [("condition", "NotFound")]
+
+
+async def test_a_namespace_that_is_being_deleted_is_not_tried_again(told: Told, control_plane: ControlPlane) -> None:
+    one = await told.pod("one")
+    control_plane.request("DELETE", f"/api/v1/namespaces/{told.namespace}")  # nothing here finishes that
+    told.reporter.event(one, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
+    await told.settle()
+    assert told.meter.lost == [("event", "Forbidden")]
+    assert told.slept == []

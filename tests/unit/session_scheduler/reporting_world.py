@@ -74,6 +74,8 @@ class World:
         self.cluster = FaultyCluster([pod("one"), pod("two"), pod_group("gang", 2), pod_group("crew", 2)], self.now)
         self.meter = Meter()
         self.slept = []
+        self.gate = None
+        """While this is an Event, pauses between tries last until it is set."""
         self.reporter = Reporter(
             self.cluster, clock=self.clock, now=self.now, meter=self.meter, sleep=self._sleep, **options
         )
@@ -84,6 +86,8 @@ class World:
     async def _sleep(self, seconds):
         self.slept.append(seconds)
         await asyncio.sleep(0)
+        if self.gate is not None:
+            await self.gate.wait()
 
     async def pod(self, name: str = "one") -> Pod:
         return await self.cluster.get(Pod, "default", name)

@@ -197,9 +197,34 @@ async def test_notes_of_other_reasons_and_of_long_ago_are_not_similar(world):
     for number in range(10):
         await fails(world, f"note {number}")
     world.reporter.event(await world.pod(), "Other", "Scheduling", "other", warning=True)
+    world.reporter.event(await world.pod(), "FailedScheduling", "Scheduling", "no warning")
+    await world.settle()
     world.clock.advance(600)
     await fails(world, "note 10")
-    assert world.notes()[10:] == ["other", "note 10"]
+    assert world.notes()[10:] == ["other", "no warning", "note 10"]
+
+
+async def test_notes_of_an_object_that_goes_on_to_have_others_are_forgotten_in_time(world):
+    await fails(world, "old")
+    world.clock.advance(1799)
+    await fails(world, "newer")
+    world.clock.advance(1)
+    for note in ("newest", "old", "newer"):
+        await fails(world, note)
+    assert list(zip(world.notes(), world.counts(), strict=True)) == [
+        ("old", 1), ("newer", 2), ("newest", 1), ("old", 1),
+    ]  # fmt: skip
+
+
+async def test_nothing_is_kept_of_what_was_told_long_ago(world):
+    for _ in range(3):
+        await fails(world)
+    for seconds in (SIX_MINUTES, 1800):
+        world.clock.advance(seconds)
+        world.reporter.tidy()
+        await world.settle()
+    assert not world.reporter._told
+    assert not world.reporter._owed
 
 
 # ---------------------------------------------------------------------- notes

@@ -232,6 +232,26 @@ async def test_a_flush_does_not_wait_for_what_was_dropped():
     await asyncio.wait_for(flushing, 10)
 
 
+async def test_a_flush_does_not_wait_for_what_was_forgotten():
+    world = World()
+    one = await world.pod()
+    world.reporter.unschedulable(one, NO_ROOM)
+    flushing = asyncio.ensure_future(world.reporter.flush())
+    await turns()
+    world.reporter.forget(one.metadata.uid)
+    await asyncio.wait_for(flushing, 10)
+
+
+async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatch):
+    monkeypatch.setattr(reporting, "_REMEMBERED", 1)
+    world = World()
+    for name in ("one", "two", "one"):
+        world.reporter.event(await world.pod(name), "Failed", "Scheduling", "so")
+    async with world.running():
+        await world.settle()
+    assert world.counts() == [2, 1]
+
+
 async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monkeypatch):
     monkeypatch.setattr(reporting, "_REMEMBERED", 10)
     world = World()
@@ -265,7 +285,7 @@ async def test_an_object_with_something_to_be_written_is_not_forgotten(monkeypat
 
 
 async def test_writes_go_out_many_at_once_within_the_bound():
-    world = World(in_flight=3)
+    world = World(in_flight=6)
     world.cluster.held = asyncio.Event()
     pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(8)]
     async with world.running():
@@ -276,6 +296,29 @@ async def test_writes_go_out_many_at_once_within_the_bound():
         world.cluster.held.set()
         await world.settle()
     assert len(world.cluster.asked) == 8
+
+
+async def test_events_that_cannot_be_written_do_not_delay_conditions(world):
+    world.cluster.faults = {"event": [Forbidden("no right to write events")] * 1000}
+    gate = asyncio.Event()
+    world.gate = gate
+    pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(30)]
+    for known in pods:
+        world.reporter.unschedulable(known, NO_ROOM)
+    await turns()
+    assert world.meter.wrote == ["condition"] * 30
+    gate.set()
+
+
+async def test_a_namespace_that_goes_takes_its_reports_with_it_at_once(world):
+    ending = Forbidden("unable to create new content in namespace default because it is being terminated")
+    world.cluster.faults = {"event": [ending]}
+    with capture_logs() as logs:
+        world.reporter.event(await world.pod(), "Failed", "Scheduling", "so")
+        await world.settle()
+    assert world.slept == []
+    assert world.meter.lost == [("event", "Forbidden")]
+    assert logs == []
 
 
 async def test_two_writes_about_one_object_are_never_on_the_way_together(world):
