@@ -10,11 +10,12 @@ COUNT = Path(__file__).parents[4] / ".ci/count.py"
 SUITE = '<testsuites><testsuite tests="10" failures="{f}" errors="{e}" skipped="{s}"/></testsuites>'
 
 
-def _closing(tmp_path: Path, report: str | None, steps_failed: int, status: int) -> tuple[str, int]:
-    path = tmp_path / "report.xml"
-    if report is not None:
-        path.write_text(report)
-    words = [str(path), "4", str(steps_failed), str(status)]
+def _closing(tmp_path: Path, reports: list[str | None], steps_failed: int, status: int) -> tuple[str, int]:
+    paths = [tmp_path / f"report-{index}.xml" for index in range(len(reports))]
+    for path, report in zip(paths, reports, strict=True):
+        if report is not None:
+            path.write_text(report)
+    words = ["4", str(steps_failed), str(status), *map(str, paths)]
     done = subprocess.run([sys.executable, str(COUNT), *words], text=True, capture_output=True, check=False)
     assert done.stderr == ""
     return done.stdout, done.returncode
@@ -35,4 +36,10 @@ def _closing(tmp_path: Path, report: str | None, steps_failed: int, status: int)
     ids=["passed", "skipped", "failed", "linter", "internal error", "half a report", "no tests", "crash"],
 )
 def test_the_closing_line_counts_what_happened(tmp_path, report, steps_failed, status, line, exit_status):
-    assert _closing(tmp_path, report, steps_failed, status) == (line, exit_status)
+    assert _closing(tmp_path, [report], steps_failed, status) == (line, exit_status)
+
+
+def test_the_reports_are_added_up_and_a_missing_one_is_a_failure(tmp_path):
+    report = SUITE.format(f=1, e=0, s=1)
+    assert _closing(tmp_path, [report, report], 0, 1) == ("20 passed, 2 failed, 2 skipped\n", 1)
+    assert _closing(tmp_path, [SUITE.format(f=0, e=0, s=0), None], 0, 2) == ("14 passed, 1 failed\n", 1)
