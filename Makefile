@@ -12,7 +12,7 @@ DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yam
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
-.PHONY: help setup demo test controlplane test-controlplane test-restore faults lint format bench constraints clean
+.PHONY: help setup demo test controlplane test-controlplane test-restore faults lint format bench bench-live constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -24,6 +24,7 @@ help:
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make bench        run the benchmarks'
+	@echo 'make bench-live   compare pods per second on a real API server with kube-scheduler and the raw binding rate'
 	@echo 'make constraints  write constraints.txt from what $(VENV) has now'
 	@echo 'make clean        remove $(VENV), caches and build results'
 
@@ -75,6 +76,10 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	set -e; for script in tests/benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+# BENCH='--pods 1000 --only fluence,kube-scheduler --json result.json' changes what is run.
+bench-live: controlplane
+	$(BIN)/python -m tests.controlplane.bench_live $(BENCH)
 
 constraints: $(STAMP)
 	@mkdir -p .cache

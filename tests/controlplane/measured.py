@@ -1,0 +1,32 @@
+"""A program whose processor time and memory can be read while it runs (Linux: /proc)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .processes import Program
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Measured(Program):
+    """One running program, and what it uses."""
+
+    @property
+    def _proc(self) -> Path:
+        return Path("/proc") / str(self._handle.pid)
+
+    def cpu_seconds(self) -> float:
+        """Processor time since its start, in user and in system mode, of all its threads."""
+        fields = (self._proc / "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def peak_mib(self) -> float:
+        """Its largest resident size so far."""
+        status = (self._proc / "status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM:"))
+
+    def tail(self) -> str:
+        """The last lines that it wrote."""
+        return self._tail()
