@@ -8,8 +8,10 @@ around those that are bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any, Literal
 
 import msgspec
@@ -19,6 +21,7 @@ from session_scheduler.cluster.errors import ClusterError, Conflict, Invalid, No
 from session_scheduler.cluster.field_checks import FieldError, check_annotations
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
+from session_scheduler.metrics import Stage
 from session_scheduler.model.bindings import Allocation, Binding, Holding
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod, PodGroup
@@ -56,15 +59,26 @@ class Planning:
     """The PodGroup with the plan, once it is written."""
 
 
+def _untimed(stage: Stage, seconds: float) -> None:
+    """Do nothing."""
+
+
 class Binder:
     """Binds through a cluster port, a bounded number of requests at once. `token` is the leader's, where there is."""
 
     def __init__(
-        self, cluster: Cluster, in_flight: int = 64, *, holder: str = "", token: Callable[[], str] = str
+        self,
+        cluster: Cluster,
+        in_flight: int = 64,
+        *,
+        holder: str = "",
+        token: Callable[[], str] = str,
+        timed: Callable[[Stage, float], None] = _untimed,
     ) -> None:
         self._cluster = cluster
         self._slots = asyncio.Semaphore(in_flight)
         self._token = token
+        self._timed = timed
         self.plans = PlanStore(cluster, holder)
         self.pods = PodBinder(cluster, self._slots, self.plans)
 
@@ -78,17 +92,28 @@ class Binder:
             return _failed(decision, f"waits for {len(decision.evicted)} evicted pods to end")
         try:
             bindings = _bindings(decision, planning)
-            await self._prebind(bindings, decision, calls)
+            with self._stage("prebind"):
+                await self._prebind(bindings, decision, calls)
             requests = [self._request(binding, pods[binding.task]) for binding in bindings]
             for request in requests:
                 _check_size(request)
             if planning is not None:
-                requests = await self._planned(requests, bindings, planning)
+                with self._stage("plan"):
+                    requests = await self._planned(requests, bindings, planning)
         except (PluginError, ClusterError) as error:
             return _failed(decision, str(error))
-        answers = await asyncio.gather(*map(self.pods.bind, requests), return_exceptions=True)
+        with self._stage("bind"):
+            answers = await asyncio.gather(*map(self.pods.bind, requests), return_exceptions=True)
         outcomes = map(_outcome, requests, answers)
         return [failure for failure in outcomes if failure is not None]
+
+    @contextmanager
+    def _stage(self, name: Stage) -> Iterator[None]:
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            self._timed(name, perf_counter() - started)
 
     async def evict(self, task: Task) -> bool:
         """Ask that a bound pod ends. Whether the cluster took it; where not, why is logged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from session_scheduler.metrics import Stage
 from session_scheduler.model.groups import Group, Task
 from session_scheduler.model.objects import KubeObject, PodGroup
 from session_scheduler.pod_binding import Failure
@@ -13,6 +14,9 @@ class Observer:
 
     def finished(self) -> None:
         """Work that was under way has ended: there is something to settle."""
+
+    def stage(self, stage: Stage, seconds: float) -> None:
+        """One of "session", "prebind", "plan", "bind" and "settle" ended."""
 
     def decided(self, outcome: Outcome) -> None:
         """A session tried a group."""

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import structlog
@@ -100,7 +101,7 @@ class Scheduler:
         self.cache = Cache(table, ClassTable(table, class_keys, footprints), profiles.__contains__, group_of)
         self.pending = PendingGroups(config.backoff.initial_seconds, config.backoff.max_seconds)
         self.observer = observer or Observer()
-        self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token)
+        self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token, timed=self.observer.stage)
         self.gangs = GangKeeper(self, config.gang_bind_timeout_seconds)
         self.in_session = False
         """Whether a session is open: its plugins' state is half way."""
@@ -359,7 +360,7 @@ class Scheduler:
         except PluginError as error:
             self.failed(due, error)
             return
-        self.in_session = True
+        self.in_session, started = True, perf_counter()
         try:
             for decision in self._decisions(session):
                 self.carry_out(decision, calls, self.gangs.planning(decision.group, decision.allocated))
@@ -371,6 +372,7 @@ class Scheduler:
             except PluginError as error:
                 _log.error("session close failed", plugin=error.plugin, error=str(error))
             self._record(session.outcomes)
+            self.observer.stage("session", perf_counter() - started)
 
     def carry_out(self, decision: Decision, calls: HookCalls, planning: Planning | None) -> None:
         """Let a decision be bound; it is settled in a later turn."""
@@ -385,9 +387,11 @@ class Scheduler:
         _: str,
         answer: list[Failure] | BaseException,
     ) -> Bound:
+        started = perf_counter()
         failures = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
         bound = await self._settle(decision, failures, calls)
         self.gangs.settled(decision.group, planning)
+        self.observer.stage("settle", perf_counter() - started)
         raise_first([failure.error for failure in failures if failure.error is not None])
         return bound
 

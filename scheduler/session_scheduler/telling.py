@@ -8,7 +8,7 @@ import structlog
 
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Change
-from session_scheduler.metrics import GroupResult, Metrics
+from session_scheduler.metrics import GroupResult, Metrics, Stage
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Pod, PodGroup
 from session_scheduler.observer import Observer
@@ -41,6 +41,10 @@ class Teller(Observer):
     def finished(self) -> None:
         """See `Observer`."""
         self.on_finished()
+
+    def stage(self, stage: Stage, seconds: float) -> None:
+        """See `Observer`."""
+        self._metrics.stage(stage, seconds)
 
     def decided(self, outcome: Outcome) -> None:
         """See `Observer`. A group that is still being created is told of only when it stays as it is."""
