@@ -184,7 +184,10 @@ class Binder:
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, NotFound):
                 raise answer
-        return [None if isinstance(answer, BaseException) else answer for answer in answers]
+        return [
+            None if isinstance(answer, BaseException) or answer.metadata.uid != pod.metadata.uid else answer
+            for pod, answer in zip(pods, answers, strict=True)
+        ]
 
     async def abort(self, pod_group: PodGroup, plan: Plan, pods: Sequence[Pod]) -> PodGroup:
         """Take back a plan by which nothing was bound yet; where one of its `pods` was after all it stands again.
@@ -193,8 +196,10 @@ class Binder:
         """
         if plan.state == "active":
             pod_group = await self.plans.swap(pod_group, _in_state(plan, "abort"))
-        touched = await self._touched(pods)
-        bound = any(pod is not None and pod.spec.node_name for pod in touched)
+        bound = any(pod.spec.node_name for pod in pods)
+        if not bound:  # as far as was known: only now nothing can be bound by it any more
+            touched = await self._touched(pods)
+            bound = any(pod is not None and pod.spec.node_name for pod in touched)
         return await self.plans.swap(pod_group, _in_state(plan, "active") if bound else None)
 
 
@@ -294,7 +299,7 @@ def record_problem(task: Task) -> str | None:
 def _record(task: Task) -> _Record | None:
     try:
         return msgspec.json.decode(task.pod.metadata.annotations.get(HELD_ANNOTATION, "{}"), type=_Record)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):  # the second where it nests too deep
         return None
 
 

@@ -111,7 +111,9 @@ class Elector:
         clock: Clock,
         now: Callable[[], datetime] = _utc_now,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        failed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`failed` is called for each renewal that fails."""
         self.fence = Fence(clock, settings.renew_seconds)
         self.identity = identity
         self._cluster = cluster
@@ -119,6 +121,7 @@ class Elector:
         self._clock = clock
         self._now = now
         self._sleep = sleep
+        self._failed = failed
         self._lease: Lease | None = None
         """The Lease as we last wrote it; None where it may be another by now."""
         self._seen: _Seen | None = None
@@ -163,6 +166,7 @@ class Elector:
                 self.fence.close()
                 raise
             except ClusterError as error:
+                self._failed()
                 _log.warning("the lease is not renewed", why=str(error), seconds_left=round(self.fence.remaining, 1))
 
     async def release(self) -> None:

@@ -41,8 +41,8 @@ class GangKeeper:
         self._timeout = timeout
         self._read: dict[str, tuple[str, Plan | None]] = {}
         """By group: the plan that its PodGroup's annotation says, read once."""
-        self._given_up: set[str] = set()
-        """Attempts that are not to be adopted: our own, and those with which that failed."""
+        self._given_up: dict[str, set[str]] = {}
+        """By group: attempts that are not to be adopted, our own and those with which that failed."""
         self._starting: dict[str, set[str]] = {}
         """By group that has not started yet: the pods (by uid) of this start."""
         self._deadlines: dict[str, float] = {}
@@ -78,10 +78,14 @@ class GangKeeper:
     def settled(self, group: Group, planning: Planning | None) -> None:
         """A decision was carried out, as far as it could be: note whether the gang has started."""
         if planning is not None:
-            self._given_up.add(planning.attempt)
+            self._give_up(group.key, planning.attempt)
             if planning.written is not None:
-                self._cache.put(planning.written)
-        if group.started >= group.min_count:
+                self._take(planning.written)
+        if group.key not in self._cache.groups:  # its pods ended before the plan was known to be written
+            self.ended(group.key, self._cache.pod_group(group.key))
+        elif group.missing:
+            return
+        elif len(group.in_phase(Phase.BOUND)) >= group.min_count:
             self._forget_start(group.key)
             self.acknowledge(group)
         elif self._on_nodes(group, Phase.BOUND):
@@ -98,6 +102,7 @@ class GangKeeper:
         """A group has no live pod any more: its plan has nothing left to say."""
         self._forget_start(key)
         self._read.pop(key, None)
+        self._given_up.pop(key, None)
         if pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations:
             self._scheduler.spawn(key, self._remove(pod_group), self._removed)
 
@@ -156,14 +161,14 @@ class GangKeeper:
         tasks = [task for uid, task in group.tasks.items() if uid in plan.pods and task.phase is Phase.PENDING]
         begun = any(task.node is not None for uid, task in group.tasks.items() if uid in plan.pods)
         if plan.state == "abort":
-            self._abort(group, plan, tasks)
+            self._abort(group, plan, [task for uid, task in group.tasks.items() if uid in plan.pods])
             return
         if not tasks:
             return
-        if plan.attempt not in self._given_up:
+        if plan.attempt not in self._given_up.get(group.key, ()):
             if await self._adopt(group, plan, tasks, begun=begun):
                 return
-            self._given_up.add(plan.attempt)
+            self._give_up(group.key, plan.attempt)
         if not begun:
             self._abort(group, plan, tasks)
 
@@ -175,15 +180,18 @@ class GangKeeper:
         Before its first bind it is done whole or not at all; after that each pod that can go where it says does.
         """
         schedulers = schedulers_of(group)
-        if len(schedulers) != 1 or (not begun and len(tasks) < len(plan.pods)):
+        if len(schedulers) != 1 or group.terminating or (not begun and len(tasks) < len(plan.pods)):
             return False
         calls = self._scheduler.profiles[schedulers[0]]
+        decision: Decision | None = None
         try:
             decision = self._judged(group, plan, tasks, calls, begun=begun)
             if decision is None:
                 return False
             refused = self._hold(decision, plan, calls)
         except PluginError as error:
+            for task in decision.allocated if decision is not None else ():
+                await self._scheduler.give_up(task, calls)
             self._scheduler.failed([group], error)
             return True
         undone = [task for task in decision.allocated if task.uid in refused or (refused and not begun)]
@@ -193,7 +201,7 @@ class GangKeeper:
             return False
         decision.allocated = [task for task in decision.allocated if task not in undone]
         self._starting.setdefault(group.key, set()).update(plan.pods)
-        self._given_up.add(plan.attempt)
+        self._give_up(group.key, plan.attempt)
         if group.pod_group is not None:
             self._scheduler.observer.recovered("rolled forward", len(decision.allocated))
             planning = Planning(group.pod_group, plan, resumed=True, attempt=plan.attempt)
@@ -219,7 +227,10 @@ class GangKeeper:
                 placed = len(statement.placed_since(0))
                 return statement.commit() if placed and (begun or placed == len(tasks)) else None
         finally:
-            session.close()
+            try:
+                session.close()
+            except PluginError as error:
+                _log.error("session close failed", plugin=error.plugin, error=str(error))
 
     def _hold(self, decision: Decision, plan: Plan, calls: HookCalls) -> set[str]:
         """Let the plugins hold what the plan says. Returns the pods (uids) for which one cannot. Raises PluginError."""
@@ -227,7 +238,7 @@ class GangKeeper:
         for call in calls.functions("recover"):
             parts = {task: plan.pods[task.uid] for task in decision.allocated}
             holdings = [Holding(task, pod.node, pod.plugins.get(call.plugin), {}) for task, pod in parts.items()]
-            refused.update(call(holdings) or ())
+            refused.update(call.guarded(set, call(holdings) or ()))
         return refused
 
     # ------------------------------------------------------------------ taking back
@@ -236,14 +247,14 @@ class GangKeeper:
         if group.pod_group is None:
             return
         pods = [task.pod for task in tasks]
-        self._given_up.add(plan.attempt)
+        self._give_up(group.key, plan.attempt)
         self._scheduler.spawn(group.key, self._scheduler.binder.abort(group.pod_group, plan, pods), self._aborted)
 
     async def _aborted(self, key: str, answer: PodGroup | BaseException) -> None:
         if isinstance(answer, PodGroup):
-            self._cache.put(answer)
+            self._take(answer)
             if standing := attempt_of(answer):  # one of its pods was bound: it is carried on with
-                self._given_up.discard(standing)
+                self._given_up.get(key, set()).discard(standing)
                 return
             self._forget_start(key)
             self._scheduler.observer.recovered("aborted", 0)
@@ -261,7 +272,7 @@ class GangKeeper:
 
     async def _removed(self, key: str, answer: PodGroup | BaseException | None) -> None:
         if isinstance(answer, PodGroup):
-            self._cache.put(answer)
+            self._take(answer)
         elif isinstance(answer, ClusterError):
             _log.warning("the plan of a group that has ended is left on it", group=key, error=str(answer))
         elif answer is not None:
@@ -294,6 +305,15 @@ class GangKeeper:
         """The members of the group's start that are in one of these phases."""
         starting = self._starting.get(group.key, ())
         return [task for task in group.in_phase(*phases) if task.uid in starting]
+
+    def _give_up(self, key: str, attempt: str) -> None:
+        self._given_up.setdefault(key, set()).add(attempt)
+
+    def _take(self, pod_group: PodGroup) -> None:
+        """Let the cache have what a write answered, unless events have told of a later state, or of another PodGroup."""
+        known = self._cache.pod_group(pod_group_key(pod_group))
+        if known is not None and known.metadata.uid == pod_group.metadata.uid and not _is_older(pod_group, known):
+            self._cache.put(pod_group)
 
     def _forget_start(self, key: str) -> None:
         self._starting.pop(key, None)
@@ -344,3 +364,9 @@ def _acknowledged(pod_group: PodGroup, plan: Plan) -> bool:
     """Whether the PodGroup says that the gang has started by this plan."""
     conditions = pod_group.status.conditions
     return any(one.type == CONDITION and one.status == "True" and plan.attempt in one.message for one in conditions)
+
+
+def _is_older(pod_group: PodGroup, known: PodGroup) -> bool:
+    """Whether a PodGroup's state is from before another one. resourceVersions are numbers that grow (KEP-5504)."""
+    versions = pod_group.metadata.resource_version, known.metadata.resource_version
+    return all(version.isdecimal() for version in versions) and int(versions[0]) < int(versions[1])

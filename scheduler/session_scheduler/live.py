@@ -92,8 +92,8 @@ class Replica:
             try:
                 if not await self._elected(cluster, stop):
                     return 0
-                stack.push_async_callback(self._release)
-                await self._lead(cluster, stop)
+                if await self._lead(cluster, stop) and self._elector is not None:
+                    await self._elector.release()  # else a write may be under way: the lease ends by itself
             except NotLeading as error:
                 _log.error("this replica leads no more: it ends, and stands by when it is started again",
                            why=str(error))  # fmt: skip
@@ -107,7 +107,8 @@ class Replica:
         if not self._config.leader_election.enabled:
             self._metrics.follow_leader(lambda: True)
             return True
-        elector = Elector(cluster, self._config.leader_election, identity=self._identity, clock=self._clock)
+        elector = Elector(cluster, self._config.leader_election, identity=self._identity, clock=self._clock,
+                          failed=self._metrics.renewal_failed)  # fmt: skip
         cluster.fence_writes(elector.fence.check)
         self._metrics.follow_leader(lambda: elector.fence.leading)
         self._elector = elector
@@ -116,16 +117,13 @@ class Replica:
             await elector.release()
         return not stop.is_set()
 
-    async def _release(self) -> None:
-        if self._elector is not None:
-            await self._elector.release()
-
     def _token(self) -> str:
         return self._elector.token if self._elector is not None else ""
 
     # ------------------------------------------------------------------ leading
 
-    async def _lead(self, cluster: KubernetesCluster, stop: asyncio.Event) -> None:
+    async def _lead(self, cluster: KubernetesCluster, stop: asyncio.Event) -> bool:
+        """Schedule until `stop`; whether everything that was under way has ended then."""
         config, metrics = self._config, self._metrics
         reporter = Reporter(cluster, clock=self._clock, events=config.events, meter=metrics.reports)
         teller = Teller(reporter, metrics, self._clock)
@@ -139,15 +137,16 @@ class Replica:
         async with _background(reporter.run(), *self._kept()) as beside, _abandoned(scheduler):
             await _unless(stop, beside, self._recover(mirror, scheduler))
             if stop.is_set():
-                return
+                return True
             async with AsyncExitStack() as plugins, _background(mirror.run(), engine.run()) as inner:
                 await self._serve(plugins, engine)
                 await _unless(stop, [*beside, *inner], _event(stop))
                 _log.info("stopping: bindings under way may end")
-                await engine.stop(DRAIN_SECONDS)
+                drained = await engine.stop(DRAIN_SECONDS)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FLUSH_SECONDS):
                         await reporter.flush()
+        return drained
 
     def _kept(self) -> list[Coroutine[Any, Any, None]]:
         return [self._elector.keep()] if self._elector is not None else []

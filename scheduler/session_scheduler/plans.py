@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import uuid
 import zlib
 from typing import Any, Literal
@@ -33,6 +34,10 @@ _LARGEST = 64 * 1024 * 1024
 """Bytes of an unpacked plan that are read: what others wrote into it is not to fill the memory."""
 _TRIES = 5
 _KEY = "pods"
+_ATTEMPT = re.compile(r"[0-9A-Za-z-]{1,63}")
+"""What an attempt is called: it becomes a pod's annotation and part of a ConfigMap's name, whoever wrote it."""
+_UNREADABLE = (msgspec.DecodeError, RecursionError)
+"""What decoding ends in where a text is not what it should be; the second where it nests too deep."""
 
 
 class PlanError(FluenceError):
@@ -162,7 +167,7 @@ class PlanStore:
         packed = _packed(plan)
         written = _Written(plan.attempt, plan.holder, plan.state, packed)
         if len(packed) > ANNOTATION_LIMIT:
-            written = _Written(plan.attempt, plan.holder, plan.state, config_map=f"fluence-plan-{plan.attempt}")
+            written = _Written(plan.attempt, plan.holder, plan.state, config_map=_config_map_name(plan.attempt))
             await self._create(pod_group, written.config_map, packed)
         return msgspec.json.encode(written).decode()
 
@@ -195,20 +200,37 @@ def _name(pod_group: PodGroup) -> str:
     return f"PodGroup {pod_group.key}"
 
 
+def _config_map_name(attempt: str) -> str:
+    return f"fluence-plan-{attempt}"
+
+
 def _annotation(pod_group: PodGroup) -> _Written | None:
     text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=_Written)
-    except msgspec.DecodeError as error:
+        return _written(text)
+    except ValueError as error:
         raise PlanError(f"{_name(pod_group)}: annotation {PLAN_ANNOTATION} is no plan: {error}") from None
+
+
+def _written(text: str) -> _Written:
+    """The annotation, read. Raises ValueError, also where it names what is not a plan's: others may write it."""
+    try:
+        written = msgspec.json.decode(text, type=_Written)
+    except _UNREADABLE as error:
+        raise ValueError(str(error)) from None
+    if not _ATTEMPT.fullmatch(written.attempt):
+        raise ValueError("its attempt is none")
+    if written.config_map not in ("", _config_map_name(written.attempt)):
+        raise ValueError("its ConfigMap is not its own")
+    return written
 
 
 def _config_map(text: str | None) -> str:
     try:
-        return msgspec.json.decode(text, type=_Written).config_map if text is not None else ""
-    except msgspec.DecodeError:
+        return _written(text).config_map if text is not None else ""
+    except ValueError:
         return ""
 
 
@@ -224,6 +246,6 @@ def _plan(pod_group: PodGroup, written: _Written, packed: str) -> Plan:
         if unpacking.unconsumed_tail:
             raise PlanError(f"{_name(pod_group)}: its plan has more than {_LARGEST} bytes")
         pods = msgspec.json.decode(text, type=dict[str, PlannedPod])
-    except (binascii.Error, zlib.error, ValueError) as error:
+    except (binascii.Error, zlib.error, ValueError, RecursionError) as error:
         raise PlanError(f"{_name(pod_group)}: its plan cannot be read: {error}") from None
     return Plan(written.attempt, written.holder, pods, written.state)

@@ -185,9 +185,13 @@ class Scheduler:
             return
         doubt = self._doubts.pop(uid, None)
         if doubt is not None:
-            await self._undone(replace(doubt.failure, unknown=False), doubt.calls)
+            if not await self._undone(replace(doubt.failure, unknown=False), doubt.calls):
+                self.observer.bound(task, doubt.failure.node)
         elif before in (None, Phase.PENDING, Phase.GATED):
             self._recover_later(task)
+        else:
+            return
+        self.gangs.settled(task.group, None)
 
     def _recover_later(self, task: Task) -> None:
         """Another replica bound the pod, or a late request did: the plugins are told before the next session."""
@@ -281,8 +285,10 @@ class Scheduler:
         self.under_way.start(group, work, settle)
 
     def is_busy(self, group: str) -> bool:
-        """Whether something is under way for a group (its key)."""
-        return self.under_way.concerns(group)
+        """Whether something is under way for a group (its key), or it is not known of a pod of it what became of it."""
+        found = self.cache.groups.get(group) if self._doubts else None
+        in_doubt = found is not None and not self._doubts.keys().isdisjoint(found.tasks)
+        return in_doubt or self.under_way.concerns(group)
 
     async def settle_finished(self) -> list[Bound]:
         """Settle the work that has ended. An error that nobody expected is raised when all of it is settled."""
@@ -306,7 +312,7 @@ class Scheduler:
         """As `settle_unknown`, but under way when this returns."""
         for doubt in self._doubts.values():
             key = doubt.failure.task.group.key
-            if not self.is_busy(key):
+            if not self.under_way.concerns(key):
                 self.spawn(key, self.binder.look(doubt.failure), partial(self._looked, doubt))
 
     async def _looked(self, doubt: _Doubt, _: str, answer: Failure | BaseException | None) -> None:

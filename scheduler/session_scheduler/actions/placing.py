@@ -51,6 +51,8 @@ def _group_refusal(session: Session, group: Group) -> Refusal | None:
             f"PodGroup {group.namespace}/{group.name} ({group.ref.api_group}) does not exist: create it, "
             "or remove the pod's group"
         )
+    if group.terminating:
+        return Refusal(f"PodGroup {group.namespace}/{group.name} is being deleted: its pods are not placed any more")
     if group.ref.refusal is not None:
         return group.ref.refusal
     for call in session.calls.functions("prefilter"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from typing import Any
 
 import aiohttp
@@ -56,6 +57,8 @@ def probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # A request that was given up is not to arrive later: what was not acknowledged goes with its connection.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     for option, value in _PROBES.items():
         if hasattr(socket, option):  # named differently on some systems, whose default is two hours
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -121,6 +121,11 @@ class Group:
         return bool(self.ref.api_group) and not self.single and self.pod_group is None
 
     @property
+    def terminating(self) -> bool:
+        """Whether its PodGroup is being deleted: then nothing is to be bound any more that names it."""
+        return self.pod_group is not None and self.pod_group.metadata.deletion_timestamp is not None
+
+    @property
     def min_count(self) -> int:
         """How many of its tasks must be placed together; 1 for a basic group and a pod alone."""
         return self.pod_group.min_count if self.pod_group is not None else self.ref.min_count

@@ -348,6 +348,10 @@ class Cache:
         """Every PodGroup object, those without pods too."""
         return iter(self._pod_groups.values())
 
+    def pod_group(self, key: str) -> PodGroup | None:
+        """The PodGroup of a group (its key), as it was last seen."""
+        return self._pod_groups.get(key)
+
     def pending_groups(self, wanted: Callable[[Group], bool] = lambda _: True) -> list[Group]:
         """The groups with a pending task, of those that are wanted; costs what waits, not what runs."""
         found = []
