@@ -1,8 +1,8 @@
 """Six schedulers at once over many gangs, killed, stopped, continued and started again at random.
 
-With election one leads at a time, on shared nodes. Without it all six believe that they lead: there each gang has nodes
-of its own, because two leaders on one node are kept apart by nothing but the lease; what must hold is that no gang is
-mixed from two plans, and that each is whole in the end.
+With election one leads at a time, on shared nodes and devices. Without it all six believe that they lead: there each
+gang has nodes of its own, because two leaders on one node are kept apart by nothing but the lease; what must hold is
+that no gang is mixed from two plans, and that each is whole in the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from ..harness import ControlPlane
 from ..invariants import InvariantError, is_bound, of_one_plan
 from ..scheduler_process import SchedulerProcess, Settings
-from .world import World
+from .world import World, resources_of
 
 REPLICAS = 6
 GANG = 4
@@ -63,12 +63,13 @@ class Disturbance:
 def six_leaders(plane: ControlPlane, folder: Path, *, elected: bool, gangs: int, seed: int,
                 mean_seconds: float = 1.5) -> str:  # fmt: skip
     """Returns what was done, in a line. Raises AssertionError or TimeoutError."""
-    settings = Settings(election=elected, reconcile_seconds=10.0)
+    devices = GANG * _BATCH // 2 if elected else 0
+    settings = Settings(resources=resources_of(devices) if devices else "", election=elected, reconcile_seconds=10.0)
     with World(plane, folder, settings, may_exit=elected) as world:
         disturbance = Disturbance(world, seed, mean_seconds)
         if elected:
             for _ in range(_BATCH // 2):  # shared: half a batch fits at once
-                world.add_node(cpu=GANG, devices=0)
+                world.add_node(cpu=GANG, devices=GANG)
         for _ in range(REPLICAS):
             world.new_scheduler(replace(settings)).start()
         try:
@@ -87,7 +88,7 @@ def _batch(world: World, disturbance: Disturbance, names: list[str], elected: bo
             selector = {"nodeSelector": {_ROOM: name}}
             for _ in range(2):  # more room than it needs: two plans could differ
                 world.add_node(cpu=GANG, devices=0, labels={_ROOM: name})
-        world.create_gang(name, GANG, device=False, **selector)
+        world.create_gang(name, GANG, device=elected, **selector)
     waiting = set(names)
 
     def all_whole() -> bool:

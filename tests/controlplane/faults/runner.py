@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..harness import ControlPlane
+from ..proxy import Fault
 from .leaders import six_leaders
 from .outages import SCENARIOS
-from .writes import KILLS, OTHERS, SLOW, Kind, count_writes, one_write
+from .writes import KILLS, OTHERS, SLOW, Kind, count_writes, killed_twice, one_write
 
 GANGS = 200
 _SEED = 4
+_TWICE = 40
 Run = tuple[str, str, Callable[[ControlPlane, Path], object]]
 """Scenario, which of its runs, and the run itself."""
 
@@ -35,6 +37,12 @@ def all_runs(writes: int) -> Iterator[Run]:
     """Everything, in a fixed order and with fixed seeds."""
     for kind in (*KILLS, *OTHERS, *SLOW):
         yield from _of_kind(kind, writes)
+    chance = random.Random(f"{_SEED} killed twice")
+    for _ in range(_TWICE):
+        number, apart = chance.randint(1, writes), chance.randint(1, writes)
+        kind = killed_twice(apart, chance.choice([Fault.CALL_BEFORE, Fault.CALL_AFTER]))
+        which = f"write {number} and {apart} later"
+        yield kind.name, which, lambda plane, at, k=kind, n=number: one_write(plane, at, k, n)  # type: ignore[misc]
     for name, (scenario, times) in SCENARIOS.items():
         for time_ in range(times):
             chance = random.Random(f"{_SEED} {name} {time_}")

@@ -89,6 +89,15 @@ SLOW = (
 )
 
 
+def killed_twice(apart: int, second: Fault) -> Kind:
+    """Killed after a write, and its successor so many writes later, before or after."""
+
+    def again(world: World, rule: Rule) -> None:
+        world.proxies[0].at(apart, second, call=world.schedulers[0].kill)
+
+    return Kind("killed twice", Fault.CALL_AFTER, kills=True, in_order=True, when_struck=again)
+
+
 def one_write(plane: ControlPlane, folder: Path, kind: Kind, number: int) -> None:
     """Live with the `number`th write gone wrong. Raises AssertionError or TimeoutError."""
     with World(plane, folder, may_exit=kind.replicas > 1) as world:
