@@ -310,7 +310,7 @@ class GangKeeper:
         self._given_up.setdefault(key, set()).add(attempt)
 
     def _take(self, pod_group: PodGroup) -> None:
-        """Let the cache have what a write answered, unless events have told of a later state, or of another PodGroup."""
+        """Let the cache have what a write answered, unless events have told of a later state, or another PodGroup."""
         known = self._cache.pod_group(pod_group_key(pod_group))
         if known is not None and known.metadata.uid == pod_group.metadata.uid and not _is_older(pod_group, known):
             self._cache.put(pod_group)
