@@ -10,6 +10,7 @@ import pytest
 
 from .binaries import MissingBinaries
 from .harness import ControlPlane
+from .scenarios_world import Scenario
 
 
 def new_control_plane(folder: Path, *, controllers: bool = False, kube_scheduler: bool = False) -> ControlPlane:
@@ -34,3 +35,18 @@ def fault_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPla
     """A control plane of its own for tests that kill it, and that judge all that is in it."""
     with new_control_plane(tmp_path_factory.mktemp("fault-plane")) as plane:
         yield plane
+
+
+@pytest.fixture(scope="session")
+def scenario_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with everything that clusters have: the controllers, and kube-scheduler for its own pods."""
+    folder = tmp_path_factory.mktemp("scenario-plane")
+    with new_control_plane(folder, controllers=True, kube_scheduler=True) as plane:
+        yield plane
+
+
+@pytest.fixture
+def scenario(scenario_plane: ControlPlane, tmp_path: Path) -> Iterator[Scenario]:
+    """One scenario's own namespace and nodes; what its schedulers said is shown where the test fails."""
+    with Scenario(scenario_plane, tmp_path) as world:
+        yield world

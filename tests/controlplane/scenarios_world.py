@@ -1,0 +1,270 @@
+"""What a scenario has for itself beside the real controllers: a `World` whose pods other programs make and bind, too.
+
+Reconciliation is so rare here that nothing which a watch should have told is found by it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+from . import invariants
+from .faults.world import DEVICE, World, resources_of
+from .invariants import Manifest, condition, is_bound
+from .proxy import Fault, Proxy, Write
+from .scheduler_process import SchedulerProcess, Settings, kubeconfig_for
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NEVER = 3600.0
+_PATIENCE = 30.0
+_REFUSALS = 200
+"""As good as for ever."""
+
+
+class SelectiveProxy(Proxy):
+    """A proxy that can keep watches from telling something."""
+
+    hides: Callable[[bytes], bool] | None = None
+    """Of each event that a watch tells (a line of JSON) whether the client is not to see it."""
+    hidden = 0
+
+    @asynccontextmanager
+    async def _asked(self, request: web.BaseRequest, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
+        async with super()._asked(request, body) as answer:
+            yield _Sieved(answer, self) if "watch" in request.query else answer  # type: ignore[misc]
+
+
+class _Sieved:
+    """The answer to a watch without the lines that are hidden."""
+
+    def __init__(self, answer: aiohttp.ClientResponse, proxy: SelectiveProxy) -> None:
+        self.status, self.headers = answer.status, answer.headers
+        self.content = self
+        self._lines = answer.content
+        self._proxy = proxy
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        rest = b""
+        async for chunk in self._lines.iter_any():
+            *lines, rest = (rest + chunk).split(b"\n")
+            kept = [line for line in lines if not self._hides(line)]
+            if kept:
+                yield b"\n".join(kept) + b"\n"
+        if rest:
+            yield rest
+
+    def _hides(self, line: bytes) -> bool:
+        hides = self._proxy.hides
+        if hides is None or not hides(line):
+            return False
+        self._proxy.hidden += 1
+        return True
+
+
+@dataclass
+class Scenario(World):
+    """A run under the real controllers and beside kube-scheduler."""
+
+    settings: Settings = field(default_factory=lambda: Settings(resources=resources_of(8), reconcile_seconds=NEVER))
+
+    def __enter__(self) -> Scenario:
+        super().__enter__()
+        self.proxies: list[SelectiveProxy] = []  # type: ignore[assignment]
+        account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
+        self.plane.wait_for(account, lambda answer: answer.get("kind") == "ServiceAccount")
+        return self
+
+    # ------------------------------------------------------------------ schedulers
+
+    def new_scheduler(self, settings: Settings | None = None) -> SchedulerProcess:
+        """One more replica behind a proxy of its own; not yet started."""
+        proxy = self._stack.enter_context(SelectiveProxy(self.plane.server, self.plane.ca_file))
+        kubeconfig = kubeconfig_for(self.plane, self._folder, proxy.url)
+        name = f"scheduler-{len(self.schedulers)}"
+        scheduler = SchedulerProcess(self._folder, kubeconfig, settings or self.settings, name)
+        self._stack.callback(scheduler.kill)
+        self.schedulers.append(scheduler)
+        self.proxies.append(proxy)
+        return scheduler
+
+    def run(self, settings: Settings | None = None) -> SchedulerProcess:
+        """One more replica, ready."""
+        scheduler = self.new_scheduler(settings)
+        scheduler.start()
+        scheduler.wait_ready()
+        return scheduler
+
+    def refuse_binds_of(self, pod: str, times: int = _REFUSALS, status: int = HTTPStatus.FORBIDDEN) -> None:
+        """Let the first replica's binds of one pod be refused."""
+        end = f"/pods/{pod}/binding"
+        for number in range(1, times + 1):
+            self.proxies[0].at(number, Fault.ERROR, status=status, where=lambda _, path: path.endswith(end))
+
+    def writes(self, method: str, end: str) -> list[Write]:
+        """What the first replica sent to paths that end so."""
+        return [write for write in self.proxies[0].writes if write.method == method and write.path.endswith(end)]
+
+    # ------------------------------------------------------------------ the cluster
+
+    def apply(self, path: Path) -> None:
+        """Create what a file has, unchanged, in the run's namespace."""
+        for manifest in yaml.safe_load_all(path.read_text()):
+            manifest["metadata"]["namespace"] = self.namespace
+            self.plane.create(manifest)
+
+    def create_group(self, name: str, minimum: int) -> None:
+        """A PodGroup without pods."""
+        self.create_gang(name, 0, minimum=minimum)
+
+    def create_gang(self, name: str, size: int = 2, *, device: bool = False, minimum: int = 0, **spec: Any) -> None:
+        """A PodGroup and its pods, `name`-0 and on."""
+        policy = {"schedulingPolicy": {"gang": {"minCount": minimum or size}}}
+        self.plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "spec": policy,
+                           "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
+        for number in range(size):
+            self.create_pod(f"{name}-{number}", group=name, device=device, **spec)
+
+    def create_pod(self, name: str, group: str | None = None, *, device: bool = False, cpu: str = "1",
+                   annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:  # fmt: skip
+        """A pod of one core unless told, and with `device` one device."""
+        spec = pod_spec(group, device=device, cpu=cpu) | spec
+        metadata = {"name": name, "namespace": self.namespace, "annotations": annotations or {}}
+        return self.plane.create({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": metadata})
+
+    def deploy(self, name: str, replicas: int) -> None:
+        """A Deployment of pods of one core, all of the gang of its name."""
+        labels = {"app": name}
+        spec = {"replicas": replicas, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod_spec(name)}}  # fmt: skip
+        self.plane.create({"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec,
+                           "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
+
+    def wait_members(self, name: str, size: int) -> list[Manifest]:
+        """A gang's pods, once there are so many of them."""
+        return self.until(f"{size} pods of {name}", lambda: ((found := self.members(name)) and len(found) == size
+                          and found) or None, _PATIENCE)  # fmt: skip
+
+    def bind_as_admin(self, pod: str, node: str, annotations: dict[str, str] | None = None) -> None:
+        """Bind a pod by a plain Binding, as anybody with the right might."""
+        binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": node},
+                   "metadata": {"name": pod, "annotations": annotations or {}}}  # fmt: skip
+        status, answer = self.plane.request("POST", f"{self._pods}/{pod}/binding", binding)
+        assert status == HTTPStatus.CREATED, answer
+
+    def occupy(self, name: str, node: str, cpu: str = "1") -> None:
+        """A pod that nobody here schedules, on a node."""
+        self.create_pod(name, cpu=cpu, schedulerName="nobody")
+        self.bind_as_admin(name, node)
+
+    def end(self, pod: str, phase: str = "Succeeded") -> None:
+        """Let a pod end, as its kubelet would report it."""
+        status, answer = self.plane.request("PATCH", f"{self._pods}/{pod}/status", {"status": {"phase": phase}})
+        assert status == HTTPStatus.OK, answer
+
+    def resize(self, node: str, cpu: int) -> None:
+        """Let a node offer so many cores from now on."""
+        amounts = {"cpu": str(cpu)}
+        status, answer = self.plane.request("PATCH", f"/api/v1/nodes/{node}/status",
+                                            {"status": {"capacity": amounts, "allocatable": amounts}})  # fmt: skip
+        assert status == HTTPStatus.OK, answer
+
+    def cordon(self, node: str, wanted: bool = True) -> None:
+        """Forbid new pods on a node, or allow them again."""
+        self.plane.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": wanted or None}})
+
+    def clear(self) -> None:
+        """Delete all that this run made; nothing is made anew in a namespace that is being deleted."""
+        self.keep_alive(False)
+        self.plane.request("DELETE", f"/api/v1/namespaces/{self.namespace}")
+        super().clear()
+        self.until("the end of all pods", lambda: super(Scenario, self).clear() or not self.pods(), _PATIENCE)
+
+    # ------------------------------------------------------------------ what people see
+
+    def pods(self) -> list[Manifest]:
+        """All pods of the run."""
+        items: list[Manifest] = self.plane.request("GET", self._pods)[1]["items"]
+        return items
+
+    def node_of(self, pod: str) -> str | None:
+        """The node that a pod is bound to."""
+        node: str | None = self.pod(pod)["spec"].get("nodeName")
+        return node
+
+    def events(self, name: str, reason: str) -> list[Manifest]:
+        """The events about one object."""
+        path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
+        items: list[Manifest] = self.plane.request("GET", path)[1]["items"]
+        return [event for event in items if event["regarding"]["name"] == name and event["reason"] == reason]
+
+    def wait_event(self, name: str, reason: str) -> Manifest:
+        """The first event about an object, once there is one."""
+        return self.until(f"an event {reason} about {name}", lambda: next(iter(self.events(name, reason)), None),
+                          _PATIENCE)  # fmt: skip
+
+    def wait_bound(self, *pods: str, seconds: float = _PATIENCE) -> dict[str, str]:
+        """The nodes of pods, once all are bound."""
+
+        def bound() -> dict[str, str] | None:
+            nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in self.pods() if is_bound(pod)}
+            return {pod: nodes[pod] for pod in pods} if set(pods) <= set(nodes) else None
+
+        return self.until(f"a node for each of {', '.join(pods)}", bound, seconds)
+
+    def wait_refused(self, pod: str, text: str = "") -> str:
+        """Why a pod is not scheduled, once that is said in such words; raises AssertionError where it is bound."""
+
+        def refused() -> str | None:
+            found = self.pod(pod)
+            assert not is_bound(found), f"{pod} is bound to {found['spec']['nodeName']}"
+            said = condition(found, "PodScheduled")
+            told = said is not None and said["status"] == "False" and said["reason"] == "Unschedulable"
+            return said["message"] if said and told and text in said["message"] else None
+
+        try:
+            return self.until(f"a refusal of {pod}", refused, _PATIENCE)
+        except TimeoutError as error:
+            error.add_note(f"its status is {json.dumps(self.pod(pod)['status'])}")
+            raise
+
+    def tries(self) -> float:
+        """How many attempts at groups came to nothing, by the first replica's own count."""
+        return self.schedulers[0].metrics().get('fluence_groups_total{result="unschedulable"}', 0.0)
+
+    def wait_tries(self, more: int) -> None:
+        """Return once so many further attempts came to nothing."""
+        before = self.tries()
+        self.until(f"{more} attempts", lambda: self.tries() >= before + more, _PATIENCE)
+
+    def wait_tries_of(self, pod: str, times: int) -> None:
+        """Return once the first replica has sent so many binds of one pod, or had no time for more."""
+        end = f"/{pod}/binding"
+        self.until(f"{times} binds of {pod}", lambda: len(self.writes("POST", end)) >= times, _PATIENCE)
+
+    def wait_refused_by(self, scheduler: SchedulerProcess, pod: str) -> str:
+        """Why a pod is not scheduled, once that is said by a replica that counts it among its own attempts."""
+        unschedulable = 'fluence_pods_total{result="unschedulable"}'
+        self.until("an attempt", lambda: scheduler.metrics().get(unschedulable, 0) > 0, _PATIENCE)
+        return self.wait_refused(pod)
+
+    def check_places(self) -> None:
+        """The invariants alone, where somebody else wrote what the scheduler does not believe."""
+        invariants.check(self.plane, self.lost_nodes)
+
+
+def pod_spec(group: str | None = None, *, device: bool = False, cpu: str = "1") -> Manifest:
+    """A pod's spec, with no grace: there is no kubelet that would end it."""
+    requests = {"cpu": cpu, "memory": "64Mi"} | ({DEVICE: "1"} if device else {})
+    limits = {DEVICE: "1"} if device else {}
+    container = {"name": "main", "image": "example.com/none", "resources": {"requests": requests, "limits": limits}}
+    grouped = {"schedulingGroup": {"podGroupName": group}} if group else {}
+    return {"schedulerName": "fluence", "terminationGracePeriodSeconds": 0, "containers": [container], **grouped}

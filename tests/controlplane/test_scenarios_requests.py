@@ -1,0 +1,77 @@
+"""`fluence run` and an API server that is busy, or watches that keep something to themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from http import HTTPStatus
+from itertools import pairwise
+
+from .invariants import attempt_of
+from .proxy import Fault, Write
+from .scenarios_world import Scenario
+
+RETRY_AFTER = 1.0
+"""Seconds, as the proxy's 429 says."""
+RECONCILE = 2.0
+
+
+def _plans(method: str, path: str) -> bool:
+    return method == "PATCH" and "/podgroups/" in path and not path.endswith("/status")
+
+
+def _apart(writes: list[Write]) -> list[float]:
+    return [after.seconds - before.seconds for before, after in pairwise(writes)]
+
+
+def test_a_bind_that_is_put_off_is_sent_again_when_the_api_server_said(scenario: Scenario) -> None:
+    scenario.add_node(cpu=2, devices=0)
+    scenario.run()
+    scenario.proxies[0].at(1, Fault.ERROR, status=HTTPStatus.TOO_MANY_REQUESTS,
+                           where=lambda _, path: path.endswith("/gang-0/binding"))  # fmt: skip
+    scenario.create_gang("gang")
+    scenario.wait_whole("gang", 2)
+    first, again = scenario.writes("POST", "/gang-0/binding")
+    assert (first.outcome, again.outcome) == ("error", "201")
+    assert _apart([first, again])[0] >= RETRY_AFTER
+    assert len(scenario.writes("POST", "/gang-1/binding")) == 1
+    assert len({attempt_of(pod) for pod in scenario.members("gang")}) == 1
+    scenario.check("gang")
+
+
+def test_a_plan_that_is_put_off_is_written_before_anything_is_bound(scenario: Scenario) -> None:
+    scenario.add_node(cpu=2, devices=0)
+    scenario.run()
+    for number in (1, 2):
+        scenario.proxies[0].at(number, Fault.ERROR, status=HTTPStatus.TOO_MANY_REQUESTS, where=_plans)
+    scenario.create_gang("gang")
+    scenario.wait_whole("gang", 2)
+    plans = [write for write in scenario.proxies[0].writes if _plans(write.method, write.path)]
+    assert [write.outcome for write in plans] == ["error", "error", "200"]
+    assert min(_apart(plans)) >= RETRY_AFTER
+    assert min(write.seconds for write in scenario.writes("POST", "/binding")) > plans[-1].seconds
+    scenario.check("gang")
+
+
+def test_what_a_watch_did_not_tell_is_found_by_reconciliation(scenario: Scenario) -> None:
+    scenario.add_node(cpu=2, devices=0)
+    scheduler = scenario.run(replace(scenario.settings, reconcile_seconds=RECONCILE))
+    scenario.proxies[0].hides = lambda line: b'"type":"ADDED"' in line and b'"name":"unheard' in line
+    scenario.create_pod("unheard")
+    scenario.wait_bound("unheard")
+    assert scenario.proxies[0].hidden == 1
+    assert scheduler.metrics()['fluence_missed_events_total{kind="Pod"}'] >= 1
+    scenario.check()
+
+
+def test_an_end_that_a_watch_did_not_tell_is_found_by_reconciliation(scenario: Scenario) -> None:
+    scenario.add_node(cpu=1, devices=1)
+    scheduler = scenario.run(replace(scenario.settings, reconcile_seconds=RECONCILE))
+    scenario.create_pod("first", device=True)
+    scenario.wait_bound("first")
+    scenario.proxies[0].hides = lambda line: b'"type":"DELETED"' in line and b'"name":"first"' in line
+    scenario.delete_pod("first")
+    scenario.create_pod("second", device=True)
+    scenario.wait_bound("second")
+    assert scenario.proxies[0].hidden == 1
+    assert scheduler.metrics()['fluence_missed_events_total{kind="Pod"}'] >= 1
+    scenario.check()
