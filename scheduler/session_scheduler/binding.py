@@ -165,17 +165,26 @@ class Binder:
             binding.task.uid: PlannedPod(binding.task.name, binding.node, {**binding.holds}) for binding in bindings
         }
         plan = Plan(planning.attempt, self.plans.holder, {**planning.bound, **pods})
-        pod_group = planning.written = await self.plans.swap(planning.pod_group, plan)
-        written = [_of_plan(request, pod_group, plan.attempt) for request in requests]
-        if planning.previous is None:
-            return written
-        return await self._untied(written, planning.previous)
+        requests = await self._untied(requests, planning)
+        pod_group = planning.written = await self.plans.swap(planning.written or planning.pod_group, plan)
+        return [_of_plan(request, pod_group, plan.attempt) for request in requests]
 
-    async def _untied(self, requests: Sequence[Request], previous: Plan) -> list[Request]:
-        """The requests, made so that nothing can be bound by the plan before this one any more."""
-        tied = [request for request in requests if request.task.uid in previous.pods]
-        touched = await self._touched([request.pod for request in tied])
-        now = dict(zip(tied, touched, strict=True))
+    async def _untied(self, requests: Sequence[Request], planning: Planning) -> Sequence[Request]:
+        """The requests, when nothing can be bound by the plan before this one any more.
+
+        As for `abort`: a request of that plan that is still on its way must not come between. Raises ClusterError.
+        """
+        previous = planning.previous
+        tied = [request for request in requests if previous is not None and request.task.uid in previous.pods]
+        if previous is None or not tied:
+            return requests
+        aborted = _in_state(previous, "abort")
+        planning.written = await self.plans.swap(planning.pod_group, aborted)
+        now = dict(zip(tied, await self._touched([request.pod for request in tied]), strict=True))
+        for request, pod in now.items():
+            if pod is not None and pod.spec.node_name:
+                planning.written = await self.plans.swap(planning.written, _in_state(previous, "active"))
+                raise Conflict(f"pod {request.task.key} was bound by the plan before this one")
         return [replace(request, pod=now.get(request) or request.pod) for request in requests]
 
     async def _touched(self, pods: Sequence[Pod]) -> list[Pod | None]:
