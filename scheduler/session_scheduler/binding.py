@@ -91,7 +91,7 @@ class Binder:
         if decision.evicted:
             return _failed(decision, f"waits for {len(decision.evicted)} evicted pods to end")
         try:
-            bindings = _bindings(decision, planning)
+            bindings = _bindings(decision)
             with self._stage("prebind"):
                 await self._prebind(bindings, decision, calls)
             requests = [self._request(binding, pods[binding.task]) for binding in bindings]
@@ -242,11 +242,10 @@ def unexpected(decision: Decision, error: BaseException) -> list[Failure]:
     ]
 
 
-def _bindings(decision: Decision, planning: Planning | None) -> list[Binding]:
+def _bindings(decision: Decision) -> list[Binding]:
     """What is to be bound, with what is held for it. Raises PluginError."""
-    if planning is not None and planning.resumed and planning.previous is not None:
-        pods = planning.previous.pods
-        return [_binding(task, pods[task.uid].plugins) for task in decision.allocated]
+    if decision.holds is not None:
+        return [_binding(task, decision.holds[task]) for task in decision.allocated]
     holds = [(held.plugin, held.holds()) for held in decision.held]
     return [_binding(task, {plugin: own[task] for plugin, own in holds if task in own}) for task in decision.allocated]
 
@@ -291,6 +290,12 @@ def holding_of(task: Task, plugin: str) -> Holding:
     record = _record(task)
     part = record.plugins.get(plugin) if record is not None and record.uid == task.uid else None
     return Holding(task, task.node or "", part, task.pod.metadata.annotations)
+
+
+def held_by(task: Task) -> dict[str, Any]:
+    """What a bound pod's annotation says that it holds, by plugin, as far as it is believed."""
+    record = _record(task)
+    return record.plugins if record is not None and record.uid == task.uid else {}
 
 
 def record_problem(task: Task) -> str | None:

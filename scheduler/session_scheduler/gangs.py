@@ -7,13 +7,13 @@ possible. One of its own that came to nothing, or cannot be adopted, is taken ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
-from session_scheduler.binding import Planning
+from session_scheduler.binding import Planning, held_by
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
 from session_scheduler.hook_calls import HookCalls, PluginError
 from session_scheduler.model.bindings import Holding
@@ -59,12 +59,14 @@ class GangKeeper:
         starting.update(task.uid for task in allocated)
         if group.pod_group is None:
             return None
+        plan = self._plan_of(group)
+        known = plan.pods if plan is not None else {}
         bound = {
-            uid: PlannedPod(task.name, task.node)
+            uid: known.get(uid) or PlannedPod(task.name, task.node, held_by(task))
             for uid, task in group.tasks.items()
             if uid in starting and task.phase is Phase.BOUND and task.node is not None
         }
-        return Planning(group.pod_group, self._plan_of(group), bound=bound)
+        return Planning(group.pod_group, plan, bound=bound)
 
     def holds_back(self, group: Group) -> bool:
         """Whether nothing of the group is to be placed now: the members that it was bound with are being evicted."""
@@ -158,37 +160,46 @@ class GangKeeper:
         plan = self._plan_of(group)
         if plan is None:
             return
-        tasks = [task for uid, task in group.tasks.items() if uid in plan.pods and task.phase is Phase.PENDING]
+        parts = {
+            task: plan.pods[uid]
+            for uid, task in group.tasks.items()
+            if uid in plan.pods and task.phase is Phase.PENDING
+        }
         begun = any(task.node is not None for uid, task in group.tasks.items() if uid in plan.pods)
         if plan.state == "abort":
             self._abort(group, plan, [task for uid, task in group.tasks.items() if uid in plan.pods])
             return
-        if not tasks:
-            return
         if plan.attempt not in self._given_up.get(group.key, ()):
-            if await self._adopt(group, plan, tasks, begun=begun):
+            if begun and group.pod_group is not None and not _acknowledged(group.pod_group, plan):
+                parts |= _vacated(group, plan)
+            if parts and await self._adopt(group, plan, parts, begun=begun):
                 return
             self._give_up(group.key, plan.attempt)
-        if not begun:
-            self._abort(group, plan, tasks)
+        if parts and not begun:
+            self._abort(group, plan, parts)
+
+    def begun(self, group: Group) -> bool:
+        """Whether some of the gang's members are bound and others still must be: it goes before all others."""
+        return group.key in self._deadlines
 
     # ------------------------------------------------------------------ adopting
 
-    async def _adopt(self, group: Group, plan: Plan, tasks: Sequence[Task], *, begun: bool) -> bool:
+    async def _adopt(self, group: Group, plan: Plan, parts: Mapping[Task, PlannedPod], *, begun: bool) -> bool:
         """Carry out somebody else's plan. False where that is not possible any more.
 
-        Before its first bind it is done whole or not at all; after that each pod that can go where it says does.
+        Before its first bind it is done whole or not at all; after that each pod that can goes where it says. `parts`
+        are the pods to be bound; one that is not in the plan takes the place of one that is gone, by a plan of its own.
         """
         schedulers = schedulers_of(group)
-        if len(schedulers) != 1 or group.terminating or (not begun and len(tasks) < len(plan.pods)):
+        if len(schedulers) != 1 or group.terminating or (not begun and len(parts) < len(plan.pods)):
             return False
         calls = self._scheduler.profiles[schedulers[0]]
         decision: Decision | None = None
         try:
-            decision = self._judged(group, plan, tasks, calls, begun=begun)
+            decision = self._judged(group, parts, calls, whole=not begun)
             if decision is None:
                 return False
-            refused = self._hold(decision, plan, calls)
+            refused = self._hold(decision, parts, calls)
         except PluginError as error:
             for task in decision.allocated if decision is not None else ():
                 await self._scheduler.give_up(task, calls)
@@ -200,44 +211,51 @@ class GangKeeper:
         if len(undone) == len(decision.allocated):
             return False
         decision.allocated = [task for task in decision.allocated if task not in undone]
-        self._starting.setdefault(group.key, set()).update(plan.pods)
-        self._give_up(group.key, plan.attempt)
-        if group.pod_group is not None:
-            self._scheduler.observer.recovered("rolled forward", len(decision.allocated))
-            planning = Planning(group.pod_group, plan, resumed=True, attempt=plan.attempt)
-            self._scheduler.carry_out(decision, calls, planning)
+        decision.holds = {task: parts[task].plugins for task in decision.allocated}
+        self._carry_on(group, plan, decision, calls)
         return True
 
+    def _carry_on(self, group: Group, plan: Plan, decision: Decision, calls: HookCalls) -> None:
+        self._starting.setdefault(group.key, set()).update(plan.pods)
+        self._give_up(group.key, plan.attempt)
+        self._scheduler.observer.recovered("rolled forward", len(decision.allocated))
+        if group.pod_group is not None and all(task.uid in plan.pods for task in decision.allocated):
+            planning: Planning | None = Planning(group.pod_group, plan, resumed=True, attempt=plan.attempt)
+        else:
+            planning = self.planning(group, decision.allocated)
+        self._scheduler.carry_out(decision, calls, planning)
+
     def _judged(
-        self, group: Group, plan: Plan, tasks: Sequence[Task], calls: HookCalls, *, begun: bool
+        self, group: Group, parts: Mapping[Task, PlannedPod], calls: HookCalls, *, whole: bool
     ) -> Decision | None:
-        """The pods that the filters let go where the plan says; None for none, or not all where all are wanted.
+        """The pods that the filters let go where the plan says; None for none, or not all where `whole`.
 
         Nodes may have changed since, and a plan may be forged. Raises PluginError.
         """
         session = self._scheduler.open_session(calls, (group,))
         try:
             with session.statement(group) as statement:
-                for task in tasks:
-                    row = session.table.row_of.get(plan.pods[task.uid].node)
+                for task, part in parts.items():
+                    row = session.table.row_of.get(part.node)
                     if row is None or session.plan(task.cls).refusal is not None:
                         continue
                     if session.board(task).fits(row, task):
                         statement.allocate(task, row)
                 placed = len(statement.placed_since(0))
-                return statement.commit() if placed and (begun or placed == len(tasks)) else None
+                return statement.commit() if placed and (not whole or placed == len(parts)) else None
         finally:
             try:
                 session.close()
             except PluginError as error:
                 _log.error("session close failed", plugin=error.plugin, error=str(error))
 
-    def _hold(self, decision: Decision, plan: Plan, calls: HookCalls) -> set[str]:
+    def _hold(self, decision: Decision, parts: Mapping[Task, PlannedPod], calls: HookCalls) -> set[str]:
         """Let the plugins hold what the plan says. Returns the pods (uids) for which one cannot. Raises PluginError."""
         refused: set[str] = set()
         for call in calls.functions("recover"):
-            parts = {task: plan.pods[task.uid] for task in decision.allocated}
-            holdings = [Holding(task, pod.node, pod.plugins.get(call.plugin), {}) for task, pod in parts.items()]
+            holdings = [
+                Holding(task, parts[task].node, parts[task].plugins.get(call.plugin), {}) for task in decision.allocated
+            ]
             refused.update(call.guarded(set, call(holdings) or ()))
         return refused
 
@@ -358,6 +376,21 @@ class GangKeeper:
             raise answer
         elif self._read.get(key, ("",))[0] == text:
             self._read[key] = (text, answer)
+
+
+def _vacated(group: Group, plan: Plan) -> dict[Task, PlannedPod]:
+    """Pending pods that are not in the plan, each with the place of one that is gone: its namesake's, as a rule."""
+    free = [part for uid, part in plan.pods.items() if uid not in group.tasks]
+    found: dict[Task, PlannedPod] = {}
+    for task in group.in_phase(Phase.PENDING):
+        place = next((part for part in free if part.name == task.name), None)
+        if task.uid not in plan.pods and place is not None:
+            found[task] = place
+            free.remove(place)
+    if len({task.cls for task in group.tasks.values()}) == 1:  # any of them is as good
+        others = [task for task in group.in_phase(Phase.PENDING) if task.uid not in plan.pods and task not in found]
+        found.update(zip(others, free, strict=False))
+    return found
 
 
 def _acknowledged(pod_group: PodGroup, plan: Plan) -> bool:

@@ -53,7 +53,7 @@ class PlannedPod(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One attempt to start a gang. `pods` is by uid; those that were bound before it are in it with their node only."""
+    """One attempt to start a gang. `pods` is by uid; those that were bound before it are in it, too."""
 
     attempt: str
     holder: str

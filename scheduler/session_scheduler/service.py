@@ -269,10 +269,13 @@ class Scheduler:
         errors: list[BaseException] = []
         for name, calls in self.profiles.items():
             due = self._refuse_mixed(self._due(name))
-            if due and name in failed:
-                self.failed(due, failed[name])
-            elif due:
-                await kept(self._session(calls, due), errors)
+            begun = tuple(group for group in due if self.gangs.begun(group))
+            others = tuple(group for group in due if group not in begun) if begun else due
+            for groups in filter(None, (begun, others)):  # what has begun is to be ended first
+                if name in failed:
+                    self.failed(groups, failed[name])
+                else:
+                    await kept(self._session(calls, groups), errors)
         raise_first(errors)
 
     # ------------------------------------------------------------------ work under way

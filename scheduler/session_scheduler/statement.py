@@ -90,6 +90,8 @@ class Decision:
     evicted: dict[Task, str] = field(default_factory=dict)
     """With the node of each."""
     held: list[Held] = field(default_factory=list)
+    holds: Mapping[Task, Mapping[str, Any]] | None = None
+    """What each task holds, by plugin, where that was decided before and is in no `held`."""
 
 
 class Statement:
