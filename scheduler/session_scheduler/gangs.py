@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
+from msgspec.structs import replace
 
 from session_scheduler.binding import Planning, held_by
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
@@ -62,7 +63,7 @@ class GangKeeper:
         plan = self._plan_of(group)
         known = plan.pods if plan is not None else {}
         bound = {
-            uid: known.get(uid) or PlannedPod(task.name, task.node, held_by(task))
+            uid: replace(known.get(uid) or PlannedPod(task.name, task.node, held_by(task)), bound=True)
             for uid, task in group.tasks.items()
             if uid in starting and task.phase is Phase.BOUND and task.node is not None
         }

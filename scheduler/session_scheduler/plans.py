@@ -50,10 +50,12 @@ class PlannedPod(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     node: str
     plugins: dict[str, Any] = {}
+    bound: bool = False
+    """Whether it was bound already when the plan was made: by another one."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One attempt to start a gang. `pods` is by uid; those that were bound before it are in it, too."""
+    """One attempt to start a gang. `pods` is by uid."""
 
     attempt: str
     holder: str

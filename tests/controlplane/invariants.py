@@ -288,6 +288,6 @@ def of_one_plan(state: State, group: Manifest) -> list[str]:
         planned = plan.pods.get(pod["metadata"]["uid"])
         if planned is None or planned["node"] != pod["spec"]["nodeName"]:
             found.append(f"pod {key_of(pod)}: is bound, and its gang's plan {plan.attempt} knows nothing of that")
-        elif attempt_of(pod) != plan.attempt and planned.get("plugins"):
+        elif attempt_of(pod) != plan.attempt and not planned.get("bound"):
             found.append(f"gang {key_of(group)}: is mixed from the plans {attempt_of(pod)} and {plan.attempt}")
     return found
