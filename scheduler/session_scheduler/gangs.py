@@ -46,6 +46,8 @@ class GangKeeper:
         """By group: attempts that are not to be adopted, our own and those with which that failed."""
         self._starting: dict[str, set[str]] = {}
         """By group that has not started yet: the pods (by uid) of this start."""
+        self._whole: dict[str, str] = {}
+        """By group that has started: the attempt by which it did."""
         self._deadlines: dict[str, float] = {}
         """By group that is bound in part: when its members are evicted."""
         self._evicting: set[str] = set()
@@ -56,14 +58,16 @@ class GangKeeper:
         """The plan that carrying out a decision must write; None where each Binding stands for itself."""
         if group.min_count <= 1 or group.started - len(allocated) >= group.min_count:
             return None
+        plan = self._plan_of(group)
         starting = self._starting.setdefault(group.key, set())
         starting.update(task.uid for task in allocated)
+        if plan is not None and not self._has_started(group, plan):
+            starting.update(plan.pods)
         if group.pod_group is None:
             return None
-        plan = self._plan_of(group)
         known = plan.pods if plan is not None else {}
         bound = {
-            uid: replace(known.get(uid) or PlannedPod(task.name, task.node, held_by(task)), bound=True)
+            uid: _bound_before(task, known.get(uid))
             for uid, task in group.tasks.items()
             if uid in starting and task.phase is Phase.BOUND and task.node is not None
         }
@@ -98,6 +102,8 @@ class GangKeeper:
         """Let the PodGroup say that it is scheduled."""
         if group.pod_group is not None and group.started >= group.min_count:
             plan = self._plan_of(group)
+            if plan is not None:
+                self._whole[group.key] = plan.attempt
             attempt = f", by attempt {plan.attempt}" if plan is not None else ""
             self._scheduler.observer.group_scheduled(group.pod_group, f"minCount pods are bound{attempt}")
 
@@ -106,6 +112,7 @@ class GangKeeper:
         self._forget_start(key)
         self._read.pop(key, None)
         self._given_up.pop(key, None)
+        self._whole.pop(key, None)
         if pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations:
             self._scheduler.spawn(key, self._remove(pod_group), self._removed)
 
@@ -325,6 +332,11 @@ class GangKeeper:
         starting = self._starting.get(group.key, ())
         return [task for task in group.in_phase(*phases) if task.uid in starting]
 
+    def _has_started(self, group: Group, plan: Plan) -> bool:
+        """Whether the gang has started by this plan: then its members run, and are no part of a later start."""
+        told = group.pod_group is not None and _acknowledged(group.pod_group, plan)
+        return told or self._whole.get(group.key) == plan.attempt
+
     def _give_up(self, key: str, attempt: str) -> None:
         self._given_up.setdefault(key, set()).add(attempt)
 
@@ -392,6 +404,13 @@ def _vacated(group: Group, plan: Plan) -> dict[Task, PlannedPod]:
         others = [task for task in group.in_phase(Phase.PENDING) if task.uid not in plan.pods and task not in found]
         found.update(zip(others, free, strict=False))
     return found
+
+
+def _bound_before(task: Task, known: PlannedPod | None) -> PlannedPod:
+    """A bound member as a new plan has it; `known` is what the plan before says of it, which a late bind may belie."""
+    if known is None or known.node != task.node:
+        known = PlannedPod(task.name, task.node or "", held_by(task))
+    return replace(known, bound=True)
 
 
 def _acknowledged(pod_group: PodGroup, plan: Plan) -> bool:
