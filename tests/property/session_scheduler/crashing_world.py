@@ -26,6 +26,7 @@ from session_scheduler.plans import ATTEMPT_ANNOTATION, plan_here
 from session_scheduler.pod_binding import HELD_ANNOTATION
 from session_scheduler.service import KINDS, Scheduler
 from session_scheduler.testing import node, pod, pod_group
+
 from .slots import Slots
 
 WRITES = ("bind", "patch_metadata", "create", "delete", "evict", "replace", "patch_status")
