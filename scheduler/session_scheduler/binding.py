@@ -54,6 +54,8 @@ class Planning:
     """Whether `previous` itself is carried out, instead of being replaced."""
     bound: Mapping[str, PlannedPod] = field(default_factory=dict)
     """By uid: the members that are bound already, of this start."""
+    others: Sequence[Pod] = ()
+    """The pods of `previous` that are neither bound nor to be bound now."""
     attempt: str = field(default_factory=new_attempt)
     written: PodGroup | None = None
     """The PodGroup with the plan, once it is written."""
@@ -165,27 +167,35 @@ class Binder:
             binding.task.uid: PlannedPod(binding.task.name, binding.node, {**binding.holds}) for binding in bindings
         }
         plan = Plan(planning.attempt, self.plans.holder, {**planning.bound, **pods})
-        requests = await self._untied(requests, planning)
+        now = await self._untied([request.pod for request in requests], planning)
+        requests = [replace(request, pod=now.get(request.task.uid, request.pod)) for request in requests]
         pod_group = planning.written = await self.plans.swap(planning.written or planning.pod_group, plan)
         return [_of_plan(request, pod_group, plan.attempt) for request in requests]
 
-    async def _untied(self, requests: Sequence[Request], planning: Planning) -> Sequence[Request]:
-        """The requests, when nothing can be bound by the plan before this one any more.
+    async def _untied(self, pods: Sequence[Pod], planning: Planning) -> dict[str, Pod]:
+        """Make sure that nothing can be bound by the plan before this one any more. Returns its pods as they are then.
 
         As for `abort`: a request of that plan that is still on its way must not come between. Raises ClusterError.
         """
         previous = planning.previous
-        tied = [request for request in requests if previous is not None and request.task.uid in previous.pods]
+        tied = [pod for pod in (*pods, *planning.others) if previous is not None and pod.metadata.uid in previous.pods]
         if previous is None or not tied:
-            return requests
-        aborted = _in_state(previous, "abort")
-        planning.written = await self.plans.swap(planning.pod_group, aborted)
-        now = dict(zip(tied, await self._touched([request.pod for request in tied]), strict=True))
-        for request, pod in now.items():
-            if pod is not None and pod.spec.node_name:
+            return {}
+        planning.written = await self.plans.swap(planning.pod_group, _in_state(previous, "abort"))
+        touched = [pod for pod in await self._touched(tied) if pod is not None]
+        for pod in touched:
+            if pod.spec.node_name:
                 planning.written = await self.plans.swap(planning.written, _in_state(previous, "active"))
-                raise Conflict(f"pod {request.task.key} was bound by the plan before this one")
-        return [replace(request, pod=now.get(request) or request.pod) for request in requests]
+                raise Conflict(f"pod {pod.key} was bound by the plan before this one")
+        return {pod.metadata.uid: pod for pod in touched}
+
+    async def strike(self, planning: Planning) -> PodGroup:
+        """Take the pods that are not bound out of a plan, its `others`. Returns the PodGroup. Raises ClusterError.
+
+        Conflict where one of them was bound by it after all: then the plan stands.
+        """
+        await self._planned([], [], planning)
+        return planning.written or planning.pod_group
 
     async def _touched(self, pods: Sequence[Pod]) -> list[Pod | None]:
         """Each pod as it is for good, None where it is gone. Raises ClusterError."""

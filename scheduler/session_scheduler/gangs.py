@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 _EVICT_AGAIN = 5.0
 """Seconds after which a member that was to be evicted, and is still there, is evicted again."""
+_LONGEST_GATE = 30.0
+"""Seconds for which a plan that cannot be voided keeps everything else waiting."""
 CONDITION = "PodGroupScheduled"
 
 
@@ -51,6 +53,8 @@ class GangKeeper:
         self._deadlines: dict[str, float] = {}
         """By group that is bound in part: when its members are evicted."""
         self._evicting: set[str] = set()
+        self._gates: dict[str, float] = {}
+        """By group whose found plan is being voided: since when."""
 
     # ------------------------------------------------------------------ what the scheduler asks
 
@@ -65,13 +69,24 @@ class GangKeeper:
             starting.update(plan.pods)
         if group.pod_group is None:
             return None
+        return self._replacing(group, group.pod_group, allocated)
+
+    def _replacing(self, group: Group, pod_group: PodGroup, allocated: Sequence[Task]) -> Planning:
+        """A new plan for some tasks in place of the one that there is."""
+        plan = self._plan_of(group)
         known = plan.pods if plan is not None else {}
+        starting = self._starting.get(group.key, ())
         bound = {
             uid: _bound_before(task, known.get(uid))
             for uid, task in group.tasks.items()
             if uid in starting and task.phase is Phase.BOUND and task.node is not None
         }
-        return Planning(group.pod_group, plan, bound=bound)
+        others = [
+            task.pod
+            for uid, task in group.tasks.items()
+            if uid in known and task.phase is Phase.PENDING and task not in allocated
+        ]
+        return Planning(pod_group, plan, bound=bound, others=others)
 
     def holds_back(self, group: Group) -> bool:
         """Whether nothing of the group is to be placed now: the members that it was bound with are being evicted."""
@@ -85,6 +100,7 @@ class GangKeeper:
     def settled(self, group: Group, planning: Planning | None) -> None:
         """A decision was carried out, as far as it could be: note whether the gang has started."""
         if planning is not None:
+            self._gates.pop(group.key, None)
             self._give_up(group.key, planning.attempt)
             if planning.written is not None:
                 self._take(planning.written)
@@ -95,8 +111,8 @@ class GangKeeper:
         elif len(group.in_phase(Phase.BOUND)) >= group.min_count:
             self._forget_start(group.key)
             self.acknowledge(group)
-        elif self._on_nodes(group, Phase.BOUND):
-            self._deadlines.setdefault(group.key, self._scheduler.clock.now() + self._timeout)
+        else:
+            self._limit(group)
 
     def acknowledge(self, group: Group) -> None:
         """Let the PodGroup say that it is scheduled."""
@@ -113,6 +129,7 @@ class GangKeeper:
         self._read.pop(key, None)
         self._given_up.pop(key, None)
         self._whole.pop(key, None)
+        self._gates.pop(key, None)
         if pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations:
             self._scheduler.spawn(key, self._remove(pod_group), self._removed)
 
@@ -134,19 +151,21 @@ class GangKeeper:
         for group in list(self._cache.groups.values()):
             if group.pod_group is None:
                 continue
+            plan = self._plan_of(group)
             if group.started >= group.min_count:
                 self.acknowledge(group)
-            else:
-                self._resume_start(group)
+            elif plan is not None and not _acknowledged(group.pod_group, plan):
+                self._resume_start(group, plan)
 
-    def _resume_start(self, group: Group) -> None:
-        """Whom a start that was under way concerns: all of its plan, unless it was acknowledged."""
-        plan = self._plan_of(group)
-        if plan is None or group.pod_group is None or _acknowledged(group.pod_group, plan):
-            return
-        self._starting[group.key] = set(plan.pods)
+    def _resume_start(self, group: Group, plan: Plan) -> None:
+        """A start that was under way concerns all of its plan; from now on it has the time that a start has."""
+        self._starting.setdefault(group.key, set()).update(plan.pods)
+        self._limit(group)
+
+    def _limit(self, group: Group) -> None:
+        """A gang that is bound in part may not stay so."""
         if self._on_nodes(group, Phase.BOUND):
-            self._deadlines[group.key] = self._scheduler.clock.now() + self._timeout
+            self._deadlines.setdefault(group.key, self._scheduler.clock.now() + self._timeout)
 
     # ------------------------------------------------------------------ before the sessions of a cycle
 
@@ -174,17 +193,34 @@ class GangKeeper:
             if uid in plan.pods and task.phase is Phase.PENDING
         }
         begun = any(task.node is not None for uid, task in group.tasks.items() if uid in plan.pods)
+        found = plan.attempt not in self._given_up.get(group.key, ())
         if plan.state == "abort":
-            self._abort(group, plan, [task for uid, task in group.tasks.items() if uid in plan.pods])
+            self._abort(group, plan, [task for uid, task in group.tasks.items() if uid in plan.pods], found=found)
             return
-        if plan.attempt not in self._given_up.get(group.key, ()):
-            if begun and group.pod_group is not None and not _acknowledged(group.pod_group, plan):
-                parts |= _vacated(group, plan)
+        if found:
+            if group.pod_group is not None and not _acknowledged(group.pod_group, plan):
+                self._resume_start(group, plan)
+                parts |= _vacated(group, plan) if begun else {}
             if parts and await self._adopt(group, plan, parts, begun=begun):
                 return
             self._give_up(group.key, plan.attempt)
+            if parts and begun and group.pod_group is not None:
+                self._gate(group.key)
+                planning = self._replacing(group, group.pod_group, ())
+                self._scheduler.spawn(group.key, self._scheduler.binder.strike(planning), self._struck)
         if parts and not begun:
-            self._abort(group, plan, parts)
+            self._abort(group, plan, parts, found=found)
+
+    def gated(self) -> bool:
+        """Whether nothing is to be placed now: requests of plans that were found may still take what looks free.
+
+        Not for ever: where the cluster refuses to void them, others must not wait for that.
+        """
+        now = self._scheduler.clock.now()
+        return any(now - since < _LONGEST_GATE for since in self._gates.values())
+
+    def _gate(self, key: str) -> None:
+        self._gates.setdefault(key, self._scheduler.clock.now())
 
     def begun(self, group: Group) -> bool:
         """Whether some of the gang's members are bound and others still must be: it goes before all others."""
@@ -224,13 +260,16 @@ class GangKeeper:
         return True
 
     def _carry_on(self, group: Group, plan: Plan, decision: Decision, calls: HookCalls) -> None:
-        self._starting.setdefault(group.key, set()).update(plan.pods)
         self._give_up(group.key, plan.attempt)
+        self._starting.setdefault(group.key, set()).update(task.uid for task in decision.allocated)
         self._scheduler.observer.recovered("rolled forward", len(decision.allocated))
-        if group.pod_group is not None and all(task.uid in plan.pods for task in decision.allocated):
-            planning: Planning | None = Planning(group.pod_group, plan, resumed=True, attempt=plan.attempt)
-        else:
-            planning = self.planning(group, decision.allocated)
+        if group.pod_group is None:
+            return
+        planning = self._replacing(group, group.pod_group, decision.allocated)
+        if planning.others:
+            self._gate(group.key)
+        elif all(task.uid in plan.pods for task in decision.allocated):
+            planning = Planning(group.pod_group, plan, resumed=True, attempt=plan.attempt)
         self._scheduler.carry_out(decision, calls, planning)
 
     def _judged(
@@ -269,15 +308,30 @@ class GangKeeper:
 
     # ------------------------------------------------------------------ taking back
 
-    def _abort(self, group: Group, plan: Plan, tasks: Iterable[Task]) -> None:
+    def _abort(self, group: Group, plan: Plan, tasks: Iterable[Task], *, found: bool) -> None:
         if group.pod_group is None:
             return
+        if found:
+            self._gate(group.key)
         pods = [task.pod for task in tasks]
         self._give_up(group.key, plan.attempt)
         self._scheduler.spawn(group.key, self._scheduler.binder.abort(group.pod_group, plan, pods), self._aborted)
 
+    async def _struck(self, key: str, answer: PodGroup | BaseException) -> None:
+        if isinstance(answer, PodGroup | Conflict):
+            self._gates.pop(key, None)
+        if isinstance(answer, PodGroup):
+            self._take(answer)
+        elif isinstance(answer, ClusterError):
+            _log.warning("a plan cannot be changed yet", group=key, error=str(answer))
+            self._given_up.pop(key, None)  # it is looked at again
+            self._scheduler.pending.failed(key, self._scheduler.clock.now())
+        else:
+            raise answer
+
     async def _aborted(self, key: str, answer: PodGroup | BaseException) -> None:
         if isinstance(answer, PodGroup):
+            self._gates.pop(key, None)
             self._take(answer)
             if standing := attempt_of(answer):  # one of its pods was bound: it is carried on with
                 self._given_up.get(key, set()).discard(standing)

@@ -266,6 +266,8 @@ class Scheduler:
         self._recover(failed)
         if not failed:
             await self.gangs.review()
+            if self.gangs.gated():
+                return
         errors: list[BaseException] = []
         for name, calls in self.profiles.items():
             due = self._refuse_mixed(self._due(name))
