@@ -131,8 +131,8 @@ class Proxy:
         self.port = 0
         self.in_order = False
         """Whether counted writes are forwarded one at a time: then the n-th fault meets exactly n - 1 finished ones."""
-        self.latency = 0.0
-        """Seconds before each request is forwarded."""
+        self.latency: Callable[[], float] = lambda: 0.0
+        """Gives the seconds before the next request is forwarded: requests overtake each other where they differ."""
 
     # ------------------------------------------------------------------ life
 
@@ -285,8 +285,9 @@ class Proxy:
         body = await request.content.read(_LARGEST)
         while more := await request.content.read(_LARGEST):
             body += more
-        if self.latency:
-            await asyncio.sleep(self.latency)
+        seconds = self.latency()
+        if seconds:
+            await asyncio.sleep(seconds)
         if request.method in _WRITES:
             # A write that has come goes its way, whatever becomes of who sent it.
             task = self._loop.create_task(self._serve_write(request, body))

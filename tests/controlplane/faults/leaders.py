@@ -2,7 +2,8 @@
 
 With election one leads at a time, on shared nodes and devices. Without it all six believe that they lead: there each
 gang has nodes of its own, because two leaders on one node are kept apart by nothing but the lease; what must hold is
-that no gang is mixed from two plans, and that each is whole in the end.
+that no gang is mixed from two plans, and that each is whole in the end. There requests are slow, some more than others,
+and nodes go and pods are made again while gangs are bound, so that plans are aborted and made anew by six at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..harness import ControlPlane
-from ..invariants import InvariantError, is_bound, of_one_plan
+from ..invariants import InvariantError, Manifest, is_bound, of_one_plan, plan_of
 from ..scheduler_process import SchedulerProcess, Settings
 from .world import World, resources_of
 
@@ -21,6 +22,10 @@ REPLICAS = 6
 GANG = 4
 _BATCH = 20
 _ROOM = "tests.example.com/room"
+_PROVOKED = 0.5
+"""Of all gangs."""
+_LATENCY = 0.1
+"""Mean, in seconds."""
 _CALM = 240.0
 """Seconds for a batch to be whole after the last disturbance."""
 
@@ -60,34 +65,78 @@ class Disturbance:
         self._stopped.clear()
 
 
+class Provocation:
+    """While a gang is bound a node of its goes, or a pod is made again: whoever planned it has to plan anew."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self._world = world
+        self._chance = random.Random(seed)
+        self._rooms: dict[str, list[str]] = {}
+        self.remade: set[str] = set()
+        """Gangs of which a pod that was bound has been made again: what came after that is of no plan."""
+        self.count = 0
+
+    def expect(self, gang: str, nodes: list[str]) -> None:
+        """This gang is to be provoked, perhaps; these are its nodes, of which one is enough."""
+        if self._chance.random() < _PROVOKED:
+            self._rooms[gang] = nodes
+
+    def step(self, gang: str, members: list[Manifest]) -> None:
+        """Do it as soon as the gang has a plan; then play its controllers."""
+        if gang in self._rooms and plan_of(self._world.group(gang)) is not None:
+            nodes = self._rooms.pop(gang)
+            self.count += 1
+            if self._chance.random() < 0.5:
+                self._world.delete_node(self._chance.choice(nodes))
+            else:
+                self._remake(gang, self._chance.choice(members)["metadata"]["name"])
+        for pod in members:
+            if pod["spec"].get("nodeName") in self._world.lost_nodes:
+                self._remake(gang, pod["metadata"]["name"])
+
+    def _remake(self, gang: str, name: str) -> None:
+        gone = self._world.delete_pod(name)
+        if is_bound(gone):
+            self.remade.add(gang)
+        self._world.create_pod(name, group=gang, device=False, nodeSelector={_ROOM: gang})
+
+
 def six_leaders(plane: ControlPlane, folder: Path, *, elected: bool, gangs: int, seed: int,
-                mean_seconds: float = 1.5) -> str:  # fmt: skip
+                mean_seconds: float = 0.7) -> str:  # fmt: skip
     """Returns what was done, in a line. Raises AssertionError or TimeoutError."""
     devices = GANG * _BATCH // 2 if elected else 0
     settings = Settings(resources=resources_of(devices) if devices else "", election=elected, reconcile_seconds=10.0)
     with World(plane, folder, settings, may_exit=elected) as world:
-        disturbance = Disturbance(world, seed, mean_seconds)
+        disturbance, provocation = Disturbance(world, seed, mean_seconds), Provocation(world, seed)
         if elected:
             for _ in range(_BATCH // 2):  # shared: half a batch fits at once
                 world.add_node(cpu=GANG, devices=GANG)
-        for _ in range(REPLICAS):
-            world.new_scheduler(replace(settings)).start()
+        _start(world, elected, seed)
         try:
             for first in range(0, gangs, _BATCH):
-                _batch(world, disturbance, [f"gang-{i}" for i in range(first, min(gangs, first + _BATCH))], elected)
+                names = [f"gang-{number}" for number in range(first, min(gangs, first + _BATCH))]
+                _batch(world, disturbance, provocation, names, elected)
         finally:
             disturbance.end()
-        return f"{gangs} gangs, {disturbance.kills} kills, {disturbance.stops} stops"
+        return f"{gangs} gangs, {provocation.count} provoked, {disturbance.kills} kills, {disturbance.stops} stops"
 
 
-def _batch(world: World, disturbance: Disturbance, names: list[str], elected: bool) -> None:
+def _start(world: World, elected: bool, seed: int) -> None:
+    for number in range(REPLICAS):
+        world.new_scheduler(replace(world.settings)).start()
+        if not elected:
+            chance = random.Random(f"{seed} {number}")
+            world.proxies[number].latency = lambda chance=chance: chance.expovariate(1 / _LATENCY)  # type: ignore[misc]
+
+
+def _batch(world: World, disturbance: Disturbance, provocation: Provocation, names: list[str], elected: bool) -> None:
     """Gangs come, are bound under disturbance, judged, and end as soon as they are whole."""
     for name in names:
         selector = {}
         if not elected:
-            selector = {"nodeSelector": {_ROOM: name}}
-            for _ in range(2):  # more room than it needs: two plans could differ
-                world.add_node(cpu=GANG, devices=0, labels={_ROOM: name})
+            selector = {"nodeSelector": {_ROOM: name}}  # more room than it needs: two plans could differ
+            nodes = [world.add_node(cpu=GANG, devices=0, labels={_ROOM: name}) for _ in range(3)]
+            provocation.expect(name, nodes)
         world.create_gang(name, GANG, device=elected, **selector)
     waiting = set(names)
 
@@ -96,13 +145,20 @@ def _batch(world: World, disturbance: Disturbance, names: list[str], elected: bo
         world.check_now()
         for name in sorted(waiting):
             members = world.members(name)
-            if sum(map(is_bound, members)) == GANG:
+            provocation.step(name, members)
+            on_nodes = [pod for pod in members if is_bound(pod) and pod["spec"]["nodeName"] not in world.lost_nodes]
+            if len(on_nodes) == GANG:
                 waiting.discard(name)
-                _judge(world, name)
-                world.finish(members)
+                if name not in provocation.remade:
+                    _judge(world, name)
+                world.finish(world.members(name))
         return not waiting
 
-    world.until(f"the whole of {len(names)} gangs", all_whole, _CALM)
+    try:
+        world.until(f"the whole of {len(names)} gangs", all_whole, _CALM)
+    except TimeoutError as error:
+        error.add_note("\n".join(f"{name}: {world.places(name)}: {world.group(name)}" for name in sorted(waiting)))
+        raise
     for name in names:
         world.delete_gang(name)
 

@@ -177,9 +177,10 @@ class World:
             status, answer = self.plane.request("PATCH", path, {"status": {"phase": "Succeeded"}})
             assert status == HTTPStatus.OK, answer
 
-    def delete_pod(self, name: str) -> None:
-        """Delete a pod at once."""
-        self.plane.request("DELETE", f"{self._pods}/{name}?gracePeriodSeconds=0")
+    def delete_pod(self, name: str) -> Manifest:
+        """Delete a pod at once; returns it as it was then."""
+        gone: Manifest = self.plane.request("DELETE", f"{self._pods}/{name}?gracePeriodSeconds=0")[1]
+        return gone
 
     def delete_gang(self, name: str) -> None:
         """Delete a gang's pods and its PodGroup, whose finalizer nobody else takes away here."""
