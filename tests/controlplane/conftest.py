@@ -46,7 +46,10 @@ def scenario_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control
 
 
 @pytest.fixture
-def scenario(scenario_plane: ControlPlane, tmp_path: Path) -> Iterator[Scenario]:
+def scenario(request: pytest.FixtureRequest, scenario_plane: ControlPlane, tmp_path: Path) -> Iterator[Scenario]:
     """One scenario's own namespace and nodes; what its schedulers said is shown where the test fails."""
+    failed = request.session.testsfailed
     with Scenario(scenario_plane, tmp_path) as world:
         yield world
+        if request.session.testsfailed > failed:
+            print(world.report())

@@ -78,22 +78,34 @@ class Scenario(World):
 
     def __enter__(self) -> Scenario:
         super().__enter__()
-        self.proxies: list[SelectiveProxy] = []  # type: ignore[assignment]
+        self.selective: list[SelectiveProxy] = []
         account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
         self.plane.wait_for(account, lambda answer: answer.get("kind") == "ServiceAccount")
         return self
 
     # ------------------------------------------------------------------ schedulers
 
+    def hide(self, change: str, name: str) -> None:
+        """Let the first replica's watches not tell of such changes of objects whose names begin so."""
+        kind, begin = f'"type":"{change}"'.encode(), f'"name":"{name}'.encode()
+        self.selective[0].hides = lambda line: kind in line and begin in line
+
+    @property
+    def hidden(self) -> int:
+        """How many changes the first replica's watches did not tell."""
+        return self.selective[0].hidden
+
     def new_scheduler(self, settings: Settings | None = None) -> SchedulerProcess:
         """One more replica behind a proxy of its own; not yet started."""
-        proxy = self._stack.enter_context(SelectiveProxy(self.plane.server, self.plane.ca_file))
+        proxy = SelectiveProxy(self.plane.server, self.plane.ca_file)
+        self._stack.enter_context(proxy)
         kubeconfig = kubeconfig_for(self.plane, self._folder, proxy.url)
         name = f"scheduler-{len(self.schedulers)}"
         scheduler = SchedulerProcess(self._folder, kubeconfig, settings or self.settings, name)
         self._stack.callback(scheduler.kill)
         self.schedulers.append(scheduler)
         self.proxies.append(proxy)
+        self.selective.append(proxy)
         return scheduler
 
     def run(self, settings: Settings | None = None) -> SchedulerProcess:
@@ -244,11 +256,6 @@ class Scenario(World):
         """Return once so many further attempts came to nothing."""
         before = self.tries()
         self.until(f"{more} attempts", lambda: self.tries() >= before + more, _PATIENCE)
-
-    def wait_tries_of(self, pod: str, times: int) -> None:
-        """Return once the first replica has sent so many binds of one pod, or had no time for more."""
-        end = f"/{pod}/binding"
-        self.until(f"{times} binds of {pod}", lambda: len(self.writes("POST", end)) >= times, _PATIENCE)
 
     def wait_refused_by(self, scheduler: SchedulerProcess, pod: str) -> str:
         """Why a pod is not scheduled, once that is said by a replica that counts it among its own attempts."""

@@ -55,10 +55,10 @@ def test_a_plan_that_is_put_off_is_written_before_anything_is_bound(scenario: Sc
 def test_what_a_watch_did_not_tell_is_found_by_reconciliation(scenario: Scenario) -> None:
     scenario.add_node(cpu=2, devices=0)
     scheduler = scenario.run(replace(scenario.settings, reconcile_seconds=RECONCILE))
-    scenario.proxies[0].hides = lambda line: b'"type":"ADDED"' in line and b'"name":"unheard' in line
+    scenario.hide("ADDED", "unheard")
     scenario.create_pod("unheard")
     scenario.wait_bound("unheard")
-    assert scenario.proxies[0].hidden == 1
+    assert scenario.hidden == 1
     assert scheduler.metrics()['fluence_missed_events_total{kind="Pod"}'] >= 1
     scenario.check()
 
@@ -68,10 +68,10 @@ def test_an_end_that_a_watch_did_not_tell_is_found_by_reconciliation(scenario: S
     scheduler = scenario.run(replace(scenario.settings, reconcile_seconds=RECONCILE))
     scenario.create_pod("first", device=True)
     scenario.wait_bound("first")
-    scenario.proxies[0].hides = lambda line: b'"type":"DELETED"' in line and b'"name":"first"' in line
+    scenario.hide("DELETED", "first")
     scenario.delete_pod("first")
     scenario.create_pod("second", device=True)
     scenario.wait_bound("second")
-    assert scenario.proxies[0].hidden == 1
+    assert scenario.hidden == 1
     assert scheduler.metrics()['fluence_missed_events_total{kind="Pod"}'] >= 1
     scenario.check()
