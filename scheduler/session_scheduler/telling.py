@@ -63,7 +63,9 @@ class Teller(Observer):
         """See `Observer`."""
         self._metrics.pods("scheduled")
         self._reporter.scheduled(task.pod, node)
-        if len(self._bound_at) < _REMEMBERED and not task.pod.spec.node_name:
+        if task.pod.spec.node_name:  # its event came before the answer
+            self._metrics.watch_lag(0.0)
+        elif len(self._bound_at) < _REMEMBERED:
             self._bound_at[task.uid] = self._clock.now()
 
     def failed(self, task: Task, reason: str) -> None:
