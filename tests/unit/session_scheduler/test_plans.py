@@ -1,0 +1,303 @@
+"""Plans on PodGroups: compare-and-swap whatever becomes of the answers; a ConfigMap where they are large."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from random import Random
+
+import pytest
+
+from session_scheduler.cluster.errors import Conflict, NotFound, Unavailable
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.model.objects import ConfigMap, ObjectMeta, PodGroup
+from session_scheduler.plans import (
+    ANNOTATION_LIMIT,
+    PLAN_ANNOTATION,
+    NeedsConfigMap,
+    Plan,
+    PlanError,
+    PlannedPod,
+    PlanStore,
+    attempt_of,
+    is_active,
+    new_attempt,
+    plan_here,
+)
+from session_scheduler.testing import pod_group
+
+
+def a_plan(attempt="a-1", state="active", **nodes):
+    places = nodes or {"u1": "n1", "u2": "n2"}
+    pods = {uid: PlannedPod(uid, node, {"slots": {"node": node, "slot": 1}}) for uid, node in places.items()}
+    return Plan(attempt, "me", pods, state)
+
+
+def a_large_plan(attempt="a-1", state="active"):
+    """Nothing that packs well, and more of it than an annotation takes."""
+    noise = Random(1).randbytes(ANNOTATION_LIMIT).hex()
+    return Plan(attempt, "me", {"u1": PlannedPod("p", "n1", {"slots": {"noise": noise}})}, state)
+
+
+class Net(MemoryCluster):
+    """Each patch meets the next fate: done, lost before or after it was done, or kept until `late` is awaited."""
+
+    def __init__(self, *objects):
+        super().__init__(objects)
+        self.fates, self.kept, self.reads_fail = [], [], 0
+
+    async def patch_metadata(self, obj, **options):
+        fate = self.fates.pop(0) if self.fates else "done"
+        if fate == "late":
+            self.kept.append((obj, options))
+        if fate in ("late", "lost before"):
+            raise Unavailable(fate)
+        answer = await super().patch_metadata(obj, **options)
+        if fate == "lost after":
+            raise Unavailable(fate)
+        return answer
+
+    async def get(self, kind, namespace, name, *, api_version=""):
+        if self.reads_fail:
+            self.reads_fail -= 1
+            raise Unavailable("no read")
+        return await super().get(kind, namespace, name, api_version=api_version)
+
+    async def late(self):
+        """What was kept arrives. Returns the error that it ends in."""
+        obj, options = self.kept.pop(0)
+        try:
+            await super().patch_metadata(obj, **options)
+        except Conflict as error:
+            return error
+        return None
+
+    async def group(self):
+        return await MemoryCluster.get(self, PodGroup, "default", "g")
+
+    def config_maps(self):
+        return sorted(name[2] for name in self._store(ConfigMap).objects)
+
+
+@pytest.fixture
+async def net():
+    return Net(pod_group("g", 2))
+
+
+async def with_plan(net, plan):
+    await PlanStore(net).swap(await net.group(), plan)
+    return await net.group()
+
+
+# ------------------------------------------------------------------ what is written is read
+
+
+@pytest.mark.parametrize("state", ["active", "abort"])
+async def test_a_plan_is_read_as_it_was_written(net, state):
+    swapped = await PlanStore(net).swap(await net.group(), a_plan(state=state))
+    assert swapped == await net.group()
+    assert plan_here(swapped) == a_plan(state=state)
+    assert attempt_of(swapped) == "a-1"
+    assert is_active(swapped, "a-1") is (state == "active")
+    assert not is_active(swapped, "a-2")
+
+
+async def test_a_group_without_a_plan_has_none(net):
+    group = await net.group()
+    assert (plan_here(group), await PlanStore(net).read(group), attempt_of(group)) == (None, None, "")
+
+
+async def test_a_plan_is_taken_away(net):
+    group = await PlanStore(net).swap(await with_plan(net, a_plan()), None)
+    assert PLAN_ANNOTATION not in group.metadata.annotations
+
+
+def test_no_two_attempts_have_one_name():
+    assert len({new_attempt() for _ in range(100)}) == 100
+
+
+# ------------------------------------------------------------------ compare and swap
+
+
+@pytest.mark.parametrize("fates", [["done"], ["lost before"], ["lost after"], ["lost before", "lost after"]])
+async def test_a_swap_whose_answers_were_lost_ends_with_the_plan_there(net, fates):
+    net.fates = fates
+    assert plan_here(await PlanStore(net).swap(await net.group(), a_plan())) == a_plan()
+    assert plan_here(await net.group()) == a_plan()
+
+
+async def test_a_swap_goes_on_where_something_else_of_the_group_was_changed(net):
+    group = await net.group()
+    await net.patch_metadata(group, annotations={"theirs": "x"})
+    assert plan_here(await PlanStore(net).swap(group, a_plan())) == a_plan()
+    assert (await net.group()).metadata.annotations["theirs"] == "x"
+
+
+async def test_of_two_swaps_from_the_same_state_one_wins(net):
+    group = await net.group()
+    await PlanStore(net).swap(group, a_plan("a-1"))
+    with pytest.raises(Conflict, match="another plan"):
+        await PlanStore(net).swap(group, a_plan("a-2"))
+    assert attempt_of(await net.group()) == "a-1"
+
+
+async def test_a_swap_that_nobody_answers_says_so_and_may_land_later(net):
+    group = await net.group()
+    net.fates = ["late"] * 5
+    with pytest.raises(Unavailable):
+        await PlanStore(net).swap(group, a_plan("a-1"))
+    assert await net.late() is None
+    assert attempt_of(await net.group()) == "a-1"
+    with pytest.raises(Conflict):  # a replica that decided before it landed
+        await PlanStore(net).swap(group, a_plan("a-2"))
+
+
+async def test_a_swap_that_comes_late_is_void_once_another_was_done(net):
+    net.fates = ["late", "done"]
+    await PlanStore(net).swap(await net.group(), a_plan("a-1"))
+    await PlanStore(net).swap(await net.group(), None)
+    assert isinstance(await net.late(), Conflict)
+    assert attempt_of(await net.group()) == ""
+
+
+async def test_a_swap_of_which_not_even_the_group_can_be_read_is_unknown(net):
+    net.fates, net.reads_fail = ["lost after"], 1
+    with pytest.raises(Unavailable):
+        await PlanStore(net).swap(await net.group(), a_plan())
+
+
+async def test_a_group_that_was_created_again_gets_no_plan_of_the_one_before(net):
+    group = await net.group()
+    await net.delete(group)
+    net.put(pod_group("g", 2))
+    with pytest.raises(NotFound, match="created again"):
+        await PlanStore(net).swap(group, a_plan())
+    assert attempt_of(await net.group()) == ""
+
+
+async def test_a_group_that_is_gone_is_not_found(net):
+    group = await net.group()
+    await net.delete(group)
+    with pytest.raises(NotFound):
+        await PlanStore(net).swap(group, a_plan())
+
+
+# ------------------------------------------------------------------ large plans
+
+
+async def test_a_large_plan_lies_in_a_config_map_that_its_group_owns(net):
+    group = await with_plan(net, a_large_plan())
+    assert net.config_maps() == ["fluence-plan-a-1"]
+    (owner,) = (await net.get(ConfigMap, "default", "fluence-plan-a-1")).metadata.owner_references
+    assert (owner.kind, owner.name, owner.uid) == ("PodGroup", "g", group.metadata.uid)
+    assert len(group.metadata.annotations[PLAN_ANNOTATION]) < 1000
+    assert (attempt_of(group), is_active(group, "a-1")) == ("a-1", True)
+    with pytest.raises(NeedsConfigMap):
+        plan_here(group)
+    assert await PlanStore(net).read(group) == a_large_plan()
+
+
+async def test_the_config_map_stays_with_its_plan_and_goes_with_it(net):
+    store = PlanStore(net)
+    group = await store.swap(await with_plan(net, a_large_plan()), a_large_plan(state="abort"))
+    assert await store.read(group) == a_large_plan(state="abort")
+    await store.swap(group, a_plan("a-2"))
+    assert net.config_maps() == []
+
+
+async def test_the_config_map_of_a_plan_that_lost_is_not_left(net):
+    group = await net.group()
+    await with_plan(net, a_large_plan("a-1"))
+    with pytest.raises(Conflict):
+        await PlanStore(net).swap(group, a_large_plan("a-2"))
+    assert net.config_maps() == ["fluence-plan-a-1"]
+
+
+async def test_the_config_map_of_a_plan_that_may_yet_land_is_left(net):
+    net.fates = ["late"] * 5
+    with pytest.raises(Unavailable):
+        await PlanStore(net).swap(await net.group(), a_large_plan())
+    assert await net.late() is None
+    assert await PlanStore(net).read(await net.group()) == a_large_plan()
+
+
+async def test_a_plan_whose_config_map_is_gone_is_none_that_can_be_read(net):
+    group = await with_plan(net, a_large_plan())
+    await net.delete(await net.get(ConfigMap, "default", "fluence-plan-a-1"))
+    with pytest.raises(PlanError, match="does not exist"):
+        await PlanStore(net).read(group)
+
+
+# ------------------------------------------------------------------ what others write there
+
+
+def packed(text):
+    return base64.b64encode(zlib.compress(text.encode(), 1)).decode()
+
+
+def forged(net, text):
+    group = pod_group("g", 2)
+    group.metadata.annotations[PLAN_ANNOTATION] = text if isinstance(text, str) else json.dumps(text)
+    return net.put(group)
+
+
+DEEP = '{"u1":{"name":"p","node":"n","plugins":{"a":' + "[" * 100_000 + "]" * 100_000 + "}}}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no plan",
+        "[]",
+        "{}",
+        {"attempt": ""},
+        {"attempt": "a b"},
+        {"attempt": "a" * 64},
+        {"attempt": "a-1", "state": "done"},
+        '{"attempt":"a-1","x":' + "[" * 100_000 + "]" * 100_000 + "}",
+        {"attempt": "a-1", "configMap": "victim"},
+        {"attempt": "a-1", "configMap": "fluence-plan-a-2"},
+    ],
+)
+async def test_what_is_no_plan_is_told_to_be_none_and_is_replaced(net, text):
+    group = forged(net, text)
+    assert (attempt_of(group), is_active(group, "a-1")) == ("", False)
+    with pytest.raises(PlanError, match="is no plan"):
+        plan_here(group)
+    with pytest.raises(PlanError, match="is no plan"):
+        await PlanStore(net).read(group)
+    assert plan_here(await PlanStore(net).swap(group, a_plan())) == a_plan()
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        "",
+        "%%%",
+        "AAAA",
+        packed("no json"),
+        packed("[]"),
+        packed('{"u1":{}}'),
+        packed('{"u1":{"name":1,"node":"n"}}'),
+        packed(DEEP),
+    ],
+)
+async def test_pods_that_cannot_be_read_are_told(net, pods):
+    group = forged(net, {"attempt": "a-1", "pods": pods})
+    with pytest.raises(PlanError, match="cannot be read"):
+        plan_here(group)
+
+
+async def test_a_plan_that_unpacks_to_more_than_can_be_is_not_unpacked_to_its_end(net):
+    bomb = base64.b64encode(zlib.compress(b" " * (65 * 1024 * 1024), 1)).decode()
+    with pytest.raises(PlanError, match="more than"):
+        plan_here(forged(net, {"attempt": "a-1", "pods": bomb}))
+
+
+async def test_a_forged_plan_lets_nobody_delete_another_config_map(net):
+    await net.create(ConfigMap(metadata=ObjectMeta(name="victim", namespace="default"), data={}))
+    group = forged(net, {"attempt": "a-1", "configMap": "victim"})
+    await PlanStore(net).swap(group, None)
+    assert net.config_maps() == ["victim"]
