@@ -8,13 +8,16 @@ and nodes go and pods are made again while gangs are bound, so that plans are ab
 
 from __future__ import annotations
 
+import http.client
 import random
-import time
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ..harness import ControlPlane
 from ..invariants import InvariantError, Manifest, is_bound, of_one_plan, plan_of
+from ..processes import StartError
 from ..scheduler_process import SchedulerProcess, Settings
 from .world import World, resources_of
 
@@ -31,38 +34,58 @@ _CALM = 240.0
 
 
 class Disturbance:
-    """Every now and then one replica is killed, stopped or continued; at most all but one are stopped."""
+    """Every now and then a replica, often the leader, is killed, stopped or continued, until the context ends.
 
-    def __init__(self, world: World, seed: int, mean_seconds: float) -> None:
-        self._world = world
+    At least two are never stopped at the same time. In a thread of its own: it does not wait for what a test looks at.
+    """
+
+    def __init__(self, schedulers: list[SchedulerProcess], seed: int, mean_seconds: float) -> None:
+        self._schedulers = schedulers
         self._chance = random.Random(seed)
         self._mean = mean_seconds
         self._stopped: set[SchedulerProcess] = set()
-        self._next = time.monotonic() + mean_seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="disturbance")
         self.kills = self.stops = 0
 
-    def step(self) -> None:
-        """Do what is due."""
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + self._chance.expovariate(1 / self._mean)
-        victim = self._chance.choice(self._world.schedulers)
+    def __enter__(self) -> Disturbance:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Let everybody go on, and leave them alone."""
+        self._over.set()
+        self._thread.join()
+        for scheduler in self._stopped:
+            scheduler.go_on()
+        self._stopped.clear()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._chance.expovariate(1 / self._mean)):
+            self._disturb(self._victim())
+
+    def _victim(self) -> SchedulerProcess:
+        if self._chance.random() < 0.5:
+            for scheduler in self._schedulers:
+                with suppress(OSError, http.client.HTTPException, StartError):
+                    if scheduler not in self._stopped and scheduler.metrics().get("fluence_leader") == 1:
+                        return scheduler
+        return self._chance.choice(self._schedulers)
+
+    def _disturb(self, victim: SchedulerProcess) -> None:
         if victim in self._stopped:
             victim.go_on()
             self._stopped.discard(victim)
-        elif self._chance.random() < 0.5 or len(self._stopped) >= len(self._world.schedulers) - 2:
+        elif self._chance.random() < 0.5 or len(self._stopped) >= len(self._schedulers) - 2:
             victim.kill()
             self.kills += 1
         elif victim.running:
             victim.pause()
             self._stopped.add(victim)
             self.stops += 1
-
-    def end(self) -> None:
-        """Let everybody go on."""
-        for scheduler in self._stopped:
-            scheduler.go_on()
-        self._stopped.clear()
 
 
 class Provocation:
@@ -102,22 +125,20 @@ class Provocation:
 
 
 def six_leaders(plane: ControlPlane, folder: Path, *, elected: bool, gangs: int, seed: int,
-                mean_seconds: float = 0.7) -> str:  # fmt: skip
+                mean_seconds: float = 1.0) -> str:  # fmt: skip
     """Returns what was done, in a line. Raises AssertionError or TimeoutError."""
     devices = GANG * _BATCH // 2 if elected else 0
     settings = Settings(resources=resources_of(devices) if devices else "", election=elected, reconcile_seconds=10.0)
     with World(plane, folder, settings, may_exit=elected) as world:
-        disturbance, provocation = Disturbance(world, seed, mean_seconds), Provocation(world, seed)
+        provocation = Provocation(world, seed)
         if elected:
             for _ in range(_BATCH // 2):  # shared: half a batch fits at once
                 world.add_node(cpu=GANG, devices=GANG)
         _start(world, elected, seed)
-        try:
+        with Disturbance(world.schedulers, seed, mean_seconds) as disturbance:
             for first in range(0, gangs, _BATCH):
                 names = [f"gang-{number}" for number in range(first, min(gangs, first + _BATCH))]
-                _batch(world, disturbance, provocation, names, elected)
-        finally:
-            disturbance.end()
+                _batch(world, provocation, names, elected)
         return f"{gangs} gangs, {provocation.count} provoked, {disturbance.kills} kills, {disturbance.stops} stops"
 
 
@@ -129,7 +150,7 @@ def _start(world: World, elected: bool, seed: int) -> None:
             world.proxies[number].latency = lambda chance=chance: chance.expovariate(1 / _LATENCY)  # type: ignore[misc]
 
 
-def _batch(world: World, disturbance: Disturbance, provocation: Provocation, names: list[str], elected: bool) -> None:
+def _batch(world: World, provocation: Provocation, names: list[str], elected: bool) -> None:
     """Gangs come, are bound under disturbance, judged, and end as soon as they are whole."""
     for name in names:
         selector = {}
@@ -141,7 +162,6 @@ def _batch(world: World, disturbance: Disturbance, provocation: Provocation, nam
     waiting = set(names)
 
     def all_whole() -> bool:
-        disturbance.step()
         world.check_now()
         for name in sorted(waiting):
             members = world.members(name)
