@@ -25,6 +25,7 @@ from session_scheduler.cluster.errors import Unavailable, one_line
 from session_scheduler.cluster.kube_access import Access
 from session_scheduler.cluster.kube_connections import Connector
 from session_scheduler.cluster.kube_errors import Refusal, Resend, refusal
+from session_scheduler.cluster.kube_writing import Answer, Writer, reached_directly
 from session_scheduler.config import LeaderElection
 from session_scheduler.errors import InputError
 
@@ -35,6 +36,8 @@ _READ_AGAIN = frozenset({Resend.READS, Resend.BUSY, Resend.UNSENT})
 _WRITE_AGAIN = frozenset({Resend.BUSY, Resend.UNSENT})
 _LOST = (aiohttp.ClientError, TimeoutError, OSError)
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_WRITTEN = frozenset({"POST", "PATCH"})
+"""What is sent without aiohttp's session, as there is most of it; see `kube_writing`."""
 _SHARE = 0.8
 """Of the time between the renew deadline and the lease's end, what a write may take; the rest is for clocks' drift."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -107,10 +110,11 @@ class ApiClient:
         self._fence: Callable[[], None] | None = None
         self._connector = Connector(self.settings.connections)
         # Proxies of the environment hold for an API server on this machine as little as for other clients of one.
-        proxied = urlsplit(access.server).hostname not in _LOOPBACK
+        self._proxied = urlsplit(access.server).hostname not in _LOOPBACK
         self._session = aiohttp.ClientSession(
-            connector=self._connector, trust_env=proxied, cookie_jar=aiohttp.DummyCookieJar()
+            connector=self._connector, trust_env=self._proxied, cookie_jar=aiohttp.DummyCookieJar()
         )
+        self._writers: tuple[Access, Writer | None] | None = None
 
     def fence_writes(self, check: Callable[[], None]) -> None:
         """Call `check` right before every fenced write is sent, each time: what it raises goes to the caller."""
@@ -208,14 +212,32 @@ class ApiClient:
     async def _exchange(self, request: _Request) -> bytes | Refusal:
         """Send once; the answer's body, or why there is none."""
         limits = aiohttp.ClientTimeout(total=request.seconds, sock_connect=self.settings.connect_timeout)
+        writer = self._writer() if request.method in _WRITTEN else None
         try:
-            async with await self._send(request, limits) as response:
-                body = await response.read()
+            if writer is not None:
+                answer = await self._write(writer, request, limits)
+            else:
+                async with await self._send(request, limits) as response:
+                    answer = Answer(response.status, response.headers, await response.read())
         except _LOST as error:
             return _lost(error, request.what)
-        if response.ok and response.status < HTTPStatus.MULTIPLE_CHOICES:
-            return body
-        return refusal(response.status, body, response.headers, request.what)
+        if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            return answer.body
+        return refusal(answer.status, answer.body, answer.headers, request.what)
+
+    def _writer(self) -> Writer | None:
+        """What writes to the server of now; None where only aiohttp's session can."""
+        access = self._access
+        if self._writers is None or self._writers[0] is not access:
+            direct = reached_directly(access, proxied=self._proxied)
+            self._writers = (access, Writer(self._connector, access) if direct else None)
+        return self._writers[1]
+
+    async def _write(self, writer: Writer, request: _Request, limits: aiohttp.ClientTimeout) -> Answer:
+        headers = await self._headers(writer.access, request)
+        self._check_fence(request)
+        async with asyncio.timeout(request.seconds):
+            return await writer.send(request.method, request.path, headers, request.body or b"", limits)
 
     async def _open(self, request: _Request) -> aiohttp.ClientResponse | Refusal:
         """Send once; the answer, not yet read."""
@@ -234,16 +256,9 @@ class ApiClient:
 
     async def _send(self, request: _Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         access = self._access
-        # Compression costs the API server more time than the network saves; watches never have it.
-        headers = {"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": "fluence"}
-        authorization = await access.authorization()
-        if authorization:
-            headers["Authorization"] = authorization
-        if request.body is not None:
-            headers["Content-Type"] = request.content
+        headers = await self._headers(access, request)
         query = f"?{urlencode(request.query)}" if request.query else ""
-        if request.fenced and self._fence is not None:
-            self._fence()  # nothing is awaited between this and the request, whose time-out begins there
+        self._check_fence(request)
         return await self._session.request(
             request.method,
             f"{access.server}/{request.path}{query}",
@@ -255,6 +270,20 @@ class ApiClient:
             server_hostname=access.server_name,
             proxy=access.proxy,
         )
+
+    async def _headers(self, access: Access, request: _Request) -> dict[str, str]:
+        # Compression costs the API server more time than the network saves; watches never have it.
+        headers = {"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": "fluence"}
+        authorization = await access.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        if request.body is not None:
+            headers["Content-Type"] = request.content
+        return headers
+
+    def _check_fence(self, request: _Request) -> None:
+        if request.fenced and self._fence is not None:
+            self._fence()  # nothing is awaited between this and the request, whose time-out begins there
 
 
 def _lost(error: Exception, what: str) -> Refusal:
