@@ -17,6 +17,7 @@ from session_scheduler.service import KINDS, Bound, Scheduler
 from session_scheduler.simulate import reason_of
 from session_scheduler.testing.builders import node
 from session_scheduler.testing.invariants import check_invariants
+from session_scheduler.under_way import raise_first
 
 _FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -74,7 +75,7 @@ class FakeCluster:
         own = [(str(getattr(plugin, "name", type(plugin).__name__)), plugin, None) for plugin in plugins]
         profiles = {DEFAULT_SCHEDULER_NAME: HookCalls([*listed, *own])}
         scheduler = Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation)
-        asyncio.run(scheduler.start())
+        asyncio.run(_started(scheduler))
         self._known = self._objects()
         self._scheduler = scheduler
         return scheduler
@@ -103,6 +104,7 @@ class FakeCluster:
         await self._deliver()
         done = await self.scheduler.cycle()
         await self._deliver()
+        await _settled(self.scheduler)
         return done
 
     async def _deliver(self) -> None:
@@ -170,3 +172,16 @@ class FakeCluster:
             if isinstance(obj, kind) and obj.key in (name, f"{namespace}/{name}"):
                 return obj
         raise LookupError(f"there is no {kind.__name__} {namespace}/{name}: add it first")
+
+
+async def _started(scheduler: Scheduler) -> None:
+    await scheduler.start()
+    await _settled(scheduler)
+
+
+async def _settled(scheduler: Scheduler) -> None:
+    """Let work end that an event began: the event loop that it runs in ends with this."""
+    errors: list[BaseException] = []
+    await scheduler.under_way.wait(errors)
+    await scheduler.under_way.settle_ended(errors)
+    raise_first(errors)

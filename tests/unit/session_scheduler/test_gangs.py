@@ -1,0 +1,318 @@
+"""Plans that a scheduler finds when it starts: carried out as their writers wanted, or taken back, never mixed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from session_scheduler.cluster.errors import Conflict
+from session_scheduler.model.groups import Phase
+from session_scheduler.model.objects import ConfigMap, Node, Pod, PodGroup
+from session_scheduler.plans import ANNOTATION_LIMIT, PLAN_ANNOTATION, PlannedPod, plan_here
+from session_scheduler.pod_binding import HELD_ANNOTATION
+from session_scheduler.testing import pod, pod_group
+
+from .gangs_world import World
+
+
+def test_a_gang_is_bound_by_a_plan_that_says_where_all_of_it_goes():
+    world = World().start().run()
+    world.assert_whole()
+    assert world.attempts() == {world.attempt()} != {""}
+    assert world.heard.scheduled == [f"minCount pods are bound, by attempt {world.attempt()}"]
+    plan = plan_here(world.group())
+    assert {part.name: part.node for part in plan.pods.values()} == world.places()
+    assert {part.node: part.plugins for part in plan.pods.values()} == {
+        node: {"slots": {"slot": node}} for node in world.places().values()
+    }
+
+
+# ------------------------------------------------------------------ found at the start
+
+
+def test_a_plan_by_which_nothing_was_bound_is_carried_out_as_it_says():
+    world = World()
+    world.plan(g_0="n4", g_1="n3")
+    world.start().run()
+    assert world.places() == {"g-0": "n4", "g-1": "n3"}
+    assert (world.attempts(), world.attempt()) == ({"theirs"}, "theirs")
+    world.assert_whole()
+    assert world.heard.recoveries == [("rolled forward", 2)]
+
+
+def test_a_gang_that_was_bound_in_part_is_bound_to_its_end_by_the_same_plan():
+    world = World(3)
+    world.plan(g_0="n4", g_1="n3", g_2="n2")
+    world.bind("g-1", "n3")
+    world.start().run()
+    assert world.places() == {"g-0": "n4", "g-1": "n3", "g-2": "n2"}
+    assert world.attempts() == {"theirs"}
+    world.assert_whole()
+
+
+def test_what_a_found_plan_holds_is_given_to_nobody_before_it_is_carried_out():
+    world = World(nodes=2)
+    world.cluster.add(pod("a"))  # comes first in every order
+    world.plan(g_0="n2", g_1="n1")
+    world.start().run()
+    assert world.places() == {"a": "", "g-0": "n2", "g-1": "n1"}
+
+
+@pytest.mark.parametrize("gone", ["node", "pod"])
+def test_a_plan_of_which_nothing_was_bound_and_something_is_gone_is_taken_back(gone):
+    world = World()
+    world.plan(g_0="n4", g_1="n3")
+    late = world.request("g-0", "n4")
+    if gone == "node":
+        world.memory._remove(world.memory._get(Node, ("", "", "n3")))
+    else:
+        world.delete(Pod, "g-1")
+        world.cluster.add(pod("g-1", group="g"))
+    world.start().run()
+    world.assert_whole()
+    assert world.attempts() == {world.attempt()} != {"theirs"}
+    with pytest.raises(Conflict):
+        asyncio.run(late())
+
+
+def test_a_plan_whose_holdings_cannot_be_held_is_taken_back():
+    world = World()
+    world.plan(g_0="n4", g_1="n3")
+    world.cluster.add(pod("other"))
+    world.bind("other", "n4", attempt="-")
+    world.start().run()
+    world.assert_whole()
+    assert "theirs" not in world.attempts()
+
+
+def test_a_begun_plan_of_which_a_node_is_gone_goes_on_elsewhere_around_its_bound_pods():
+    world = World(3)
+    world.plan(g_0="n4", g_1="n3", g_2="n2")
+    world.bind("g-1", "n3")
+    late = world.request("g-0", "n4")
+    world.memory._remove(world.memory._get(Node, ("", "", "n4")))
+    world.start().run()
+    world.assert_whole()
+    assert world.places()["g-1"] == "n3"
+    kept = plan_here(world.group()).pods[world.pod("g-1").metadata.uid]
+    assert (kept.node, kept.bound) == ("n3", True)
+    with pytest.raises(Conflict):
+        asyncio.run(late())
+
+
+def test_an_abort_that_was_begun_is_ended():
+    world = World()
+    world.plan(state="abort", g_0="n4", g_1="n3")
+    late = world.request("g-0", "n4")
+    world.start().run()
+    world.assert_whole()
+    assert world.attempts() == {world.attempt()} != {"theirs"}
+    with pytest.raises(Conflict):
+        asyncio.run(late())
+
+
+def test_an_abort_that_came_too_late_for_one_pod_is_taken_back():
+    world = World(3)
+    world.plan(state="abort", g_0="n4", g_1="n3", g_2="n2")
+    world.bind("g-1", "n3")
+    world.start().run()
+    assert world.places() == {"g-0": "n4", "g-1": "n3", "g-2": "n2"}
+    assert world.attempts() == {"theirs"}
+    assert plan_here(world.group()).state == "active"
+
+
+def test_an_abort_during_which_a_pod_turns_out_to_be_bound_is_taken_back():
+    world = World()
+    world.plan(state="abort", g_0="n4", g_1="n3")
+    late = world.request("g-0", "n4")
+    world.start()
+    asyncio.run(late())  # no event tells of it before the abort
+    world.run()
+    assert world.places() == {"g-0": "n4", "g-1": "n3"}
+    assert world.attempts() == {"theirs"}
+
+
+def test_a_gang_that_is_all_bound_is_acknowledged_again():
+    world = World()
+    world.plan(g_0="n4", g_1="n3")
+    world.bind("g-0", "n4")
+    world.bind("g-1", "n3")
+    world.start()
+    world.scheduler.observer = world.heard
+    asyncio.run(world.scheduler.gangs.start())
+    assert world.heard.scheduled == ["minCount pods are bound, by attempt theirs"]
+
+
+def test_the_plan_of_a_group_without_pods_is_taken_away():
+    world = World()
+    world.plan(g_0="n4", g_1="n3")
+    world.delete(Pod, "g-0")
+    world.delete(Pod, "g-1")
+    world.start().run(1)
+    assert PLAN_ANNOTATION not in world.group().metadata.annotations
+
+
+def test_a_large_plan_is_found_in_its_config_map():
+    world = World()
+    noise = {"g-0": "n4", "g-1": "n3"}
+    pods = {
+        world.pod(name).metadata.uid: PlannedPod(
+            name, node, {"slots": {"slot": node}, "noise": [hash((name, i)) for i in range(ANNOTATION_LIMIT // 12)]}
+        )
+        for name, node in noise.items()
+    }
+    world.plan(pods=pods)
+    assert "configMap" in world.group().metadata.annotations[PLAN_ANNOTATION]
+    world.start().run()
+    # what its writer held, noise and all, is more than a pod's annotations take: it is taken back, whole
+    assert world.attempts() == {world.attempt()} != {"theirs"}
+    assert world.memory._store(ConfigMap).objects == {}
+
+
+# ------------------------------------------------------------------ plugins that fail
+
+
+def test_a_plugin_that_fails_to_hold_a_found_plan_is_asked_again_later():
+    world = World()
+    world.plan(g_0="n4", g_1="n3")
+    world.start()
+    world.slots.fails = 1
+    world.cluster.run()
+    assert set(world.phases().values()) == {Phase.PENDING}
+    assert world.slots.held == {}
+    world.cluster.assert_pending("g-0", "plugin slots failed in recover: OSError: no graph")
+    world.cluster.advance(1)
+    world.run()
+    assert world.places() == {"g-0": "n4", "g-1": "n3"}
+    world.assert_whole()
+
+
+# ------------------------------------------------------------------ what is no plan
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "{}", '{"attempt":"a","configMap":"victim"}', '{"attempt":"a","pods":"AAAA"}', "[" * 100_000]
+)
+def test_a_gang_is_bound_in_spite_of_what_stands_where_its_plan_should_be(text):
+    world = World()
+    world.annotate(text)
+    world.start().run()
+    world.assert_whole()
+    assert world.attempts() == {world.attempt()}
+
+
+def test_a_plan_with_others_pods_is_not_carried_out():
+    world = World()
+    world.cluster.add(pod("other", namespace="elsewhere"))
+    other = world.memory._get(Pod, ("", "elsewhere", "other")).metadata.uid
+    world.plan(pods={other: PlannedPod("other", "n1"), "nobody": PlannedPod("x", "n2")}, g_0="n4", g_1="n3")
+    world.start().run()
+    assert "theirs" not in world.attempts()
+    assert all(world.places()[name] for name in ("g-0", "g-1"))
+
+
+def test_a_plan_for_nodes_that_the_filters_refuse_is_not_carried_out():
+    world = World()
+    world.memory.put(world.memory._get(Node, ("", "", "n4")).__class__(
+        metadata=world.memory._get(Node, ("", "", "n4")).metadata,
+        spec=world.memory._get(Node, ("", "", "n4")).spec.__class__(unschedulable=True),
+        status=world.memory._get(Node, ("", "", "n4")).status,
+    ))  # fmt: skip
+    world.plan(g_0="n4", g_1="n3")
+    world.start().run()
+    world.assert_whole()
+    assert "n4" not in world.places().values()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"plugins":{"slots":' + "[" * 100_000, "7"])
+def test_a_record_that_is_none_keeps_no_scheduler_from_starting(text):
+    world = World()
+    world.cluster.add(pod("odd", annotations={HELD_ANNOTATION: text}, bound_to="n1"))
+    world.start().run()
+    assert all(world.places().values())
+
+
+# ------------------------------------------------------------------ groups that go
+
+
+def test_nothing_is_bound_into_a_group_that_is_being_deleted():
+    world = World()
+    world.plan(g_0="n4", g_1="n3")
+    world.memory._write(world.group(), deletion_timestamp="2026-01-01T00:00:00Z")
+    world.start().run()
+    assert set(world.places().values()) == {""}
+    world.cluster.assert_pending("g-0", "PodGroup default/g is being deleted")
+    world.delete(PodGroup, "g")
+    world.cluster.add(pod_group("g", 2))
+    world.run()
+    world.assert_whole()
+
+
+def test_a_plan_goes_when_the_last_pod_ends():
+    world = World().start().run()
+    world.delete(Pod, "g-0")
+    world.run(1)
+    assert world.attempt()
+    world.delete(Pod, "g-1")
+    world.run(2)
+    assert PLAN_ANNOTATION not in world.group().metadata.annotations
+    assert world.slots.held == {}
+
+
+def test_a_plan_that_is_written_while_the_last_pod_ends_goes_too():
+    world = World().start()
+    patch = world.memory.patch_metadata
+
+    async def ended_before(obj, **options):
+        world.memory.patch_metadata = patch
+        for name in ("g-0", "g-1"):
+            gone = world.pod(name)
+            world.delete(Pod, name)
+            await world.scheduler.apply("DELETED", gone)
+        return await patch(obj, **options)
+
+    world.memory.patch_metadata = ended_before
+    world.run(3)
+    assert PLAN_ANNOTATION not in world.group().metadata.annotations
+
+
+def test_a_group_that_is_deleted_while_its_plan_is_written_is_not_taken_for_one_that_is_there():
+    world = World().start()
+    bind = world.memory.bind
+
+    async def deleted_before(*names, **options):
+        world.memory.bind = bind
+        gone = world.group()
+        world.delete(PodGroup, "g")
+        await world.scheduler.apply("DELETED", gone)
+        await bind(*names, **options)
+
+    world.memory.bind = deleted_before
+    world.cluster.run()
+    assert list(world.scheduler.cache.pod_groups()) == []
+
+
+def test_what_a_write_answered_does_not_hide_a_later_state_of_the_group():
+    world = World().start()
+    bind = world.memory.bind
+
+    async def changed_before(*names, **options):
+        world.memory.bind = bind
+        now = await world.memory.patch_metadata(world.group(), annotations={"theirs": "later"})
+        await world.scheduler.apply("MODIFIED", now)
+        await bind(*names, **options)
+
+    world.memory.bind = changed_before
+    world.cluster.run()
+    (known,) = world.scheduler.cache.pod_groups()
+    assert known.metadata.annotations["theirs"] == "later"
+
+
+def test_a_record_of_what_is_held_is_written_by_a_found_plan_too():
+    world = World()
+    world.plan(g_0="n4", g_1="n3")
+    world.start().run()
+    record = json.loads(world.pod().metadata.annotations[HELD_ANNOTATION])
+    assert record == {"uid": world.pod().metadata.uid, "plugins": {"slots": {"slot": "n4"}}}
