@@ -6,6 +6,7 @@ import threading
 import time
 
 from .faults.world import LEASE
+from .proxy import Fault
 from .scenarios_world import Scenario
 from .scheduler_process import Ended, SchedulerProcess
 
@@ -86,20 +87,26 @@ def test_a_leader_that_is_asked_to_end_hands_over_at_once(scenario: Scenario) ->
 def test_binds_under_way_end_before_a_scheduler_that_is_asked_to_end(scenario: Scenario) -> None:
     scenario.add_node(cpu=8, devices=0)
     leader, standby = _two(scenario)
-    scenario.proxies[0].latency = 0.5
+    held = [scenario.proxies[0].at(number, Fault.HOLD, where=_binds) for number in range(5, 9)]
     ended: list[Ended] = []
     asked = threading.Thread(target=lambda: ended.append(leader.terminate()))
     scenario.create_gang("gang", 8)
-    scenario.until("the first bind", lambda: scenario.writes("POST", "/binding"))
-    assert scenario.places("gang").keys() < {f"gang-{number}" for number in range(8)}, "some are to be under way"
+    scenario.until("four binds that are held", lambda: all(rule.struck.is_set() for rule in held))
+    scenario.until("the other binds", lambda: len(scenario.places("gang")) == 4)
     asked.start()
+    scenario.until("its word that it stops", lambda: "stopping" in leader.log.read_text())
+    for rule in held:
+        scenario.proxies[0].release(rule)
     asked.join()
     assert ended[0].status == 0
     assert ended[0].seconds < EXIT
-    by_leader = scenario.writes("POST", "/binding")
-    assert {write.outcome for write in by_leader} == {"201"}
-    assert len(by_leader) == 8
+    assert len(scenario.places("gang")) == 8
+    assert len(scenario.writes("POST", "/binding")) == 8
     scenario.until("the other leader", lambda: _leads(standby), HANDED_OVER)
     scenario.wait_whole("gang", 8)
     assert not [write for write in scenario.proxies[1].writes if write.path.endswith("/binding")]
     scenario.check("gang")
+
+
+def _binds(method: str, path: str) -> bool:
+    return path.endswith("/binding")

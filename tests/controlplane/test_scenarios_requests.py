@@ -13,6 +13,8 @@ from .scenarios_world import Scenario
 RETRY_AFTER = 1.0
 """Seconds, as the proxy's 429 says."""
 RECONCILE = 2.0
+BACKOFF = (0.2, 0.4, 0.8, 1.0)
+"""Seconds between tries, as the tests' configuration has them."""
 
 
 def _plans(method: str, path: str) -> bool:
@@ -50,6 +52,23 @@ def test_a_plan_that_is_put_off_is_written_before_anything_is_bound(scenario: Sc
     assert min(_apart(plans)) >= RETRY_AFTER
     assert min(write.seconds for write in scenario.writes("POST", "/binding")) > plans[-1].seconds
     scenario.check("gang")
+
+
+def test_a_bind_that_is_refused_again_and_again_is_tried_ever_less_often(scenario: Scenario) -> None:
+    scenario.add_node(cpu=1, devices=0)
+    scenario.new_scheduler()
+    scenario.refuse_binds_of("single")
+    scenario.create_pod("single")
+    scenario.schedulers[0].start()
+    scenario.until("five tries", lambda: len(scenario.writes("POST", "/binding")) >= 5)
+    tries = scenario.writes("POST", "/binding")[:5]
+    waited = zip(_apart(tries), BACKOFF, strict=True)
+    assert all(seconds >= least for seconds, least in waited), _apart(tries)
+    assert "403" in scenario.wait_event("single", "FailedScheduling")["note"]
+    assert len(scenario.events("single", "FailedScheduling")) == 1
+    scenario.proxies[0].forget()
+    scenario.wait_bound("single")
+    scenario.check()
 
 
 def test_what_a_watch_did_not_tell_is_found_by_reconciliation(scenario: Scenario) -> None:
