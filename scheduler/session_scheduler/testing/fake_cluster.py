@@ -112,7 +112,7 @@ class FakeCluster:
         current, known = await self._listed(), self._known
         self._known = current
         for name, obj in known.items():
-            if name not in current:
+            if name not in current or current[name].metadata.uid != obj.metadata.uid:
                 await self.scheduler.apply("DELETED", obj)
         for name, obj in current.items():
             before = known.get(name)
