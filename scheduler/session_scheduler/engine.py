@@ -41,6 +41,8 @@ class Engine:
         self._changes: deque[tuple[Change, KubeObject]] = deque()
         self._woken = asyncio.Event()
         self._stopping = False
+        self._ended = asyncio.Event()
+        self._ended.set()
         self._look_at = 0.0
         self._turned = clock.now()
         teller.on_finished = self._woken.set
@@ -67,10 +69,14 @@ class Engine:
 
     async def run(self) -> None:
         """Turn until `stop`."""
-        while not self._stopping:
-            self._woken.clear()
-            await self._turn()
-            await self._rest()
+        self._ended.clear()
+        try:
+            while not self._stopping:
+                self._woken.clear()
+                await self._turn()
+                await self._rest()
+        finally:
+            self._ended.set()
 
     async def stop(self, seconds: float) -> bool:
         """Decide nothing more and let what is under way end, for so long; whether it did."""
@@ -78,9 +84,10 @@ class Engine:
         self._woken.set()
         try:
             async with asyncio.timeout(seconds):
+                await self._ended.wait()  # a turn that goes on may start something yet
                 while self._scheduler.under_way:
                     self._woken.clear()
-                    await self._scheduler.settle_finished()
+                    await self._settle()
                     if self._scheduler.under_way:
                         await self._woken.wait()
         except TimeoutError:
@@ -88,6 +95,12 @@ class Engine:
             await self._scheduler.under_way.abandon()
             return False
         return True
+
+    async def _settle(self) -> None:
+        try:
+            await self._scheduler.settle_finished()
+        except Exception:  # noqa: BLE001 (a bug in one bind is told, and the others may end)
+            _log.exception("what was under way ended in an error")
 
     async def _turn(self) -> None:
         started = perf_counter()
@@ -120,6 +133,8 @@ class Engine:
     async def _rest(self) -> None:
         """Until something happened or is due."""
         await asyncio.sleep(_TURN_SECONDS)
+        if self._changes:  # a turn that failed has left some
+            return
         now = self._clock.now()
         times = (
             self._scheduler.pending.next_after(now),

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 _EVICT_AGAIN = 5.0
 """Seconds after which a member that was to be evicted, and is still there, is evicted again."""
+_LOOK_AGAIN = 1.0
+"""Seconds after which a gang whose time is over is looked at again where something of it is under way."""
 _LONGEST_GATE = 30.0
 """Seconds for which a plan that cannot be voided keeps everything else waiting."""
 CONDITION = "PodGroupScheduled"
@@ -368,6 +370,7 @@ class GangKeeper:
             self._deadlines.pop(key, None)
             return
         if self._scheduler.is_busy(key):
+            self._deadlines[key] = now + _LOOK_AGAIN
             return
         self._deadlines[key] = now + _EVICT_AGAIN
         if key not in self._evicting:

@@ -1,0 +1,249 @@
+"""The loop: changes in, answers settled, sessions opened, in turns; and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from session_scheduler import engine as engine_module
+from session_scheduler import hookimpl
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.clock import StoppedClock
+from session_scheduler.cluster.errors import Unavailable
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.cluster.port import Change
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.engine import Engine
+from session_scheduler.hook_calls import HookCalls
+from session_scheduler.metrics import Metrics
+from session_scheduler.model.objects import Pod
+from session_scheduler.reporting import Reporter
+from session_scheduler.service import Scheduler
+from session_scheduler.telling import Teller
+from session_scheduler.testing import node, pod
+
+PATIENCE = 10.0
+
+
+class Slow:
+    """Binds wait until `go` is set; sessions open only while `opens` is."""
+
+    name = "slow"
+
+    def __init__(self):
+        self.go, self.waiting = asyncio.Event(), asyncio.Event()
+        self.go.set()
+
+    @hookimpl
+    async def prebind(self, binding):
+        self.waiting.set()
+        await self.go.wait()
+
+
+class World:
+    def __init__(self, *objects):
+        self.clock = StoppedClock()
+        self.cluster = MemoryCluster([node("n1"), *objects])
+        self.metrics = Metrics("1")
+        self.slow = Slow()
+        self.stopped = False
+        teller = Teller(Reporter(self.cluster, clock=self.clock), self.metrics, self.clock)
+        listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
+        calls = HookCalls([*listed, ("slow", self.slow, None)])
+        self.scheduler = Scheduler(self.cluster, SchedulerConfig(), {"fluence": calls}, self.clock, observer=teller)
+        self.engine = Engine(self.scheduler, teller, self.metrics, self.clock)
+
+    @asynccontextmanager
+    async def running(self):
+        await self.scheduler.start()
+        task = asyncio.ensure_future(self.engine.run())
+        try:
+            yield self
+        finally:
+            if self.scheduler.under_way or not task.done():
+                self.stopped = self.stopped or await self.engine.stop(PATIENCE)
+            await asyncio.wait_for(task, PATIENCE)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    def pod(self, name="p"):
+        return self.cluster._get(Pod, ("", "default", name))
+
+    def deliver(self, obj, change=Change.ADDED):
+        self.engine.deliver(change, self.cluster.put(obj))
+
+    async def until(self, holds):
+        async with asyncio.timeout(PATIENCE):
+            while not holds():  # noqa: ASYNC110 (nothing tells of it)
+                await asyncio.sleep(0.001)
+
+    def cycles(self, result):
+        text = self.metrics.exposition()[0].decode()
+        lines = [line for line in text.splitlines() if line.startswith("fluence_cycles_total") and result in line]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+async def test_what_is_delivered_is_bound_without_anybody_asking_again():
+    async with World().running() as world:
+        world.deliver(pod("p"))
+        await world.until(lambda: world.pod().spec.node_name == "n1")
+        await world.until(lambda: world.engine.pods == {"due": 0, "backoff": 0, "gated": 0, "in_flight": 0})
+
+
+async def test_changes_are_taken_in_in_their_order():
+    async with World(node("n2")).running() as world:
+        world.deliver(pod("p", cpu="3"))
+        await world.until(lambda: world.pod().spec.node_name)
+        gone = world.pod()
+        world.engine.deliver(Change.MODIFIED, gone)
+        world.engine.deliver(Change.DELETED, gone)
+        await world.until(lambda: not world.scheduler.cache.tasks)
+
+
+async def test_turns_go_on_while_binds_are_under_way():
+    async with World().running() as world:
+        world.slow.go.clear()
+        world.deliver(pod("p"))
+        await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
+        world.deliver(pod("gated", gates=["later"]))
+        await world.until(lambda: world.engine.pods == {"due": 0, "backoff": 0, "gated": 1, "in_flight": 1})
+        assert world.engine.groups == {"due": 0, "backoff": 0, "gated": 1, "in_flight": 1}
+        world.slow.go.set()
+        await world.until(lambda: world.engine.pods["in_flight"] == 0)
+
+
+async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch):
+    monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
+    async with World().running() as world:
+        apply, failed = world.scheduler.apply, []
+
+        async def fails_once(change, obj):
+            if not failed:
+                failed.append(obj)
+                raise RuntimeError("a bug")
+            await apply(change, obj)
+
+        world.scheduler.apply = fails_once
+        world.deliver(pod("lost"))
+        world.deliver(pod("p"))
+        await world.until(lambda: world.pod().spec.node_name)
+        assert world.cycles("error") == 1
+
+
+async def test_a_group_that_waits_is_tried_again_when_it_is_woken():
+    async with World().running() as world:
+        world.deliver(pod("p", cpu="9"))
+        await world.until(lambda: world.engine.groups["backoff"] == 1)
+        attempts = world.scheduler.pending._waiting["Pod default/p"].attempts
+        world.engine.wake("Pod default/p", "a test")
+        await world.until(lambda: world.scheduler.pending._waiting["Pod default/p"].attempts > attempts)
+
+
+async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():
+    async with World().running() as world:
+        bind, patch, asked = world.cluster.bind, world.cluster.patch_metadata, []
+
+        async def unanswered(*_, **__):
+            asked.append(world.clock.now())
+            raise Unavailable("timeout")
+
+        world.cluster.bind = world.cluster.patch_metadata = unanswered
+        world.deliver(pod("p"))
+        await world.until(lambda: len(asked) >= 3)  # the bind, its touch, and the first look
+        world.cluster.bind, world.cluster.patch_metadata = bind, patch
+        assert world.scheduler.doubts == 1
+        world.clock.advance(1.0)
+        world.engine.wake("nobody", "time has passed")
+        await world.until(lambda: not world.scheduler.doubts)
+        world.clock.advance(1.0)
+        world.engine.wake("Pod default/p", "a test")
+        await world.until(lambda: world.pod().spec.node_name == "n1")
+
+
+# ------------------------------------------------------------------ the end
+
+
+async def test_stopping_lets_what_is_under_way_end_and_decides_nothing_more():
+    world = World()
+    async with world.running():
+        world.slow.go.clear()
+        world.deliver(pod("p"))
+        await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
+        stopping = asyncio.ensure_future(world.engine.stop(PATIENCE))
+        world.deliver(pod("later"))
+        await asyncio.sleep(0.02)
+        assert not stopping.done()
+        world.slow.go.set()
+        assert await stopping is True
+    assert world.pod().spec.node_name == "n1"
+    assert not world.pod("later").spec.node_name
+
+
+async def test_what_does_not_end_in_time_is_cancelled():
+    world = World()
+    async with world.running():
+        world.slow.go.clear()
+        world.deliver(pod("p"))
+        await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
+        assert await world.engine.stop(0.02) is False
+        world.stopped = True
+    assert not world.pod().spec.node_name
+
+
+async def test_an_error_that_nobody_expected_keeps_no_other_bind_from_ending(monkeypatch):
+    monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
+    world = World(pod("bad"), pod("p"))
+    bind = world.cluster.bind
+
+    async def breaks(namespace, name, **options):
+        if name == "bad":
+            raise OSError("boom")
+        await bind(namespace, name, **options)
+
+    world.cluster.bind = breaks
+    async with world.running():
+        world.slow.go.clear()
+        await world.until(lambda: len(world.scheduler.under_way) == 2)
+        stopping = asyncio.ensure_future(world.engine.stop(PATIENCE))
+        await asyncio.sleep(0.02)
+        world.slow.go.set()
+        assert await stopping is True
+    assert world.pod().spec.node_name == "n1"
+
+
+async def test_stopping_waits_for_a_turn_that_may_start_something_yet():
+    world = World()
+    async with world.running():
+        decide, inside, go_on = world.scheduler.decide, asyncio.Event(), asyncio.Event()
+
+        async def slowly():
+            if world.scheduler.cache.tasks:
+                inside.set()
+                await go_on.wait()
+            await decide()
+
+        world.scheduler.decide = slowly
+        world.deliver(pod("p"))
+        await asyncio.wait_for(inside.wait(), PATIENCE)
+        stopping = asyncio.ensure_future(world.engine.stop(PATIENCE))
+        await asyncio.sleep(0.02)
+        assert not stopping.done()
+        go_on.set()
+        assert await stopping is True
+        assert world.pod().spec.node_name == "n1"
+
+
+async def test_a_loop_without_a_turn_for_a_minute_is_not_healthy():
+    world = World()
+    assert world.engine.problem() is None
+    world.clock.advance(61)
+    assert world.engine.problem() == "no turn has ended for 61 s"
+    async with world.running():
+        await world.until(lambda: world.engine.problem() is None)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_an_engine_that_never_ran_stops_at_once(times):
+    for _ in range(times):
+        assert await World().engine.stop(PATIENCE) is True
