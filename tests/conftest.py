@@ -1,5 +1,9 @@
-"""What holds for every test: property tests make the same cases in every run, on a slow machine too."""
+"""What holds for every test: the same cases in every run, on a slow machine too; no test's logs for another one."""
 
+from collections.abc import Iterator
+
+import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -9,3 +13,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],  # the same for how fast inputs are made
 )
 settings.load_profile("project")
+
+
+@pytest.fixture(autouse=True)
+def unconfigured_logs() -> Iterator[None]:
+    """A command sets the logs of its process up, which in a test is everybody's."""
+    yield
+    structlog.reset_defaults()

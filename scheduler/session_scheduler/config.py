@@ -216,6 +216,7 @@ def parse_config(text: str, source: str) -> SchedulerConfig:
     if missing:
         raise InputError(*missing)
     config = validated(SchedulerConfig, values, source)
-    for index, profile in enumerate(config.profiles):
+    profiles = tuple(profile.model_copy() for profile in config.profiles)  # the default one is everybody's
+    for index, profile in enumerate(profiles):
         profile._place = (source, f"profiles[{index}]")
-    return config
+    return config.model_copy(update={"profiles": profiles})

@@ -153,3 +153,8 @@ def test_a_file_that_is_missing_or_not_text_is_named(tmp_path):
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         SchedulerConfig().seed = 2
+
+
+def test_a_file_without_profiles_leaves_the_default_profile_as_it_is():
+    parse_config("apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n", "some.yaml")
+    assert SchedulerConfig().profiles[0].place_of("x") == ("default configuration", "profiles[0].plugins")
