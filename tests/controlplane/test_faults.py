@@ -58,8 +58,11 @@ def test_a_leader_that_stood_still_changes_nothing_when_it_goes_on(fault_plane: 
     one_write(fault_plane, tmp_path, SLOW[1], 4)
 
 
-def test_the_api_servers_crash_is_outlived(fault_plane: ControlPlane, tmp_path: Path) -> None:
-    api_server_restarted(fault_plane, tmp_path, number=5, seconds=2.0)
+@pytest.mark.parametrize(("number", "seconds"), [(5, 2.0), (9, 12.0)], ids=["amid-binds", "after-the-last-bind"])
+def test_the_api_servers_crash_is_outlived(
+    fault_plane: ControlPlane, tmp_path: Path, number: int, seconds: float
+) -> None:
+    api_server_restarted(fault_plane, tmp_path, number, seconds)
 
 
 def test_what_happened_unheard_is_found_where_history_is_forgotten(fault_plane: ControlPlane, tmp_path: Path) -> None:
@@ -91,4 +94,4 @@ def test_a_scheduler_that_is_asked_to_end_does_so_in_time(fault_plane: ControlPl
 
 @pytest.mark.parametrize("elected", [True, False], ids=["with-election", "without"])
 def test_overlapping_leaders_mix_no_plans(fault_plane: ControlPlane, tmp_path: Path, elected: bool) -> None:
-    six_leaders(fault_plane, tmp_path, elected=elected, gangs=10, seed=4)
+    six_leaders(fault_plane, tmp_path, elected=elected, gangs=20, seed=4)

@@ -48,8 +48,10 @@ def history_forgotten(plane: ControlPlane, folder: Path) -> None:
         world.delete_gang("first")
         world.create_gang("second")
         plane.kill("kube-apiserver")
-        plane.compact()
-        plane.start_api_server()
+        try:
+            plane.compact()
+        finally:
+            plane.start_api_server()
         proxy.accept()
         world.wait_whole("second")
         world.check("second")

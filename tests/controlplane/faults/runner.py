@@ -1,12 +1,13 @@
 """`python -m tests.controlplane.faults.runner` (that is `make faults`): every fault at every write, and all outages.
 
-A line for each run, the counts at the end; exit status 1 where anything failed. What failed is told in full in a file.
-Words on the command line choose the scenarios whose names hold one of them.
+A line for each run, the counts at the end; exit status 1 where anything failed. What failed is told in full
+in a file, beside the logs. Words on the command line choose the scenarios whose names hold one of them.
 """
 
 from __future__ import annotations
 
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -75,6 +76,7 @@ def main(words: list[str]) -> int:
             print(f"{number}/{len(chosen)} {name}, {which}: {verdict} [{time.monotonic() - began:.1f} s]", flush=True)
     _print_table(runs, passed)
     if passed == runs:
+        shutil.rmtree(folder)
         return 0
     print(f"what failed is told in {failures}")
     return 1
