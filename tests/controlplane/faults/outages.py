@@ -7,16 +7,18 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ..harness import ControlPlane
 from ..invariants import is_bound, key_of, plan_of
 from ..proxy import Fault
 from ..scheduler_process import Ended
-from .world import SIZE, World
+from .world import LEASE, SIZE, World
 
 _JUMPS = (3600.0, -7200.0, 1e8, -1e8, 0.0)
 """Seconds by which the wall clock is wrong, one after the other."""
+_ABOUT = 60.0
 _EXIT = 10.0
 """Seconds within which a scheduler ends when it is asked to."""
 
@@ -127,8 +129,8 @@ def clock_jumps(plane: ControlPlane, folder: Path) -> None:
         for number, jump in enumerate(_JUMPS):
             name = f"gang-{number}"
             world.create_gang(name)
-            world.until("a write", lambda: world.proxies[0].count)
             clock.write_text(str(jump))
+            world.until("a lease of that time", lambda jump=jump: abs(_lease_is_off(plane) - jump) < _ABOUT)  # type: ignore[misc]
             world.wait_whole(name)
             world.check(name)
             world.delete_gang(name)
@@ -159,6 +161,12 @@ def stopped_politely(plane: ControlPlane, folder: Path, number: int) -> Ended:
 
 
 # ---------------------------------------------------------------------- parts
+
+
+def _lease_is_off(plane: ControlPlane) -> float:
+    """By how many seconds the leader's clock is wrong, by what it wrote."""
+    renewed = plane.request("GET", LEASE)[1]["spec"]["renewTime"]
+    return (datetime.fromisoformat(renewed) - datetime.now(UTC)).total_seconds()
 
 
 def _begin(world: World) -> None:
