@@ -55,7 +55,7 @@ async def end_everything(world, replica):
 
 
 async def life(seed, *, most, steps=70):
-    world = World(Random(seed), faults=1.0)
+    world = World(Random(seed), extra=seed % 2)
     for _ in range(steps):
         await world.step(most)
         if most == 1:
@@ -72,11 +72,11 @@ async def life(seed, *, most, steps=70):
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(48))
 def test_with_one_replica_at_a_time_gangs_are_whole_and_nothing_is_held_twice(seed):
     asyncio.run(life(seed, most=1))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(28))
 def test_with_overlapping_replicas_no_gang_is_mixed_or_bound_in_part(seed):
     asyncio.run(life(seed, most=3))
