@@ -94,6 +94,8 @@ def test_a_gang_that_waits_long_raises_no_storm(scenario: Scenario) -> None:
     for name in ("gang", "gang-0", "gang-1"):
         assert len(scenario.events(name, "FailedScheduling")) == 1
         assert len(scenario.writes("PATCH", f"/{name}/status")) == 1
+    events = [write for write in scenario.proxies[0].writes if "/events" in write.path]
+    assert len(events) <= 6, "each is said once, and once that it goes on"
     scenario.check()
 
 

@@ -129,8 +129,8 @@ def test_a_record_that_was_copied_from_another_pod_is_ignored_and_told_of(scenar
     scenario.wait_bound("honest")
     copied = annotation(scenario.pod("honest"), HELD)
     assert copied
-    scenario.create_gang("waits", 2)  # its only other member is never made: nothing of ours binds this pod
-    scenario.delete_pod("waits-1")
+    scenario.create_group("waits", 2)  # its other member is never made: nothing of ours binds this pod
+    scenario.create_pod("waits-0", group="waits")
     scenario.bind_as_admin("waits-0", node, {HELD: copied})
     event = scenario.wait_event("waits-0", "FluenceRecovery")
     assert "another pod" in event["note"]
