@@ -244,7 +244,10 @@ def _amounts(state: State) -> Iterator[str]:
 
 
 def _plans(state: State) -> Iterator[str]:
-    """A pod that was bound by a plan is where that plan put it."""
+    """A pod that was bound by a plan is where that plan put it.
+
+    Only of the same attempt: groups are read before pods, and who stood still for long may plan a gang that has ended.
+    """
     for group in state.groups:
         try:
             plan = plan_of(group)
@@ -253,9 +256,11 @@ def _plans(state: State) -> Iterator[str]:
             continue
         for pod in state.members(group):
             planned = plan.pods.get(pod["metadata"]["uid"]) if plan else None
-            if planned and is_bound(pod) and planned["node"] != pod["spec"]["nodeName"]:
+            if not planned or not plan or attempt_of(pod) != plan.attempt:
+                continue
+            if is_bound(pod) and planned["node"] != pod["spec"]["nodeName"]:
                 yield (f"pod {key_of(pod)}: is on {pod['spec']['nodeName']}, planned was {planned['node']} "
-                       f"(attempt {attempt_of(pod)}, plan {plan and plan.attempt})")  # fmt: skip
+                       f"by {plan.attempt}")  # fmt: skip
 
 
 def _gangs(state: State) -> Iterator[str]:
@@ -276,8 +281,7 @@ def _gangs(state: State) -> Iterator[str]:
 def of_one_plan(state: State, group: Manifest) -> list[str]:
     """What shows that a gang is mixed from several plans.
 
-    Each bound member is where the plan on the PodGroup has it. One that an earlier plan bound is in it as such: with a
-    node, and with nothing that is still to be held for it.
+    Each bound member is where the plan on the PodGroup has it. One that was bound before it is marked as such.
     """
     plan = plan_of(group)
     bound = [pod for pod in state.members(group) if is_bound(pod)]

@@ -40,7 +40,9 @@ def a_pod(name: str, node: str | None = "a", attempt: str = "one", uid: str | No
 def a_gang(attempt: str = "one", scheduled: str = "True", bound: tuple[str, ...] = (), **nodes: str) -> Manifest:
     """With a plan by uid and node; of those that were bound before it, it says no more than that."""
     to_hold = {"plugins": {"fluence": {}}}
-    pods = {uid: {"name": uid, "node": node} | ({} if uid in bound else to_hold) for uid, node in nodes.items()}
+    pods = {
+        uid: {"name": uid, "node": node} | ({"bound": True} if uid in bound else to_hold) for uid, node in nodes.items()
+    }
     packed = base64.b64encode(zlib.compress(json.dumps(pods).encode())).decode()
     plan = json.dumps({"attempt": attempt, "holder": "h", "state": "active", "pods": packed})
     return {
