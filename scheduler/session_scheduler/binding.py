@@ -30,7 +30,6 @@ from session_scheduler.plans import (
     Plan,
     PlannedPod,
     PlanStore,
-    is_active,
     new_attempt,
 )
 from session_scheduler.pod_binding import HELD_ANNOTATION, Failure, PodBinder, Request, sent
@@ -158,10 +157,9 @@ class Binder:
         self, requests: Sequence[Request], bindings: Sequence[Binding], planning: Planning
     ) -> list[Request]:
         """The requests as parts of a plan, which is written. Raises ClusterError: then nothing must be bound."""
-        if planning.resumed:
-            pod_group = await self.plans.fresh(planning.pod_group)
-            if not is_active(pod_group, planning.attempt):
-                raise Conflict(f"PodGroup {pod_group.key} has another plan by now")
+        if planning.resumed and planning.previous is not None:  # taken over: what its writer may still send is void
+            taken = msgspec.structs.replace(planning.previous, holder=self.plans.holder)
+            pod_group = planning.written = await self.plans.swap(planning.pod_group, taken)
             return [_of_plan(request, pod_group, planning.attempt) for request in requests]
         pods = {
             binding.task.uid: PlannedPod(binding.task.name, binding.node, {**binding.holds}) for binding in bindings
@@ -178,8 +176,12 @@ class Binder:
         As for `abort`: a request of that plan that is still on its way must not come between. Raises ClusterError.
         """
         previous = planning.previous
-        tied = [pod for pod in (*pods, *planning.others) if previous is not None and pod.metadata.uid in previous.pods]
-        if previous is None or not tied:
+        if previous is None:  # a PodGroup that is younger than its pods: the plan of the one before went with that
+            created = planning.pod_group.metadata.creation_timestamp or ""
+            older = [pod for pod in pods if (pod.metadata.creation_timestamp or "") < created]
+            return {pod.metadata.uid: pod for pod in await self._touched(older) if pod is not None}
+        tied = [pod for pod in (*pods, *planning.others) if pod.metadata.uid in previous.pods]
+        if not tied:
             return {}
         planning.written = await self.plans.swap(planning.pod_group, _in_state(previous, "abort"))
         touched = [pod for pod in await self._touched(tied) if pod is not None]

@@ -26,6 +26,8 @@ _LONGEST_REST = 5.0
 _LOOK_AGAIN = 1.0
 """Seconds between two looks at binds of which it is not known what became."""
 _AFTER_ERROR = 1.0
+_REMIND = 10.0
+"""Seconds between two looks for gangs that have started and of which their PodGroup does not say so."""
 _STUCK = 60.0
 """After so many seconds without the end of a turn something is wrong."""
 
@@ -44,6 +46,7 @@ class Engine:
         self._ended = asyncio.Event()
         self._ended.set()
         self._look_at = 0.0
+        self._remind_at = 0.0
         self._turned = clock.now()
         teller.on_finished = self._woken.set
 
@@ -80,7 +83,7 @@ class Engine:
 
     async def stop(self, seconds: float) -> bool:
         """Decide nothing more and let what is under way end, for so long; whether it did."""
-        self._stopping = True
+        self._stopping = self._scheduler.stopping = True
         self._woken.set()
         try:
             async with asyncio.timeout(seconds):
@@ -129,6 +132,9 @@ class Engine:
         if self._scheduler.doubts and now >= self._look_at:
             self._look_at = now + _LOOK_AGAIN
             self._scheduler.ask_unknown()
+        if now >= self._remind_at:
+            self._remind_at = now + _REMIND
+            self._scheduler.gangs.remind()
 
     async def _rest(self) -> None:
         """Until something happened or is due."""

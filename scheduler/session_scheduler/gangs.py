@@ -7,7 +7,7 @@ possible. One of its own that came to nothing, or cannot be adopted, is taken ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,16 @@ from session_scheduler.hook_calls import HookCalls, PluginError
 from session_scheduler.model.bindings import Holding
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import PodGroup
-from session_scheduler.plans import PLAN_ANNOTATION, NeedsConfigMap, Plan, PlanError, PlannedPod, attempt_of, plan_here
+from session_scheduler.plans import (
+    ATTEMPT_ANNOTATION,
+    PLAN_ANNOTATION,
+    NeedsConfigMap,
+    Plan,
+    PlanError,
+    PlannedPod,
+    attempt_of,
+    plan_here,
+)
 from session_scheduler.state.cache import pod_group_key, schedulers_of
 from session_scheduler.statement import Decision
 
@@ -117,13 +126,23 @@ class GangKeeper:
             self._limit(group)
 
     def acknowledge(self, group: Group) -> None:
-        """Let the PodGroup say that it is scheduled."""
-        if group.pod_group is not None and group.started >= group.min_count:
+        """Let the PodGroup say that it is scheduled, if it is."""
+        if group.pod_group is not None and len(group.in_phase(Phase.BOUND)) >= group.min_count:
             plan = self._plan_of(group)
             if plan is not None:
                 self._whole[group.key] = plan.attempt
             attempt = f", by attempt {plan.attempt}" if plan is not None else ""
             self._scheduler.observer.group_scheduled(group.pod_group, f"minCount pods are bound{attempt}")
+
+    def remind(self) -> None:
+        """Acknowledge again what no PodGroup says: the cluster may not have answered for longer than that is tried."""
+        for group in self._cache.groups.values():
+            if group.pod_group is not None and not self._is_acknowledged(group, group.pod_group):
+                self.acknowledge(group)
+
+    def _is_acknowledged(self, group: Group, pod_group: PodGroup) -> bool:
+        plan = self._plan_of(group)
+        return _ever_scheduled(pod_group) if plan is None else _acknowledged(pod_group, plan)
 
     def ended(self, key: str, pod_group: PodGroup | None) -> None:
         """A group has no live pod any more: its plan has nothing left to say."""
@@ -158,6 +177,9 @@ class GangKeeper:
                 self.acknowledge(group)
             elif plan is not None and not _acknowledged(group.pod_group, plan):
                 self._resume_start(group, plan)
+            elif plan is None and not _ever_scheduled(group.pod_group):
+                self._starting[group.key] = {task.uid for task in group.tasks.values() if _by_plan(task)}
+                self._limit(group)
 
     def _resume_start(self, group: Group, plan: Plan) -> None:
         """A start that was under way concerns all of its plan; from now on it has the time that a start has."""
@@ -171,10 +193,15 @@ class GangKeeper:
 
     # ------------------------------------------------------------------ before the sessions of a cycle
 
-    async def review(self) -> None:
-        """Carry on with what plans say of pending pods; evict where a gang's time is over."""
+    async def review(self, failed: Container[str] = ()) -> None:
+        """Carry on with what plans say of pending pods; evict where a gang's time is over.
+
+        Profiles that `failed` cannot carry on with anything now.
+        """
         now = self._scheduler.clock.now()
         for group in self._cache.pending_groups(self._has_plan):
+            if any(name in failed for name in schedulers_of(group)):
+                continue
             if self._scheduler.pending.is_due(group.key, now) and not self.holds_back(group):
                 await self._look_at(group)
         for key in [key for key, deadline in self._deadlines.items() if deadline <= now]:
@@ -446,6 +473,15 @@ class GangKeeper:
             raise answer
         elif self._read.get(key, ("",))[0] == text:
             self._read[key] = (text, answer)
+
+
+def _ever_scheduled(pod_group: PodGroup) -> bool:
+    return any(one.type == CONDITION and one.status == "True" for one in pod_group.status.conditions)
+
+
+def _by_plan(task: Task) -> bool:
+    """Whether a pod was bound by a plan, as far as it says."""
+    return task.node is not None and ATTEMPT_ANNOTATION in task.pod.metadata.annotations
 
 
 def _vacated(group: Group, plan: Plan) -> dict[Task, PlannedPod]:

@@ -29,7 +29,7 @@ PLAN_ANNOTATION = "fluence.flux-framework.org/plan"
 ATTEMPT_ANNOTATION = "fluence.flux-framework.org/attempt"
 """On a pod: the plan that it was bound by; or, while it is not bound, anything new that moves its resourceVersion."""
 ANNOTATION_LIMIT = 200 * 1024
-"""Bytes of a plan on its PodGroup; all annotations of an object together may have 256 KiB."""
+"""Bytes of a plan on its PodGroup, with what else is there; all annotations of an object may have 256 KiB."""
 _LARGEST = 64 * 1024 * 1024
 """Bytes of an unpacked plan that are read: what others wrote into it is not to fill the memory."""
 _TRIES = 5
@@ -168,7 +168,8 @@ class PlanStore:
     async def _text(self, pod_group: PodGroup, plan: Plan) -> str:
         packed = _packed(plan)
         written = _Written(plan.attempt, plan.holder, plan.state, packed)
-        if len(packed) > ANNOTATION_LIMIT:
+        others = {key: value for key, value in pod_group.metadata.annotations.items() if key != PLAN_ANNOTATION}
+        if len(packed) > ANNOTATION_LIMIT - sum(len(key) + len(value.encode()) for key, value in others.items()):
             written = _Written(plan.attempt, plan.holder, plan.state, config_map=_config_map_name(plan.attempt))
             await self._create(pod_group, written.config_map, packed)
         return msgspec.json.encode(written).decode()

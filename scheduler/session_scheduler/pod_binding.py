@@ -98,24 +98,34 @@ class PodBinder:
         """Bind a pod. None where it is bound now, else why not."""
         async with self._slots:
             for left in reversed(range(_TRIES)):
-                error = await self._send(request)
-                if error is None:
-                    return None
-                failure = sent(request, error)
-                if isinstance(error, _REFUSED):
-                    return failure
                 try:
-                    pod = await self._as_it_is(request.pod, read=isinstance(error, Conflict))
-                except NotFound:
-                    return failure
-                except ClusterError:
-                    return replace(failure, unknown=True)
-                if failure.landed(pod):
-                    return None
-                if not left or not _as_free(pod, request.pod) or not await self._may_go_on(request):
-                    return failure
-                request = replace(request, pod=pod)
+                    answer = await self._tried(request, last=not left)
+                except Exception as error:  # noqa: BLE001 (a bug: it is raised once everything is settled)
+                    return replace(sent(request, error), unknown=True, error=error)
+                if not isinstance(answer, Request):
+                    return answer
+                request = answer
         raise AssertionError("unreachable: the last try returns")
+
+    async def _tried(self, request: Request, *, last: bool) -> Failure | Request | None:
+        """Bind once: None where it is bound now, why not, or the request to be sent next."""
+        error = await self._send(request)
+        if error is None:
+            return None
+        failure = sent(request, error)
+        if isinstance(error, _REFUSED):
+            return failure
+        try:
+            pod = await self._as_it_is(request.pod, read=isinstance(error, Conflict))
+        except NotFound:
+            return failure
+        except ClusterError:
+            return replace(failure, unknown=True)
+        if failure.landed(pod):
+            return None
+        if last or not _as_free(pod, request.pod) or not await self._may_go_on(request):
+            return failure
+        return replace(request, pod=pod)
 
     async def look(self, failure: Failure) -> Failure | None:
         """Find out what became of a bind whose outcome is unknown: None where it was done."""

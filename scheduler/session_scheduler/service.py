@@ -108,6 +108,8 @@ class Scheduler:
         self.gangs = GangKeeper(self, config.gang_bind_timeout_seconds)
         self.in_session = False
         """Whether a session is open: its plugins' state is half way."""
+        self.stopping = False
+        """Whether a session is to start no further group."""
         self.under_way: UnderWay[Bound] = UnderWay(self.observer.finished)
         self._doubts: dict[str, _Doubt] = {}
         """By pod uid; their tasks are assumed."""
@@ -267,10 +269,9 @@ class Scheduler:
         """One session for each profile over what is due; what was decided is under way when this returns."""
         failed = self._tell_nodes()
         self._recover(failed)
-        if not failed:
-            await self.gangs.review()
-            if self.gangs.gated():
-                return
+        await self.gangs.review(failed)
+        if self.gangs.gated():
+            return
         errors: list[BaseException] = []
         for name, calls in self.profiles.items():
             due = self._refuse_mixed(self._due(name))
@@ -311,22 +312,29 @@ class Scheduler:
         What the cluster still does not say stays as it is; an error that nobody expected is raised at the end.
         """
         doubts = list(self._doubts.values())
-        answers = await asyncio.gather(*(self.binder.look(doubt.failure) for doubt in doubts), return_exceptions=True)
-        for doubt, answer in zip(doubts, answers, strict=True):
-            await self._resolved(doubt, answer)
-        raise_first([answer for answer in answers if isinstance(answer, BaseException)])
+        await self._looked(doubts, "", await self._look(doubts))
 
     def ask_unknown(self) -> None:
         """As `settle_unknown`, but under way when this returns."""
+        of_group: dict[str, list[_Doubt]] = {}
         for doubt in self._doubts.values():
-            key = doubt.failure.task.group.key
+            of_group.setdefault(doubt.failure.task.group.key, []).append(doubt)
+        for key, doubts in of_group.items():
             if not self.under_way.concerns(key):
-                self.spawn(key, self.binder.look(doubt.failure), partial(self._looked, doubt))
+                self.spawn(key, self._look(doubts), partial(self._looked, doubts))
 
-    async def _looked(self, doubt: _Doubt, _: str, answer: Failure | BaseException | None) -> None:
-        await self._resolved(doubt, answer)
-        if isinstance(answer, BaseException):
-            raise answer
+    async def _look(self, doubts: Sequence[_Doubt]) -> list[Failure | BaseException | None]:
+        looks = (self.binder.look(doubt.failure) for doubt in doubts)
+        return await asyncio.gather(*looks, return_exceptions=True)
+
+    async def _looked(
+        self, doubts: Sequence[_Doubt], _: str, answers: list[Failure | BaseException | None] | BaseException
+    ) -> None:
+        if isinstance(answers, BaseException):
+            raise answers
+        for doubt, answer in zip(doubts, answers, strict=True):
+            await self._resolved(doubt, answer)
+        raise_first([answer for answer in answers if isinstance(answer, BaseException)])
 
     async def _resolved(self, doubt: _Doubt, answer: Failure | BaseException | None) -> None:
         task = doubt.failure.task
@@ -423,7 +431,7 @@ class Scheduler:
     def _decisions(self, session: Session) -> Iterator[Decision]:
         """Every action's decisions; no new group is started after the cycle's time is over."""
         end = self.clock.now() + self.config.cycle_seconds
-        session.expired = lambda: self.clock.now() > end
+        session.expired = lambda: self.stopping or self.clock.now() > end
         for action in self.config.actions:
             yield from ACTIONS[action](session)
 

@@ -247,7 +247,7 @@ class LiveGraph:
         try:
             self.matcher.update_allocate(jobid, allocation_from_placement(self.graph, whole))
         except (FluxionError, AllocationError) as error:
-            log.info("[fluence] jobid %d: %s cannot be held: %s", jobid, whole, error)
+            log.debug("[fluence] jobid %d: %s cannot be held: %s", jobid, whole, error)
             return False
         self.next_jobid = max(self.next_jobid, jobid + 1)
         for uid, part in parts.items():

@@ -257,8 +257,7 @@ class Cache:
                 self.occupy(task, pod.spec.node_name)
             task.phase = Phase.RELEASING if pod.metadata.deletion_timestamp else Phase.BOUND
         elif task.phase is not Phase.ASSUMED:
-            gated = bool(pod.spec.scheduling_gates) or pod.metadata.deletion_timestamp is not None
-            task.phase = Phase.GATED if gated else Phase.PENDING
+            task.phase = _unbound(pod)
             self._waiting[task.group] = None
 
     def _drop_pod(self, uid: str) -> Task | None:
@@ -297,7 +296,7 @@ class Cache:
     def forget(self, task: Task) -> None:
         """A placement came to nothing: the task is pending again, if it still lives."""
         if task.phase is Phase.ASSUMED:
-            self.vacate(task, Phase.PENDING)
+            self.vacate(task, _unbound(task.pod))
             self._waiting[task.group] = None
 
     # ------------------------------------------------------------------ groups
@@ -374,6 +373,12 @@ class Cache:
 def schedulers_of(group: Group) -> list[str]:
     """The schedulerNames of its pending pods, each once, in order."""
     return sorted({task.pod.spec.scheduler_name for task in group.in_phase(Phase.PENDING)})
+
+
+def _unbound(pod: Pod) -> Phase:
+    """What a pod without a node is in: nothing can be bound that is gated or being deleted."""
+    gated = bool(pod.spec.scheduling_gates) or pod.metadata.deletion_timestamp is not None
+    return Phase.GATED if gated else Phase.PENDING
 
 
 def _state(task: Task) -> tuple[object, ...]:

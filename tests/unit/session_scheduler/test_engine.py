@@ -212,16 +212,16 @@ async def test_an_error_that_nobody_expected_keeps_no_other_bind_from_ending(mon
     assert world.pod().spec.node_name == "n1"
 
 
-async def test_stopping_waits_for_a_turn_that_may_start_something_yet():
+async def test_stopping_waits_for_a_turn_that_has_started_something():
     world = World()
     async with world.running():
         decide, inside, go_on = world.scheduler.decide, asyncio.Event(), asyncio.Event()
 
         async def slowly():
+            await decide()
             if world.scheduler.cache.tasks:
                 inside.set()
                 await go_on.wait()
-            await decide()
 
         world.scheduler.decide = slowly
         world.deliver(pod("p"))
@@ -232,6 +232,16 @@ async def test_stopping_waits_for_a_turn_that_may_start_something_yet():
         go_on.set()
         assert await stopping is True
         assert world.pod().spec.node_name == "n1"
+
+
+async def test_a_session_starts_no_further_group_once_the_scheduler_is_stopping():
+    world = World()
+    world.scheduler.stopping = True
+    world.deliver(pod("p"))
+    async with world.running():
+        await world.until(lambda: world.scheduler.cache.tasks and not world.engine._changes)
+        await world.engine.stop(PATIENCE)
+    assert world.pod().spec.node_name == ""
 
 
 async def test_a_loop_without_a_turn_for_a_minute_is_not_healthy():
