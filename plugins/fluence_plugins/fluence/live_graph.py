@@ -183,9 +183,7 @@ class LiveGraph:
         self.match_times.add("matched", perf_counter() - started)
         self.next_jobid += 1
         log.debug("[fluence] allocation %d: %s", found.jobid, found.R)
-        placement = placement_from_allocation(found.R)
-        log.info("[fluence] placement %d: %s", found.jobid, placement)
-        return Job(found.jobid, placement)
+        return Job(found.jobid, placement_from_allocation(found.R))
 
     def hold(self, uid: str, share: Share) -> None:
         """Note what a pod holds of allocations that were just made."""

@@ -191,6 +191,8 @@ class FluencePlugin:
         written = binding.pod.metadata.annotations
         binding.annotations.update({name: "" for name in written if _is_ours(name)})
         share = self._live.shares.get(binding.task.uid, {})
+        for jobid, part in share.items():  # here it stands: what is only tried is in nobody's interest
+            log.info("[fluence] placement %d: %s", jobid, part)
         if share:
             binding.annotations.update(Placement().merged(*share.values()).annotations())
             binding.annotations[names.JOBID_ANNOTATION] = ",".join(map(str, sorted(share)))
