@@ -386,8 +386,9 @@ class Scheduler:
         try:
             decided = 0
             for decision in self._decisions(session):
-                self.carry_out(decision, calls, self.gangs.planning(decision.group, decision.allocated))
-                decided += max(1, len(decision.allocated))
+                if decision is not None:
+                    self.carry_out(decision, calls, self.gangs.planning(decision.group, decision.allocated))
+                decided += max(1, len(decision.allocated) if decision is not None else 0)
                 if decided >= _DECIDED_AT_ONCE:
                     decided = 0
                     await asyncio.sleep(0)
@@ -428,8 +429,8 @@ class Scheduler:
         session.open()
         return session
 
-    def _decisions(self, session: Session) -> Iterator[Decision]:
-        """Every action's decisions; no new group is started after the cycle's time is over."""
+    def _decisions(self, session: Session) -> Iterator[Decision | None]:
+        """Every action's decisions, None after a group without one; no new group is started after the cycle's time is over."""
         end = self.clock.now() + self.config.cycle_seconds
         session.expired = lambda: self.stopping or self.clock.now() > end
         for action in self.config.actions:

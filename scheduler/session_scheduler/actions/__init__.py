@@ -1,4 +1,4 @@
-"""What a cycle does, in the configured order. An action is a function of a session that yields decisions."""
+"""What a cycle does, in the configured order. An action is a function of a session that yields after each group: its decision, or None."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -6,4 +6,4 @@ from session_scheduler.actions.allocate import allocate
 from session_scheduler.session import Session
 from session_scheduler.statement import Decision
 
-ACTIONS: Mapping[str, Callable[[Session], Iterator[Decision]]] = {"allocate": allocate}
+ACTIONS: Mapping[str, Callable[[Session], Iterator[Decision | None]]] = {"allocate": allocate}

@@ -20,15 +20,13 @@ _Waiting = list[tuple[tuple[Any, ...], Group]]
 """A queue's groups with their keys, the first in order last."""
 
 
-def allocate(session: Session) -> Iterator[Decision]:
-    """Yield one decision for each group of which something was placed; `session.outcomes` tells of all of them."""
+def allocate(session: Session) -> Iterator[Decision | None]:
+    """Try group after group. Yields a decision where something was placed, else None; `session.outcomes` tells why."""
     for group in ordered(session):
         if session.expired():
             return
         outcome = session.outcomes[group] = Outcome(group)
-        decision = try_group(session, group, outcome)
-        if decision is not None:
-            yield decision
+        yield try_group(session, group, outcome)
 
 
 def ordered(session: Session) -> Iterator[Group]:
