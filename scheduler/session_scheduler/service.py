@@ -430,7 +430,7 @@ class Scheduler:
         return session
 
     def _decisions(self, session: Session) -> Iterator[Decision | None]:
-        """Every action's decisions, None after a group without one; no new group is started after the cycle's time is over."""
+        """What every action yields; no new group is started after the cycle's time is over."""
         end = self.clock.now() + self.config.cycle_seconds
         session.expired = lambda: self.stopping or self.clock.now() > end
         for action in self.config.actions:

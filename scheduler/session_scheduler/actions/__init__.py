@@ -1,4 +1,7 @@
-"""What a cycle does, in the configured order. An action is a function of a session that yields after each group: its decision, or None."""
+"""What a cycle does, in the configured order.
+
+An action is a function of a session that yields after each group: its decision, or None.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 
