@@ -80,7 +80,7 @@ class Binder:
         self._slots = asyncio.Semaphore(in_flight)
         self._token = token
         self._timed = timed
-        self.plans = PlanStore(cluster, holder)
+        self.plans = PlanStore(cluster, holder, self._slots)
         self.pods = PodBinder(cluster, self._slots, self.plans)
 
     async def carry_out(self, decision: Decision, calls: HookCalls, planning: Planning | None = None) -> list[Failure]:
@@ -161,9 +161,7 @@ class Binder:
             taken = msgspec.structs.replace(planning.previous, holder=self.plans.holder)
             pod_group = planning.written = await self.plans.swap(planning.pod_group, taken)
             return [_of_plan(request, pod_group, planning.attempt) for request in requests]
-        pods = {
-            binding.task.uid: PlannedPod(binding.task.name, binding.node, {**binding.holds}) for binding in bindings
-        }
+        pods = {binding.task.uid: PlannedPod.of(binding.task.name, binding.node, binding.holds) for binding in bindings}
         plan = Plan(planning.attempt, self.plans.holder, {**planning.bound, **pods})
         now = await self._untied([request.pod for request in requests], planning)
         requests = [replace(request, pod=now.get(request.task.uid, request.pod)) for request in requests]

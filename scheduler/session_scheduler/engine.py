@@ -14,7 +14,7 @@ import structlog
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Change
 from session_scheduler.metrics import Metrics
-from session_scheduler.model.groups import Phase
+from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.service import Scheduler
 from session_scheduler.telling import Teller
@@ -47,7 +47,7 @@ class Engine:
         self._ended.set()
         self._look_at = 0.0
         self._remind_at = 0.0
-        self._turned = clock.now()
+        self._turned: float | None = None
         teller.on_finished = self._woken.set
 
     # ------------------------------------------------------------------ from outside
@@ -65,6 +65,8 @@ class Engine:
 
     def problem(self) -> str | None:
         """Why the loop is not healthy; None where it is."""
+        if self._turned is None:
+            return None  # it has not begun: the cluster is still being taken in
         seconds = self._clock.now() - self._turned
         return f"no turn has ended for {seconds:.0f} s" if seconds > _STUCK else None
 
@@ -73,6 +75,7 @@ class Engine:
     async def run(self) -> None:
         """Turn until `stop`."""
         self._ended.clear()
+        self._turned = self._clock.now()
         try:
             while not self._stopping:
                 self._woken.clear()
@@ -160,20 +163,20 @@ class Engine:
     @property
     def groups(self) -> dict[str, int]:
         """How many groups wait, by state."""
-        return self._count(pods=False)
+        return {state: len({task.group for task in tasks}) for state, tasks in self._waiting().items()}
 
     @property
     def pods(self) -> dict[str, int]:
-        """How many of their pods wait, by state."""
-        return self._count(pods=True)
+        """How many pods wait, by state."""
+        return {state: len(tasks) for state, tasks in self._waiting().items()}
 
-    def _count(self, *, pods: bool) -> dict[str, int]:
-        counts = dict.fromkeys(("due", "backoff", "gated", "in_flight"), 0)
-        now = self._clock.now()
-        for group in self._scheduler.cache.groups.values():
-            by_phase = {phase: len(group.in_phase(phase)) for phase in (Phase.PENDING, Phase.GATED, Phase.ASSUMED)}
-            waiting = "due" if self._scheduler.pending.is_due(group.key, now) else "backoff"
-            states = ((waiting, Phase.PENDING), ("gated", Phase.GATED), ("in_flight", Phase.ASSUMED))
-            for state, phase in states:
-                counts[state] += by_phase[phase] if pods else min(1, by_phase[phase])
-        return counts
+    def _waiting(self) -> dict[str, list[Task]]:
+        """What waits, by state; costs nothing for what runs."""
+        cache, pending, now = self._scheduler.cache, self._scheduler.pending, self._clock.now()
+        found: dict[str, list[Task]] = {state: [] for state in ("due", "backoff", "gated", "in_flight")}
+        for task in cache.unbound.values():
+            waits = "due" if pending.is_due(task.group.key, now) else "backoff"
+            found["gated" if task.phase is Phase.GATED else waits].append(task)
+        groups = filter(None, map(cache.groups.get, self._scheduler.under_way.groups))
+        found["in_flight"] = [task for group in groups for task in group.in_phase(Phase.ASSUMED)]
+        return found

@@ -15,7 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from session_scheduler.binding import Planning, held_by
-from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
+from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound, TooManyRequests, Unavailable
 from session_scheduler.hook_calls import HookCalls, PluginError
 from session_scheduler.model.bindings import Holding
 from session_scheduler.model.groups import Group, Phase, Task
@@ -42,7 +42,9 @@ _EVICT_AGAIN = 5.0
 _LOOK_AGAIN = 1.0
 """Seconds after which a gang whose time is over is looked at again where something of it is under way."""
 _LONGEST_GATE = 30.0
-"""Seconds for which a plan that cannot be voided keeps everything else waiting."""
+"""Seconds after the start for which plans that were found keep everything else waiting until they are void."""
+_GIVEN_UP = 16
+"""Attempts of a group that are remembered: one is on its PodGroup, others may come back by a late write."""
 CONDITION = "PodGroupScheduled"
 
 
@@ -55,7 +57,7 @@ class GangKeeper:
         self._timeout = timeout
         self._read: dict[str, tuple[str, Plan | None]] = {}
         """By group: the plan that its PodGroup's annotation says, read once."""
-        self._given_up: dict[str, set[str]] = {}
+        self._given_up: dict[str, dict[str, None]] = {}
         """By group: attempts that are not to be adopted, our own and those with which that failed."""
         self._starting: dict[str, set[str]] = {}
         """By group that has not started yet: the pods (by uid) of this start."""
@@ -64,8 +66,9 @@ class GangKeeper:
         self._deadlines: dict[str, float] = {}
         """By group that is bound in part: when its members are evicted."""
         self._evicting: set[str] = set()
-        self._gates: dict[str, float] = {}
-        """By group whose found plan is being voided: since when."""
+        self._gates: set[str] = set()
+        """Groups whose plans were found at the start and are being voided."""
+        self._started = scheduler.clock.now()
 
     # ------------------------------------------------------------------ what the scheduler asks
 
@@ -111,7 +114,7 @@ class GangKeeper:
     def settled(self, group: Group, planning: Planning | None) -> None:
         """A decision was carried out, as far as it could be: note whether the gang has started."""
         if planning is not None:
-            self._gates.pop(group.key, None)
+            self._gates.discard(group.key)
             self._give_up(group.key, planning.attempt)
             if planning.written is not None:
                 self._take(planning.written)
@@ -150,7 +153,7 @@ class GangKeeper:
         self._read.pop(key, None)
         self._given_up.pop(key, None)
         self._whole.pop(key, None)
-        self._gates.pop(key, None)
+        self._gates.discard(key)
         if pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations:
             self._scheduler.spawn(key, self._remove(pod_group), self._removed)
 
@@ -162,6 +165,7 @@ class GangKeeper:
 
     async def start(self) -> None:
         """After everything was listed: read every plan, see which gangs have started, and which only began to."""
+        self._started = self._scheduler.clock.now()
         for pod_group in list(self._cache.pod_groups()):
             text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
             key = pod_group_key(pod_group)
@@ -241,15 +245,20 @@ class GangKeeper:
             self._abort(group, plan, parts, found=found)
 
     def gated(self) -> bool:
-        """Whether nothing is to be placed now: requests of plans that were found may still take what looks free.
+        """Whether nothing is to be placed yet: requests of plans that were found may still take what looks free."""
+        return bool(self._gates) and self._is_start()
 
-        Not for ever: where the cluster refuses to void them, others must not wait for that.
-        """
-        now = self._scheduler.clock.now()
-        return any(now - since < _LONGEST_GATE for since in self._gates.values())
+    def _is_start(self) -> bool:
+        return self._scheduler.clock.now() < self._started + _LONGEST_GATE
 
     def _gate(self, key: str) -> None:
-        self._gates.setdefault(key, self._scheduler.clock.now())
+        if self._is_start():  # later nobody else's requests can be under way; and anybody may write a plan
+            self._gates.add(key)
+
+    def _ungate(self, key: str, answer: object) -> None:
+        """A found plan was voided, or cannot be: only an answer that may yet come keeps the others waiting."""
+        if not isinstance(answer, Unavailable | TooManyRequests):
+            self._gates.discard(key)
 
     def begun(self, group: Group) -> bool:
         """Whether some of the gang's members are bound and others still must be: it goes before all others."""
@@ -264,7 +273,7 @@ class GangKeeper:
         are the pods to be bound; one that is not in the plan takes the place of one that is gone, by a plan of its own.
         """
         schedulers = schedulers_of(group)
-        if len(schedulers) != 1 or group.terminating or (not begun and len(parts) < len(plan.pods)):
+        if len(schedulers) != 1 or group.terminating or (not begun and len(parts) < len(plan.pods) + plan.gone):
             return False
         calls = self._scheduler.profiles[schedulers[0]]
         decision: Decision | None = None
@@ -284,7 +293,7 @@ class GangKeeper:
         if len(undone) == len(decision.allocated):
             return False
         decision.allocated = [task for task in decision.allocated if task not in undone]
-        decision.holds = {task: parts[task].plugins for task in decision.allocated}
+        decision.holds = {task: parts[task].holds for task in decision.allocated}
         self._carry_on(group, plan, decision, calls)
         return True
 
@@ -328,9 +337,10 @@ class GangKeeper:
     def _hold(self, decision: Decision, parts: Mapping[Task, PlannedPod], calls: HookCalls) -> set[str]:
         """Let the plugins hold what the plan says. Returns the pods (uids) for which one cannot. Raises PluginError."""
         refused: set[str] = set()
+        holds = {task: parts[task].holds for task in decision.allocated}
         for call in calls.functions("recover"):
             holdings = [
-                Holding(task, parts[task].node, parts[task].plugins.get(call.plugin), {}) for task in decision.allocated
+                Holding(task, parts[task].node, holds[task].get(call.plugin), {}) for task in decision.allocated
             ]
             refused.update(call.guarded(set, call(holdings) or ()))
         return refused
@@ -347,29 +357,28 @@ class GangKeeper:
         self._scheduler.spawn(group.key, self._scheduler.binder.abort(group.pod_group, plan, pods), self._aborted)
 
     async def _struck(self, key: str, answer: PodGroup | BaseException) -> None:
-        if isinstance(answer, PodGroup | Conflict):
-            self._gates.pop(key, None)
+        self._ungate(key, answer)
         if isinstance(answer, PodGroup):
             self._take(answer)
         elif isinstance(answer, ClusterError):
             _log.warning("a plan cannot be changed yet", group=key, error=str(answer))
             self._given_up.pop(key, None)  # it is looked at again
-            self._scheduler.pending.failed(key, self._scheduler.clock.now())
+            self._scheduler.back_off(key)
         else:
             raise answer
 
     async def _aborted(self, key: str, answer: PodGroup | BaseException) -> None:
+        self._ungate(key, answer)
         if isinstance(answer, PodGroup):
-            self._gates.pop(key, None)
             self._take(answer)
             if standing := attempt_of(answer):  # one of its pods was bound: it is carried on with
-                self._given_up.get(key, set()).discard(standing)
+                self._given_up.get(key, {}).pop(standing, None)
                 return
             self._forget_start(key)
             self._scheduler.observer.recovered("aborted", 0)
         elif isinstance(answer, ClusterError):
             _log.warning("a plan cannot be taken back yet", group=key, error=str(answer))
-            self._scheduler.pending.failed(key, self._scheduler.clock.now())
+            self._scheduler.back_off(key)
         else:
             raise answer
 
@@ -422,7 +431,10 @@ class GangKeeper:
         return told or self._whole.get(group.key) == plan.attempt
 
     def _give_up(self, key: str, attempt: str) -> None:
-        self._given_up.setdefault(key, set()).add(attempt)
+        attempts = self._given_up.setdefault(key, {})
+        attempts[attempt] = None
+        if len(attempts) > _GIVEN_UP:
+            del attempts[next(iter(attempts))]
 
     def _take(self, pod_group: PodGroup) -> None:
         """Let the cache have what a write answered, unless events have told of a later state, or another PodGroup."""
@@ -448,7 +460,7 @@ class GangKeeper:
 
     def _parsed(self, key: str, pod_group: PodGroup) -> Plan | None:
         try:
-            return plan_here(pod_group)
+            return self._of_interest(key, plan_here(pod_group))
         except NeedsConfigMap:
             self._scheduler.spawn(key, self._told(pod_group), partial(self._loaded, pod_group))
         except PlanError as error:
@@ -458,17 +470,24 @@ class GangKeeper:
     async def _told(self, pod_group: PodGroup) -> Plan | None:
         """The plan, wherever it lies; people are told of one that cannot be read. Raises ClusterError."""
         try:
-            return await self._scheduler.binder.plans.read(pod_group)
+            plan = await self._scheduler.binder.plans.read(pod_group)
         except PlanError as error:
             self._scheduler.observer.problem(pod_group, str(error))
             return None
+        return self._of_interest(pod_group_key(pod_group), plan)
+
+    def _of_interest(self, key: str, plan: Plan | None) -> Plan | None:
+        """What is kept of a plan: anybody who may create a PodGroup may have written it."""
+        group = self._cache.groups.get(key)
+        tasks = group.tasks if group is not None else {}
+        return plan.of_interest(tasks, {task.name for task in tasks.values()}, len(tasks)) if plan is not None else None
 
     async def _loaded(self, pod_group: PodGroup, key: str, answer: Plan | BaseException | None) -> None:
         text = pod_group.metadata.annotations[PLAN_ANNOTATION]
         if isinstance(answer, ClusterError):
             _log.warning("a plan cannot be read yet", group=key, error=str(answer))
             self._read.pop(key, None)
-            self._scheduler.pending.failed(key, self._scheduler.clock.now())
+            self._scheduler.back_off(key)
         elif isinstance(answer, BaseException):
             raise answer
         elif self._read.get(key, ("",))[0] == text:
@@ -502,7 +521,7 @@ def _vacated(group: Group, plan: Plan) -> dict[Task, PlannedPod]:
 def _bound_before(task: Task, known: PlannedPod | None) -> PlannedPod:
     """A bound member as a new plan has it; `known` is what the plan before says of it, which a late bind may belie."""
     if known is None or known.node != task.node:
-        known = PlannedPod(task.name, task.node or "", held_by(task))
+        known = PlannedPod.of(task.name, task.node or "", held_by(task))
     return replace(known, bound=True)
 
 

@@ -6,6 +6,7 @@ last-in-first-out order, drops None and who answered, stops at the first excepti
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _E = TypeVar("_E", Scope, Normalise)
 _T = TypeVar("_T")
 
+PATIENCE = 30.0
+"""Seconds that a plugin's asynchronous hook may take."""
 _LARGEST_WEIGHT = 2**16
 """Weights times scores times plugins stay well within 64 bits."""
 
@@ -64,10 +67,19 @@ class HookCall:
             self.seconds += perf_counter() - started
 
     async def wait(self, *args: Any) -> Any:
-        """The answer of an asynchronous hook. Raises PluginError in place of whatever the plugin raised."""
+        """The answer of an asynchronous hook. Raises PluginError for what the plugin raised, or where it hangs."""
         started = perf_counter()
         try:
-            return await self._function(*args)
+            async with asyncio.timeout(PATIENCE) as limit:
+                return await self._function(*args)
+        except TimeoutError as error:
+            problem = f"no answer within {PATIENCE:g} s" if limit.expired() else f"{type(error).__name__}: {error}"
+            raise PluginError(self.plugin, self.hook, problem) from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # we are cancelled, not something that the plugin waits for
+            raise PluginError(self.plugin, self.hook, "what it waits for was cancelled") from error
         except (Exception, SystemExit) as error:
             raise PluginError(self.plugin, self.hook, f"{type(error).__name__}: {error}") from error
         finally:

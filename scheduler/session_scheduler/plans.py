@@ -12,6 +12,8 @@ import binascii
 import re
 import uuid
 import zlib
+from collections.abc import Container, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal
 
 import msgspec
@@ -30,8 +32,11 @@ ATTEMPT_ANNOTATION = "fluence.flux-framework.org/attempt"
 """On a pod: the plan that it was bound by; or, while it is not bound, anything new that moves its resourceVersion."""
 ANNOTATION_LIMIT = 200 * 1024
 """Bytes of a plan on its PodGroup, with what else is there; all annotations of an object may have 256 KiB."""
-_LARGEST = 64 * 1024 * 1024
+_LARGEST = 8 * 1024 * 1024
 """Bytes of an unpacked plan that are read: what others wrote into it is not to fill the memory."""
+_MOST_PACKED = 20
+"""Bytes of a plan, beyond the first 64 KiB, that are believed to be packed into one."""
+_SMALL = 64 * 1024
 _TRIES = 5
 _KEY = "pods"
 _ATTEMPT = re.compile(r"[0-9A-Za-z-]{1,63}")
@@ -45,13 +50,27 @@ class PlanError(FluenceError):
 
 
 class PlannedPod(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One pod of a plan: its node, and what each plugin holds for it there."""
+    """One pod of a plan: its node, and what each plugin holds for it there. Make one with `of`."""
 
     name: str
     node: str
-    plugins: dict[str, Any] = {}
+    plugins: msgspec.Raw = msgspec.Raw(b"{}")
+    """As it is written: what others may have written there is decoded only for a pod that is to be bound by it."""
     bound: bool = False
     """Whether it was bound already when the plan was made: by another one."""
+
+    @classmethod
+    def of(cls, name: str, node: str, plugins: Mapping[str, Any], *, bound: bool = False) -> PlannedPod:
+        """`plugins`: what each of them holds for the pod, as JSON values."""
+        return cls(name, node, msgspec.Raw(msgspec.json.encode(plugins, order="sorted")), bound)
+
+    @property
+    def holds(self) -> dict[str, Any]:
+        """What each plugin holds for the pod; nothing where that cannot be read."""
+        try:
+            return msgspec.json.decode(self.plugins, type=dict[str, Any])
+        except _UNREADABLE:
+            return {}
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -61,6 +80,18 @@ class Plan(msgspec.Struct, frozen=True):
     holder: str
     pods: dict[str, PlannedPod]
     state: Literal["active", "abort"] = "active"
+    gone: int = 0
+    """How many more pods it has, of which `of_interest` knows nothing."""
+
+    def of_interest(self, uids: Container[str], names: Container[str], spare: int) -> Plan:
+        """The plan with its pods that are known by uid or name, and so many others: no more is kept of a found one."""
+        kept: dict[str, PlannedPod] = {}
+        for uid, pod in self.pods.items():
+            known = uid in uids or pod.name in names
+            if known or spare > 0:
+                spare -= not known
+                kept[uid] = msgspec.structs.replace(pod, plugins=pod.plugins.copy())
+        return msgspec.structs.replace(self, pods=kept, gone=self.gone + len(self.pods) - len(kept))
 
 
 class _Written(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -113,8 +144,12 @@ class NeedsConfigMap(PlanError):  # noqa: N818 (a state)
 class PlanStore:
     """Reads and swaps plans through a cluster port; `holder` names this replica in those that it writes."""
 
-    def __init__(self, cluster: Cluster, holder: str = "") -> None:
+    def __init__(
+        self, cluster: Cluster, holder: str = "", slots: AbstractAsyncContextManager[Any] | None = None
+    ) -> None:
+        """`slots` bounds how many are read and swapped at once."""
         self._cluster = cluster
+        self._slots = slots or nullcontext()
         self.holder = holder
 
     async def read(self, pod_group: PodGroup) -> Plan | None:
@@ -142,28 +177,40 @@ class PlanStore:
 
         Raises Conflict where it shows another one by now, Unavailable where nobody knows, other ClusterErrors.
         """
+        async with self._slots:
+            return await self._swap(pod_group, plan)
+
+    async def _swap(self, pod_group: PodGroup, plan: Plan | None) -> PodGroup:
         before = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
         text = await self._text(pod_group, plan) if plan is not None else None
+        try:
+            swapped = await self._exchange(pod_group, before, text)
+        except Unavailable:
+            raise  # it may be there
+        except ClusterError:
+            await self._clear(pod_group, text, before)
+            raise
+        await self._clear(pod_group, before, text)
+        return swapped
+
+    async def _exchange(self, pod_group: PodGroup, before: str | None, text: str | None) -> PodGroup:
+        """Put one annotation in place of the other, whatever else is written to the PodGroup meanwhile."""
         for left in reversed(range(_TRIES)):
             version = pod_group.metadata.resource_version
             try:
-                swapped = await self._cluster.patch_metadata(
+                return await self._cluster.patch_metadata(
                     pod_group, annotations={PLAN_ANNOTATION: text}, resource_version=version
                 )
-                break
             except (Conflict, Unavailable):
                 pod_group = await self.fresh(pod_group)
                 shown = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
                 if shown == text:
-                    swapped = pod_group
-                    break
+                    return pod_group
                 if shown != before:
-                    await self._clear(pod_group, text, shown)
                     raise Conflict(f"{_name(pod_group)} has another plan by now") from None
                 if not left:
                     raise
-        await self._clear(pod_group, before, text)
-        return swapped
+        raise AssertionError("unreachable: the last try returns or raises")
 
     async def _text(self, pod_group: PodGroup, plan: Plan) -> str:
         packed = _packed(plan)
@@ -244,10 +291,12 @@ def _packed(plan: Plan) -> str:
 
 def _plan(pod_group: PodGroup, written: _Written, packed: str) -> Plan:
     try:
+        binary = base64.b64decode(packed, validate=True)
+        limit = min(_LARGEST, _SMALL + _MOST_PACKED * len(binary))
         unpacking = zlib.decompressobj()
-        text = unpacking.decompress(base64.b64decode(packed, validate=True), _LARGEST)
+        text = unpacking.decompress(binary, limit)
         if unpacking.unconsumed_tail:
-            raise PlanError(f"{_name(pod_group)}: its plan has more than {_LARGEST} bytes")
+            raise PlanError(f"{_name(pod_group)}: its plan cannot be read: it unpacks to more than {limit} bytes")
         pods = msgspec.json.decode(text, type=dict[str, PlannedPod])
     except (binascii.Error, zlib.error, ValueError, RecursionError) as error:
         raise PlanError(f"{_name(pod_group)}: its plan cannot be read: {error}") from None

@@ -172,7 +172,7 @@ class Scheduler:
         if before is not None and group is not None and group not in self.cache.groups:
             self.pending.placed(group)
             self.outcomes.pop(group, None)
-            self.gangs.ended(group, before.group.pod_group)
+            self.gangs.ended(group, self.cache.pod_group(group))
         if before is not None and obj.metadata.uid not in self.cache.tasks:
             await self._ended(before, node)
         elif isinstance(obj, Pod):
@@ -490,8 +490,13 @@ class Scheduler:
         self.cache.forget(task)
         await self._cancel(calls, task, node)
 
+    def back_off(self, group: str) -> None:
+        """Something of a group (its key) failed: it waits, if it is still there."""
+        if group in self.cache.groups:
+            self.pending.failed(group, self.clock.now())
+
     def _tell_failed(self, group: Group, reasons: Mapping[Task, str]) -> None:
-        self.pending.failed(group.key, self.clock.now())
+        self.back_off(group.key)
         self._note(group, reasons)
         for task, reason in reasons.items():
             self.observer.failed(task, reason)

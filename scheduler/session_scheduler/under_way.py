@@ -46,6 +46,11 @@ class UnderWay(Generic[_T]):
         """Whether any of it is a group's (its key)."""
         return self._busy[group] > 0
 
+    @property
+    def groups(self) -> list[str]:
+        """The groups (their keys) that any of it is of."""
+        return list(self._busy)
+
     async def wait(self, errors: list[BaseException]) -> None:
         """Wait for all of it. Where this is cancelled so is the work, and that is one of the errors."""
         if not self._works:

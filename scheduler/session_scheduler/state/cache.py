@@ -57,6 +57,8 @@ class Cache:
         """"Node n1" or "Pod ns/name" → why the object is left out."""
         self.left_out = 0
         """Unbound pods of other schedulers."""
+        self.unbound: dict[str, Task] = {}
+        """Those of `tasks` that have no node."""
         self._foreign_pending: set[str] = set()
         self._waiting: dict[Group, None] = {}
         """Every group with a pending task, and some that had one."""
@@ -201,7 +203,7 @@ class Cache:
     def _new_task(self, pod: Pod, cls: TaskClass) -> Task:
         task = Task(pod, cls, self._group_for(self.group_ref(pod)), self._priorities.of(pod))
         self._join(task, task.group)
-        self.tasks[task.uid] = task
+        self.tasks[task.uid] = self.unbound[task.uid] = task
         return task
 
     def _update(self, task: Task, pod: Pod, cls: TaskClass) -> None:
@@ -268,12 +270,14 @@ class Cache:
             return None
         if task.node is not None:
             self.vacate(task, task.phase)
+        self.unbound.pop(uid, None)
         self._leave(task)
         return task
 
     def occupy(self, task: Task, node: str) -> None:
         """Count a task on a node, known or not yet."""
         task.node = node
+        self.unbound.pop(task.uid, None)
         task.row = self.table.row_of.get(node, -1)
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, 1)
@@ -292,6 +296,7 @@ class Cache:
             del self._on_node[task.node]
         self._changed_nodes[task.node] = None
         task.node, task.row, task.phase = None, -1, phase
+        self.unbound[task.uid] = task
 
     def forget(self, task: Task) -> None:
         """A placement came to nothing: the task is pending again, if it still lives."""

@@ -146,7 +146,7 @@ class World:
         """A plan of another replica, by the pods' names (g_0 for g-0)."""
         places = {name.replace("_", "-"): node for name, node in nodes.items()}
         planned = {
-            self.pod(name).metadata.uid: PlannedPod(name, node, {"slots": {"slot": node}})
+            self.pod(name).metadata.uid: PlannedPod.of(name, node, {"slots": {"slot": node}})
             for name, node in places.items()
         }
         plan = Plan(attempt, "another", planned | (pods or {}), state)

@@ -6,15 +6,21 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 
-from session_scheduler.cluster.errors import Conflict
+from session_scheduler.cluster.errors import Conflict, Unavailable
+from session_scheduler.hook_calls import HookCall, PluginError
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import ConfigMap, Node, Pod, PodGroup
-from session_scheduler.plans import ANNOTATION_LIMIT, PLAN_ANNOTATION, PlannedPod, plan_here
+from session_scheduler.plans import ANNOTATION_LIMIT, PLAN_ANNOTATION, Plan, PlannedPod, PlanStore, plan_here
 from session_scheduler.pod_binding import HELD_ANNOTATION
 from session_scheduler.testing import pod, pod_group
 
 from .gangs_world import World
+
+
+def replace_labels(obj, labels):
+    return replace(obj, metadata=replace(obj.metadata, labels=labels))
 
 
 def test_a_gang_is_bound_by_a_plan_that_says_where_all_of_it_goes():
@@ -24,7 +30,7 @@ def test_a_gang_is_bound_by_a_plan_that_says_where_all_of_it_goes():
     assert world.heard.scheduled == [f"minCount pods are bound, by attempt {world.attempt()}"]
     plan = plan_here(world.group())
     assert {part.name: part.node for part in plan.pods.values()} == world.places()
-    assert {part.node: part.plugins for part in plan.pods.values()} == {
+    assert {part.node: part.holds for part in plan.pods.values()} == {
         node: {"slots": {"slot": node}} for node in world.places().values()
     }
 
@@ -158,7 +164,7 @@ def test_a_large_plan_is_found_in_its_config_map():
     world = World()
     noise = {"g-0": "n4", "g-1": "n3"}
     pods = {
-        world.pod(name).metadata.uid: PlannedPod(
+        world.pod(name).metadata.uid: PlannedPod.of(
             name, node, {"slots": {"slot": node}, "noise": [hash((name, i)) for i in range(ANNOTATION_LIMIT // 12)]}
         )
         for name, node in noise.items()
@@ -207,7 +213,9 @@ def test_a_plan_with_others_pods_is_not_carried_out():
     world = World()
     world.cluster.add(pod("other", namespace="elsewhere"))
     other = world.memory._get(Pod, ("", "elsewhere", "other")).metadata.uid
-    world.plan(pods={other: PlannedPod("other", "n1"), "nobody": PlannedPod("x", "n2")}, g_0="n4", g_1="n3")
+    world.plan(
+        pods={other: PlannedPod.of("other", "n1", {}), "nobody": PlannedPod.of("x", "n2", {})}, g_0="n4", g_1="n3"
+    )
     world.start().run()
     assert "theirs" not in world.attempts()
     assert all(world.places()[name] for name in ("g-0", "g-1"))
@@ -316,3 +324,61 @@ def test_a_record_of_what_is_held_is_written_by_a_found_plan_too():
     world.start().run()
     record = json.loads(world.pod().metadata.annotations[HELD_ANNOTATION])
     assert record == {"uid": world.pod().metadata.uid, "plugins": {"slots": {"slot": "n4"}}}
+
+
+# ------------------------------------------------------------------ what must not stop or cost others
+
+
+def test_a_pod_that_joins_a_started_gang_leaves_its_plan_where_it_is():
+    world = World(nodes=5)
+    world.cluster.add(pod("alone"))
+    world.start().run()
+    attempt = world.attempt()
+    world.cluster.add(replace_labels(world.pod("alone"), {"scheduling.k8s.io/pod-group": "g"}))
+    world.run()
+    assert world.attempt() == attempt != ""
+
+
+def test_a_pod_that_ends_while_it_is_bound_is_not_remembered_as_one_that_waits():
+    world = World()
+    world.cluster.add(pod("p"))
+    world.start()
+    bind = world.memory.bind
+
+    async def too_late(namespace, name, **options):
+        if name == "p":
+            await world.scheduler.apply("DELETED", world.pod("p"))
+            raise Conflict("gone")
+        await bind(namespace, name, **options)
+
+    world.memory.bind = too_late
+    world.run(1)
+    assert world.scheduler.pending.next_after(0.0) is None
+
+
+def test_a_plan_that_appears_later_and_cannot_be_voided_keeps_nobody_else_waiting():
+    world = World(1, nodes=5).start().run()
+    world.cluster.advance(60)
+    world.cluster.add(pod_group("h", 2), pod("h-0", group="h"), pod("h-1", group="h"))
+    forged = Plan("forged", "nobody", {world.pod("h-0").metadata.uid: PlannedPod.of("h-0", "n1", {})}, "abort")
+    group = world.memory._get(PodGroup, ("scheduling.k8s.io", "default", "h"))
+    asyncio.run(PlanStore(world.memory).swap(group, forged))
+    patch = world.memory.patch_metadata
+
+    async def refusing(obj, **options):
+        if obj.metadata.name.startswith("h"):
+            raise Unavailable("no answer")
+        return await patch(obj, **options)
+
+    world.memory.patch_metadata = refusing
+    world.cluster.add(pod("other"))
+    world.run()
+    assert world.places()["other"] != ""
+
+
+async def test_a_plugin_that_ends_in_a_cancellation_of_its_own_fails_its_group_only():
+    async def prebind(binding):
+        raise asyncio.CancelledError
+
+    with pytest.raises(PluginError, match="cancelled"):
+        await HookCall("p", "prebind", prebind).wait(None)

@@ -7,9 +7,10 @@ import json
 import zlib
 from random import Random
 
+import msgspec
 import pytest
 
-from session_scheduler.cluster.errors import Conflict, NotFound, Unavailable
+from session_scheduler.cluster.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.objects import ConfigMap, ObjectMeta, PodGroup
 from session_scheduler.plans import (
@@ -30,14 +31,14 @@ from session_scheduler.testing import pod_group
 
 def a_plan(attempt="a-1", state="active", **nodes):
     places = nodes or {"u1": "n1", "u2": "n2"}
-    pods = {uid: PlannedPod(uid, node, {"slots": {"node": node, "slot": 1}}) for uid, node in places.items()}
+    pods = {uid: PlannedPod.of(uid, node, {"slots": {"node": node, "slot": 1}}) for uid, node in places.items()}
     return Plan(attempt, "me", pods, state)
 
 
 def a_large_plan(attempt="a-1", state="active"):
     """Nothing that packs well, and more of it than an annotation takes."""
     noise = Random(1).randbytes(ANNOTATION_LIMIT).hex()
-    return Plan(attempt, "me", {"u1": PlannedPod("p", "n1", {"slots": {"noise": noise}})}, state)
+    return Plan(attempt, "me", {"u1": PlannedPod.of("p", "n1", {"slots": {"noise": noise}})}, state)
 
 
 class Net(MemoryCluster):
@@ -301,3 +302,37 @@ async def test_a_forged_plan_lets_nobody_delete_another_config_map(net):
     group = forged(net, {"attempt": "a-1", "configMap": "victim"})
     await PlanStore(net).swap(group, None)
     assert net.config_maps() == ["victim"]
+
+
+# ------------------------------------------------------------------ what others write costs no more than its size
+
+
+async def test_a_plan_that_unpacks_to_far_more_than_it_is_is_refused(net):
+    noughts = '{"u1":{"name":"","node":"","plugins":{"x":[' + "[]," * 2_000_000 + "[]]}}}"
+    group = forged(net, {"attempt": "a-1", "pods": packed(noughts)})
+    with pytest.raises(PlanError, match="unpacks to more than"):
+        plan_here(group)
+
+
+def test_a_plan_s_holdings_are_decoded_for_the_pods_that_are_asked_for_only():
+    plan = Plan("a-1", "me", {"u1": PlannedPod("p", "n1", msgspec.Raw(b"{" * 9))})
+    assert plan.pods["u1"].plugins == msgspec.Raw(b"{" * 9)
+    assert plan.pods["u1"].holds == {}
+
+
+def test_of_a_plan_are_kept_its_known_pods_and_as_many_others_as_may_be_of_use():
+    pods = {f"u{index}": PlannedPod.of(f"p{index}", "n1", {}) for index in range(10)}
+    kept = Plan("a-1", "me", pods).of_interest({"u3"}, {"p5"}, 2)
+    assert set(kept.pods) == {"u0", "u1", "u3", "u5"}
+    assert kept.gone == 6
+
+
+@pytest.mark.parametrize("refusal", [Forbidden, Invalid])
+async def test_the_config_map_of_a_plan_that_is_refused_is_not_left_behind(net, refusal):
+    async def refuse(obj, **options):
+        raise refusal("no")
+
+    net.patch_metadata = refuse
+    with pytest.raises(refusal):
+        await PlanStore(net).swap(net._get(PodGroup, ("scheduling.k8s.io", "default", "g")), a_large_plan())
+    assert not net._store(ConfigMap).objects

@@ -80,7 +80,7 @@ class Net(MemoryCluster):
                                  resource_version=metadata.resource_version, annotations=annotations)  # fmt: skip
 
     async def with_plan(self, state="active"):
-        plan = Plan("a-1", "me", {self.pod().metadata.uid: PlannedPod("p", "n1")}, state)
+        plan = Plan("a-1", "me", {self.pod().metadata.uid: PlannedPod.of("p", "n1", {})}, state)
         group = await MemoryCluster.get(self, PodGroup, "default", "g")
         return await PlanStore(self).swap(group, plan)
 
