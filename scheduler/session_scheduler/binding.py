@@ -39,6 +39,8 @@ _log = structlog.get_logger()
 
 LEADER_ANNOTATION = "fluence.flux-framework.org/leader"
 """On a Binding: which replica sends it, by which election; an admission policy can compare it with the Lease."""
+_CANCEL_SECONDS = 1.0
+"""What `cancel` may take: the share must be free before the next session, which waits for it."""
 _LONGEST_ATTEMPT = "-" * 36
 
 
@@ -126,9 +128,17 @@ class Binder:
                 return False
         return True
 
-    async def evict_all(self, tasks: Sequence[Task]) -> None:
-        """Ask that these bound pods end."""
-        await asyncio.gather(*map(self.evict, tasks))
+    async def evict_all(self, tasks: Sequence[Task], *, delete: bool = False) -> None:
+        """Ask that these bound pods end; with `delete` whatever their disruption budgets say."""
+        await asyncio.gather(*(self.delete(task) if delete else self.evict(task) for task in tasks))
+
+    async def delete(self, task: Task) -> None:
+        """Delete a bound pod, with its own grace period. Where the cluster refuses, why is logged."""
+        async with self._slots:
+            try:
+                await self._cluster.delete(task.pod)
+            except ClusterError as error:
+                _log.warning("deletion refused", pod=task.key, error=str(error))
 
     async def look(self, failure: Failure) -> Failure | None:
         """What became of a bind whose outcome is unknown: None where it was done, else why not, or that it still is."""
@@ -286,7 +296,7 @@ async def cancel(calls: HookCalls, allocation: Allocation) -> list[PluginError]:
     failures = []
     for call in calls.functions("cancel"):
         try:
-            await call.wait(allocation)
+            await call.wait(allocation, patience=_CANCEL_SECONDS)
         except PluginError as error:
             failures.append(error)
     return failures

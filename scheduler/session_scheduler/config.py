@@ -6,6 +6,7 @@ spelling, what is wrong, what to do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -21,6 +22,9 @@ KIND: Final = "SchedulerConfiguration"
 DEFAULT_SCHEDULER_NAME: Final = "fluence"
 ACTIONS: Final = ("allocate",)
 """The actions that a cycle can have."""
+
+
+_SECRET: Final = re.compile("token|secret|password|credential|key", re.IGNORECASE)
 
 
 class Strict(BaseModel):
@@ -191,6 +195,17 @@ class SchedulerConfig(Strict):
     def profile(self, scheduler_name: str) -> Profile | None:
         """The profile that serves a schedulerName."""
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
+
+
+def shown(config: SchedulerConfig) -> dict[str, Any]:
+    """The configuration as it is written, for people to see, without what may be secret of plugins' arguments."""
+    written = config.model_dump(mode="json", by_alias=True)
+    for profile in written["profiles"]:
+        for plugin in profile["plugins"]:
+            plugin["args"] = {
+                name: "(not shown)" if _SECRET.search(name) else value for name, value in plugin["args"].items()
+            }
+    return written
 
 
 def load_config(path: Path) -> SchedulerConfig:

@@ -128,9 +128,15 @@ class Elector:
         self._claimed = False
         """Whether we hold the Lease, or sent a request that may have made us its holder."""
         self._token = ""
+        self._heard = float("-inf")
         self._told = ""
 
     # -------------------------------------------------------------- what others may know
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the cluster last said who leads; infinite where it never did."""
+        return self._clock.now() - self._heard
 
     @property
     def holder(self) -> str:
@@ -311,6 +317,7 @@ class Elector:
 
     def _observe(self, lease: Lease) -> None:
         """Remember what was seen, and since when it has not changed."""
+        self._heard = self._clock.now()
         uid = lease.metadata.uid
         if self._seen is None or (self._seen.uid, self._seen.spec) != (uid, lease.spec):
             self._seen = _Seen(uid, lease.spec, self._clock.now())

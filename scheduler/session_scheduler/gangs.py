@@ -399,7 +399,10 @@ class GangKeeper:
     # ------------------------------------------------------------------ time-outs
 
     def _evict(self, key: str, now: float) -> None:
-        """Ask the members that are bound to end, again and again until they have; then the gang starts over."""
+        """Ask the members that are bound to end, again and again until they have; then the gang starts over.
+
+        First as their disruption budgets allow, then without: a part of a gang gives no service that they could guard.
+        """
         group = self._cache.groups.get(key)
         members = self._on_nodes(group, Phase.BOUND) if group is not None else []
         if group is None or not members or group.started >= group.min_count:
@@ -409,10 +412,11 @@ class GangKeeper:
             self._deadlines[key] = now + _LOOK_AGAIN
             return
         self._deadlines[key] = now + _EVICT_AGAIN
-        if key not in self._evicting:
+        again = key in self._evicting
+        if not again:
             self._evicting.add(key)
             self._scheduler.observer.gang_timed_out(group, len(members), self._timeout)
-        self._scheduler.spawn(key, self._scheduler.binder.evict_all(members), self._evicted)
+        self._scheduler.spawn(key, self._scheduler.binder.evict_all(members, delete=again), self._evicted)
 
     async def _evicted(self, _: str, answer: BaseException | None) -> None:
         if answer is not None:

@@ -28,7 +28,7 @@ _E = TypeVar("_E", Scope, Normalise)
 _T = TypeVar("_T")
 
 PATIENCE = 30.0
-"""Seconds that a plugin's asynchronous hook may take."""
+"""Seconds that a plugin's asynchronous hook may take, unless who calls it has less."""
 _LARGEST_WEIGHT = 2**16
 """Weights times scores times plugins stay well within 64 bits."""
 
@@ -66,14 +66,14 @@ class HookCall:
             self.calls += 1
             self.seconds += perf_counter() - started
 
-    async def wait(self, *args: Any) -> Any:
+    async def wait(self, *args: Any, patience: float = PATIENCE) -> Any:
         """The answer of an asynchronous hook. Raises PluginError for what the plugin raised, or where it hangs."""
         started = perf_counter()
         try:
-            async with asyncio.timeout(PATIENCE) as limit:
+            async with asyncio.timeout(patience) as limit:
                 return await self._function(*args)
         except TimeoutError as error:
-            problem = f"no answer within {PATIENCE:g} s" if limit.expired() else f"{type(error).__name__}: {error}"
+            problem = f"no answer within {patience:g} s" if limit.expired() else f"{type(error).__name__}: {error}"
             raise PluginError(self.plugin, self.hook, problem) from error
         except asyncio.CancelledError as error:
             task = asyncio.current_task()

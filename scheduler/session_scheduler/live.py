@@ -7,6 +7,7 @@ import gc
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -17,7 +18,7 @@ from session_scheduler.cluster.errors import NotLeading
 from session_scheduler.cluster.kube_requests import RequestSettings
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
 from session_scheduler.cluster.mirror import Mirror
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.config import SchedulerConfig, shown
 from session_scheduler.election import Elector, new_identity
 from session_scheduler.endpoints import Endpoints
 from session_scheduler.engine import Engine
@@ -30,13 +31,15 @@ from session_scheduler.service import KINDS, Scheduler
 from session_scheduler.telling import Teller
 
 _log = structlog.get_logger()
-DRAIN_SECONDS = 5.0
+DRAIN_SECONDS = 4.0
 """How long bindings under way may take to end when the process is told to."""
-FLUSH_SECONDS = 1.5
+FLUSH_SECONDS = 1.0
 """How long what is still to be told may take then."""
 _COLLECT_AFTER = (20_000, 20, 20)
 """When the garbage collector looks for cycles, in containers more than before. What is kept here is kept for long and
 has no cycles: by Python's own numbers it was looked through again and again, a tenth of all processor time."""
+_OTHER_CONNECTIONS = 64
+"""Beside those that bind: watches, lists, reports, and above all the lease, which must never wait for one."""
 LOST = 1
 """Exit status where the lease was lost: whoever started the process starts it again, and it stands by."""
 
@@ -46,7 +49,9 @@ async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context
     replica = Replica(config, load_calls(config), SystemClock())
     gc.freeze()  # modules and plugins stay
     gc.set_threshold(*_COLLECT_AFTER)
-    settings = RequestSettings.for_leader(config.leader_election) if config.leader_election.enabled else None
+    election = config.leader_election
+    settings = RequestSettings.for_leader(election) if election.enabled else RequestSettings()
+    settings = replace(settings, connections=max(settings.connections, config.bindings_in_flight + _OTHER_CONNECTIONS))
     async with await connect(kubeconfig, context, settings) as cluster:
         with _signals(asyncio.get_running_loop()) as stop:
             return await replica.run(cluster, stop)
@@ -67,6 +72,7 @@ class _signals:  # noqa: N801 (a function in all but its form)
     def __exit__(self, *_: object) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)  # it ends already
 
 
 class Replica:
@@ -92,7 +98,7 @@ class Replica:
                     metrics=self._metrics,
                     health=self._health,
                     ready=self._ready,
-                    config=lambda: self._config.model_dump(mode="json", by_alias=True),
+                    config=lambda: shown(self._config),
                 )
                 await stack.enter_async_context(serving)
             try:
@@ -132,7 +138,7 @@ class Replica:
         """Schedule until `stop`; whether everything that was under way has ended then."""
         config, metrics = self._config, self._metrics
         reporter = Reporter(cluster, clock=self._clock, events=config.events, meter=metrics.reports)
-        teller = Teller(reporter, metrics, self._clock)
+        teller = Teller(reporter, metrics, self._clock, self._profiles)
         scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=teller,
                               holder=self._identity, token=self._token)  # fmt: skip
         engine = self._engine = Engine(scheduler, teller, metrics, self._clock)
@@ -186,14 +192,21 @@ class Replica:
     def _ready(self) -> Mapping[str, str | None]:
         elector = self._elector
         if elector is not None and not elector.fence.leading:
-            holder = f"; the leader is {elector.holder}" if elector.holder else ""
-            return {"standing-by": None if self._engine is None else f"this replica led, and does no more{holder}"}
+            return {"standing-by": self._why_not_standing_by(elector)}
         synced = self._mirror is not None and self._mirror.synced
         return {
             "leading": None,
             "synced": None if synced else "the cluster was not listed yet",
             "recovered": None if self._recovered else "plans and bound pods were not recovered yet",
         }
+
+    def _why_not_standing_by(self, elector: Elector) -> str | None:
+        """A replica that could not take over is not ready: else an update would replace those that can by it."""
+        if self._engine is not None:
+            return f"this replica led, and does no more; the leader is {elector.holder or 'nobody'}"
+        if elector.silent > self._config.leader_election.lease_seconds:
+            return "the lease was not seen lately: look into the log for why"
+        return None
 
 
 # ------------------------------------------------------------------ tasks

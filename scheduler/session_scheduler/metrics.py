@@ -193,7 +193,9 @@ class Metrics:
 
     def _of_cycles(self, registry: CollectorRegistry) -> None:
         self._cycles = _Counts(registry, "cycles", "Cycles, by how they ended.", ("result",), ("ok", "error"))
-        self._cycle_seconds = _histogram(registry, "cycle_seconds", "A cycle with all that it bound.")
+        self._cycle_seconds = _histogram(
+            registry, "cycle_seconds", "A turn: what came in, what ended, and the sessions."
+        )
         stages = _histogram(registry, "stage_seconds", "One stage of the way of a group.", ("stage",))
         self._stages = {stage: stages.labels(stage) for stage in get_args(Stage)}
         self._groups = _Counts(registry, "groups", "Attempts at groups.", ("result",), get_args(GroupResult))

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
-from session_scheduler.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound, Unavailable
+from session_scheduler.cluster.errors import AlreadyExists, ClusterError, Conflict, Invalid, NotFound, Unavailable
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.errors import FluenceError
 from session_scheduler.model.objects import ConfigMap, ObjectMeta, OwnerReference, PodGroup
@@ -32,10 +32,10 @@ ATTEMPT_ANNOTATION = "fluence.flux-framework.org/attempt"
 """On a pod: the plan that it was bound by; or, while it is not bound, anything new that moves its resourceVersion."""
 ANNOTATION_LIMIT = 200 * 1024
 """Bytes of a plan on its PodGroup, with what else is there; all annotations of an object may have 256 KiB."""
-_LARGEST = 8 * 1024 * 1024
-"""Bytes of an unpacked plan that are read: what others wrote into it is not to fill the memory."""
-_MOST_PACKED = 20
-"""Bytes of a plan, beyond the first 64 KiB, that are believed to be packed into one."""
+_LARGEST = 16 * 1024 * 1024
+"""Bytes of an unpacked plan: what others wrote into one is not to fill the memory."""
+_MOST_PACKED = 100
+"""Bytes of a plan, beyond the first 64 KiB, that are packed into one at most."""
 _SMALL = 64 * 1024
 _TRIES = 5
 _KEY = "pods"
@@ -285,14 +285,22 @@ def _config_map(text: str | None) -> str:
 
 
 def _packed(plan: Plan) -> str:
+    """The pods, packed. Raises Invalid for what nobody would read again."""
     pods = msgspec.json.encode(plan.pods, order="sorted")
-    return base64.b64encode(zlib.compress(pods, 1)).decode()
+    binary = zlib.compress(pods, 1)
+    if len(pods) > _most_unpacked(binary):
+        raise Invalid(f"a plan of {len(plan.pods)} pods has {len(pods)} bytes, more than a plan may have")
+    return base64.b64encode(binary).decode()
+
+
+def _most_unpacked(binary: bytes) -> int:
+    return min(_LARGEST, _SMALL + _MOST_PACKED * len(binary))
 
 
 def _plan(pod_group: PodGroup, written: _Written, packed: str) -> Plan:
     try:
         binary = base64.b64decode(packed, validate=True)
-        limit = min(_LARGEST, _SMALL + _MOST_PACKED * len(binary))
+        limit = _most_unpacked(binary)
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(binary, limit)
         if unpacking.unconsumed_tail:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Change
+from session_scheduler.hook_calls import HookCalls
 from session_scheduler.metrics import GroupResult, Metrics, Stage
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Pod, PodGroup
@@ -15,6 +16,7 @@ from session_scheduler.observer import Observer
 from session_scheduler.pod_binding import Failure
 from session_scheduler.reporting import Reporter
 from session_scheduler.session import Outcome
+from session_scheduler.unjudged import unjudged_fields
 
 _log = structlog.get_logger()
 _PATIENCE = 1.0
@@ -26,7 +28,10 @@ _REMEMBERED = 100_000
 class Teller(Observer):
     """Tells everything to a reporter and to metrics. `on_finished` is called when work under way has ended."""
 
-    def __init__(self, reporter: Reporter, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, reporter: Reporter, metrics: Metrics, clock: Clock, profiles: Mapping[str, HookCalls] | None = None
+    ) -> None:
+        """`profiles`, by schedulerName, tell what of a pod nothing judges."""
         self._reporter = reporter
         self._metrics = metrics
         self._clock = clock
@@ -34,6 +39,9 @@ class Teller(Observer):
         """By group: since when it waits for pods that are not there yet, and its last outcome."""
         self._bound_at: dict[str, float] = {}
         """By pod uid: when the answer to its bind came, until the event."""
+        self._profiles = profiles or {}
+        self._unjudged: set[str] = set()
+        """Plugins whose absence was logged."""
         self.on_finished: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------ of the scheduler
@@ -63,10 +71,20 @@ class Teller(Observer):
         """See `Observer`."""
         self._metrics.pods("scheduled")
         self._reporter.scheduled(task.pod, node)
+        self._tell_unjudged(task.pod)
         if task.pod.spec.node_name:  # its event came before the answer
             self._metrics.watch_lag(0.0)
         elif len(self._bound_at) < _REMEMBERED:
             self._bound_at[task.uid] = self._clock.now()
+
+    def _tell_unjudged(self, pod: Pod) -> None:
+        calls = self._profiles.get(pod.spec.scheduler_name)
+        for plugin, field in unjudged_fields(pod, calls.instances) if calls is not None else ():
+            text = f"{field} was not judged when a node was chosen: the profile has no plugin {plugin}"
+            self._reporter.event(pod, "NotJudged", "Binding", text, warning=True)
+            if plugin not in self._unjudged:
+                self._unjudged.add(plugin)
+                _log.warning(text, pod=pod.key, others="are told in their events only")
 
     def failed(self, task: Task, reason: str) -> None:
         """See `Observer`."""

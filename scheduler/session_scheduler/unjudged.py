@@ -30,12 +30,16 @@ ASKS_FOR: Final[Mapping[str, tuple[str, Callable[[Pod], bool]]]] = {
 """kube-scheduler's plugin → the field that asks for it, and whether a pod does."""
 
 
+def unjudged_fields(pod: Pod, plugins: Collection[str]) -> list[tuple[str, str]]:
+    """(plugin, field) for each of kube-scheduler's filters that a pod asks for and `plugins` lack."""
+    return [(name, field) for name, (field, asks) in ASKS_FOR.items() if name not in plugins and asks(pod)]
+
+
 def unjudged(pods: Iterable[Pod], plugins: Collection[str]) -> list[str]:
     """One line for each of kube-scheduler's filters that pods ask for and `plugins` lack."""
-    missing = {name: ask for name, ask in ASKS_FOR.items() if name not in plugins}
-    counts = Counter(name for pod in pods for name, (_, asks) in missing.items() if asks(pod))
+    counts = Counter(found for pod in pods for found in unjudged_fields(pod, plugins))
+    order = list(ASKS_FOR)
     return [
-        f"{counts[name]} pods have {field}, which nothing judged: the profile has no plugin {name}"
-        for name, (field, _) in missing.items()
-        if counts[name]
+        f"{count} pods have {field}, which nothing judged: the profile has no plugin {name}"
+        for (name, field), count in sorted(counts.items(), key=lambda one: order.index(one[0][0]))
     ]

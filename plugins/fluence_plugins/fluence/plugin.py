@@ -117,7 +117,13 @@ class FluencePlugin:
             share = from_json(holding.held, holding.node, self._live) if holding.held is not None else None
             if share is not None:
                 shares[holding.task.uid] = share
-            elif holding.held is not None:
+            asked = needs.needs_of(holding.task.pod, holding.task.cls.requests).devices
+            if asked and not any(part.devices for part in (share or {}).values()):
+                wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
+                lost[holding.task.uid] = (
+                    f"it asks for {wanted}, and no record says which: others may be given them, too"
+                )
+            elif share is None and holding.held is not None:
                 lost[holding.task.uid] = "its record of what it holds is not valid here"
         before = set(self._live.missing)
         concerned = {holding.node for holding in holdings} & self._tasks_on.keys()

@@ -39,6 +39,19 @@ class WatchLine(msgspec.Struct, Generic[Kube], frozen=True):
     object: Kube | Status
 
 
+class _Moment(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+
+
+class _Bookmark(msgspec.Struct, frozen=True):
+    object: _Moment
+
+
+_BOOKMARK = b'{"type":"BOOKMARK"'
+"""How the API server begins the line of one."""
+_bookmarks = msgspec.json.Decoder(_Bookmark)
+
+
 class Resource(Generic[Kube]):
     """One kind in one version of its API."""
 
@@ -77,6 +90,15 @@ class Resource(Generic[Kube]):
     def line(self, text: bytes) -> WatchLine[Kube]:
         """One event of a watch."""
         return _decoded(self._line, text, self.plural)
+
+    def bookmark(self, text: bytes) -> str | None:
+        """The resourceVersion that a line of a watch only moves on to; None where it says more.
+
+        What such a line has as its object need be none: in one about pods spec.containers is null.
+        """
+        if not text.startswith(_BOOKMARK):
+            return None
+        return _decoded(_bookmarks, text, self.plural).object.metadata.resource_version
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Read], text: bytes, what: str) -> _Read:

@@ -40,6 +40,8 @@ _WRITTEN = frozenset({"POST", "PATCH"})
 """What is sent without aiohttp's session, as there is most of it; see `kube_writing`."""
 _SHARE = 0.8
 """Of the time between the renew deadline and the lease's end, what a write may take; the rest is for clocks' drift."""
+_CLOSE_SECONDS = 1.0
+"""How long connections that are half made may take to be there, and be closed."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -122,7 +124,7 @@ class ApiClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._connector.settle(self.settings.connect_timeout)
+        await self._connector.settle(_CLOSE_SECONDS)
         await self._session.close()
 
     # -------------------------------------------------------------- the three ways to ask
@@ -182,7 +184,7 @@ class ApiClient:
             pause = self._pause(tried, got.retry_after)
             if got.resend not in when or tried >= self.settings.tries or self._clock.now() + pause > latest:
                 raise got.error
-            _log.info("request is sent again", after=round(pause, 3), why=str(got.error))
+            _log.debug("request is sent again", after=round(pause, 3), why=str(got.error))
             await self._sleep(pause)
 
     def _pause(self, tried: int, retry_after: float | None) -> float:

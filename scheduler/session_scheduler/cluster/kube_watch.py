@@ -58,6 +58,9 @@ async def watch_one(
 
 
 def _event(resource: Resource[Kube], text: bytes, what: str) -> WatchEvent[Kube]:
+    moment = resource.bookmark(text)
+    if moment is not None:
+        return WatchEvent(Change.BOOKMARK, None, moment)
     line = resource.line(text)
     if isinstance(line.object, Status):
         raise error_of(line.object.code, line.object, what)

@@ -336,3 +336,16 @@ async def test_the_config_map_of_a_plan_that_is_refused_is_not_left_behind(net, 
     with pytest.raises(refusal):
         await PlanStore(net).swap(net._get(PodGroup, ("scheduling.k8s.io", "default", "g")), a_large_plan())
     assert not net._store(ConfigMap).objects
+
+
+@pytest.mark.parametrize("repeated", [1, 1_000, 900_000])
+async def test_what_is_written_can_be_read_or_is_not_written(net, repeated):
+    group = net._get(PodGroup, ("scheduling.k8s.io", "default", "g"))
+    plan = Plan("a-1", "me", {f"u{at}": PlannedPod.of("p", "n1", {"x": "a" * repeated}) for at in range(20)})
+    try:
+        group = await PlanStore(net).swap(group, plan)
+    except Invalid:
+        assert repeated == 900_000
+        assert PLAN_ANNOTATION not in net._get(PodGroup, ("scheduling.k8s.io", "default", "g")).metadata.annotations
+    else:
+        assert await PlanStore(net).read(group) == plan

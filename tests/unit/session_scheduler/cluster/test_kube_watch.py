@@ -90,6 +90,16 @@ async def test_events_come_in_order_with_where_to_go_on(api: FakeApi) -> None:
     assert [event.object and event.object.key for event in got] == ["ns/p", None, "ns/p"]
 
 
+async def test_a_bookmark_is_read_as_api_servers_write_it(api: FakeApi) -> None:
+    """Of pods: the zero value of the API server's own type, whose list of containers is null."""
+    text = (
+        b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12746",'
+        b'"creationTimestamp":null},"spec":{"containers":null},"status":{}}}\n'
+    )
+    api.replies = [streams(text)]
+    assert [(event.change, event.resource_version) for event in await events(api)] == [(Change.BOOKMARK, "12746")]
+
+
 async def test_half_an_event_before_the_connection_breaks_is_none(api: FakeApi) -> None:
     api.replies = [streams(line("ADDED", "8"), line("ADDED", "9")[:30], broken=True)]
     assert [event.resource_version for event in await events(api)] == ["8"]
