@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import structlog
@@ -168,8 +168,7 @@ class Binder:
     ) -> list[Request]:
         """The requests as parts of a plan, which is written. Raises ClusterError: then nothing must be bound."""
         if planning.resumed and planning.previous is not None:  # taken over: what its writer may still send is void
-            taken = msgspec.structs.replace(planning.previous, holder=self.plans.holder)
-            pod_group = planning.written = await self.plans.swap(planning.pod_group, taken)
+            pod_group = planning.written = await self.plans.restate(planning.pod_group, holder=self.plans.holder)
             return [_of_plan(request, pod_group, planning.attempt) for request in requests]
         pods = {binding.task.uid: PlannedPod.of(binding.task.name, binding.node, binding.holds) for binding in bindings}
         plan = Plan(planning.attempt, self.plans.holder, {**planning.bound, **pods})
@@ -191,11 +190,11 @@ class Binder:
         tied = [pod for pod in (*pods, *planning.others) if pod.metadata.uid in previous.pods]
         if not tied:
             return {}
-        planning.written = await self.plans.swap(planning.pod_group, _in_state(previous, "abort"))
+        planning.written = await self.plans.restate(planning.pod_group, state="abort")
         touched = [pod for pod in await self._touched(tied) if pod is not None]
         for pod in touched:
             if pod.spec.node_name:
-                planning.written = await self.plans.swap(planning.written, _in_state(previous, "active"))
+                planning.written = await self.plans.restate(planning.written, state="active")
                 raise Conflict(f"pod {pod.key} was bound by the plan before this one")
         return {pod.metadata.uid: pod for pod in touched}
 
@@ -224,17 +223,14 @@ class Binder:
         Returns the PodGroup as it is then. Raises ClusterError: try again.
         """
         if plan.state == "active":
-            pod_group = await self.plans.swap(pod_group, _in_state(plan, "abort"))
+            pod_group = await self.plans.restate(pod_group, state="abort")
         bound = any(pod.spec.node_name for pod in pods)
         if not bound:  # as far as was known: only now nothing can be bound by it any more
             touched = await self._touched(pods)
             bound = any(pod is not None and pod.spec.node_name for pod in touched)
-        return await self.plans.swap(pod_group, _in_state(plan, "active") if bound else None)
-
-
-def _in_state(plan: Plan, state: Literal["active", "abort"]) -> Plan:
-    """The same plan in another state."""
-    return msgspec.structs.replace(plan, state=state)
+        if bound:
+            return await self.plans.restate(pod_group, state="active")
+        return await self.plans.swap(pod_group, None)
 
 
 def _of_plan(request: Request, pod_group: PodGroup, attempt: str) -> Request:

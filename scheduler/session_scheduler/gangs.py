@@ -7,7 +7,8 @@ possible. One of its own that came to nothing, or cannot be adopted, is taken ba
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,20 @@ _GIVEN_UP = 16
 CONDITION = "PodGroupScheduled"
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A plan as it was read, and the pods that were known then: what is kept of it depends on them."""
+
+    text: str
+    plan: Plan | None
+    of: set[str]
+
+    def says(self, text: str, pods: Collection[str]) -> bool:
+        """Whether that is what the text says to a group of these pods."""
+        whole = self.plan is None or not self.plan.gone
+        return self.text == text and (whole or self.of == {*pods})
+
+
 class GangKeeper:
     """Belongs to one scheduler, whose state it reads and changes in its turn."""
 
@@ -55,8 +70,8 @@ class GangKeeper:
         self._scheduler = scheduler
         self._cache = scheduler.cache
         self._timeout = timeout
-        self._read: dict[str, tuple[str, Plan | None]] = {}
-        """By group: the plan that its PodGroup's annotation says, read once."""
+        self._read: dict[str, _Read] = {}
+        """By group: the plan that its PodGroup's annotation says."""
         self._given_up: dict[str, dict[str, None]] = {}
         """By group: attempts that are not to be adopted, our own and those with which that failed."""
         self._starting: dict[str, set[str]] = {}
@@ -170,7 +185,7 @@ class GangKeeper:
             text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
             key = pod_group_key(pod_group)
             if text is not None and key in self._cache.groups:
-                self._read[key] = (text, await self._told(pod_group))
+                self._read[key] = _Read(text, await self._told(pod_group), {*self._cache.groups[key].tasks})
             elif text is not None:
                 self.ended(key, pod_group)
         for group in list(self._cache.groups.values()):
@@ -457,10 +472,11 @@ class GangKeeper:
         text = pod_group.metadata.annotations.get(PLAN_ANNOTATION) if pod_group is not None else None
         if pod_group is None or text is None:
             return None
-        known = self._read.get(group.key)
-        if known is None or known[0] != text:
-            known = self._read[group.key] = (text, self._parsed(group.key, pod_group))
-        return known[1]
+        read = self._read.get(group.key)
+        if read is None or not read.says(text, group.tasks):
+            plan = self._parsed(group.key, pod_group)
+            read = self._read[group.key] = _Read(text, plan, {*group.tasks})
+        return read.plan
 
     def _parsed(self, key: str, pod_group: PodGroup) -> Plan | None:
         try:
@@ -494,8 +510,8 @@ class GangKeeper:
             self._scheduler.back_off(key)
         elif isinstance(answer, BaseException):
             raise answer
-        elif self._read.get(key, ("",))[0] == text:
-            self._read[key] = (text, answer)
+        elif key in self._cache.groups:
+            self._read[key] = _Read(text, answer, {*self._cache.groups[key].tasks})
 
 
 def _ever_scheduled(pod_group: PodGroup) -> bool:

@@ -193,6 +193,26 @@ class PlanStore:
         await self._clear(pod_group, before, text)
         return swapped
 
+    async def restate(
+        self, pod_group: PodGroup, *, state: Literal["active", "abort"] | None = None, holder: str | None = None
+    ) -> PodGroup:
+        """Put the plan that `pod_group` shows into another state, or other hands; its pods stay as they are written.
+
+        Returns and raises as `swap`; Conflict, too, where it shows none.
+        """
+        before = pod_group.metadata.annotations.get(PLAN_ANNOTATION, "")
+        try:
+            written = _written(before)
+        except ValueError:
+            raise Conflict(f"{_name(pod_group)} has no plan") from None
+        written = msgspec.structs.replace(
+            written,
+            state=written.state if state is None else state,
+            holder=written.holder if holder is None else holder,
+        )
+        async with self._slots:
+            return await self._exchange(pod_group, before, msgspec.json.encode(written).decode())
+
     async def _exchange(self, pod_group: PodGroup, before: str | None, text: str | None) -> PodGroup:
         """Put one annotation in place of the other, whatever else is written to the PodGroup meanwhile."""
         for left in reversed(range(_TRIES)):

@@ -382,3 +382,19 @@ async def test_a_plugin_that_ends_in_a_cancellation_of_its_own_fails_its_group_o
 
     with pytest.raises(PluginError, match="cancelled"):
         await HookCall("p", "prebind", prebind).wait(None)
+
+
+def test_a_plan_that_was_read_before_its_pods_were_known_is_read_again_and_never_cut_down_on_its_group():
+    world = World(4, nodes=4)
+    plan = world.plan(g_0="n1", g_1="n2", g_2="n3", g_3="n4")
+    late = [world.pod(f"g-{index}") for index in (1, 2, 3)]
+    pods = world.memory._store(Pod).objects
+    for one in late:
+        del pods["", "default", one.metadata.name]
+    world.start()
+    assert plan_here(world.group()).pods == plan.pods
+    for one in late:
+        pods["", "default", one.metadata.name] = one
+    world.run()
+    assert world.places() == {"g-0": "n1", "g-1": "n2", "g-2": "n3", "g-3": "n4"}
+    assert set(plan_here(world.group()).pods) == set(plan.pods)
