@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from fluence_plugins.fluence import names
 from fluence_plugins.fluence.resources import load_resources
 from session_scheduler.binding import LEADER_ANNOTATION
 from session_scheduler.config import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
+from session_scheduler.plans import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
+from session_scheduler.pod_binding import HELD_ANNOTATION
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ACCOUNT = {"kind": "ServiceAccount", "name": "fluence", "namespace": "kube-system"}
@@ -145,3 +149,57 @@ def test_the_policy_compares_what_the_leader_writes_with_its_own_lease(config: S
     assert f"'{LEADER_ANNOTATION}'" in next(
         v["expression"] for v in policy["spec"]["variables"] if v["name"] == "binder"
     )
+
+
+# ---------------------------------------------------------------------- who may write records
+
+RECORDS = "options/annotations.yaml"
+
+
+def policy(name: str) -> Manifest:
+    policies = [m for m in manifests(RECORDS) if m["kind"] == "ValidatingAdmissionPolicy"]
+    (spec,) = [m["spec"] for m in policies if m["metadata"]["name"] == name]
+    return dict(spec)
+
+
+def expressions(spec: Manifest) -> str:
+    return "\n".join(each["expression"] for each in [*spec.get("variables", []), *spec["validations"]])
+
+
+def matched(spec: Manifest) -> set[tuple[str, str, str, str]]:
+    return {(f"{group}/{version}", resource, operation, spec["failurePolicy"])
+            for rule in spec["matchConstraints"]["resourceRules"] for group in rule["apiGroups"]
+            for version in rule["apiVersions"] for resource in rule["resources"]
+            for operation in rule["operations"]}  # fmt: skip
+
+
+def test_each_policy_about_records_denies_and_leaves_fluences_account_alone() -> None:
+    policies = [m for m in manifests(RECORDS) if m["kind"] == "ValidatingAdmissionPolicy"]
+    bindings = [m for m in manifests(RECORDS) if m["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert len(policies) + len(bindings) == len(manifests(RECORDS))
+    assert [each["metadata"]["name"] for each in policies] == [each["spec"]["policyName"] for each in bindings]
+    assert [each["spec"]["validationActions"] for each in bindings] == [["Deny"]] * len(policies)
+    user = f"request.userInfo.username != 'system:serviceaccount:{ACCOUNT['namespace']}:{ACCOUNT['name']}'"
+    assert [each["spec"]["matchConditions"][0]["expression"] for each in policies] == [user] * len(policies)
+
+
+def test_the_policy_about_pods_names_what_is_written_there_and_nothing_that_users_write() -> None:
+    spec = policy("fluence-writes-pods")
+    written = {HELD_ANNOTATION, ATTEMPT_ANNOTATION, PLAN_ANNOTATION, names.BACKEND_ANNOTATION, names.JOBID_ANNOTATION}
+    found = set(re.findall(r"'([^' ]+/[^' ]*)'", expressions(spec)))
+    assert found == written | {names.ATTRIBUTE_ANNOTATION_PREFIX, names.ANNOTATION_PREFIX}
+    assert not names.REQUIRE_ANNOTATION_PREFIX.startswith(names.ATTRIBUTE_ANNOTATION_PREFIX)
+    changed = {("/v1", resource, operation, "Fail") for resource in ("pods", "pods/status")
+               for operation in ("CREATE", "UPDATE")}  # fmt: skip
+    assert matched(spec) == changed | {("/v1", each, "CREATE", "Fail") for each in ("pods/binding", "bindings")}
+
+
+def test_the_policies_about_plans_name_where_a_plan_lies() -> None:
+    groups = policy("fluence-writes-podgroups")
+    assert set(re.findall(r"'([^' ]+/[^' ]*)'", expressions(groups))) == {PLAN_ANNOTATION}
+    apis = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1")
+    operations = ("CREATE", "UPDATE")
+    assert matched(groups) == {(api, "podgroups", each, "Fail") for api in apis for each in operations}
+    large = policy("fluence-writes-plans")
+    assert matched(large) == {("/v1", "configmaps", each, "Fail") for each in operations}
+    assert large["matchConditions"][1]["expression"] == "object.metadata.name.startsWith('fluence-plan-')"
