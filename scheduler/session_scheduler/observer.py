@@ -33,6 +33,9 @@ class Observer:
     def group_scheduled(self, pod_group: PodGroup, message: str) -> None:
         """A group has started."""
 
+    def group_failed(self, pod_group: PodGroup, reason: str) -> None:
+        """A gang was placed, and not all of it could be bound."""
+
     def gang_timed_out(self, group: Group, members: int, seconds: float) -> None:
         """A gang could be bound only in part for so long that its bound members are evicted."""
 

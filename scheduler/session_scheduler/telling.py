@@ -101,6 +101,10 @@ class Teller(Observer):
         """See `Observer`."""
         self._reporter.group(pod_group, "True", "Scheduled", message)
 
+    def group_failed(self, pod_group: PodGroup, reason: str) -> None:
+        """See `Observer`."""
+        self._reporter.group(pod_group, "False", "SchedulerError", reason)
+
     def gang_timed_out(self, group: Group, members: int, seconds: float) -> None:
         """See `Observer`."""
         self._metrics.groups("timeout")

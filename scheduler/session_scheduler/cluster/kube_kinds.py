@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
+import structlog
 
 from session_scheduler.cluster.errors import Invalid, Unavailable
 from session_scheduler.cluster.kube_errors import Status
@@ -17,6 +18,7 @@ from session_scheduler.cluster.port import Kube
 from session_scheduler.cluster.write_rules import group_of
 from session_scheduler.model.objects import ConfigMap, Lease, Node, Pod, PodGroup, PriorityClass
 
+_log = structlog.get_logger()
 _Read = TypeVar("_Read")
 
 
@@ -50,6 +52,7 @@ class _Bookmark(msgspec.Struct, frozen=True):
 _BOOKMARK = b'{"type":"BOOKMARK"'
 """How the API server begins the line of one."""
 _bookmarks = msgspec.json.Decoder(_Bookmark)
+_raw_pages = msgspec.json.Decoder(Page[msgspec.Raw])  # type: ignore[type-var]
 
 
 class Resource(Generic[Kube]):
@@ -64,6 +67,7 @@ class Resource(Generic[Kube]):
         self._object: msgspec.json.Decoder[Kube] = msgspec.json.Decoder(kind)
         self._page: msgspec.json.Decoder[Page[Kube]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
         self._line: msgspec.json.Decoder[WatchLine[Kube]] = msgspec.json.Decoder(WatchLine[kind])  # type: ignore[valid-type]
+        self._lax = kind is PodGroup
         self._says_version = kind().api_version == api_version
 
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
@@ -81,24 +85,54 @@ class Resource(Generic[Kube]):
 
     def page(self, text: bytes) -> Page[Kube]:
         """A page of a list: its objects do not say their kind and version, so they get them here."""
-        page = _decoded(self._page, text, self.plural)
+        page = self._readable(text)
         if self._says_version or not page.items:
             return page
         items = tuple(msgspec.structs.replace(item, api_version=self.api_version) for item in page.items)
         return msgspec.structs.replace(page, items=items)
 
-    def line(self, text: bytes) -> WatchLine[Kube]:
-        """One event of a watch."""
-        return _decoded(self._line, text, self.plural)
+    def _readable(self, text: bytes) -> Page[Kube]:
+        """The page; of what users' own definitions check, without objects that cannot be read: others need not suffer.
+
+        A pod or node that cannot be read is another matter: what it holds must not be taken for free.
+        """
+        if not self._lax:
+            return _decoded(self._page, text, self.plural)
+        try:
+            return self._page.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raw = _decoded(_raw_pages, text, self.plural)
+        items = [self._one(item) for item in raw.items or ()]
+        return Page(raw.metadata, tuple(item for item in items if item is not None))
+
+    def _one(self, text: msgspec.Raw) -> Kube | None:
+        try:
+            return self._object.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.warning("an object cannot be read: it is left out", kind=self.plural, error=str(error),
+                         begins=bytes(text)[:200].decode(errors="replace"))  # fmt: skip
+            return None
+
+    def line(self, text: bytes) -> WatchLine[Kube] | None:
+        """One event of a watch; None where it is left out as in a page. `moment` tells when it was."""
+        if not self._lax:
+            return _decoded(self._line, text, self.plural)
+        try:
+            return self._line.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.warning("an event cannot be read: it is left out", kind=self.plural, error=str(error))
+            return None
+
+    def moment(self, text: bytes) -> str:
+        """The resourceVersion of a line of a watch. Raises Unavailable where it has none."""
+        return _decoded(_bookmarks, text, self.plural).object.metadata.resource_version
 
     def bookmark(self, text: bytes) -> str | None:
         """The resourceVersion that a line of a watch only moves on to; None where it says more.
 
         What such a line has as its object need be none: in one about pods spec.containers is null.
         """
-        if not text.startswith(_BOOKMARK):
-            return None
-        return _decoded(_bookmarks, text, self.plural).object.metadata.resource_version
+        return self.moment(text) if text.startswith(_BOOKMARK) else None
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Read], text: bytes, what: str) -> _Read:

@@ -19,6 +19,7 @@ from session_scheduler.testing.builders import node
 from session_scheduler.testing.invariants import check_invariants
 from session_scheduler.under_way import raise_first
 
+_ALL_AT_ONCE = 1_000_000
 _FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -32,7 +33,8 @@ class FakeCluster:
     def __init__(
         self, *, config: SchedulerConfig | None = None, evaluation: str = "heap", checked: bool = True
     ) -> None:
-        self.config = config or SchedulerConfig()
+        # No bind waits for another: each run has an event loop of its own, and what waits in one belongs to it.
+        self.config = config or SchedulerConfig(bindings_in_flight=_ALL_AT_ONCE)
         self.clock = StoppedClock()
         self.memory = MemoryCluster(now=self._time)
         self._evaluation = evaluation

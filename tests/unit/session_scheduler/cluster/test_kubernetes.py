@@ -89,6 +89,20 @@ async def test_an_answer_that_is_no_list_is_unavailable(api: FakeApi) -> None:
 # ---------------------------------------------------------------------- PodGroups
 
 
+async def test_a_group_that_cannot_be_read_is_left_out_and_the_others_are_there(api: FakeApi) -> None:
+    """The API server lets pass what a custom resource's own definition lets pass."""
+    bad = {"metadata": {"name": "bad", "namespace": "ns"}, "spec": {"minMember": "three"}}
+    good = {"metadata": {"name": "good", "namespace": "ns"}, "spec": {"minMember": 3}}
+
+    async def reply(request: Any) -> Any:
+        groups = says({"metadata": {"resourceVersion": "20"}, "items": [bad, good]})
+        return await (groups if request.path.endswith("podgroups") else SERVED)(request)
+
+    api.replies = [reply]
+    listing = await cluster(api).list(PodGroup)
+    assert {group.metadata.name for group in listing.items} == {"good"}
+
+
 async def test_the_groups_of_both_apis_are_one_list(api: FakeApi) -> None:
     async def reply(request: Any) -> Any:
         groups = page(named("same"), version="30" if COSCHEDULING in request.path else "20")
