@@ -27,6 +27,12 @@ from session_scheduler.testing import node, pod
 PATIENCE = 10.0
 
 
+async def passed_on():
+    """Let everything happen that nothing has to be waited for."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 class Slow:
     """Binds wait until `go` is set; sessions open only while `opens` is."""
 
@@ -77,6 +83,11 @@ class World:
         async with asyncio.timeout(PATIENCE):
             while not holds():  # noqa: ASYNC110 (nothing tells of it)
                 await asyncio.sleep(0.001)
+
+    async def until_no_more_turns(self):
+        """Until the loop has ended, and whoever waits for that has had the time to act."""
+        await self.until(self.engine._ended.is_set)
+        await passed_on()
 
     def cycles(self, result):
         text = self.metrics.exposition()[0].decode()
@@ -172,7 +183,7 @@ async def test_stopping_lets_what_is_under_way_end_and_decides_nothing_more():
         await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
         stopping = asyncio.ensure_future(world.engine.stop(PATIENCE))
         world.deliver(pod("later"))
-        await asyncio.sleep(0.02)
+        await world.until_no_more_turns()
         assert not stopping.done()
         world.slow.go.set()
         assert await stopping is True
@@ -206,7 +217,8 @@ async def test_an_error_that_nobody_expected_keeps_no_other_bind_from_ending(mon
         world.slow.go.clear()
         await world.until(lambda: len(world.scheduler.under_way) == 2)
         stopping = asyncio.ensure_future(world.engine.stop(PATIENCE))
-        await asyncio.sleep(0.02)
+        await world.until_no_more_turns()
+        assert not stopping.done()
         world.slow.go.set()
         assert await stopping is True
     assert world.pod().spec.node_name == "n1"
@@ -227,7 +239,8 @@ async def test_stopping_waits_for_a_turn_that_has_started_something():
         world.deliver(pod("p"))
         await asyncio.wait_for(inside.wait(), PATIENCE)
         stopping = asyncio.ensure_future(world.engine.stop(PATIENCE))
-        await asyncio.sleep(0.02)
+        await world.until(lambda: world.scheduler.stopping)
+        await passed_on()
         assert not stopping.done()
         go_on.set()
         assert await stopping is True

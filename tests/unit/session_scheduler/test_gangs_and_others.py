@@ -1,0 +1,216 @@
+"""What a gang between its first bind and its last, or a plan that was found, means for everybody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from session_scheduler.cluster.errors import Forbidden, NotFound, TooManyRequests, Unavailable
+from session_scheduler.model.objects import PodGroup
+from session_scheduler.testing import node, pod
+
+from .gangs_world import World
+
+VIP = 1000
+"""A priority above all others here."""
+
+
+def refusing(world, *names):
+    """These pods cannot be bound, until the returned function is called."""
+    bind = world.memory.bind
+
+    async def refused(namespace, name, **options):
+        if name in names:
+            raise Forbidden("not this one")
+        await bind(namespace, name, **options)
+
+    def end():
+        world.memory.bind = bind
+
+    world.memory.bind = refused
+    return end
+
+
+def unwritable(world, error):
+    """No PodGroup can be written, until the returned function is called."""
+    patch = world.memory.patch_metadata
+
+    async def fails(obj, **options):
+        if isinstance(obj, PodGroup):
+            raise error
+        return await patch(obj, **options)
+
+    def end():
+        world.memory.patch_metadata = patch
+
+    world.memory.patch_metadata = fails
+    return end
+
+
+# ------------------------------------------------------------------ plans that are found at the start
+
+
+def test_nothing_is_placed_where_a_request_of_a_found_plan_may_still_bind_a_pod():
+    """The request comes before its pod is touched: by then nobody else may have been given its slot."""
+    world = World(nodes=2)
+    world.plan(state="abort", g_0="n2", g_1="n1")
+    late = world.request("g-0", "n2")
+    world.cluster.add(pod("a"), pod("b"))
+    world.start()
+    patch = world.memory.patch_metadata
+
+    async def late_before_it_is_void(obj, **options):
+        if obj.metadata.name == "g-0":
+            world.memory.patch_metadata = patch
+            await late()
+        return await patch(obj, **options)
+
+    world.memory.patch_metadata = late_before_it_is_void
+    world.run()
+    assert world.places() == {"a": "", "b": "", "g-0": "n2", "g-1": "n1"}
+
+
+@pytest.mark.parametrize("found", ["aborted", "unfit", "begun"])
+def test_nothing_is_placed_at_a_start_until_what_was_found_is_void(found):
+    world = World(nodes=5)
+    world.plan(state="abort" if found == "aborted" else "active", g_0="n2", g_1="gone")
+    if found == "begun":
+        world.bind("g-0", "n2")
+    world.cluster.add(pod("other"))
+    world.start()
+    end = unwritable(world, Unavailable("no answer"))
+    world.run(10)
+    assert world.places()["other"] == ""
+    end()
+    world.run(12)
+    assert world.places()["other"] != ""
+    assert all(world.places().values())
+
+
+@pytest.mark.parametrize("error", [Unavailable("no answer"), TooManyRequests("later")])
+def test_a_found_plan_that_cannot_be_voided_keeps_others_waiting_for_half_a_minute_at_most(error):
+    world = World(nodes=5)
+    world.plan(state="abort", g_0="n2", g_1="n3")
+    world.cluster.add(pod("other"))
+    world.start()
+    unwritable(world, error)
+    world.run(29)
+    assert world.places()["other"] == ""
+    world.run(3)
+    assert world.places()["other"] != ""
+
+
+@pytest.mark.parametrize("error", [Forbidden("a quota"), NotFound("gone")])
+def test_a_found_plan_that_nobody_can_void_keeps_no_others_waiting(error):
+    world = World(nodes=5)
+    world.plan(state="abort", g_0="n2", g_1="n3")
+    world.cluster.add(pod("other"))
+    world.start()
+    unwritable(world, error)
+    world.run(2)
+    assert world.places()["other"] != ""
+
+
+def test_what_is_found_half_a_minute_after_the_start_keeps_nobody_waiting():
+    world = World(nodes=5).start()
+    world.cluster.advance(31)
+    world.plan(state="abort", g_0="n2", g_1="n3")
+    world.cluster.add(pod("other"))
+    unwritable(world, Unavailable("no answer"))
+    world.run(1)
+    assert world.places()["other"] != ""
+
+
+# ------------------------------------------------------------------ what has begun
+
+
+def test_a_gang_that_is_bound_in_part_is_placed_before_everything_else():
+    world = World(nodes=2).start()
+    end = refusing(world, "g-1")
+    world.run(1)
+    assert [name for name, node in world.places().items() if node] == ["g-0"]
+    end()
+    world.cluster.add(pod("vip", priority=VIP))
+    world.run(1)
+    assert world.places()["vip"] == ""
+    assert sorted((world.places()["g-0"], world.places()["g-1"])) == ["n1", "n2"]
+
+
+def test_a_gang_of_which_nothing_is_bound_waits_its_turn():
+    world = World(nodes=2).start()
+    end = refusing(world, "g-0", "g-1")
+    world.run(1)
+    end()
+    world.cluster.add(pod("vip", priority=VIP))
+    world.run(4)
+    assert world.places()["vip"] != ""
+    assert (world.places()["g-0"], world.places()["g-1"]) == ("", "")
+
+
+# ------------------------------------------------------------------ what is being evicted
+
+
+def timed_out(size=2, nodes=4):
+    """A gang of which one member could not be bound in its time."""
+    world = World(size, nodes=nodes).start()
+    end = refusing(world, "g-1")
+    world.run(60)
+    assert world.heard.timed_out == []
+    return world, end
+
+
+def test_nothing_of_a_gang_is_placed_until_those_that_are_evicted_have_ended():
+    world, end = timed_out()
+    world.run(3)
+    assert world.heard.timed_out == [("g", 1, 60.0)]
+    assert world.pod("g-0").metadata.deletion_timestamp is not None
+    end()
+    world.cluster.add(pod("g-2", group="g"))  # as many as are needed, without the one that ends
+    world.run(20)
+    assert (world.places()["g-1"], world.places()["g-2"]) == ("", "")
+    world.memory.finish_deletions()
+    world.run(12)
+    world.assert_whole()
+
+
+def test_nothing_of_a_gang_is_placed_while_its_members_cannot_be_evicted_yet():
+    world, end = timed_out()
+    world.memory._may_evict = lambda _: False
+    world.run(2)
+    assert world.heard.timed_out == [("g", 1, 60.0)]
+    end()
+    world.cluster.add(node("n9"))  # whoever waits is due
+    world.run(2)
+    assert world.pod("g-0").metadata.deletion_timestamp is None
+    assert world.places()["g-1"] == ""
+
+
+def test_a_member_that_a_disruption_budget_keeps_is_deleted_the_second_time():
+    world, _ = timed_out()
+    world.memory._may_evict = lambda _: False
+    world.run(5)
+    assert world.pod("g-0").metadata.deletion_timestamp is None
+    world.run(4)
+    assert world.pod("g-0").metadata.deletion_timestamp is not None
+    assert world.heard.timed_out == [("g", 1, 60.0)]
+
+
+def test_a_member_whose_eviction_got_no_answer_is_evicted_again():
+    world, end = timed_out()
+    evict, delete, asked = world.memory.evict, world.memory.delete, []
+
+    async def unanswered(obj, **_):
+        asked.append(obj.metadata.name)
+        raise Unavailable("no answer")
+
+    world.memory.evict = world.memory.delete = unanswered
+    world.run(20)
+    assert asked[:3] == ["g-0"] * 3
+    assert len(asked) <= 5  # every few seconds, not each turn
+    world.memory.evict, world.memory.delete = evict, delete
+    world.run(8)
+    assert world.pod("g-0").metadata.deletion_timestamp is not None
+    end()
+    world.memory.finish_deletions()
+    world.cluster.add(pod("g-0", group="g"))
+    world.run(15)
+    world.assert_whole()

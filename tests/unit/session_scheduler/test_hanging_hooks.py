@@ -1,0 +1,117 @@
+"""Plugins whose asynchronous hooks never answer: they cost their own group its turn, and nobody else anything."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from session_scheduler import binding, hookimpl
+from session_scheduler.hook_calls import PATIENCE, HookCall, PluginError
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing import FakeCluster, gang, pod
+
+BRIEF = 0.05
+LONG = 20.0
+"""Seconds for what must not hang."""
+SHIPPED = {"cancel": binding._CANCEL_SECONDS, "others": HookCall.wait.__kwdefaults__["patience"]}
+
+
+class Hanging:
+    """Its hooks never answer for pods whose names begin so."""
+
+    def __init__(self, name="hanging", prebind="-", cancel="-"):
+        self.name, self._prebind, self._cancel = name, prebind, cancel
+        self.cancelled = []
+
+    @hookimpl
+    async def prebind(self, binding):
+        if binding.task.name.startswith(self._prebind):
+            await asyncio.Event().wait()
+
+    @hookimpl
+    async def cancel(self, allocation):
+        self.cancelled.append(allocation.pod.metadata.name)
+        if allocation.pod.metadata.name.startswith(self._cancel):
+            await asyncio.Event().wait()
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch):
+    monkeypatch.setitem(HookCall.wait.__kwdefaults__, "patience", BRIEF)
+    monkeypatch.setattr(binding, "_CANCEL_SECONDS", BRIEF)
+
+
+def started(plugin, *objects):
+    cluster = FakeCluster()
+    cluster.nodes(2)
+    cluster.add(*objects)
+    cluster.start(*plugin if isinstance(plugin, tuple) else (plugin,))
+    return cluster
+
+
+def cycle(cluster):
+    asyncio.run(asyncio.wait_for(cluster._cycle(), LONG))
+
+
+def test_a_turn_waits_for_a_cancel_for_a_second_at_most_and_a_group_for_others_half_a_minute():
+    assert 0 < SHIPPED["cancel"] <= 1.0
+    assert SHIPPED["others"] == PATIENCE <= 30.0
+
+
+def test_a_prebind_that_never_answers_fails_its_group_alone():
+    plugin = Hanging(prebind="g-1")
+    cluster = started(plugin, gang("g", 2), gang("h", 2), pod("p"))
+    cycle(cluster)
+    for name in ("h-0", "h-1", "p"):
+        cluster.assert_bound(name)
+    for name in ("g-0", "g-1"):
+        cluster.assert_pending(name, "plugin hanging failed in prebind: no answer within 0.05 s (pod default/g-1 of")
+    assert sorted(plugin.cancelled) == ["g-0", "g-1"]
+    assert not cluster.scheduler.under_way
+
+
+def test_a_prebind_that_answers_the_next_time_lets_its_group_be_bound():
+    plugin = Hanging(prebind="g-1")
+    cluster = started(plugin, gang("g", 2))
+    cycle(cluster)
+    plugin._prebind = "-"
+    cluster.advance(1)
+    cycle(cluster)
+    cluster.assert_bound("g-0")
+    cluster.assert_bound("g-1")
+
+
+def test_a_cancel_that_never_answers_keeps_neither_the_other_plugins_nor_the_turn_waiting(monkeypatch, capfd):
+    monkeypatch.setitem(HookCall.wait.__kwdefaults__, "patience", 2 * LONG)  # what other hooks have is too much
+    hanging, other = Hanging(cancel="p"), Hanging("other")
+    cluster = started((hanging, other), pod("p", cpu="4"))
+    cycle(cluster)
+    cluster.delete(Pod, "p")
+    cluster.add(pod("q", cpu="4"))
+    cycle(cluster)
+    assert (hanging.cancelled, other.cancelled) == (["p"], ["p"])
+    cluster.assert_bound("q")
+    assert "no answer within 0.05 s" in capfd.readouterr().out
+
+
+async def test_a_cancellation_from_outside_is_no_failure_of_the_hook():
+    began = asyncio.Event()
+
+    async def prebind(binding):
+        began.set()
+        await asyncio.Event().wait()
+
+    waiting = asyncio.ensure_future(HookCall("p", "prebind", prebind).wait(None, patience=LONG))
+    await began.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_a_hook_that_is_out_of_time_by_its_own_clock_says_so():
+    async def prebind(binding):
+        raise TimeoutError("no daemon")
+
+    with pytest.raises(PluginError, match="plugin p failed in prebind: TimeoutError: no daemon"):
+        await HookCall("p", "prebind", prebind).wait(None)
