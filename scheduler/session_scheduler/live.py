@@ -22,7 +22,7 @@ from session_scheduler.config import SchedulerConfig, shown
 from session_scheduler.election import Elector, new_identity
 from session_scheduler.endpoints import Endpoints
 from session_scheduler.engine import Engine
-from session_scheduler.hook_calls import HookCalls
+from session_scheduler.hook_calls import HookCall, HookCalls
 from session_scheduler.metrics import Metrics
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.offline import load_calls
@@ -38,6 +38,8 @@ FLUSH_SECONDS = 1.0
 _COLLECT_AFTER = (20_000, 20, 20)
 """When the garbage collector looks for cycles, in containers more than before. What is kept here is kept for long and
 has no cycles: by Python's own numbers it was looked through again and again, a tenth of all processor time."""
+PLUGIN_SECONDS = 2.0
+"""How long plugins' own tasks may take to begin, and to end."""
 _OTHER_CONNECTIONS = 64
 """Beside those that bind: watches, lists, reports, and above all the lease, which must never wait for one."""
 LOST = 1
@@ -150,8 +152,7 @@ class Replica:
             await _unless(stop, beside, self._recover(mirror, scheduler))
             if stop.is_set():
                 return True
-            async with AsyncExitStack() as plugins, _background(mirror.run(), engine.run()) as inner:
-                await self._serve(plugins, engine)
+            async with self._serving(engine), _background(mirror.run(), engine.run()) as inner:
                 await _unless(stop, [*beside, *inner], _event(stop))
                 _log.info("stopping: bindings under way may end")
                 drained = await engine.stop(DRAIN_SECONDS)
@@ -171,8 +172,22 @@ class Replica:
         self._recovered = True
         _log.info("the cluster is taken in", objects=len(objects), groups=len(scheduler.cache.groups))
 
+    @asynccontextmanager
+    async def _serving(self, engine: Engine) -> AsyncGenerator[None]:
+        """Each plugin's own tasks, which have little time to begin and to end."""
+        plugins = AsyncExitStack()
+        try:
+            await self._serve(plugins, engine)
+            yield
+        finally:
+            try:
+                async with asyncio.timeout(PLUGIN_SECONDS):
+                    await plugins.aclose()
+            except TimeoutError:
+                _log.error("tasks of plugins have not ended in time", seconds=PLUGIN_SECONDS)
+
     async def _serve(self, plugins: AsyncExitStack, engine: Engine) -> None:
-        """Start each plugin's own tasks."""
+        """Start each plugin's own tasks. Raises PluginError."""
         runtime = Runtime(engine.wake, lambda: self._elector is None or self._elector.fence.leading)
         served: set[int] = set()
         for calls in self._profiles.values():
@@ -182,7 +197,9 @@ class Replica:
                     served.add(instance)
                     tasks = call(runtime)
                     if tasks is not None:
-                        await plugins.enter_async_context(tasks)
+                        await HookCall(call.plugin, "serve", plugins.enter_async_context).wait(
+                            tasks, patience=PLUGIN_SECONDS
+                        )
 
     # ------------------------------------------------------------------ endpoints
 
