@@ -6,6 +6,7 @@ import http.client
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from .scheduler_process import Ended, SchedulerProcess, Settings
 WITHIN = 10.0
 """Seconds within which a scheduler ends when it is asked to."""
 PATIENCE = 60.0
-ELECTION = Settings(election=True)
+ELECTION = Settings(election=True, lease_seconds=15, renew_seconds=10.0, retry_seconds=2.0)
+"""As shipped: requests may take as long as they may there."""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,7 @@ def test_a_replica_that_stands_by_ends_in_time_when_the_api_server_is_silent(
 def test_a_replica_that_never_got_an_answer_ends_in_time(
     plane: ControlPlane, scheduler: SchedulerProcess, election: bool
 ) -> None:
-    scheduler.settings = Settings(election=election)
+    scheduler.settings = replace(ELECTION, election=election)
     with silent(plane):
         scheduler.start()
         wait_serving(scheduler)
@@ -111,5 +113,6 @@ def test_a_leader_with_binds_under_way_ends_in_time_when_the_api_server_is_silen
             assert_in_time(scheduler.terminate(), scheduler)
         proxy.release(held)
         world.check_now()
+        plane.request("DELETE", LEASE)  # nobody is to wait for its end
         scheduler.start()
         world.wait_whole("first")

@@ -20,13 +20,15 @@ from .faults.outages import (
     stopped_politely,
     watches_cut,
 )
-from .faults.writes import KILLS, OTHERS, SLOW, Kind, count_writes, one_write
+from .faults.writes import ELECTED_KILLS, KILLS, OTHERS, SLOW, Kind, count_writes, one_write
 from .harness import ControlPlane
 
 WRITES = 11
 """In a gang of eight's life: its plan, a bind for each pod, its condition, the end of its plan."""
 _CHANCE = random.Random(4)
 SAMPLE = [(kind, number) for kind in OTHERS for number in _CHANCE.sample(range(1, WRITES + 1), 1)]
+ELECTED_SAMPLE = [(_CHANCE.choice(ELECTED_KILLS), _CHANCE.choice(part)) for part in ((1, 2, 3), (5, 6, 7), (9, 10, 11))]
+"""At the begin of a life, amid its binds, at its end."""
 
 
 def _id(value: object) -> str:
@@ -42,6 +44,13 @@ def test_a_gangs_life_has_as_many_writes_as_the_faults_are_spread_over(
 @pytest.mark.parametrize("number", range(1, WRITES + 1))
 @pytest.mark.parametrize("kind", KILLS, ids=_id)
 def test_a_killed_scheduler_leaves_what_its_successor_makes_whole(
+    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, kind, number)
+
+
+@pytest.mark.parametrize(("kind", "number"), ELECTED_SAMPLE, ids=_id)
+def test_a_killed_leader_leaves_what_its_successor_makes_whole_once_the_lease_has_ended(
     fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
 ) -> None:
     one_write(fault_plane, tmp_path, kind, number)

@@ -20,7 +20,7 @@ from ..harness import ControlPlane
 from ..proxy import Fault
 from .leaders import six_leaders
 from .outages import SCENARIOS
-from .writes import KILLS, OTHERS, SLOW, Kind, count_writes, killed_twice, one_write
+from .writes import ELECTED_KILLS, KILLS, OTHERS, SLOW, Kind, count_writes, killed_twice, one_write
 
 GANGS = 200
 _SEED = 4
@@ -36,7 +36,7 @@ def _of_kind(kind: Kind, writes: int) -> Iterator[Run]:
 
 def all_runs(writes: int) -> Iterator[Run]:
     """Everything, in a fixed order and with fixed seeds."""
-    for kind in (*KILLS, *OTHERS, *SLOW):
+    for kind in (*KILLS, *ELECTED_KILLS, *OTHERS, *SLOW):
         yield from _of_kind(kind, writes)
     chance = random.Random(f"{_SEED} killed twice")
     for _ in range(_TWICE):

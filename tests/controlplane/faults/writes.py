@@ -11,10 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from session_scheduler.binding import LEADER_ANNOTATION
+
 from ..harness import ControlPlane
+from ..invariants import annotation
 from ..proxy import Fault, Proxy, Rule
 from ..scheduler_process import SchedulerProcess
-from .world import World
+from .world import LEASE, World
 
 _ANSWER_IS_LATE = 1.0
 
@@ -33,6 +36,8 @@ class Kind:
     kills: bool = False
     in_order: bool = False
     replicas: int = 1
+    elected: bool = False
+    """Whether there is an election though there is one replica: as it is shipped. With several there always is."""
     when_struck: Callable[[World, Rule], None] = _nothing
     """What the test does as soon as it went wrong."""
     afterwards: Callable[[World, Rule], None] = _nothing
@@ -68,6 +73,8 @@ KILLS = (
     Kind("killed before", Fault.CALL_BEFORE, kills=True, in_order=True),
     Kind("killed after", Fault.CALL_AFTER, kills=True, in_order=True),
 )
+ELECTED_KILLS = tuple(replace(kind, name=f"{kind.name}, election on", elected=True) for kind in KILLS)
+"""Every request is fenced, every bind says by which term it was sent, and the successor has to wait for the lease."""
 OTHERS = (
     Kind("dropped before", Fault.DROP_BEFORE),
     Kind("dropped after", Fault.DROP_AFTER),
@@ -101,7 +108,8 @@ def killed_twice(apart: int, second: Fault) -> Kind:
 def one_write(plane: ControlPlane, folder: Path, kind: Kind, number: int) -> None:
     """Live with the `number`th write gone wrong. Raises AssertionError or TimeoutError."""
     with World(plane, folder, may_exit=kind.replicas > 1) as world:
-        world.settings = replace(world.settings, election=kind.replicas > 1)
+        elected = kind.elected or kind.replicas > 1
+        world.settings = replace(world.settings, election=elected)
         scheduler, proxy = _ready(world, kind.replicas)
         proxy.in_order = kind.in_order
         rule = proxy.at(number, kind.fault, status=kind.status, call=scheduler.kill if kind.kills else lambda: None)
@@ -114,6 +122,15 @@ def one_write(plane: ControlPlane, folder: Path, kind: Kind, number: int) -> Non
 
         _live(world, reached)
         assert rule.struck.is_set(), f"there was no write {number}"
+        if elected:
+            _check_terms(world)
+
+
+def _check_terms(world: World) -> None:
+    """The gang that came last was bound by one term, of a leader whose lease it is."""
+    terms = {annotation(pod, LEADER_ANNOTATION) for pod in world.members("second")}
+    lease = world.plane.request("GET", LEASE)[1]["spec"]
+    assert terms == {f"{lease['holderIdentity']}/{lease['leaseTransitions']}"}, f"{terms} by {lease}"
 
 
 def count_writes(plane: ControlPlane, folder: Path) -> int:
