@@ -172,6 +172,29 @@ async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():
         await world.until(lambda: world.pod().spec.node_name == "n1")
 
 
+async def test_gangs_of_which_nobody_says_that_they_started_are_looked_for_every_ten_seconds():
+    world = World()
+    remind, times = world.scheduler.gangs.remind, []
+
+    def reminded():
+        times.append(world.clock.now())
+        remind()
+
+    world.scheduler.gangs.remind = reminded
+    async with world.running():
+        await world.until(lambda: times == [0])
+        for _ in range(2):
+            turned = len(times)
+            world.clock.advance(9)
+            world.engine.wake("nobody", "a turn")
+            await world.until(lambda: world.engine._turned == world.clock.now())
+            assert len(times) == turned
+            world.clock.advance(1)
+            world.engine.wake("nobody", "a turn")
+            await world.until(lambda turned=turned: len(times) > turned)
+    assert times == [0, 10, 20]
+
+
 # ------------------------------------------------------------------ the end
 
 

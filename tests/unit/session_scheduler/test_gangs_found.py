@@ -1,0 +1,126 @@
+"""What comes late, or was lost, between two lives of a scheduler or of a PodGroup."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from session_scheduler.cluster.errors import Conflict, Forbidden
+from session_scheduler.model.objects import Pod, PodCondition, PodGroup
+from session_scheduler.plans import plan_here
+from session_scheduler.testing import pod, pod_group
+
+from .gangs_world import World
+
+
+def say(world, message):
+    """Let the PodGroup say that it is scheduled."""
+    condition = PodCondition(type="PodGroupScheduled", status="True", message=message)
+    group = world.group()
+    world.cluster.add(replace(group, status=replace(group.status, conditions=(condition,))))
+    world.run(1)
+
+
+def test_a_gang_whose_podgroup_does_not_say_that_it_started_is_acknowledged_again():
+    world = World().start().run()
+    told = [f"minCount pods are bound, by attempt {world.attempt()}"]
+    assert world.heard.scheduled == told
+    world.scheduler.gangs.remind()
+    assert world.heard.scheduled == told * 2
+    say(world, "minCount pods are bound, by attempt another")
+    world.scheduler.gangs.remind()
+    assert world.heard.scheduled == told * 3
+    say(world, *told)
+    world.scheduler.gangs.remind()
+    assert world.heard.scheduled == told * 3
+
+
+def test_a_gang_that_has_not_started_is_not_said_to_have():
+    world = World(nodes=1).start().run()
+    world.scheduler.gangs.remind()
+    assert world.heard.scheduled == []
+
+
+def test_a_request_of_the_podgroup_before_binds_no_pod_of_a_gang_that_is_planned_anew():
+    world = World()
+    late = world.request("g-0", "n4")
+    world.delete(PodGroup, "g")
+    world.cluster.add(pod_group("g", 2))
+    world.start()
+    bind, void = world.memory.bind, []
+
+    async def first_the_late_one(*names, **options):
+        if not void:
+            with pytest.raises(Conflict):
+                await late()
+            void.append(True)
+        await bind(*names, **options)
+
+    world.memory.bind = first_the_late_one
+    world.run()
+    assert void
+    world.assert_whole()
+    assert world.attempts() == {world.attempt()}
+
+
+def test_pods_that_are_younger_than_their_podgroup_are_bound_without_being_touched():
+    world = World().start()
+    patch, touched = world.memory.patch_metadata, []
+
+    async def counted(obj, **options):
+        touched.extend([obj.metadata.name] if isinstance(obj, Pod) else [])
+        return await patch(obj, **options)
+
+    world.memory.patch_metadata = counted
+    world.run()
+    world.assert_whole()
+    assert touched == []
+
+
+def test_a_pod_that_takes_the_place_of_one_that_went_amid_a_start_goes_where_that_was_to_go():
+    world = World(3, nodes=12)
+    world.plan(g_0="n9", g_1="n8", g_2="n7")
+    world.bind("g-1", "n8")
+    world.delete(Pod, "g-0")
+    world.cluster.add(pod("g-0", group="g"))
+    world.start().run()
+    assert world.places() == {"g-0": "n9", "g-1": "n8", "g-2": "n7"}
+    world.assert_whole()
+    plan = plan_here(world.group())
+    assert {part.name: part.node for part in plan.pods.values()} == world.places()
+    assert world.pod("g-0").metadata.uid in plan.pods
+
+
+def test_a_pod_whose_binds_fail_one_after_the_other_waits_longer_each_time():
+    world = World(1, nodes=1)
+    world.cluster.add(pod("p"))
+    world.delete(Pod, "g-0")
+    world.start()
+    tried = []
+
+    async def refused(namespace, name, **options):
+        tried.append(world.cluster.clock.now())
+        raise Forbidden("never")
+
+    world.memory.bind = refused
+    world.run(30)
+    assert tried == [0, 1, 3, 7, 15, 25]
+
+
+def test_the_time_that_failed_binds_have_to_wait_is_forgotten_once_one_is_done():
+    world = World(1, nodes=1)
+    bind = world.memory.bind
+    world.start()
+
+    async def refused(*_, **__):
+        raise Forbidden("not yet")
+
+    world.memory.bind = refused
+    world.run(10)
+    world.memory.bind = bind
+    asyncio.run(world.cluster._deliver())
+    world.run(10)
+    world.assert_whole()
+    assert world.scheduler.pending.next_after(0.0) is None
