@@ -86,6 +86,17 @@ def test_nothing_is_placed_at_a_start_until_what_was_found_is_void(found):
     assert all(world.places().values())
 
 
+def test_nothing_is_placed_while_a_part_of_a_found_plan_is_carried_out_and_the_rest_made_void():
+    world = World(3, nodes=6)
+    world.plan(g_0="n2", g_1="gone", g_2="n3")
+    world.bind("g-0", "n2")
+    world.cluster.add(pod("other"))
+    world.start().run(1)
+    assert {name: world.places()[name] for name in ("g-2", "other")} == {"g-2": "n3", "other": ""}
+    world.run()
+    world.assert_whole()
+
+
 @pytest.mark.parametrize("error", [Unavailable("no answer"), TooManyRequests("later")])
 def test_a_found_plan_that_cannot_be_voided_keeps_others_waiting_for_half_a_minute_at_most(error):
     world = World(nodes=5)
