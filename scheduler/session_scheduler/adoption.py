@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 _LONGEST_GATE = 30.0
 """Seconds after the start for which plans that were found keep everything else waiting until they are void."""
+_MAY_YET_COME = (Unavailable, TooManyRequests)
+"""Answers after which the same may succeed."""
 _GIVEN_UP = 16
 """Attempts of a group that are remembered: one is on its PodGroup, others may come back by a late write."""
 
@@ -45,6 +47,8 @@ class Adoption:
         """By group: attempts that are not to be adopted, our own and those with which that failed."""
         self._gates: set[str] = set()
         """Groups whose plans were found at the start and are being voided."""
+        self._adopting: dict[str, str] = {}
+        """By group: the attempt that was found and is being carried out."""
         self._started = scheduler.clock.now()
 
     def start(self) -> None:
@@ -54,12 +58,20 @@ class Adoption:
     def forget(self, key: str) -> None:
         """A group is gone."""
         self._given_up.pop(key, None)
+        self._adopting.pop(key, None)
         self._gates.discard(key)
 
-    def carried_out(self, key: str, attempt: str) -> None:
-        """A plan of ours was carried out, as far as it could be."""
-        self._gates.discard(key)
-        self._give_up(key, attempt)
+    def carried_out(self, key: str, planning: Planning) -> None:
+        """A plan was carried out, as far as it could be. One that was found is void only once that is settled."""
+        found = self._adopting.pop(key, None)
+        if found is None or planning.settled:
+            self._gates.discard(key)
+            self._give_up(key, planning.attempt)
+        elif isinstance(planning.error, _MAY_YET_COME):
+            self._gate(key)
+            self._given_up.get(key, {}).pop(found, None)  # it is looked at again
+        else:  # what can be taken back is; what cannot must not keep others waiting
+            self._gates.discard(key)
 
     async def look_at(self, group: Group) -> None:
         """Carry on with what the plan on a group's PodGroup says of its pending pods."""
@@ -103,7 +115,7 @@ class Adoption:
 
     def _ungate(self, key: str, answer: object) -> None:
         """A found plan was voided, or cannot be: only an answer that may yet come keeps the others waiting."""
-        if not isinstance(answer, Unavailable | TooManyRequests):
+        if not isinstance(answer, _MAY_YET_COME):
             self._gates.discard(key)
 
     def _give_up(self, key: str, attempt: str) -> None:
@@ -156,6 +168,7 @@ class Adoption:
             self._gate(group.key)
         elif all(task.uid in plan.pods for task in decision.allocated):
             planning = Planning(group.pod_group, plan, resumed=True, attempt=plan.attempt)
+        self._adopting[group.key] = plan.attempt
         self._scheduler.carry_out(decision, calls, planning)
 
     def _judged(

@@ -60,6 +60,10 @@ class Planning:
     attempt: str = field(default_factory=new_attempt)
     written: PodGroup | None = None
     """The PodGroup with the plan, once it is written."""
+    error: ClusterError | None = None
+    """Why it could not be written."""
+    settled: bool = False
+    """Whether the plan stands, and nothing can be bound by the one before it any more."""
 
 
 def _untimed(stage: Stage, seconds: float) -> None:
@@ -104,6 +108,8 @@ class Binder:
                 with self._stage("plan"):
                     requests = await self._planned(requests, bindings, planning)
         except (PluginError, ClusterError) as error:
+            if planning is not None and isinstance(error, ClusterError):
+                planning.error = error
             return _failed(decision, str(error))
         with self._stage("bind"):
             answers = await asyncio.gather(*map(self.pods.bind, requests), return_exceptions=True)
@@ -169,12 +175,14 @@ class Binder:
         """The requests as parts of a plan, which is written. Raises ClusterError: then nothing must be bound."""
         if planning.resumed and planning.previous is not None:  # taken over: what its writer may still send is void
             pod_group = planning.written = await self.plans.restate(planning.pod_group, holder=self.plans.holder)
+            planning.settled = True
             return [_of_plan(request, pod_group, planning.attempt) for request in requests]
         pods = {binding.task.uid: PlannedPod.of(binding.task.name, binding.node, binding.holds) for binding in bindings}
         plan = Plan(planning.attempt, self.plans.holder, {**planning.bound, **pods})
         now = await self._untied([request.pod for request in requests], planning)
         requests = [replace(request, pod=now.get(request.task.uid, request.pod)) for request in requests]
         pod_group = planning.written = await self.plans.swap(planning.written or planning.pod_group, plan)
+        planning.settled = True
         return [_of_plan(request, pod_group, plan.attempt) for request in requests]
 
     async def _untied(self, pods: Sequence[Pod], planning: Planning) -> dict[str, Pod]:

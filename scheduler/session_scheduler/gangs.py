@@ -91,7 +91,7 @@ class GangKeeper:
     def settled(self, group: Group, planning: Planning | None) -> None:
         """A decision was carried out, as far as it could be: note whether the gang has started."""
         if planning is not None:
-            self._adoption.carried_out(group.key, planning.attempt)
+            self._adoption.carried_out(group.key, planning)
             if planning.written is not None:
                 self.take(planning.written)
         if group.key not in self._cache.groups:  # its pods ended before the plan was known to be written

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from session_scheduler.cluster.errors import Forbidden, NotFound, TooManyRequests, Unavailable
@@ -225,3 +227,26 @@ def test_a_member_whose_eviction_got_no_answer_is_evicted_again():
     world.cluster.add(pod("g-0", group="g"))
     world.run(15)
     world.assert_whole()
+
+
+def test_nobody_is_placed_where_a_found_plan_that_could_not_be_taken_over_may_still_bind():
+    world = World(2, nodes=2)
+    world.plan(g_0="n2", g_1="n1")
+    late = world.request("g-0", "n2")
+    world.cluster.add(pod("a"), pod("b"))
+    world.start()
+    unwritable(world, Unavailable("no answer"))
+    world.run(5)
+    asyncio.run(late())
+    assert {name: node for name, node in world.places().items() if node} == {"g-0": "n2"}
+
+
+def test_nobody_is_placed_where_a_found_plan_that_is_carried_out_in_part_may_still_bind():
+    world = World(3, nodes=6)
+    world.plan(g_0="n2", g_1="gone", g_2="n3")
+    world.bind("g-0", "n2")
+    world.cluster.add(pod("other"))
+    world.start()
+    unwritable(world, Unavailable("no answer"))
+    world.run(5)
+    assert world.places()["other"] == ""
