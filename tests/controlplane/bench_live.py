@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import aiohttp
 import yaml
 
 from . import binaries
@@ -181,6 +183,16 @@ async def _clear(api: Bulk, namespace: str, pods: int, contender: Contender) -> 
 
 # ------------------------------------------------------------------ observing
 
+_VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
+
+
+def _version(line: bytes) -> str:
+    """The resourceVersion of an event's object."""
+    found = _VERSION.search(line)
+    if found is None:
+        raise StartError(f"a watch ended: {line[:300].decode(errors='replace')}")
+    return found.group(1).decode()
+
 
 @dataclass(slots=True)
 class Observer:
@@ -192,19 +204,28 @@ class Observer:
     all_bound: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def watch(self, api: Bulk, namespace: str) -> None:
-        """Until cancelled. A field selector makes each pod an ADDED event when it is bound."""
+        """Until cancelled. A field selector makes each pod an ADDED event when it is bound.
+
+        The API server closes watches that are read too slowly, as this one may be while all the processors are busy.
+        """
         path = f"/api/v1/namespaces/{namespace}/pods"
-        response = await api.lines(path, {"fieldSelector": "spec.nodeName!="})
-        try:
-            rest = b""
-            async for chunk in response.content.iter_any():
-                *lines, rest = (rest + chunk).split(b"\n")
-                now = time.monotonic()
-                for line in lines:
-                    if line.startswith(b'{"type":"ADDED"'):
-                        self._seen(now)
-        finally:
-            response.close()
+        query = {"fieldSelector": "spec.nodeName!="}
+        while True:
+            response = await api.lines(path, query)
+            try:
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    now = time.monotonic()
+                    for line in lines:
+                        if line.startswith(b'{"type":"ADDED"'):
+                            self._seen(now)
+                    if lines:
+                        query["resourceVersion"] = _version(lines[-1])
+            except aiohttp.ClientError:
+                pass  # as when it ends: the next one goes on where this one was
+            finally:
+                response.close()
 
     def _seen(self, now: float) -> None:
         if not self.times:
