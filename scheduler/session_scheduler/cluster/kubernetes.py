@@ -112,7 +112,7 @@ class KubernetesCluster:
 
     async def list(self, kind: type[Kube]) -> Listing[Kube]:
         """See `port.Cluster`. Where no PodGroup API is served there are none, and that is logged once."""
-        parts = await asyncio.gather(*(self._list(resource) for resource in await self._resources(kind)))
+        parts = await asyncio.gather(*(self._list(resource) for resource in await self._resources(kind, anew=True)))
         items = sorted((item for part in parts for item in part.items), key=lambda item: by_name(name_of(item)))
         return Listing(tuple(items), joined([part.resource_version for part in parts]) or _NO_API)
 
@@ -157,14 +157,15 @@ class KubernetesCluster:
         what = f"{kind.__name__} {namespace}/{name}" if resource.namespaced else f"{kind.__name__} {name}"
         return resource.object(await self._client.read(resource.path(namespace, name), what=what))
 
-    async def _resources(self, kind: type[Kube]) -> tuple[Resource[Kube], ...]:
-        """Where objects of the kind are served: for PodGroups none, one or two places."""
+    async def _resources(self, kind: type[Kube], *, anew: bool = False) -> tuple[Resource[Kube], ...]:
+        """Where objects of the kind are served: for PodGroups none, one or two places, as last asked for, or `anew`."""
         if kind is not PodGroup:
             return (resource_of(kind),)
         async with self._discovering:
-            if self._pod_groups is None:
+            if self._pod_groups is None or anew:
+                known = self._pod_groups
                 self._pod_groups = tuple([api for api in POD_GROUPS if await self._serves(api)])
-                if not self._pod_groups:
+                if not self._pod_groups and known != ():
                     _log.warning("the API server has no PodGroup API: pods are scheduled one by one",
                                  looked_for=[api.api_version for api in POD_GROUPS])  # fmt: skip
             return self._pod_groups  # type: ignore[return-value]
