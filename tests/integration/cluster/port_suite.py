@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
@@ -378,6 +379,7 @@ class PortSuite:
     async def test_a_bound_pod_is_given_its_grace_period(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
         await bind(harness, pod)
+        await seen_bound(harness, pod)
         await harness.cluster.delete(pod)
         ending = await harness.cluster.get(Pod, harness.namespace, "one")
         assert ending.metadata.deletion_timestamp is not None
@@ -500,6 +502,16 @@ async def bind(
         resource_version=pod.metadata.resource_version if resource_version is None else resource_version,
         annotations=annotations or {},
     )
+
+
+async def seen_bound(harness: Harness, pod: Pod) -> None:
+    """Wait for the event of its bind: until then an API server may still delete it at once, as if it were unbound."""
+    events = harness.cluster.watch(Pod, pod.metadata.resource_version)
+    async with asyncio.timeout(PATIENCE), aclosing(events):
+        async for event in events:
+            seen = event.object
+            if seen is not None and seen.metadata.uid == pod.metadata.uid and seen.spec.node_name:
+                return
 
 
 async def ours(harness: Harness, kind: type[Kube]) -> list[Kube]:
