@@ -132,8 +132,13 @@ class Adoption:
         Before its first bind it is done whole or not at all; after that each pod that can goes where it says. `parts`
         are the pods to be bound; one that is not in the plan takes the place of one that is gone, by a plan of its own.
         """
-        schedulers = schedulers_of(group)
-        if len(schedulers) != 1 or group.terminating or (not begun and len(parts) < len(plan.pods) + plan.gone):
+        schedulers, pod_group = schedulers_of(group), group.pod_group
+        if (
+            pod_group is None
+            or len(schedulers) != 1
+            or group.terminating
+            or (not begun and len(parts) < len(plan.pods) + plan.gone)
+        ):
             return False
         calls = self._scheduler.profiles[schedulers[0]]
         decision: Decision | None = None
@@ -154,20 +159,18 @@ class Adoption:
             return False
         decision.allocated = [task for task in decision.allocated if task not in undone]
         decision.holds = {task: parts[task].holds for task in decision.allocated}
-        self._carry_on(group, plan, decision, calls)
+        self._carry_on(group, pod_group, plan, decision, calls)
         return True
 
-    def _carry_on(self, group: Group, plan: Plan, decision: Decision, calls: HookCalls) -> None:
+    def _carry_on(self, group: Group, pod_group: PodGroup, plan: Plan, decision: Decision, calls: HookCalls) -> None:
         self._give_up(group.key, plan.attempt)
         self._gangs.joins_start(group, decision.allocated)
         self._scheduler.observer.recovered("rolled forward", len(decision.allocated))
-        if group.pod_group is None:
-            return
-        planning = self._gangs.replacing(group, group.pod_group, decision.allocated)
+        planning = self._gangs.replacing(group, pod_group, decision.allocated)
         if planning.others:
             self._gate(group.key)
         elif all(task.uid in plan.pods for task in decision.allocated):
-            planning = Planning(group.pod_group, plan, resumed=True, attempt=plan.attempt)
+            planning = Planning(pod_group, plan, resumed=True, attempt=plan.attempt)
         self._adopting[group.key] = plan.attempt
         self._scheduler.carry_out(decision, calls, planning)
 

@@ -8,7 +8,7 @@ around those that are bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -126,25 +126,21 @@ class Binder:
 
     async def evict(self, task: Task) -> bool:
         """Ask that a bound pod ends. Whether the cluster took it; where not, why is logged."""
-        async with self._slots:
-            try:
-                await self._cluster.evict(task.pod)
-            except ClusterError as error:
-                _log.warning("eviction refused", pod=task.key, error=str(error))
-                return False
-        return True
+        return await self._end(task, self._cluster.evict)
 
     async def evict_all(self, tasks: Sequence[Task], *, delete: bool = False) -> None:
         """Ask that these bound pods end; with `delete` whatever their disruption budgets say."""
-        await asyncio.gather(*(self.delete(task) if delete else self.evict(task) for task in tasks))
+        request = self._cluster.delete if delete else self._cluster.evict
+        await asyncio.gather(*(self._end(task, request) for task in tasks))
 
-    async def delete(self, task: Task) -> None:
-        """Delete a bound pod, with its own grace period. Where the cluster refuses, why is logged."""
+    async def _end(self, task: Task, request: Callable[[Pod], Awaitable[None]]) -> bool:
         async with self._slots:
             try:
-                await self._cluster.delete(task.pod)
+                await request(task.pod)
             except ClusterError as error:
-                _log.warning("deletion refused", pod=task.key, error=str(error))
+                _log.warning("a pod is not ended", pod=task.key, error=str(error))
+                return False
+        return True
 
     async def look(self, failure: Failure) -> Failure | None:
         """What became of a bind whose outcome is unknown: None where it was done, else why not, or that it still is."""

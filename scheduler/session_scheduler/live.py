@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from importlib import metadata
 from typing import Any
@@ -31,6 +31,7 @@ from session_scheduler.service import KINDS, Scheduler
 from session_scheduler.telling import Teller
 
 _log = structlog.get_logger()
+_ENDS = (signal.SIGTERM, signal.SIGINT)
 DRAIN_SECONDS = 4.0
 """How long bindings under way may take to end when the process is told to."""
 FLUSH_SECONDS = 1.0
@@ -59,21 +60,17 @@ async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context
             return await replica.run(cluster, stop)
 
 
-class _signals:  # noqa: N801 (a function in all but its form)
-    """SIGTERM and SIGINT set an event."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._event = asyncio.Event()
-
-    def __enter__(self) -> asyncio.Event:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._event.set)
-        return self._event
-
-    def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.remove_signal_handler(number)
+@contextmanager
+def _signals(loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
+    """SIGTERM and SIGINT set the event."""
+    stop = asyncio.Event()
+    for number in _ENDS:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in _ENDS:
+            loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)  # it ends already
 
 

@@ -31,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # it was closed before the process began
         _complain("standard output is closed: let it go to a file, a pipe or a terminal")
         return BAD_INPUT
-    if words[0] == "run":  # as the first process of a container it would not be ended by the signal itself
+    if (
+        next((word for word in words if not word.startswith("-")), None) == "run"
+    ):  # as the first process of a container it would not be ended by the signal itself
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         status = _run(words)

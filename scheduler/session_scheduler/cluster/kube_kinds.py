@@ -34,6 +34,13 @@ class Page(msgspec.Struct, Generic[Kube], frozen=True):
     items: tuple[Kube, ...] | None = None
 
 
+class _RawPage(msgspec.Struct, frozen=True):
+    """A page whose objects are not looked at yet."""
+
+    metadata: _ListMeta
+    items: tuple[msgspec.Raw, ...] | None = None
+
+
 class WatchLine(msgspec.Struct, Generic[Kube], frozen=True):
     """One event of a watch: an object, or for an ERROR the reason."""
 
@@ -52,7 +59,7 @@ class _Bookmark(msgspec.Struct, frozen=True):
 _BOOKMARK = b'{"type":"BOOKMARK"'
 """How the API server begins the line of one."""
 _bookmarks = msgspec.json.Decoder(_Bookmark)
-_raw_pages = msgspec.json.Decoder(Page[msgspec.Raw])  # type: ignore[type-var]
+_raw_pages = msgspec.json.Decoder(_RawPage)
 
 
 class Resource(Generic[Kube]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from session_scheduler import Refusal, hookimpl
+from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.observer import Observer
@@ -182,3 +183,19 @@ class World:
 
     def delete(self, kind, name):
         self.memory._remove(self.memory._get(kind, ("" if kind is Pod else "scheduling.k8s.io", "default", name)))
+
+
+def refusing(world, *names):
+    """These pods cannot be bound, until the returned function is called."""
+    bind = world.memory.bind
+
+    async def refused(namespace, name, **options):
+        if name in names:
+            raise Forbidden("not this one")
+        await bind(namespace, name, **options)
+
+    def end():
+        world.memory.bind = bind
+
+    world.memory.bind = refused
+    return end

@@ -10,26 +10,10 @@ from session_scheduler.cluster.errors import Forbidden, NotFound, TooManyRequest
 from session_scheduler.model.objects import PodGroup
 from session_scheduler.testing import node, pod
 
-from .gangs_world import World
+from .gangs_world import World, refusing
 
 VIP = 1000
 """A priority above all others here."""
-
-
-def refusing(world, *names):
-    """These pods cannot be bound, until the returned function is called."""
-    bind = world.memory.bind
-
-    async def refused(namespace, name, **options):
-        if name in names:
-            raise Forbidden("not this one")
-        await bind(namespace, name, **options)
-
-    def end():
-        world.memory.bind = bind
-
-    world.memory.bind = refused
-    return end
 
 
 def unwritable(world, error):

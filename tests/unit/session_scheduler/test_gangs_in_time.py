@@ -6,29 +6,13 @@ import asyncio
 
 import pytest
 
-from session_scheduler.cluster.errors import Conflict, Forbidden, Unavailable
+from session_scheduler.cluster.errors import Conflict, Unavailable
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.plans import PLAN_ANNOTATION, plan_here
 from session_scheduler.testing import node, pod
 
-from .gangs_world import World
-
-
-def refusing(world, *names):
-    """These pods cannot be bound, until the returned function is called."""
-    bind = world.memory.bind
-
-    async def refused(namespace, name, **options):
-        if name in names:
-            raise Forbidden("not this one")
-        await bind(namespace, name, **options)
-
-    def end():
-        world.memory.bind = bind
-
-    world.memory.bind = refused
-    return end
+from .gangs_world import World, refusing
 
 
 def in_doubt(world, name, *, lands):
