@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from importlib import metadata
 from typing import Any
@@ -28,10 +27,10 @@ from session_scheduler.model.bindings import Runtime
 from session_scheduler.offline import load_calls
 from session_scheduler.reporting import Reporter
 from session_scheduler.service import KINDS, Scheduler
+from session_scheduler.stopping import stop_on_signals
 from session_scheduler.telling import Teller
 
 _log = structlog.get_logger()
-_ENDS = (signal.SIGTERM, signal.SIGINT)
 DRAIN_SECONDS = 4.0
 """How long bindings under way may take to end when the process is told to."""
 FLUSH_SECONDS = 1.0
@@ -56,22 +55,8 @@ async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context
     settings = RequestSettings.for_leader(election) if election.enabled else RequestSettings()
     settings = replace(settings, connections=max(settings.connections, config.bindings_in_flight + _OTHER_CONNECTIONS))
     async with await connect(kubeconfig, context, settings) as cluster:
-        with _signals(asyncio.get_running_loop()) as stop:
+        with stop_on_signals() as stop:
             return await replica.run(cluster, stop)
-
-
-@contextmanager
-def _signals(loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
-    """SIGTERM and SIGINT set the event."""
-    stop = asyncio.Event()
-    for number in _ENDS:
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in _ENDS:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_IGN)  # it ends already
 
 
 class Replica:

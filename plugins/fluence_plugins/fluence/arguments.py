@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from fluence_plugins.fluence.errors import ResourcesError
-from fluence_plugins.fluence.resources import ResourcesConfig, load_resources
+from fluence_plugins.fluence.resources import ResourcesConfig
+from fluence_plugins.fluence.resources_file import ResourcesFile
 from session_scheduler import PluginArguments
 
-RESOURCES_ENV = "FLUENCE_RESOURCES"
 MATCH_POLICY_ENV = "FLUENCE_MATCH_POLICY"
-CAPACITY_ENV = "FLUENCE_RESOURCE_CAPACITY"
 DEFAULT_POLICY = "first"
-DEFAULT_CAPACITY = 1000
 
 
 class FluenceArguments(PluginArguments):
     """`args` of the plugin `fluence`.
 
-    resources: path of resources.yaml (else FLUENCE_RESOURCES; neither: classical work only). matchPolicy: a match
+    resources: path of resources.yaml, which must be there (else that of FLUENCE_RESOURCES, where there may be none yet;
+    neither: classical work only). matchPolicy: a match
     policy of Fluxion (else FLUENCE_MATCH_POLICY, else first). matchBudget: the most matches that are tried for a
     group beyond the first order of its classes, which is always tried to its end; and the attribute values that are
     tried for a pod whose devices disagree.
@@ -33,26 +30,11 @@ class FluenceArguments(PluginArguments):
     match_budget: Annotated[int, Field(ge=1)] = 64
 
     def load(self) -> ResourcesConfig:
-        """The resource trees. Raises ResourcesError, naming the file."""
-        path = self.resources or os.environ.get(RESOURCES_ENV)
-        if not path:
-            return ResourcesConfig()
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise ResourcesError(f"{path}: cannot be read ({reason}): name a readable resources file") from error
-        return load_resources(text, path)
+        """The resource trees. Raises ResourcesError or DocumentError, naming the file."""
+        file = ResourcesFile.configured(self.resources)
+        return file.load() if file is not None else ResourcesConfig()
 
     @property
     def policy(self) -> str:
         """The match policy that holds."""
         return self.match_policy or os.environ.get(MATCH_POLICY_ENV) or DEFAULT_POLICY
-
-
-def capacity() -> int:
-    """How many of each type a node advertises (FLUENCE_RESOURCE_CAPACITY). Raises ResourcesError."""
-    text = os.environ.get(CAPACITY_ENV, str(DEFAULT_CAPACITY))
-    if not text.isdecimal() or not 0 < int(text) < 2**31:
-        raise ResourcesError(f"{CAPACITY_ENV}: {text!r} is no capacity: use a whole number from 1 on, as 1000")
-    return int(text)

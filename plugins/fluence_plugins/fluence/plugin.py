@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fluence_plugins.fluence import names, needs
-from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments, capacity
+from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments
 from fluence_plugins.fluence.cluster_graph import HostResources
 from fluence_plugins.fluence.errors import ResourcesError
 from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
@@ -18,6 +18,7 @@ from fluence_plugins.fluence.matching import GroupMatcher
 from fluence_plugins.fluence.metrics import GraphMetrics
 from fluence_plugins.fluence.placement import Placement
 from fluence_plugins.fluence.resources import env_contract, resource_types
+from fluence_plugins.fluence.resources_file import capacity
 from fluxion_cy import FluxionError
 from session_scheduler import API_VERSION, Refusal, Session, hookimpl
 from session_scheduler.model.bindings import Allocation, Binding, Holding

@@ -21,6 +21,7 @@ BAD_INPUT: Final = 2
 INTERNAL_ERROR: Final = 3
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
+TERMINATED: Final = 143
 _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 """What writing fails with where nothing is wrong with Fluence; files that are read name themselves in their errors."""
 
@@ -31,10 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # it was closed before the process began
         _complain("standard output is closed: let it go to a file, a pipe or a terminal")
         return BAD_INPUT
-    if (
-        next((word for word in words if not word.startswith("-")), None) == "run"
-    ):  # as the first process of a container it would not be ended by the signal itself
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if arguments is None:  # as the first process of a container it would not be ended by the signal itself
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         status = _run(words)
         sys.stdout.flush()
