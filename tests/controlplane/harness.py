@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -52,15 +52,24 @@ _RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleB
 class ControlPlane:
     """A running control plane; `folder` (empty, its own) holds its data, keys and logs."""
 
+    ADDRESS = "127.0.0.1"
+    """Where clients find the API server."""
+    PORT = 0
+    """The API server's; 0: any that is free."""
+    USERS: ClassVar[dict[str, str]] = {}
+    """Further users, each with its groups."""
+    CONTROLLERS = _CONTROLLERS
+
     def __init__(self, folder: Path, *, controllers: bool = False, kube_scheduler: bool = False) -> None:
         self._folder = folder
+        self._users = _USERS | self.USERS
         self._controllers = controllers
         self._kube_scheduler = kube_scheduler
         wanted = {"etcd", "kube-apiserver"}
         wanted |= {"kube-controller-manager"} if controllers else set()
         wanted |= {"kube-scheduler"} if kube_scheduler else set()
         self._binaries = binaries.find(*sorted(wanted))
-        self._tokens = {user: secrets.token_hex(16) for user in _USERS}
+        self._tokens = {user: secrets.token_hex(16) for user in self._users}
         self._programs: dict[str, Program] = {}
         self._port = self._etcd_port = self._peer_port = 0
         self._tls: ssl.SSLContext | None = None
@@ -91,11 +100,12 @@ class ControlPlane:
 
     def _start(self) -> None:
         users = "".join(
-            f'{token},{_NAMES.get(user, user)},{user},"{_USERS[user]}"\n' for user, token in self._tokens.items()
+            f'{token},{_NAMES.get(user, user)},{user},"{self._users[user]}"\n' for user, token in self._tokens.items()
         )
         (self._folder / "tokens.csv").write_text(users)
         for attempt in range(1, _STARTS + 1):
             self._port, self._etcd_port, self._peer_port = free_ports(3)
+            self._port = self.PORT or self._port
             try:
                 self.start_etcd()
                 self._age()
@@ -105,14 +115,18 @@ class ControlPlane:
                 self.stop()
                 if attempt == _STARTS:
                     raise
-        for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
-            if manifest["kind"] in _RIGHTS:  # the tests run the scheduler themselves
-                self.create(manifest)
+        self._prepare()
         if self._controllers:
             self._start_controllers()
         if self._kube_scheduler:
             self._run("kube-scheduler", f"--kubeconfig={self.kubeconfig('system:kube-scheduler')}",
                       "--leader-elect=false", "--secure-port=0", _FEATURES)  # fmt: skip
+
+    def _prepare(self) -> None:
+        """What is in the cluster from the start: the scheduler's rights, as deploy/ gives them."""
+        for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
+            if manifest["kind"] in _RIGHTS:  # the tests run the scheduler themselves
+                self.create(manifest)
 
     def start_etcd(self) -> None:
         """Start etcd over the data that is there."""
@@ -129,13 +143,16 @@ class ControlPlane:
         key = keys / "apiserver.key"  # made by the API server for itself; it signs the service accounts' tokens too
         self._run(
             "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{self._etcd_port}", f"--secure-port={self._port}",
-            "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
-            f"--cert-dir={keys}", "--service-cluster-ip-range=10.0.0.0/24",
+            "--endpoint-reconciler-type=none", f"--cert-dir={keys}", "--service-cluster-ip-range=10.0.0.0/24",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
-            "--authorization-mode=RBAC", f"--token-auth-file={self._folder / 'tokens.csv'}",
-            "--runtime-config=scheduling.k8s.io/v1alpha2=true", _FEATURES,
+            f"--token-auth-file={self._folder / 'tokens.csv'}",
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true", _FEATURES, *self._reached(),
         ).wait_until(self._api_is_ready, _PATIENCE)  # fmt: skip
+
+    def _reached(self) -> list[str]:
+        """Where the API server listens, and whom it lets in."""
+        return ["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--authorization-mode=RBAC"]
 
     def kill(self, name: str) -> None:
         """SIGKILL one program, as a crash: "kube-apiserver" and "etcd" can be started again."""
@@ -146,7 +163,7 @@ class ControlPlane:
         self._run("kube-controller-manager", f"--kubeconfig={self.kubeconfig('system:kube-controller-manager')}",
                   "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials",
                   f"--service-account-private-key-file={keys / 'apiserver.key'}",
-                  f"--root-ca-file={self.ca_file}", _CONTROLLERS, _FEATURES)  # fmt: skip
+                  f"--root-ca-file={self.ca_file}", self.CONTROLLERS, _FEATURES)  # fmt: skip
 
     def _run(self, name: str, *arguments: str) -> Program:
         program = Program(name, [self._binaries[name], *arguments], self._folder / f"{name}.log")
@@ -184,11 +201,11 @@ class ControlPlane:
     @property
     def server(self) -> str:
         """The API server's address."""
-        return f"https://127.0.0.1:{self._port}"
+        return f"https://{self.ADDRESS}:{self._port}"
 
     @property
     def port(self) -> int:
-        """The API server's port on 127.0.0.1."""
+        """The API server's port."""
         return self._port
 
     @property
@@ -214,7 +231,7 @@ class ControlPlane:
         if self._tls is None:
             self._tls = ssl.create_default_context(cafile=self.ca_file)
             self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the API server's own CA has no key identifier
-        connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=30, context=self._tls)
+        connection = http.client.HTTPSConnection(self.ADDRESS, self._port, timeout=30, context=self._tls)
         headers = {"Authorization": f"Bearer {self._tokens[user]}"}
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"
