@@ -1,7 +1,7 @@
 """The session core: holds a consistent view of the cluster, asks the plugins, commits or undoes.
 
-The names here, `hookspecs`, `model`, `commands`, `yaml_text` and `testing` are for plugin authors; everything else is
-inside and may change.
+The names here, `hookspecs`, `model`, `commands`, `yaml_text` and `testing` are for plugin authors, and for plugins' own
+servers `endpoints`, `kube_api`, `logs` and `stopping`; everything else is inside and may change.
 """
 
 from __future__ import annotations

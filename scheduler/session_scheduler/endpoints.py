@@ -1,6 +1,7 @@
 """What administrators, probes and Prometheus ask over HTTP: /metrics, /healthz, /readyz and /configz. Read only.
 
-Nothing here waits for the cluster: every answer is from memory, so that a probe's time-out means a stuck loop.
+Public: every server of the command answers them so. Nothing here waits for the cluster: every answer is from memory, so that
+a probe's time-out means a stuck loop.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import structlog
 from aiohttp import web
@@ -19,7 +20,6 @@ from aiohttp.typedefs import Handler
 
 from session_scheduler.config import Serving
 from session_scheduler.errors import InputError
-from session_scheduler.metrics import Metrics
 
 _log = structlog.get_logger()
 
@@ -34,37 +34,54 @@ _SILENT: Final = logging.Logger("endpoints", logging.CRITICAL)
 _HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
+class Exposition(Protocol):
+    """What is measured."""
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The answer to a scrape and its content type, for the request's Accept header."""
+
+
 class Endpoints:
-    """An HTTP server over four callables, for GET and HEAD. `start` once, then `stop`; or `async with`."""
+    """An HTTP server over what is measured and three callables, for GET and HEAD. `start` once, then `stop`; or
+    `async with`.
+    """
 
     def __init__(
         self,
         serving: Serving,
         *,
-        metrics: Metrics,
+        metrics: Exposition,
         health: Callable[[], str | None],
         ready: Callable[[], Mapping[str, str | None]],
-        config: Callable[[], Any],
+        config: Callable[[], Any] | None = None,
+        health_check: str = "scheduler",
+        fields: tuple[str, str] = ("serving.host", "serving.port"),
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """The callables are asked at each request, on the scheduler's own thread; none may wait.
+        """The callables are asked at each request, on the event loop's thread; none may wait.
 
-        health: None while the scheduler makes progress, else what is stuck. ready: by check, None or what is missing.
-        config: the effective configuration as JSON values, without secrets. Whether `serving` is enabled is for the
-        caller to ask.
+        health: None while the server makes progress, else what is stuck; `health_check` is the check's name in the
+        answer. ready: by check, None or what is missing. config: the effective configuration as JSON values, without
+        secrets; without it there is no /configz. fields: what a message calls host and port. Whether `serving` is
+        enabled is for the caller to ask.
         """
         self._serving = serving
         self._metrics = metrics
         self._health = health
         self._ready = ready
-        self._config = config
+        self._config = config or (lambda: None)
+        self._health_check = health_check
+        self._fields = fields
         application = web.Application(middlewares=[_told])
-        for path, handler in (
-            ("/metrics", self._get_metrics),
-            ("/healthz", self._get_health),
-            ("/readyz", self._get_ready),
-            ("/configz", self._get_config),
-        ):
+        handlers: dict[str, Handler] = {
+            "/metrics": self._get_metrics,
+            "/healthz": self._get_health,
+            "/readyz": self._get_ready,
+        }
+        if config is not None:
+            handlers["/configz"] = self._get_config
+        self._paths = list(handlers)
+        for path, handler in handlers.items():
             application.router.add_get(path, handler)
         application.on_response_prepare.append(_with_headers)
         self._runner = web.AppRunner(
@@ -86,12 +103,12 @@ class Endpoints:
             await web.TCPSite(self._runner, serving.host, serving.port).start()
         except (OSError, UnicodeError) as error:  # the latter: a name that can be no host's
             await self._runner.cleanup()
-            raise InputError(_why_not(serving, error)) from error
+            raise InputError(_why_not(serving, error, self._fields)) from error
         except BaseException:
             await self._runner.cleanup()
             raise
         host, port = self.address
-        _log.info("serving /metrics, /healthz, /readyz and /configz", host=host, port=port)
+        _log.info(f"serving {', '.join(self._paths[:-1])} and {self._paths[-1]}", host=host, port=port)
         return host, port
 
     @property
@@ -120,7 +137,7 @@ class Endpoints:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _get_health(self, request: web.Request) -> web.Response:
-        return _checked("healthz", {"scheduler": self._health()}, request)
+        return _checked("healthz", {self._health_check: self._health()}, request)
 
     async def _get_ready(self, request: web.Request) -> web.Response:
         return _checked("readyz", self._ready(), request)
@@ -158,12 +175,13 @@ async def _with_headers(_request: web.Request, response: web.StreamResponse) -> 
     response.headers.update(_HEADERS)
 
 
-def _why_not(serving: Serving, error: OSError | UnicodeError) -> str:
+def _why_not(serving: Serving, error: OSError | UnicodeError, fields: tuple[str, str]) -> str:
+    host, port = fields
     where = f"{serving.host}:{serving.port}"
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EADDRINUSE:
-        return f"serving.port: {where} is in use: choose another port (0 is any free one), or end what has it"
+        return f"{port}: {where} is in use: choose another port (0 is any free one), or end what has it"
     if number == errno.EACCES:
-        return f"serving.port: {where} is not allowed to this user: choose a port of 1024 or more"
+        return f"{port}: {where} is not allowed to this user: choose a port of 1024 or more"
     problem = os.strerror(number) if number and number > 0 else getattr(error, "strerror", None) or str(error)
-    return f"serving.host: {where} cannot be served ({problem}): give an address of this machine"
+    return f"{host}: {where} cannot be served ({problem}): give an address of this machine"

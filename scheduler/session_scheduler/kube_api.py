@@ -1,0 +1,97 @@
+"""Objects of the API server, as JSON, for plugins' own servers. Public.
+
+    async with await connect(kubeconfig, context) as api:
+        secret = await api.get("/api/v1/namespaces/kube-system/secrets/one")
+        await api.replace("/api/v1/namespaces/kube-system/secrets/one", {**secret, "data": {…}})
+
+A path is as the API has it; a query may follow it. Every request has a time-out. A read is sent again where that may
+help, a write only where the API server certainly did nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from session_scheduler.cluster.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from session_scheduler.cluster.kube_access import load_access
+from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+_SETTINGS: Final = RequestSettings(timeout=10.0, write_timeout=10.0, read_patience=15.0, connections=8)
+
+
+async def connect(kubeconfig: str | None = None, context: str | None = None) -> KubeApi:
+    """The API server of `kubeconfig`, else of $KUBECONFIG, ~/.kube/config or the pod. Raises InputError.
+
+    Nothing is asked of it yet: a credential plugin may run.
+    """
+    return KubeApi(ApiClient(await load_access(kubeconfig, context), _SETTINGS))
+
+
+class KubeApi:
+    """Requests for single objects. `close` it; or `async with`."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """The object at the path. Raises ClusterError: NotFound where there is none."""
+        return _object(await self._client.read(path.lstrip("/"), what=path), path)
+
+    async def create(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object in the collection at the path. Raises ClusterError: AlreadyExists where there is one."""
+        return await self._write("POST", path, manifest)
+
+    async def replace(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace the object at the path. Raises ClusterError: Conflict where it has another resourceVersion by now."""
+        return await self._write("PUT", path, manifest)
+
+    async def patch(self, path: str, patch: Any, kind: str = MERGE_PATCH) -> dict[str, Any]:
+        """Patch the object at the path; `kind` is the patch's media type. Raises ClusterError."""
+        return await self._write("PATCH", path, patch, kind)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _write(self, method: str, path: str, body: Any, content: str = "application/json") -> dict[str, Any]:
+        text = json.dumps(body, ensure_ascii=False).encode()
+        return _object(await self._client.write(method, path.lstrip("/"), text, what=path, content=content), path)
+
+
+def _object(answer: bytes, path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(answer)
+    except ValueError:  # a proxy's page, say; UnicodeDecodeError is one too
+        found = None
+    if not isinstance(found, dict):
+        raise Unavailable(f"{path}: the answer is no JSON object")
+    return found
+
+
+__all__ = [
+    "JSON_PATCH", "MERGE_PATCH", "STRATEGIC_MERGE_PATCH", "AlreadyExists", "ClusterError", "Conflict", "Forbidden",
+    "Invalid", "KubeApi", "NotFound", "TooManyRequests", "Unavailable", "connect",
+]  # fmt: skip
