@@ -73,12 +73,8 @@ class Bundle:
         return ROOT / ".cache" / self.name / versions
 
 
-_KUBERNETES = Module(
-    "kubernetes",
-    "k8s.io/kubernetes",
-    {name: f"cmd/{name}" for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")},
-    stamped=True,
-)
+_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+_KUBERNETES = Module("kubernetes", "k8s.io/kubernetes", {name: f"cmd/{name}" for name in _COMMANDS}, stamped=True)
 _ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", {"etcd": ""})
 _KWOK = Module("kwok", "sigs.k8s.io/kwok", {"kwok": "cmd/kwok"})
 BUNDLES = {
