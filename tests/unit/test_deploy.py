@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from fluence_plugins.fluence import names
-from fluence_plugins.fluence.resources import load_resources
 from session_scheduler.binding import LEADER_ANNOTATION
 from session_scheduler.config import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
 from session_scheduler.plans import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
@@ -25,8 +24,10 @@ def manifests(name: str) -> list[Manifest]:
     return list(yaml.safe_load_all((DEPLOY / name).read_text()))
 
 
-def the(kind: str, name: str = "fluence.yaml") -> Manifest:
-    (found,) = [manifest for manifest in manifests(name) if manifest["kind"] == kind]
+def the(kind: str, name: str = "fluence.yaml", *, called: str | None = None) -> Manifest:
+    """The object of this kind; of the scheduler's file, the one with the scheduler's name unless another is called."""
+    called = called or ("fluence" if name == "fluence.yaml" else None)
+    (found,) = [m for m in manifests(name) if m["kind"] == kind and called in (None, m["metadata"]["name"])]
     return found
 
 
@@ -50,7 +51,13 @@ def config() -> SchedulerConfig:
 def test_every_object_is_in_kube_system_or_of_the_whole_cluster() -> None:
     places = {m["kind"]: m["metadata"].get("namespace") for m in manifests("fluence.yaml")}
     cluster_wide = {kind for kind, namespace in places.items() if namespace is None}
-    assert cluster_wide == {"ClusterRole", "ClusterRoleBinding"}
+    assert cluster_wide == {
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
     assert {places[kind] for kind in places.keys() - cluster_wide} == {"kube-system"}
 
 
@@ -61,24 +68,19 @@ def test_what_is_written_into_the_configuration_is_the_default(config: Scheduler
 
 
 def test_the_command_reads_the_configuration_that_is_mounted(pod: Manifest, container: Manifest) -> None:
-    (volume,) = pod["volumes"]
-    (mount,) = container["volumeMounts"]
-    assert (volume["configMap"]["name"], volume["name"]) == (the("ConfigMap")["metadata"]["name"], mount["name"])
-    files = {f"{mount['mountPath']}/{name}" for name in the("ConfigMap")["data"]}
+    volumes = {volume["name"]: volume["configMap"] for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
     assert container["command"][:3] == ["fluence", "run", "--config"]
-    assert set(container["command"][3:]) < files
+    folder, _, file = container["command"][3].rpartition("/")
+    assert mounts[folder] == {"name": the("ConfigMap")["metadata"]["name"]}
+    assert list(the("ConfigMap")["data"]) == [file]
 
 
-def test_the_plugin_reads_the_resources_that_are_mounted(config: SchedulerConfig, container: Manifest) -> None:
+def test_the_plugin_reads_the_resources_of_the_environment(config: SchedulerConfig) -> None:
     (profile,) = config.profiles
     (plugin,) = profile.plugins
-    folder, _, name = plugin.args["resources"].rpartition("/")
-    assert (plugin.name, folder) == ("fluence", container["volumeMounts"][0]["mountPath"])
-    text = the("ConfigMap")["data"][name]
-    assert load_resources(text, name).resources == ()
-    lines = text.splitlines()
-    example = "\n".join(line.removeprefix("# ") for line in lines[lines.index("# resources:") :])
-    assert [tree.name for tree in load_resources(example, name).resources] == ["aurora"]
+    assert plugin.name == "fluence"
+    assert "resources" not in plugin.args
 
 
 def test_probes_ask_where_the_scheduler_answers(config: SchedulerConfig, container: Manifest) -> None:

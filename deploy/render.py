@@ -1,0 +1,59 @@
+"""Writes the flat manifests of deploy/ from the kustomize sources (`python deploy/render.py`, that is `make manifests`).
+
+What is rendered is checked in, so that `kubectl apply -f` needs no tool; a test renders again and compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from pathlib import Path
+
+DEPLOY = Path(__file__).resolve().parent
+SOURCES = {
+    "fluence.yaml": "fluence",
+    "fluence-resources.yaml": "base/resources",
+    "device-plugin.yaml": "base/device-plugin",
+    "options/annotations.yaml": "options/annotations",
+    "options/fencing.yaml": "options/fencing",
+}
+"""Each flat file, and the folder in kustomize/ that it is rendered from."""
+_HEADER = """\
+# {title}
+#
+#   kubectl apply -f deploy/{name}
+#
+# Written by `make manifests` from deploy/kustomize/{source}, where the comments are: change it there.
+"""
+_SECONDS = 60
+
+
+def title(source: str) -> str:
+    """The comment at the head of a kustomization: what its objects are for."""
+    lines = (DEPLOY / "kustomize" / source / "kustomization.yaml").read_text().splitlines()
+    comment = lines[: next(i for i, line in enumerate(lines) if not line.startswith("#"))]
+    return "\n".join(comment).removeprefix("# ")
+
+
+def render(name: str, kustomize: str) -> str:
+    """The text of a flat file. Raises CalledProcessError where kustomize fails."""
+    source = SOURCES[name]
+    command = [kustomize, "build", str(DEPLOY / "kustomize" / source)]
+    objects = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, timeout=_SECONDS).stdout  # noqa: S603
+    return _HEADER.format(title=title(source), name=name, source=source) + objects
+
+
+def main() -> None:
+    """Render every file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kustomize", default="kustomize", help="the program (default: the one on the PATH)")
+    parser.add_argument("--into", type=Path, default=DEPLOY, help="the folder to write to (default: deploy/)")
+    options = parser.parse_args()
+    for name in SOURCES:
+        path = options.into / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render(name, options.kustomize))
+
+
+if __name__ == "__main__":
+    main()
