@@ -1,4 +1,4 @@
-"""Writes the flat manifests of deploy/ from the kustomize sources (`python deploy/render.py`, that is `make manifests`).
+"""Writes the flat manifests of deploy/ from the sources beside it: `python deploy/render.py`, or `make manifests`.
 
 What is rendered is checked in, so that `kubectl apply -f` needs no tool; a test renders again and compares.
 """

