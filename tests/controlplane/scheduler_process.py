@@ -40,6 +40,8 @@ class Settings:
     retry_seconds: float = 0.5
     gang_bind_timeout_seconds: float = 10.0
     reconcile_seconds: float = 5.0
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of the plugin `fluence`."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the configuration."""
     clock: Path | None = None
@@ -47,7 +49,7 @@ class Settings:
 
     def configuration(self, port: int, resources: Path | None) -> dict[str, Any]:
         """The configuration file's content."""
-        arguments = {"resources": str(resources)} if resources else {}
+        arguments = ({"resources": str(resources)} if resources else {}) | dict(self.arguments)
         return {
             "apiVersion": "fluence.flux-framework.org/v1alpha1",
             "kind": "SchedulerConfiguration",

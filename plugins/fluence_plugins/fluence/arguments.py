@@ -22,12 +22,14 @@ class FluenceArguments(PluginArguments):
     neither: classical work only). matchPolicy: a match
     policy of Fluxion (else FLUENCE_MATCH_POLICY, else first). matchBudget: the most matches that are tried for a
     group beyond the first order of its classes, which is always tried to its end; and the attribute values that are
-    tried for a pod whose devices disagree.
+    tried for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that asks for devices and
+    came without the webhook's environment is refused.
     """
 
     resources: str | None = None
     match_policy: str | None = None
     match_budget: Annotated[int, Field(ge=1)] = 64
+    require_injected_env: bool = False
 
     def load(self) -> ResourcesConfig:
         """The resource trees. Raises ResourcesError or DocumentError, naming the file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments
 from fluence_plugins.fluence.cluster_graph import HostResources
 from fluence_plugins.fluence.errors import ResourcesError
 from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
+from fluence_plugins.fluence.injection import not_injected, refusal_text
 from fluence_plugins.fluence.live_graph import LiveGraph
 from fluence_plugins.fluence.matching import GroupMatcher
 from fluence_plugins.fluence.metrics import GraphMetrics
@@ -47,6 +48,9 @@ class FluencePlugin:
         self._types = frozenset(resource_types(self._config))
         self._env = env_contract(self._config)
         self._budget = arguments.match_budget
+        self._env_required = arguments.require_injected_env
+        self._admitted = False
+        """Whether pods come from an API server, which had them go through the webhook."""
         try:
             self._live = LiveGraph(self._config, arguments.policy)
         except FluxionError as error:
@@ -68,9 +72,16 @@ class FluencePlugin:
     # ------------------------------------------------------------------ classes and state
 
     @hookimpl
-    def class_key(self, pod: Pod) -> str | None:
-        """Pods that require different attributes are of different classes."""
-        return needs.class_key(pod)
+    def class_key(self, pod: Pod) -> Hashable | None:
+        """Pods that require different attributes, or came without the environment, are of different classes."""
+        bare = not_injected(pod) if self._env_required else None
+        required = needs.class_key(pod)
+        return required if bare is None else (required, bare)
+
+    @hookimpl
+    def serve(self) -> None:
+        """From here on pods are judged as an API server admitted them: manifests went through no webhook."""
+        self._admitted = True
 
     @hookimpl
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
@@ -160,7 +171,8 @@ class FluencePlugin:
                 f"resource type {unknown[0]!r} ({names.resource_name(unknown[0])}) is in no resource tree; "
                 f"modelled are: {known}"
             )
-        return None
+        bare = not_injected(cls.pod) if self._env_required and self._admitted else None
+        return None if bare is None else Refusal(refusal_text(bare))
 
     @hookimpl
     def place_group(

@@ -121,24 +121,10 @@ class ResourceRequirements(_Object, frozen=True):
     limits: dict[str, Quantity] = {}
 
 
-class FieldSelector(_Object, frozen=True):
-    """env[].valueFrom.fieldRef."""
-
-    field_path: str = ""
-
-
-class EnvVarSource(_Object, frozen=True):
-    """env[].valueFrom; only what the scheduler reads."""
-
-    field_ref: FieldSelector | None = None
-
-
 class EnvVar(_Object, frozen=True):
-    """containers[].env[]."""
+    """containers[].env[]: that there is a variable, never what it holds, which may be long, or secret."""
 
     name: str
-    value: str | None = None
-    value_from: EnvVarSource | None = None
 
 
 class Container(_Object, frozen=True):
