@@ -1,0 +1,46 @@
+"""The command `fluence device-plugin`. Imported for every `--help`: what it runs is imported inside."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from session_scheduler.commands import LogFormat, LogLevel
+
+KUBELET_DIR = "/var/lib/kubelet/device-plugins"
+
+
+def device_plugin(
+    *,
+    resources: Annotated[
+        str | None,
+        typer.Option("--resources", metavar="FILE", help="The file of virtual resources; else FLUENCE_RESOURCES."),
+    ] = None,
+    capacity: Annotated[
+        int | None,
+        typer.Option("--capacity", metavar="N", help="Units of each type; else FLUENCE_RESOURCE_CAPACITY, else 1000."),
+    ] = None,
+    kubelet_dir: Annotated[
+        str, typer.Option("--kubelet-dir", metavar="DIR", help="Where the kubelet has its kubelet.sock.")
+    ] = KUBELET_DIR,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Where /metrics, /healthz and /readyz are served.")
+    ] = "0.0.0.0",  # noqa: S104 (a pod's only address; what is shown there holds no secrets)
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Its port; 0 is any.")] = 8080,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="From which level on to log.")] = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
+    ] = None,
+) -> int:
+    """Offer the types of virtual resources to this node's kubelet, until SIGTERM."""
+    import asyncio
+    import sys
+
+    from fluence_plugins.device_advertisement.run import Settings, run
+    from session_scheduler.logs import log_to_stderr
+
+    form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
+    log_to_stderr(log_level, form.value)
+    asyncio.run(run(Settings(resources, capacity, kubelet_dir, host, port)))
+    return 0

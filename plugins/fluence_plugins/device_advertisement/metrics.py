@@ -1,0 +1,121 @@
+"""What the device plugin measures, for a scrape."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+
+PREFIX: Final = "fluence_device_plugin_"
+_RESULTS: Final = {"registrations": ("ok", "refused", "unavailable"), "allocations": ("ok", "refused")}
+
+
+@dataclass(frozen=True, slots=True)
+class TypeState:
+    """One type at a moment. `problem`: what it lacks, None where the kubelet watches its devices."""
+
+    type: str
+    devices: int
+    streams: int
+    problem: str | None
+
+
+class Metrics:
+    """The registry of one process."""
+
+    def __init__(self, version: str) -> None:
+        """`version` is the product's."""
+        registry = self._registry = CollectorRegistry()
+        ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
+        build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
+        build.labels(version, platform.python_version()).set(1)
+        self._counters = {
+            "registrations": Counter(
+                PREFIX + "registrations", "Tries to register a type.", ("type", "result"), registry=registry
+            ),
+            "allocations": Counter(
+                PREFIX + "allocations", "Requests for a container's devices.", ("type", "result"), registry=registry
+            ),
+        }
+        self._loaded = Gauge(
+            PREFIX + "config_last_load_successful", "1 where the resources file could be used.", registry=registry
+        )
+        self._loaded.set(1)
+
+    def follow(self, states: Callable[[], Iterable[TypeState]]) -> None:
+        """Show these, asked at each scrape."""
+        self._registry.register(_Types(states))
+
+    def add_type(self, resource_type: str) -> None:
+        """Show its counters, from 0 on."""
+        for name, counter in self._counters.items():
+            for result in _RESULTS[name]:
+                counter.labels(resource_type, result)
+
+    def remove_type(self, resource_type: str) -> None:
+        """Do not show its counters any more: types come and go."""
+        for name, counter in self._counters.items():
+            for result in _RESULTS[name]:
+                counter.remove(resource_type, result)
+
+    def registered(self, resource_type: str, result: Literal["ok", "refused", "unavailable"]) -> None:
+        """A try to register ended so."""
+        self._counters["registrations"].labels(resource_type, result).inc()
+
+    def allocated(self, resource_type: str, result: Literal["ok", "refused"]) -> None:
+        """A request of the kubelet for a container's devices was answered so."""
+        self._counters["allocations"].labels(resource_type, result).inc()
+
+    def config_loaded(self, successful: bool) -> None:
+        """Whether the resources file, as it is now, could be used."""
+        self._loaded.set(successful)
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The answer to a scrape and its content type, for the request's Accept header."""
+        write, content_type = choose_encoder(accept)
+        return write(_WithoutCreated(self._registry)), content_type
+
+
+class _WithoutCreated(CollectorRegistry):
+    """The registry without the times at which its counters began: the library adds them, as families of their own."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._shown = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._shown.collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
+class _Types:
+    """Gauges of the types that are offered, taken when they are asked for."""
+
+    def __init__(self, states: Callable[[], Iterable[TypeState]]) -> None:
+        self._states = states
+
+    def describe(self) -> list[Metric]:
+        return list(self._families([]))
+
+    def collect(self) -> Iterator[Metric]:
+        return self._families(list(self._states()))
+
+    def _families(self, states: list[TypeState]) -> Iterator[Metric]:
+        yield _gauge("devices", "Devices that are offered.", {each.type: each.devices for each in states})
+        yield _gauge("streams", "Open ListAndWatch streams.", {each.type: each.streams for each in states})
+        yield _gauge(
+            "advertised", "1 where the kubelet watches them.", {each.type: each.problem is None for each in states}
+        )
+
+
+def _gauge(name: str, text: str, values: dict[str, int] | dict[str, bool]) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, text, labels=["type"])
+    for resource_type, value in values.items():
+        family.add_metric([resource_type], value)
+    return family

@@ -1,0 +1,116 @@
+"""The device plugin as a whole: which types are offered, and the one tick by which all of them notice what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from fluence_plugins.device_advertisement.advertisement import Advertisement
+from fluence_plugins.device_advertisement.devices import Devices
+from fluence_plugins.device_advertisement.kubelet import Kubelet
+from fluence_plugins.device_advertisement.metrics import Metrics, TypeState
+from fluence_plugins.device_advertisement.sockets import remove_stale
+from fluence_plugins.fluence.resources import resource_types
+from fluence_plugins.fluence.resources_file import ResourcesFile
+from session_scheduler.errors import FluenceError
+
+TICK_SECONDS: Final = 1.0
+STUCK_SECONDS: Final = 30.0
+_END_SECONDS: Final = 3.0
+
+log = logging.getLogger(__name__)
+
+
+class DevicePlugin:
+    """Offers types to the kubelet whose folder this is, `capacity` devices each."""
+
+    def __init__(
+        self,
+        folder: Path,
+        capacity: int,
+        metrics: Metrics,
+        *,
+        tick: float = TICK_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder = folder
+        self._capacity = capacity
+        self._metrics = metrics
+        self._tick = tick
+        self._clock = clock
+        self._kubelet = Kubelet(folder)
+        self._offered: dict[str, tuple[Advertisement, asyncio.Task[None]]] = {}
+        self._ticked = clock()
+        metrics.follow(self.states)
+
+    def states(self) -> list[TypeState]:
+        """Every type that is offered, sorted."""
+        return [self._offered[each][0].state() for each in sorted(self._offered)]
+
+    def health(self) -> str | None:
+        """None while the loop makes progress."""
+        silent = self._clock() - self._ticked
+        return None if silent < STUCK_SECONDS else f"nothing was looked at for {silent:.0f} s"
+
+    async def run(self, types: Sequence[str], resources: ResourcesFile | None, stop: asyncio.Event) -> None:
+        """Offer the types, and later those that the file has then, until `stop`. Leaves no socket behind."""
+        for name in remove_stale(self._folder):
+            log.info("removed %s, which nobody served any more", name)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._offer(types, tasks)
+                running = [tasks.create_task(self._look())]
+                if resources is not None:
+                    running.append(tasks.create_task(self._follow(resources, tasks)))
+                await stop.wait()
+                log.info("ending: the kubelet counts no devices until another one registers")
+                for task in (*running, *(task for _, task in self._offered.values())):
+                    task.cancel()
+        finally:
+            await self._close()
+
+    async def _look(self) -> None:
+        while True:
+            kubelet = self._kubelet.identity()
+            for advertisement, _ in self._offered.values():
+                advertisement.look(kubelet)
+            self._ticked = self._clock()
+            await asyncio.sleep(self._tick)
+
+    async def _follow(self, resources: ResourcesFile, tasks: asyncio.TaskGroup) -> None:
+        def failed(_: FluenceError) -> None:
+            self._metrics.config_loaded(False)
+
+        async for config in resources.changes(failed):
+            self._metrics.config_loaded(True)
+            await self._offer(resource_types(config), tasks)
+
+    async def _offer(self, types: Sequence[str], tasks: asyncio.TaskGroup) -> None:
+        """Offer these and no others: those that left are withdrawn first, all at once."""
+        left = sorted(set(self._offered) - set(types))
+        new = sorted(set(types) - set(self._offered))
+        await asyncio.gather(*map(self._withdraw, left))
+        for each in new:
+            self._metrics.add_type(each)
+            devices = Devices(each, self._capacity)
+            advertisement = Advertisement(devices, self._folder, self._kubelet, self._metrics, self._clock)
+            self._offered[each] = advertisement, tasks.create_task(advertisement.run())
+        if left or new or not types:
+            log.info("offering %s", ", ".join(sorted(self._offered)) or "nothing: the configuration has no types")
+
+    async def _withdraw(self, resource_type: str) -> None:
+        advertisement, task = self._offered.pop(resource_type)
+        task.cancel()
+        await asyncio.wait((task,))
+        await advertisement.close(withdraw=True)
+        self._metrics.remove_type(resource_type)
+        log.info("%s is not in the configuration any more: withdrawn", resource_type)
+
+    async def _close(self) -> None:
+        closing = [advertisement.close(withdraw=False) for advertisement, _ in self._offered.values()]
+        async with asyncio.timeout(_END_SECONDS):
+            await asyncio.gather(*closing)
