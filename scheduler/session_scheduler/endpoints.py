@@ -1,7 +1,7 @@
 """What administrators, probes and Prometheus ask over HTTP: /metrics, /healthz, /readyz and /configz. Read only.
 
-Public: every server of the command answers them so. Nothing here waits for the cluster: every answer is from memory, so that
-a probe's time-out means a stuck loop.
+Public: every server of the command answers them so. Nothing here waits for the cluster: every answer is from memory,
+so that a probe's time-out means a stuck loop.
 """
 
 from __future__ import annotations

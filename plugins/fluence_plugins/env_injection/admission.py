@@ -1,0 +1,117 @@
+"""Admission reviews, in and out: bytes to an answer, without I/O.
+
+Source: k8s.io/api/admission/v1. A review that is not one is told in one line (`MalformedError`); a well-formed one of
+something that the handler does not decide on is allowed as it is.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+from fluence_plugins.env_injection.handlers import AdmissionRequest, Handler, Operation, Refusal
+from session_scheduler.errors import FluenceError
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+Result = Literal["patched", "unchanged", "refused"]
+_LONGEST_UID: Final = 256
+_NULL: Final = msgspec.Raw(b"null")
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError, ValueError)
+"""What the decoder raises, of whatever bytes."""
+
+
+class MalformedError(FluenceError):
+    """A request is no admission review. Its text is one line."""
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str
+    group: str = ""
+    version: str = ""
+
+
+class _Request(msgspec.Struct, rename="camel", frozen=True):
+    uid: str
+    kind: _Kind
+    operation: str
+    namespace: str | None = None
+    name: str | None = None
+    sub_resource: str | None = None
+    dry_run: bool | None = None
+    object: msgspec.Raw = _NULL
+
+
+class _Review(msgspec.Struct, rename="camel", frozen=True):
+    api_version: str
+    kind: str
+    request: _Request
+
+
+_decoder: Final = msgspec.json.Decoder(_Review)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a request, and the review to send back."""
+
+    result: Result
+    body: bytes
+
+
+def answer(body: bytes, handler: Handler) -> Answer:
+    """Decide on the review in `body`. Raises MalformedError."""
+    review = _decoded(body)
+    decision = _decision(review.request, handler)
+    response: dict[str, Any] = {"uid": review.request.uid, "allowed": not isinstance(decision, Refusal)}
+    if isinstance(decision, Refusal):
+        response["status"] = {"code": decision.code, "message": decision.message}
+    elif decision:
+        patch = msgspec.json.encode(list(decision))
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode("ascii")}
+    result: Result = "refused" if isinstance(decision, Refusal) else "patched" if decision else "unchanged"
+    return Answer(result, msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response}))
+
+
+def _decoded(body: bytes) -> _Review:
+    try:
+        review = _decoder.decode(body)
+        review.request.uid.encode()
+    except _UNREADABLE as error:
+        raise MalformedError(f"this is no {KIND}: {_told(error)}") from None
+    if (review.api_version, review.kind) != (API_VERSION, KIND):
+        raise MalformedError(f"this is no {KIND} of {API_VERSION}: let admissionReviewVersions be [v1]")
+    if not 0 < len(review.request.uid) <= _LONGEST_UID:
+        raise MalformedError(f"request.uid has to have 1 to {_LONGEST_UID} characters")
+    return review
+
+
+def _decision(request: _Request, handler: Handler) -> Sequence[Operation] | Refusal:
+    kind = request.kind
+    if (kind.group, kind.kind) != ("", "Pod") or request.sub_resource or request.operation not in handler.operations:
+        return []
+    try:
+        pod = msgspec.json.decode(request.object)
+    except _UNREADABLE as error:
+        raise MalformedError(f"request.object is no JSON: {_told(error)}") from None
+    if not isinstance(pod, dict):
+        return []
+    facts = AdmissionRequest(
+        uid=request.uid,
+        operation=request.operation,
+        namespace=request.namespace or "",
+        name=request.name or "",
+        dry_run=bool(request.dry_run),
+    )
+    return handler.mutate(pod, facts)
+
+
+def _told(error: Exception) -> str:
+    """What is wrong, without what was sent."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, UnicodeError):
+        return "it is not UTF-8"
+    return " ".join(str(error).split())

@@ -1,0 +1,112 @@
+"""The command `fluence webhook`."""
+
+import ipaddress
+import re
+from typing import Annotated
+
+import typer
+
+from session_scheduler.commands import LogFormat, LogLevel
+from session_scheduler.errors import InputError
+
+_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_DNS_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
+
+
+def webhook(
+    *,
+    handlers: Annotated[
+        str, typer.Option("--handlers", metavar="NAMES", help="What decides on pods, with commas between.")
+    ] = "fluxion",
+    scheduler_names: Annotated[
+        list[str] | None,
+        typer.Option("--scheduler-name", metavar="NAME", help="Whose pods these are; may be repeated. [fluence]"),
+    ] = None,
+    resources: Annotated[
+        str | None,
+        typer.Option("--resources", metavar="FILE", help="The file of virtual resources [env var: FLUENCE_RESOURCES]."),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="The address to serve on.")] = "0.0.0.0",  # noqa: S104
+    tls_port: Annotated[int, typer.Option("--tls-port", min=0, max=65535, help="For API servers; 0 is any.")] = 8443,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="For metrics and probes; 0 is any.")] = 8080,
+    service: Annotated[str, typer.Option("--service", help="The Service that leads here.")] = "fluence-webhook",
+    namespace: Annotated[str, typer.Option("--namespace", help="Of the Service and the Secret.")] = "kube-system",
+    secret: Annotated[str, typer.Option("--secret", help="Where CA and certificate are.")] = "fluence-webhook-tls",  # noqa: S107
+    configuration: Annotated[
+        str, typer.Option("--configuration", help="The MutatingWebhookConfiguration whose caBundle is patched.")
+    ] = "fluence-webhook",
+    dns_names: Annotated[
+        list[str] | None,
+        typer.Option("--dns-name", metavar="NAME", help="A further host or IP of the certificate; may be repeated."),
+    ] = None,
+    check_interval: Annotated[
+        float, typer.Option("--check-interval", min=0.1, help="Seconds between looks at the certificate.")
+    ] = 60.0,
+    tls_cert: Annotated[
+        str | None, typer.Option("--tls-cert", metavar="FILE", help="Serve this certificate; make and patch none.")
+    ] = None,
+    tls_key: Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")] = None,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(
+            "--kubeconfig", metavar="FILE", help="The cluster; else KUBECONFIG, ~/.kube/config, or the pod's."
+        ),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig; else its current one.")
+    ] = None,
+    log_level: Annotated[
+        LogLevel, typer.Option("--log-level", help="What to log to standard error, from here up.")
+    ] = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
+    ] = None,
+) -> int:
+    """Give pods, when they are created, the environment that their placement fills in."""
+    import asyncio
+    import sys
+
+    from fluence_plugins.env_injection.webhook import WebhookOptions, serve
+    from session_scheduler.logs import log_to_stderr
+
+    options = WebhookOptions(
+        handlers=_words(handlers),
+        scheduler_names=frozenset(scheduler_names or ["fluence"]),
+        resources=resources,
+        host=host,
+        tls_port=tls_port,
+        port=port,
+        service=_checked("--service", service),
+        namespace=_checked("--namespace", namespace),
+        secret=_checked("--secret", secret),
+        configuration=_checked("--configuration", configuration),
+        dns_names=tuple(_checked("--dns-name", name) for name in dns_names or ()),
+        check_seconds=check_interval,
+        files=_files(tls_cert, tls_key),
+        kubeconfig=kubeconfig,
+        context=context,
+    )
+    form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
+    log_to_stderr(log_level, form.value)
+    return asyncio.run(serve(options))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (each.strip() for each in text.split(",")) if word)
+
+
+def _checked(option: str, name: str) -> str:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        if not _DNS_NAME.fullmatch(name):
+            raise InputError(f"{option}: {name!r} is no name of DNS: use lower-case letters, digits, - and .") from None
+    return name
+
+
+def _files(certificate: str | None, key: str | None) -> tuple[str, str] | None:
+    if certificate and key:
+        return certificate, key
+    if certificate or key:
+        raise InputError("--tls-cert and --tls-key: give both, or neither")
+    return None

@@ -1,0 +1,98 @@
+"""The handler `fluxion`: downward-API variables for what a pod will be matched with.
+
+`FLUXION_BACKEND` and one `FLUXION_<KEY>` for each attribute key of the resources file, in every container and init
+container of every pod for our schedulers. Each reads an annotation that the scheduler writes when it binds the pod;
+without that annotation it is empty. Ephemeral containers are added by another subresource, and are left alone.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from prometheus_client import Gauge
+
+from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Operation
+from fluence_plugins.env_injection.logs import log
+from fluence_plugins.fluence.resources import ResourcesConfig, env_contract
+from fluence_plugins.fluence.resources_file import ResourcesFile
+
+_LISTS: Final = ("initContainers", "containers")
+
+
+class FluxionHandler:
+    """Injects the variables of a resources file that is followed; without a file there is the backend alone."""
+
+    operations: Collection[str] = frozenset({"CREATE"})  # a pod's environment cannot be changed later
+
+    def __init__(self, settings: HandlerSettings) -> None:
+        """Raises InputError where the resources file cannot be used."""
+        self._scheduler_names = settings.scheduler_names
+        self._loaded = Gauge(
+            "fluence_webhook_config_last_load_successful",
+            "1 where the resources file was usable when it was last read.",
+            registry=settings.registry,
+        )
+        self._file = ResourcesFile.configured(settings.resources)
+        self._use(ResourcesConfig() if self._file is None else self._file.load())
+
+    def _use(self, config: ResourcesConfig) -> None:
+        self._contract = env_contract(config)
+        self._variables = {env: _variable(env, annotation) for env, annotation in self._contract.items()}
+        self._loaded.set(1)
+
+    def contract(self) -> str:
+        """Each variable and its annotation."""
+        pairs = ", ".join(f"{env} <- annotation {annotation}" for env, annotation in self._contract.items())
+        return f"environment contract: {pairs}"
+
+    def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation]:  # noqa: ARG002
+        """Add what is missing; nothing where the pod is another scheduler's, or malformed."""
+        spec = pod.get("spec")
+        if not isinstance(spec, dict) or spec.get("schedulerName") not in self._scheduler_names:
+            return []
+        operations: list[Operation] = []
+        for field in _LISTS:
+            containers = spec.get(field)
+            if containers is None:
+                continue
+            if not isinstance(containers, list):
+                return []
+            for index, container in enumerate(containers):
+                added = self._added(container, f"/spec/{field}/{index}/env")
+                if added is None:
+                    return []
+                operations += added
+        return operations
+
+    def _added(self, container: Any, path: str) -> list[Operation] | None:
+        """The operations for one container; None where it is malformed.
+
+        Ours go before the user's own, which can then say $(FLUXION_BACKEND): only earlier variables are expanded.
+        """
+        if not isinstance(container, dict):
+            return None
+        env = container.get("env")
+        if env is None:
+            return [{"op": "add", "path": path, "value": list(self._variables.values())}]
+        if not isinstance(env, list) or not all(isinstance(each, dict) for each in env):
+            return None
+        theirs = [each.get("name") for each in env]
+        missing = [variable for name, variable in self._variables.items() if name not in theirs]
+        return [
+            {"op": "add", "path": f"{path}/{position}", "value": variable} for position, variable in enumerate(missing)
+        ]
+
+    async def run(self) -> None:
+        """Follow the resources file; the contract stays as it was while the file cannot be used."""
+        if self._file is None:
+            return
+        async for config in self._file.changes(failed=lambda _: self._loaded.set(0)):
+            before = self._contract
+            self._use(config)
+            if self._contract != before:
+                log.info("%s", self.contract())
+
+
+def _variable(name: str, annotation: str) -> dict[str, Any]:
+    """As the API server would complete it, so that nothing differs when the pod is seen again."""
+    field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}
+    return {"name": name, "valueFrom": {"fieldRef": field}}

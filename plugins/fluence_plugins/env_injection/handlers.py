@@ -1,0 +1,95 @@
+"""What decides on pods: handlers, found by the entry-point group `fluence.webhook_handlers` and chosen by name.
+
+Public, for authors of handlers. An entry point is a `Builder`; its name is the handler's, and its path is
+`/mutate/<name>`. All that is common (TLS, limits, the review's form, metrics) is the server's.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Final, Protocol
+
+from prometheus_client import CollectorRegistry
+
+from session_scheduler.errors import InputError
+
+GROUP: Final = "fluence.webhook_handlers"
+Operation = dict[str, Any]
+"""One operation of a JSON patch (RFC 6902)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The pod is not to be; `message` is what its creator reads."""
+
+    message: str
+    code: int = 403
+    """The HTTP status that the creator gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRequest:
+    """What a handler may know of a request beside its pod (admission.k8s.io/v1, AdmissionRequest)."""
+
+    uid: str
+    operation: str
+    """CREATE or UPDATE."""
+    namespace: str
+    name: str
+    """Empty where the API server will make one of generateName."""
+    dry_run: bool
+    """Nothing will be stored. Handlers have no side effects in any case."""
+
+
+class Handler(Protocol):
+    """Decides on pods one by one, on the event loop's thread: no method waits or has side effects, except `run`."""
+
+    @property
+    def operations(self) -> Collection[str]:
+        """For which operations it is asked, as {"CREATE"}; others are allowed as they are."""
+
+    def contract(self) -> str:
+        """What it does to pods, in one line for the log."""
+
+    def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation] | Refusal:
+        """The patch for a pod, empty for none, or a refusal.
+
+        `pod` is whatever JSON object somebody sent: what the API server would refuse anyway is best left as it is, as
+        the API server says it better. Asked again for the pod with the patch, the answer is to be empty.
+        """
+
+    async def run(self) -> None:
+        """Its own task, cancelled at the end: following a file, say. May return at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSettings:
+    """What handlers are built from."""
+
+    scheduler_names: frozenset[str]
+    """The schedulerNames of the pods that are ours."""
+    resources: str | None
+    """The resources file that was given; else the environment says."""
+    registry: CollectorRegistry
+    """Where a handler's own metrics go, named `fluence_webhook_…`."""
+
+
+Builder = Callable[[HandlerSettings], Handler]
+
+
+def load_handlers(names: Sequence[str], settings: HandlerSettings) -> dict[str, Handler]:
+    """The handlers of these names, in this order. Raises InputError where one is unknown or cannot be built."""
+    known = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    unknown = sorted(set(names) - set(known))
+    if unknown or not names:
+        what = f"{unknown[0]!r} is no handler" if unknown else "names no handler"
+        raise InputError(f"--handlers: {what}: choose of {', '.join(sorted(known)) or 'those of an installed plugin'}")
+    handlers: dict[str, Handler] = {}
+    for name in dict.fromkeys(names):
+        try:
+            build: Builder = known[name].load()
+        except Exception as error:  # whatever a foreign module raises on import is that distribution's failure
+            problem = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(f"--handlers: {name} cannot be imported: {problem}: mend or reinstall it") from error
+        handlers[name] = build(settings)
+    return handlers

@@ -1,0 +1,103 @@
+"""What the webhook measures, in a registry of its own. `docs/reference/webhook.md` is the list for administrators."""
+
+import platform
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.registry import Collector
+
+PREFIX: Final = "fluence_webhook_"
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+RequestResult = Literal["patched", "unchanged", "refused", "malformed", "late", "busy", "failed"]
+CheckResult = Literal["ok", "failed"]
+
+
+_as_text: Callable[[Collector], bytes] = generate_latest
+_as_openmetrics: Callable[[Collector], bytes] = generate_openmetrics
+
+
+class _Families(Collector):
+    """Families as a collector, without the times at which series began: the library adds those as families."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> list[Metric]:
+        families = list(self._registry.collect())
+        for family in families:
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+        return families
+
+
+class WebhookMetrics:
+    """One webhook's metrics. `exposition` is the answer to a scrape."""
+
+    def __init__(self, version: str = "") -> None:
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
+        build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
+        build.labels(version, platform.python_version()).set(1)
+        self._requests = Counter(
+            PREFIX + "requests", "Admission reviews, by what became of them.", ("handler", "result"), registry=registry
+        )
+        self._seconds = Histogram(
+            PREFIX + "request_seconds", "From a request's headers to its answer.", ("handler",), buckets=SECONDS,
+            registry=registry,
+        )  # fmt: skip
+        self._expiry = Gauge(
+            PREFIX + "certificate_expiry_timestamp_seconds", "When the certificate that is served ends.",
+            registry=registry,
+        )  # fmt: skip
+        self._written = Counter(
+            PREFIX + "certificate_writes", "Times that this replica made, renewed or restored what the Secret holds.",
+            registry=registry,
+        )  # fmt: skip
+        self._checks = Counter(
+            PREFIX + "certificate_checks", "Looks at the Secret and the configuration.", ("result",), registry=registry
+        )
+        for result in get_args(CheckResult):
+            self._checks.labels(result)
+        self._trusted = Gauge(
+            PREFIX + "trusted", "1 where the configuration is there and trusts the certificate that is served.",
+            registry=registry,
+        )  # fmt: skip
+
+    def show_handler(self, name: str) -> None:
+        """Show a handler's series from the start, at 0."""
+        for result in get_args(RequestResult):
+            self._requests.labels(name, result)
+        self._seconds.labels(name)
+
+    def request(self, handler: str, result: RequestResult, seconds: float) -> None:
+        """A request was answered so, after so long."""
+        self._requests.labels(handler, result).inc()
+        self._seconds.labels(handler).observe(seconds)
+
+    def serves(self, until: datetime) -> None:
+        """Another certificate is served, which ends then."""
+        self._expiry.set(until.timestamp())
+
+    def written(self) -> None:
+        """This replica made, renewed or restored what the Secret holds."""
+        self._written.inc()
+
+    def checked(self, result: CheckResult) -> None:
+        """Secret and configuration were looked at."""
+        self._checks.labels(result).inc()
+
+    def trusted(self, trusted: bool) -> None:
+        """Whether the configuration is there and trusts what is served."""
+        self._trusted.set(trusted)
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The answer to a scrape and its content type, for the request's Accept header."""
+        families = _Families(self.registry)
+        if "application/openmetrics-text" in accept:
+            return _as_openmetrics(families), OPENMETRICS
+        return _as_text(families), TEXT

@@ -1,0 +1,182 @@
+"""The HTTPS server: connections, within their limits, for an HTTP application.
+
+Connections are accepted here and not by asyncio's own server, which bounds neither them nor those whose TLS handshake
+is under way.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+from typing import Final
+
+from aiohttp import web
+
+from fluence_plugins.env_injection.logs import SILENT, log
+from fluence_plugins.env_injection.reviews import Reviews
+from session_scheduler.errors import InputError
+
+GREETING_SECONDS: Final = 5.0
+"""For a TLS handshake, and after it for the first request's headers."""
+IDLE_SECONDS: Final = 100.0
+"""How long a connection is kept for further requests: API servers close theirs after 90 s, and should be first."""
+MOST_CONNECTIONS: Final = 256
+"""Handshakes included; further ones wait in the system's queue."""
+STOP_SECONDS: Final = 1.0
+"""How long requests under way may take when the server stops, and then again their cancellation."""
+_MAX_HEADER: Final = 8192
+_QUEUE: Final = 128
+_PAUSE: Final = 0.05
+"""Before the next try to accept, where there are too many connections or the system refuses one."""
+
+
+def tls_context() -> ssl.SSLContext:
+    """Of TLS 1.2 and above, still without a certificate. No session is resumed: each sees the certificate of now."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def load_chain(context: ssl.SSLContext, chain: bytes) -> None:
+    """Serve this certificate with its key (PEM) from the next handshake on; the key is on no disk at any time.
+
+    Raises ssl.SSLError where they do not go together.
+    """
+    file = os.memfd_create("chain", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(file), "wb") as writing:
+            writing.write(chain)
+        context.load_cert_chain(f"/proc/self/fd/{file}")
+    finally:
+        os.close(file)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket for the server, which nobody can connect to yet. Raises InputError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setblocking(False)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6 and host == "::":  # every address, IPv4 ones too
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            made.bind(address)
+        except BaseException:
+            made.close()
+            raise
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise InputError(_why_not(host, port, error)) from error
+    return made
+
+
+def _why_not(host: str, port: int, error: Exception) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EADDRINUSE:
+        return f"--tls-port: {host}:{port} is in use: choose another port (0 is any free one), or end what has it"
+    if number == errno.EACCES:
+        return f"--tls-port: {host}:{port} is not allowed to this user: choose a port of 1024 or more"
+    problem = getattr(error, "strerror", None) or str(error)
+    return f"--host: {host}:{port} cannot be served ({problem}): give an address of this machine"
+
+
+class TlsServer:
+    """Serves the application of `reviews` on a bound socket: `start`, then `stop`."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        context: ssl.SSLContext,
+        reviews: Reviews,
+        *,
+        greeting: float = GREETING_SECONDS,
+        most_connections: int = MOST_CONNECTIONS,
+    ) -> None:
+        """`context` has a certificate by now."""
+        self._socket = listening
+        self._context = context
+        self._reviews = reviews
+        self._greeting = greeting
+        self._most_connections = most_connections
+        self._shaking_hands = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._runner = web.AppRunner(
+            reviews.application(),
+            access_log=None,
+            logger=SILENT,
+            keepalive_timeout=IDLE_SECONDS,
+            lingering_time=0,  # a body that is too large is not read
+            max_line_size=_MAX_HEADER,
+            max_field_size=_MAX_HEADER,
+            auto_decompress=False,
+            shutdown_timeout=STOP_SECONDS,
+        )
+
+    async def start(self) -> None:
+        """Accept connections from now on."""
+        await self._runner.setup()
+        self._socket.listen(_QUEUE)
+        self._own(asyncio.ensure_future(self._accept()))
+        host, port = self._socket.getsockname()[:2]
+        log.info("serving admission on https://%s:%s", f"[{host}]" if ":" in host else host, port)
+
+    async def stop(self) -> None:
+        """Accept no more, let what is under way end for a moment, close everything. Idempotent."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._socket.close()
+        await self._runner.cleanup()
+
+    def _own(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._connections() >= self._most_connections:
+                await asyncio.sleep(_PAUSE)
+                continue
+            try:
+                connection, _ = await loop.sock_accept(self._socket)
+            except OSError:  # the other side is gone already, or there are too many files
+                await asyncio.sleep(_PAUSE)
+                continue
+            self._shaking_hands += 1
+            self._own(asyncio.ensure_future(self._greet(connection)))
+
+    def _connections(self) -> int:
+        server = self._runner.server
+        return self._shaking_hands + (len(server.connections) if server is not None else 0)
+
+    async def _greet(self, connection: socket.socket) -> None:
+        """Shake hands; close the connection where no request follows in time."""
+        try:
+            transport = await self._transport(connection)
+        finally:
+            self._shaking_hands -= 1
+        if transport is not None:
+            await asyncio.sleep(self._greeting)
+            if transport not in self._reviews.used:
+                transport.abort()
+
+    async def _transport(self, connection: socket.socket) -> asyncio.Transport | None:
+        loop, server = asyncio.get_running_loop(), self._runner.server
+        if server is None:
+            connection.close()
+            return None
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                server, connection, ssl=self._context, ssl_handshake_timeout=self._greeting,
+                ssl_shutdown_timeout=STOP_SECONDS,
+            )  # fmt: skip
+        except OSError:  # no TLS, none that we speak, or not in time; whoever that was knows it
+            connection.close()
+            return None
+        return transport

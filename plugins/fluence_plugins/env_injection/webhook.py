@@ -1,0 +1,166 @@
+"""`fluence webhook`: one replica's life, from its first look at the certificate to its end."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any, Final, Protocol
+
+from fluence_plugins.env_injection.certificates import Material, service_names
+from fluence_plugins.env_injection.configuration import Configuration
+from fluence_plugins.env_injection.files import FileKeeper
+from fluence_plugins.env_injection.handlers import HandlerSettings, load_handlers
+from fluence_plugins.env_injection.keeping import CHECK_SECONDS, Keeper, SecretPlace
+from fluence_plugins.env_injection.logs import log
+from fluence_plugins.env_injection.metrics import WebhookMetrics
+from fluence_plugins.env_injection.reviews import Reviews
+from fluence_plugins.env_injection.server import TlsServer, bound, load_chain, tls_context
+from session_scheduler.config import Serving
+from session_scheduler.endpoints import Endpoints
+from session_scheduler.kube_api import connect
+from session_scheduler.stopping import stop_on_signals
+
+LEAVING_SECONDS: Final = 2.0
+"""How long new connections are still taken after SIGTERM: proxies hear of a replica that leaves a moment later, and a
+pod whose review finds no server is created without its environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookOptions:
+    """What the command's options say; see `docs/reference/webhook.md`."""
+
+    handlers: tuple[str, ...] = ("fluxion",)
+    scheduler_names: frozenset[str] = frozenset({"fluence"})
+    resources: str | None = None
+    host: str = "0.0.0.0"  # noqa: S104 (a pod's only address)
+    tls_port: int = 8443
+    port: int = 8080
+    service: str = "fluence-webhook"
+    namespace: str = "kube-system"
+    secret: str = "fluence-webhook-tls"  # noqa: S105 (a name)
+    configuration: str = "fluence-webhook"
+    dns_names: tuple[str, ...] = ()
+    check_seconds: float = CHECK_SECONDS
+    files: tuple[str, str] | None = None
+    """The certificate's and the key's file, where somebody else makes them."""
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+class Keeping(Protocol):
+    """Where the certificate comes from."""
+
+    async def run(self, every: float) -> None:
+        """Look after it, without end."""
+
+    def problems(self) -> dict[str, str | None]:
+        """By check, what is missing."""
+
+
+async def serve(options: WebhookOptions) -> int:
+    """Serve until SIGTERM or SIGINT. Returns the exit status. Raises InputError."""
+    with stop_on_signals() as stop:
+        async with AsyncExitStack() as stack:
+            await _Replica(options).run(stack, stop)
+    return 0
+
+
+class _Replica:
+    def __init__(self, options: WebhookOptions) -> None:
+        """Raises InputError."""
+        self._options = options
+        self._metrics = WebhookMetrics(metadata.version("fluence-scheduler"))
+        settings = HandlerSettings(options.scheduler_names, options.resources, self._metrics.registry)
+        self._handlers = load_handlers(options.handlers, settings)
+        self._reviews = Reviews(self._handlers, self._metrics)
+        self._context = tls_context()
+        self._certified = asyncio.Event()
+        self._serving = False
+        self._leaving = False
+
+    async def run(self, stack: AsyncExitStack, stop: asyncio.Event) -> None:
+        """Until `stop` is set."""
+        options = self._options
+        listening = stack.enter_context(bound(options.host, options.tls_port))
+        keeper = await self._keeper(stack)
+        for handler in self._handlers.values():
+            log.info("%s", handler.contract())
+        probes = Endpoints(
+            Serving(host=options.host, port=options.port), metrics=self._metrics, health=lambda: None,
+            ready=lambda: self._ready(keeper), health_check="webhook", fields=("--host", "--port"),
+        )  # fmt: skip
+        await stack.enter_async_context(probes)
+        works = [keeper.run(options.check_seconds), *(handler.run() for handler in self._handlers.values())]
+        tasks = await stack.enter_async_context(_background(*works))
+        await _first(tasks, stop, self._certified)
+        if stop.is_set():
+            return
+        server = TlsServer(listening, self._context, self._reviews)
+        stack.push_async_callback(server.stop)
+        await server.start()
+        self._serving = True
+        await _first(tasks, stop)
+        self._leaving = self._reviews.draining = True
+        log.info("stopping: reviews under way may end")
+        await asyncio.sleep(LEAVING_SECONDS)
+
+    async def _keeper(self, stack: AsyncExitStack) -> Keeping:
+        options = self._options
+        if options.files is not None:
+            return FileKeeper(*options.files, serve=self._serve_chain, metrics=self._metrics, now=_now)
+        names = service_names(options.service, options.namespace, options.dns_names)
+        api = await stack.enter_async_context(await connect(options.kubeconfig, options.context))
+        configuration = Configuration(
+            api, options.configuration, service=options.service, namespace=options.namespace, hosts=names
+        )
+        place = SecretPlace(options.namespace, options.secret)
+        return Keeper(
+            api, place, configuration, names, serve=self._serve_material, metrics=self._metrics, now=_now
+        )  # fmt: skip
+
+    def _serve_material(self, material: Material) -> None:
+        self._serve_chain(material.chain)
+
+    def _serve_chain(self, chain: bytes) -> None:
+        """Raises ssl.SSLError."""
+        load_chain(self._context, chain)
+        self._certified.set()
+
+    def _ready(self, keeper: Keeping) -> Mapping[str, str | None]:
+        if self._leaving:
+            return {"serving": "this replica ends"}
+        return {"serving": None if self._serving else "reviews are not served yet"} | keeper.problems()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@asynccontextmanager
+async def _background(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[list[asyncio.Task[None]]]:
+    """The works as tasks that are cancelled and awaited at the end."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first(tasks: list[asyncio.Task[None]], *events: asyncio.Event) -> None:
+    """Until one of the events is set. Raises what one of the tasks ended with."""
+    waiting = {asyncio.ensure_future(event.wait()) for event in events}
+    running: set[asyncio.Future[Any]] = {task for task in tasks if not task.done()}
+    try:
+        while not any(event.is_set() for event in events):
+            done, _ = await asyncio.wait(waiting | running, return_when=asyncio.FIRST_COMPLETED)
+            running -= done
+            for task in done:
+                task.result()
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
