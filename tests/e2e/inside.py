@@ -2,9 +2,9 @@
 
     python -m tests.e2e.inside pytest tests/e2e
 
-The mount, network and process namespaces end with the command, and everything in them. `/var/lib/kubelet`, where kubelets
-have the sockets of device plugins, `/run`, `/var/log` and the network are its own; the rest of the disk is the machine's.
-So are the cgroups: of these there is one on a machine at a time. Needs root.
+The mount, network and process namespaces end with the command, and everything in them. `/var/lib/kubelet`, where
+kubelets have the sockets of device plugins, `/run`, `/var/log` and the network are its own; the rest of the disk is the
+machine's. So are the cgroups: of these there is one on a machine at a time. Needs root.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _SYSCTLS = {
     "kernel/keys/root_maxkeys": 1_000_000, "kernel/keys/root_maxbytes": 25_000_000,
 }  # fmt: skip
 """What a kubelet writes for the whole machine: in there, files that hold it already lie over them."""
+CORES = 8
+"""What the kubelet takes the machine to have: enough for what deploy/ asks for and the examples beside it."""
 
 
 def main(command: list[str]) -> int:
@@ -92,8 +94,18 @@ def _mount(folder: Path) -> None:
         mask = folder / "own" / name.replace("/", "-")
         mask.write_text(f"{value}\n")
         _do("mount", "--bind", str(mask), f"/proc/sys/{name}")
+    _count_cores(folder / "own")
     _do("mount", "--make-rshared", "/")
     (folder / "logs").mkdir()
+
+
+def _count_cores(own: Path) -> None:
+    """Cores of which the kernel says no more than that they are there: a kubelet counts them, and assigns none."""
+    for core in range(CORES):
+        (own / "cpu" / f"cpu{core}").mkdir(parents=True)
+    (own / "node").mkdir()
+    for name in ("cpu", "node"):
+        _do("mount", "--bind", str(own / name), f"/sys/devices/system/{name}")
 
 
 def _connect() -> None:

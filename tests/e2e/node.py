@@ -101,7 +101,10 @@ def pause_program(folder: Path) -> Path:
 
 
 def _network(folder: Path) -> dict[str, Any]:
-    addresses = {"type": "host-local", "dataDir": str(folder / "addresses"), "ranges": [[{"subnet": _PODS}]]}
+    addresses = {
+        "type": "host-local", "dataDir": str(folder / "addresses"),
+        "ranges": [[{"subnet": _PODS}]], "routes": [{"dst": "0.0.0.0/0"}],
+    }  # fmt: skip
     return {"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "ptp", "ipam": addresses}]}
 
 
