@@ -16,8 +16,11 @@ SOURCES = {
     "device-plugin.yaml": "base/device-plugin",
     "options/annotations.yaml": "options/annotations",
     "options/fencing.yaml": "options/fencing",
+    "options/monitoring.yaml": "options/monitoring",
 }
 """Each flat file, and the folder in kustomize/ that it is rendered from."""
+CHART_FILES = "chart/fluence/files"
+"""The chart takes the options as they are; only the namespace is put in."""
 _HEADER = """\
 # {title}
 #
@@ -43,6 +46,12 @@ def render(name: str, kustomize: str) -> str:
     return _HEADER.format(title=title(source), name=name, source=source) + objects
 
 
+def write(path: Path, text: str) -> None:
+    """Write a file, with the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     """Render every file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -50,9 +59,10 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=DEPLOY, help="the folder to write to (default: deploy/)")
     options = parser.parse_args()
     for name in SOURCES:
-        path = options.into / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(render(name, options.kustomize))
+        text = render(name, options.kustomize)
+        write(options.into / name, text)
+        if name.startswith("options/"):
+            write(options.into / CHART_FILES / Path(name).name, text)
 
 
 if __name__ == "__main__":

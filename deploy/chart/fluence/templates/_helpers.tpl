@@ -1,0 +1,193 @@
+{{/* Labels of an object: (dict "root" $ "name" "fluence-webhook") */}}
+{{- define "fluence.labels" -}}
+app.kubernetes.io/name: {{ .name }}
+app.kubernetes.io/part-of: fluence
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{/* name, namespace and labels of an object: (dict "root" $ "name" "fluence-webhook") */}}
+{{- define "fluence.metadata" -}}
+name: {{ .name }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "fluence.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* The same for an object of the whole cluster. */}}
+{{- define "fluence.clusterMetadata" -}}
+name: {{ .name }}
+labels:
+  {{- include "fluence.labels" . | nindent 2 }}
+{{- end }}
+
+{{- define "fluence.image" -}}
+{{- with .Values.image -}}
+image: {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+imagePullPolicy: {{ .pullPolicy }}
+{{- end -}}
+{{- end }}
+
+{{/* metadata of a pod: (dict "name" … "annotations" …) */}}
+{{- define "fluence.podMetadata" -}}
+{{- with .annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+labels:
+  app.kubernetes.io/name: {{ .name }}
+  app.kubernetes.io/part-of: fluence
+{{- end }}
+
+{{/* Where a pod may run, and how important it is: (dict "root" $ "part" .Values.webhook) */}}
+{{- define "fluence.placement" -}}
+priorityClassName: {{ .part.priorityClassName }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .part.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .part.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Replicas on different nodes and in different zones, where there are some: wishes, not demands. (dict "name" …) */}}
+{{- define "fluence.spread" -}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels: {app.kubernetes.io/name: {{ .name }}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {app.kubernetes.io/name: {{ .name }}}
+    matchLabelKeys: [pod-template-hash]
+{{- end }}
+
+{{- define "fluence.unprivilegedPod" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "fluence.unprivilegedContainer" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  privileged: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "fluence.probes" -}}
+livenessProbe:
+  httpGet: {path: /healthz, port: http}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+readinessProbe:
+  httpGet: {path: /readyz, port: http}
+  periodSeconds: 5
+  timeoutSeconds: 5
+startupProbe:
+  httpGet: {path: /healthz, port: http}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 60
+{{- end }}
+
+{{- define "fluence.resourcesEnv" -}}
+- name: FLUENCE_RESOURCES
+  value: /etc/fluence/resources/resources.yaml
+{{- end }}
+
+{{- define "fluence.resourcesMount" -}}
+- name: resources
+  mountPath: /etc/fluence/resources
+  readOnly: true
+{{- end }}
+
+{{- define "fluence.resourcesVolume" -}}
+- name: resources
+  configMap: {name: fluence-resources, optional: true}
+{{- end }}
+
+{{/* The scheduler's configuration, with what the values put over it. */}}
+{{- define "fluence.config" -}}
+{{- $args := dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv) -}}
+{{- $profiles := list -}}
+{{- range .Values.schedulerNames -}}
+{{- $profiles = append $profiles (dict "schedulerName" . "plugins" (list (dict "name" "fluence" "args" $args))) -}}
+{{- end -}}
+{{- $election := dict "enabled" true "namespace" .Release.Namespace "name" "fluence" "leaseSeconds" 15 "renewSeconds" 10 "retrySeconds" 2 -}}
+{{- $config := dict "apiVersion" "fluence.flux-framework.org/v1alpha1" "kind" "SchedulerConfiguration" "profiles" $profiles "leaderElection" $election "serving" (dict "host" "0.0.0.0" "port" 8080) -}}
+{{- toYaml (mergeOverwrite $config (deepCopy .Values.config)) -}}
+{{- end }}
+
+{{/* A binding of an account to its rights: (dict "root" $ "name" … "kind" "ClusterRole") */}}
+{{- define "fluence.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}Binding
+metadata:
+  {{- include (eq .kind "Role" | ternary "fluence.metadata" "fluence.clusterMetadata") . | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ .kind }}
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .name }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{/* A drain takes one replica at a time: (dict "root" $ "name" …) */}}
+{{- define "fluence.disruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "fluence.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels: {app.kubernetes.io/name: {{ .name }}}
+{{- end }}
+
+{{/* Who may reach a pod, and whom it may reach: (dict "root" $ "name" … "ingress" (list 8080) "api" true) */}}
+{{- define "fluence.networkPolicy" -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- include "fluence.metadata" . | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels: {app.kubernetes.io/name: {{ .name }}}
+  policyTypes: [Ingress, Egress]
+  ingress:
+    - ports:
+        {{- range .ingress }}
+        - {protocol: TCP, port: {{ . }}}
+        {{- end }}
+  {{- if .api }}
+  egress:
+    - ports:
+        - {protocol: TCP, port: 443}
+        - {protocol: TCP, port: 6443}
+        - {protocol: UDP, port: 53}
+        - {protocol: TCP, port: 53}
+  {{- else }}
+  egress: []
+  {{- end }}
+{{- end }}
