@@ -1,0 +1,196 @@
+"""`fluence webhook` as a process of its own, under the rights and the configuration of deploy/fluence.yaml.
+
+The API server here reaches no Services, so the configuration leads to the process by a URL; the rest is as shipped.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fluence_plugins.env_injection.certificates import Material
+from fluence_plugins.env_injection.secret import material_of, new_secret, with_material
+
+from .harness import ADMIN, DEPLOY, ControlPlane
+from .processes import Program, free_ports
+
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+SECRET = f"{SECRETS}/fluence-webhook-tls"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+CONFIGURATION = f"{CONFIGURATIONS}/fluence-webhook"
+NAME = "fluence-webhook.kube-system.svc"
+PATIENCE = 30.0
+
+
+def kubeconfig_of_the_account(plane: ControlPlane, folder: Path) -> Path:
+    """A kubeconfig with a token of the webhook's ServiceAccount, as its pods have it."""
+    path = "/api/v1/namespaces/kube-system/serviceaccounts/fluence-webhook/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+    status, answer = plane.request("POST", path, body)
+    assert status == HTTPStatus.CREATED, answer
+    document = yaml.safe_load(plane.kubeconfig(ADMIN).read_text())
+    document["users"][0]["user"] = {"token": answer["status"]["token"]}
+    file = folder / "webhook.kubeconfig"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def configuration(port: int) -> dict[str, Any]:
+    """The configuration of deploy/fluence.yaml, leading to a port of this machine."""
+    manifests = yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text())
+    found: dict[str, Any] = next(each for each in manifests if each["kind"] == "MutatingWebhookConfiguration")
+    for webhook in found["webhooks"]:
+        path = webhook["clientConfig"].pop("service")["path"]
+        webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
+    return found
+
+
+class WebhookProcess:
+    """One replica; killed at the end of its context."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, name: str = "webhook", resources: Path | None = None) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self.tls_port, self.port = free_ports(2)
+        self._kubeconfig = kubeconfig
+        self._resources = resources
+        self._program: Program | None = None
+
+    def __enter__(self) -> WebhookProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._program is not None:
+            self._program.kill()
+
+    def start(self, *options: str) -> None:
+        """Start it; returns at once."""
+        command: list[str | Path] = [
+            sys.executable, "-m", "session_scheduler.cli", "webhook", "--kubeconfig", self._kubeconfig,
+            "--host", "127.0.0.1", "--tls-port", str(self.tls_port), "--port", str(self.port),
+            "--dns-name", "127.0.0.1", "--check-interval", "0.2", *options,
+        ]  # fmt: skip
+        if self._resources is not None:
+            command += ["--resources", self._resources]
+        self._program = Program(self.name, command, self.log)
+
+    def wait_ready(self) -> None:
+        """Return once /readyz is OK. Raises StartError."""
+        assert self._program is not None
+        self._program.wait_until(self.is_ready, PATIENCE)
+
+    def is_ready(self) -> bool:
+        """Whether /readyz is OK now."""
+        with suppress(OSError, http.client.HTTPException):
+            return self.get("/readyz")[0] == HTTPStatus.OK
+        return False
+
+    def get(self, path: str) -> tuple[int, str]:
+        """One of its own endpoints: status and text."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+        finally:
+            connection.close()
+
+    def metrics(self) -> dict[str, float]:
+        """/metrics as {"name{label="value"}": number}."""
+        lines = (line.rpartition(" ") for line in self.get("/metrics")[1].splitlines() if line[:1] not in ("", "#"))
+        return {name: float(value) for name, _, value in lines}
+
+    def certificate(self, bundle: bytes) -> bytes:
+        """The certificate that it serves, verified by the bundle and for the Service's name. Raises ssl.SSLError."""
+        context = ssl.create_default_context(cadata=bundle.decode())
+        with (
+            socket.create_connection(("127.0.0.1", self.tls_port), timeout=5) as raw,
+            context.wrap_socket(raw, server_hostname=NAME) as connection,
+        ):
+            found = connection.getpeercert(binary_form=True)
+            assert found is not None
+            return found
+
+    def terminate(self) -> tuple[int, float]:
+        """SIGTERM; returns the exit status and the seconds that it took."""
+        assert self._program is not None
+        began = time.monotonic()
+        self._program.terminate()
+        until(lambda: self._program is not None and self._program.status is not None)
+        assert self._program.status is not None
+        return self._program.status, time.monotonic() - began
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._program is not None
+        self._program.kill()
+
+
+def until(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Return once it is so."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.05)
+
+
+class Shared:
+    """What the API server has of the webhook: its Secret and its configuration."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+
+    def clear(self) -> None:
+        """Neither Secret nor configuration."""
+        for path in (SECRET, CONFIGURATION):
+            self.plane.request("DELETE", path)
+
+    def configure(self, port: int) -> None:
+        """Apply the configuration anew."""
+        self.plane.create(configuration(port))
+
+    def secret(self) -> dict[str, Any]:
+        """The Secret as it is."""
+        status, found = self.plane.request("GET", SECRET)
+        assert status == HTTPStatus.OK, found
+        return dict(found)
+
+    def material(self) -> Material:
+        """What it holds."""
+        found = material_of(self.secret())
+        assert found is not None
+        return found
+
+    def put(self, material: Material) -> None:
+        """Store material, as a replica would."""
+        status, found = self.plane.request("GET", SECRET)
+        if status == HTTPStatus.OK:
+            status, found = self.plane.request("PUT", SECRET, with_material(found, material))
+        else:
+            status, found = self.plane.request(
+                "POST", SECRETS, new_secret("fluence-webhook-tls", "kube-system", material)
+            )
+        assert status in (HTTPStatus.OK, HTTPStatus.CREATED), found
+
+    def bundles(self) -> Sequence[bytes]:
+        """The caBundle of each webhook of the configuration."""
+        status, found = self.plane.request("GET", CONFIGURATION)
+        assert status == HTTPStatus.OK, found
+        return [base64.b64decode(each["clientConfig"].get("caBundle", "")) for each in found["webhooks"]]
+
+    def patch_configuration(self, webhooks: list[dict[str, Any]]) -> None:
+        """Replace the list of webhooks."""
+        status, found = self.plane.request("PATCH", CONFIGURATION, {"webhooks": webhooks})
+        assert status == HTTPStatus.OK, json.dumps(found)
