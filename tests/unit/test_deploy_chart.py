@@ -9,7 +9,7 @@ import yaml
 
 from session_scheduler.config import parse_config
 
-from .deploying import (
+from ..tools.deploying import (
     CHART,
     DEPLOY,
     NAMESPACE,

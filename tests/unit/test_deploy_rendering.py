@@ -8,8 +8,7 @@ from pathlib import Path
 
 import yaml
 
-
-from .deploying import DEPLOY, program
+from ..tools.deploying import DEPLOY, program
 
 
 def test_the_files_that_are_checked_in_are_what_the_sources_render_to(tmp_path: Path) -> None:

@@ -187,7 +187,5 @@ spec:
         - {protocol: TCP, port: 6443}
         - {protocol: UDP, port: 53}
         - {protocol: TCP, port: 53}
-  {{- else }}
-  egress: []
   {{- end }}
 {{- end }}

@@ -1,0 +1,214 @@
+"""What deploy/ has, applied to a real API server by the programs that administrators use: kubectl and helm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ..tools.deploying import CHART, DEPLOY, NAMESPACE, RESOURCES, Manifest, chart, key, manifests, program, the
+from .harness import ADMIN, ControlPlane
+
+FLAT = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/annotations.yaml",
+        "options/fencing.yaml", "options/monitoring.yaml")  # fmt: skip
+EVERYTHING = ("--set-file", f"resourcesFile={RESOURCES}", "--set", "fencing.enabled=true,monitoring.enabled=true")
+DEFINITIONS = Path(__file__).parent / "monitoring_definitions.yaml"
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fluence-webhook"
+SECONDS = 90.0
+ENFORCE = "pod-security.kubernetes.io/enforce"
+
+
+class BarePlane(ControlPlane):
+    """With nothing of deploy/ in it."""
+
+    def _prepare(self) -> None:
+        """Nothing."""
+
+
+class Shell:
+    """An administrator's command line."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.plane = plane
+        self._folder = folder
+
+    def kubectl(self, *arguments: str | Path, text: str | None = None) -> str:
+        """What kubectl prints, which must succeed."""
+        return self._run("kubectl", "--cache-dir", self._folder / "kubectl", *arguments, text=text)
+
+    def helm(self, *arguments: str | Path) -> str:
+        """What helm prints, which must succeed."""
+        return self._run("helm", *arguments, "--namespace", NAMESPACE)
+
+    def _run(self, name: str, *arguments: str | Path, text: str | None = None) -> str:
+        command = [program(name), "--kubeconfig", self.plane.kubeconfig(ADMIN), *arguments]
+        folders = {f"HELM_{each}_HOME": str(self._folder / each) for each in ("CACHE", "CONFIG", "DATA")}
+        ended = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               timeout=SECONDS, check=False, env=folders)  # fmt: skip
+        assert ended.returncode == 0, ended.stdout
+        return ended.stdout
+
+    def versions(self, text: str) -> dict[str, str]:
+        """The resourceVersions of these objects, by kind, namespace and name; all must be there."""
+        listed = json.loads(self.kubectl("get", "-f", "-", "-o", "json", text=text))
+        found = listed["items"] if listed["kind"] == "List" else [listed]
+        return {key(each): each["metadata"]["resourceVersion"] for each in found}
+
+    def apply_twice(self, text: str) -> dict[str, str]:
+        """Apply objects on the server, two times: the second time changes none. Unknown fields are refused."""
+        self.kubectl("apply", "--server-side", "-f", "-", text=text)
+        first = self.versions(text)
+        self.kubectl("apply", "--server-side", "-f", "-", text=text)
+        assert self.versions(text) == first
+        return first
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    program("kube-apiserver")  # without it this ends as the other tests of real API servers do
+    with BarePlane(tmp_path_factory.mktemp("deploy")) as plane:
+        for definition in yaml.safe_load_all(DEFINITIONS.read_text()):
+            plane.create(definition)
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
+            plane.wait_for(path, established)
+        yield plane
+
+
+def established(definition: Manifest) -> bool:
+    conditions = definition.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+@pytest.fixture
+def shell(plane: ControlPlane, tmp_path: Path) -> Shell:
+    return Shell(plane, tmp_path)
+
+
+# ---------------------------------------------------------------------- the flat files
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_a_flat_file_is_applied_on_the_server_and_changes_nothing_the_second_time(shell: Shell, name: str) -> None:
+    text = (DEPLOY / name).read_text()
+    assert shell.apply_twice(text).keys() == {key(each) for each in manifests(name)}
+
+
+@pytest.mark.parametrize("values", [(), EVERYTHING], ids=["defaults", "everything"])
+def test_what_the_chart_makes_is_applied_on_the_server_too(shell: Shell, values: tuple[str, ...]) -> None:
+    made = chart(*values, namespace="default")
+    for each in made:  # those of the whole cluster beside the flat files', which have another namespace
+        each["metadata"]["name"] += "" if "namespace" in each["metadata"] else "-of-the-chart"
+    assert shell.apply_twice(yaml.safe_dump_all(made)).keys() == {key(each) for each in made}
+
+
+def test_the_commands_of_the_document_end_well_as_often_as_they_are_given(shell: Shell) -> None:
+    for _ in range(2):
+        for name in ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml"):
+            shell.kubectl("apply", "-f", DEPLOY / name)
+    for name in ("fluence", "fluence-webhook"):
+        shell.kubectl("rollout", "restart", f"deployment/{name}", "-n", "kube-system")
+
+
+def test_what_the_webhook_writes_into_its_configuration_stays_when_that_is_applied_again(shell: Shell) -> None:
+    text = (DEPLOY / "fluence.yaml").read_text()
+    shell.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+    found = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]
+    found[0]["clientConfig"]["caBundle"] = bundle(shell)
+    assert shell.plane.request("PATCH", CONFIGURATION, {"webhooks": found})[0] == HTTPStatus.OK
+    for how in (["--server-side"], []):
+        shell.kubectl("apply", *how, "-f", "-", text=text)
+        (webhook,) = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]
+        assert webhook["clientConfig"]["caBundle"] == bundle(shell), how
+
+
+def bundle(shell: Shell) -> str:
+    """Some certificate, as the field has it."""
+    config = json.loads(shell.kubectl("config", "view", "--flatten", "--raw", "-o", "json"))
+    return str(config["clusters"][0]["cluster"]["certificate-authority-data"])
+
+
+def test_the_records_are_protected_by_what_everybody_applies(shell: Shell) -> None:
+    shell.kubectl("apply", "--server-side", "--force-conflicts", "-f", DEPLOY / "fluence.yaml")
+    namespace = shell.plane.new_namespace()
+    forged = pod("forger", {"containers": [{"name": "main", "image": "example.com/none"}]})
+    forged["metadata"]["annotations"] = {"fluence.flux-framework.org/held": "{}"}
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+
+    def refused(answer: Any) -> bool:
+        return bool(answer.get("code") == HTTPStatus.FORBIDDEN)
+
+    wait_post(shell.plane, path, forged, refused)
+    _, answer = shell.plane.request("POST", path, forged)
+    assert "only fluence writes these annotations: fluence.flux-framework.org/held" in answer["message"]
+
+
+def wait_post(plane: ControlPlane, path: str, body: Manifest, accepted: Any) -> None:
+    """Until a request is answered so: the API server hears of its policies a moment later."""
+    plane.wait_for("/version", lambda _: accepted(plane.request("POST", path, body)[1]))
+
+
+# ---------------------------------------------------------------------- pod security
+
+
+def pod(name: str, spec: Manifest) -> Manifest:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def judged(plane: ControlPlane, level: str, spec: Manifest) -> tuple[int, str]:
+    """What a namespace that enforces this level answers to such a pod."""
+    namespace = plane.new_namespace()
+    plane.request("PATCH", f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {ENFORCE: level}}})
+    account = {"name": spec["serviceAccountName"], "namespace": namespace}
+    plane.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict"
+    status, answer = plane.request("POST", path, pod("one", spec))
+    return status, answer.get("message", "")
+
+
+@pytest.mark.parametrize("name", ["fluence", "fluence-webhook"])
+def test_the_deployments_pods_are_taken_where_pods_are_restricted(plane: ControlPlane, name: str) -> None:
+    spec = the("Deployment", called=name)["spec"]["template"]["spec"]
+    assert judged(plane, "restricted", spec) == (HTTPStatus.CREATED, "")
+
+
+def test_only_the_kubelets_folder_and_its_owner_keep_the_device_plugin_from_being_restricted(
+    plane: ControlPlane,
+) -> None:
+    spec = the("DaemonSet", "device-plugin.yaml")["spec"]["template"]["spec"]
+    status, why = judged(plane, "baseline", spec)
+    assert status == HTTPStatus.FORBIDDEN
+    assert why.endswith('violates PodSecurity "baseline:latest": hostPath volumes (volume "device-plugins")')
+    spec["volumes"] = [each for each in spec["volumes"] if "hostPath" not in each] + [
+        {"name": "device-plugins", "emptyDir": {}}
+    ]
+    assert judged(plane, "baseline", spec) == (HTTPStatus.CREATED, "")
+    _, why = judged(plane, "restricted", spec)
+    assert why.partition('"restricted:latest": ')[2] == (
+        'runAsNonRoot != true (pod or container "device-plugin" must set securityContext.runAsNonRoot=true), '
+        "runAsUser=0 (pod must not set runAsUser=0)"
+    )
+
+
+# ---------------------------------------------------------------------- helm
+
+
+def test_the_chart_is_installed_upgraded_and_taken_away_by_helm(shell: Shell) -> None:
+    own = ("--take-ownership", "--wait=false")
+    notes = shell.helm("install", "fluence", CHART, *own, "--set", "webhook.failurePolicy=Fail")
+    assert "rollout status deployment/fluence-webhook" in notes
+    assert "Pods for this scheduler are not made while no replica of the webhook answers" in notes
+    assert "the Secret fluence-webhook-tls" in notes
+    shell.helm("upgrade", "fluence", CHART, *own, *EVERYTHING)
+    made = chart(*EVERYTHING)
+    assert shell.versions(yaml.safe_dump_all(made)).keys() == {key(each) for each in made}
+    (webhook,) = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]
+    assert webhook["failurePolicy"] == "Ignore"
+    shell.helm("uninstall", "fluence")
+    left = shell.kubectl("get", "--ignore-not-found", "-o", "name", "-f", "-", text=yaml.safe_dump_all(made))
+    assert left == ""
