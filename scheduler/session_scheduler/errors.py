@@ -6,7 +6,12 @@ traceback; an error with several findings has one line each in `messages`.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
+
+_CUT = reprlib.Repr()
+_CUT.maxstring = _CUT.maxother = _CUT.maxlong = 80
+_CUT.maxlevel, _CUT.maxlist, _CUT.maxdict = 2, 4, 4
 
 
 class FluenceError(Exception):
@@ -19,3 +24,13 @@ class FluenceError(Exception):
 
 class InputError(FluenceError):
     """A file, an option or a plugin that the user named is wrong or missing: the command ends with status 2."""
+
+
+def shown(value: object) -> str:
+    """A value that somebody else wrote, for a message: quoted, printable, and cut where it is long."""
+    return _CUT.repr(value)
+
+
+def plain(word: str) -> str:
+    """The same for a name or a path, without quotes where it is short and printable."""
+    return word if len(word) <= _CUT.maxstring and word.isprintable() else shown(word)

@@ -1,4 +1,4 @@
-"""YAML and JSON texts as plain values, bounded, with every mistake placed. A leaf, and a public name for plugins.
+"""YAML and JSON texts as plain values, bounded, with every mistake placed. A public name for plugins.
 
 Unlike general loaders: duplicate keys and self-referring aliases are refused; size, nesting and what aliases expand to
 are bounded; keys are text whatever they look like (`on:`). The caller says how other scalars are read. Built from
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from session_scheduler.errors import plain, shown
 from session_scheduler.yaml_scalars import PLAIN, Scalars
 
 __all__ = ["Limits", "NotJsonError", "Scalars", "YamlError", "read_documents", "read_json", "read_value"]
@@ -119,7 +120,7 @@ def _too_deep(limits: Limits) -> str:
 
 
 def _repeated(key: str) -> str:
-    return f"key {key!r} appears twice in one mapping: remove one"
+    return f"key {shown(key)} appears twice in one mapping: remove one"
 
 
 def _fail(event: yaml.Event, problem: str) -> NoReturn:
@@ -303,10 +304,10 @@ class _Document:
 
     def alias(self, event: yaml.AliasEvent) -> None:
         if event.anchor not in self._anchors:
-            _fail(event, f"the alias *{event.anchor} names nothing above it: correct its name")
+            _fail(event, f"the alias *{plain(event.anchor or '')} names nothing above it: correct its name")
         anchored = self._anchors[event.anchor]
         if anchored is None:
-            _fail(event, f"the alias *{event.anchor} refers to what contains it: write it out")
+            _fail(event, f"the alias *{plain(event.anchor or '')} refers to what contains it: write it out")
         value, size = anchored
         self._aliased += size
         if self._aliased > self._limits.aliased:
@@ -338,7 +339,7 @@ class _Document:
 
 
 def _unsupported(event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> NoReturn:
-    _fail(event, f"tag {event.tag} is not supported: remove it")
+    _fail(event, f"tag {plain(event.tag or '')} is not supported: remove it")
 
 
 def _events(data: bytes) -> Iterator[yaml.Event]:

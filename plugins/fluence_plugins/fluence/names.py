@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from fluence_plugins.fluence.errors import NamingError
+from session_scheduler.errors import shown
 
 REQUEST_PREFIX = "fluxion.flux-framework.org/"
 ANNOTATION_PREFIX = "fluence.flux-framework.org/"
@@ -108,7 +109,7 @@ def check_type(resource_type: str) -> None:
     """Raise NamingError unless the type can be part of an extended resource's name."""
     if len(resource_type) > _LONGEST_NAME or not _QUALIFIED.fullmatch(resource_type):
         raise NamingError(
-            f"{resource_type!r} cannot be requested as {REQUEST_PREFIX}<type>; use at most {_LONGEST_NAME} "
+            f"{shown(resource_type)} cannot be requested as {REQUEST_PREFIX}<type>; use at most {_LONGEST_NAME} "
             "letters, digits, '-', '_' or '.', with a letter or digit at both ends"
         )
 
@@ -119,7 +120,7 @@ def check_attribute(key: str, value: str) -> None:
         raise NamingError(f"{key!r} is a property that the graph sets itself; rename the attribute")
     if len(key) > _LONGEST_KEY or not _QUALIFIED.fullmatch(key):
         raise NamingError(
-            f"{key!r} cannot be part of an annotation's name; use at most {_LONGEST_KEY} letters, digits, '-', "
+            f"{shown(key)} cannot be part of an annotation's name; use at most {_LONGEST_KEY} letters, digits, '-', "
             "'_' or '.', with a letter or digit at both ends"
         )
     if not value.isprintable():

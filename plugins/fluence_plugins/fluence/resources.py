@@ -6,20 +6,32 @@ another resource below that resource. What parents in the cluster exist is only 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from fluence_plugins.fluence import documents, names
 from fluence_plugins.fluence.errors import NamingError, ResourcesError
+from session_scheduler.errors import plain, shown
 
 CLUSTER = "cluster"
 """The name of the graph's root, and the parent of a tree that names none."""
 MAX_VERTICES = 20_000
 """The most vertices that all trees together may have."""
+MAX_LEVELS = 32
+"""How many resources may lie in one another, those that hang below others by `parent` included."""
+MAX_KEYS = 256
+"""The most attribute keys of a file: each is a variable in the environment of every container."""
+MAX_ATTRIBUTES = 32 << 10
+"""The most bytes that a resource's attributes, inherited ones included, may be as a pod's annotations. The API server
+lets all annotations of a pod be 256 KiB (apimachinery, TotalAnnotationSizeLimitB), and others write some, too."""
+MAX_ATTRIBUTES_OF_ALL = 16 << 20
+"""The same for all vertices together: each has its own in the graph."""
 
 _FIELDS = {"type", "name", "parent", "count", "attributes", "with"}
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
+_LISTED = 8
+"""How many names a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +129,36 @@ class _Entry:
         for child in self.children:
             yield from child.walk()
 
+    @property
+    def top(self) -> str:
+        """The path of the tree's root, as written."""
+        return self.path.partition(".with[")[0]
+
+    @property
+    def level(self) -> int:
+        """How many resources it lies in, as written."""
+        return self.path.count(".with[")
+
+    def size(self) -> int:
+        """How many vertices it makes."""
+        return self.count * (1 + sum(child.size() for child in self.children))
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """Resolved attributes, and how many bytes they are as annotations."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    size: int = 0
+
 
 class _Loader:
     def __init__(self, source: str) -> None:
         self.source = source
         self.sets: dict[str, dict[str, str | None]] = {}
+        self.keys: set[str] = set()
+        self.count = 0
+        self.attributes_of_all = 0
 
     def fail(self, path: str, problem: str) -> NoReturn:
         raise ResourcesError(f"{self.source}: {path + ': ' if path else ''}{problem}")
@@ -133,17 +170,21 @@ class _Loader:
         if not data.get("resources"):
             self.fail("resources", "defines nothing although the file is not empty; list the resource trees there")
         for key, value in self.mapping_at("attributes", data.get("attributes")).items():
-            self.sets[key] = self.attribute_map(f"attributes.{key}", value)
+            self.sets[key] = self.attribute_map(f"attributes.{plain(key)}", value)
         entries = self.entries("resources", data["resources"], nested=False)
         roots = self.attached(entries)
-        config = ResourcesConfig(tuple(self.resolved(root, {}) for root in roots))
-        self.check_whole(config)
+        self.check_size(roots)
+        config = ResourcesConfig(tuple(self.resolved(root, _Attributes(), 1) for root in roots))
+        try:
+            names.env_names(attribute_keys(config))
+        except NamingError as error:
+            self.fail("resources", str(error))
         return config
 
     def known_fields(self, path: str, data: Mapping[str, Any], known: set[str]) -> None:
         for key in data:
             if key not in known:
-                where = f"{path}.{key}" if path else key
+                where = f"{path}.{plain(key)}" if path else plain(key)
                 self.fail(where, f"is not a field; known are {', '.join(sorted(known))}")
 
     def mapping_at(self, path: str, value: Any) -> dict[str, Any]:
@@ -162,6 +203,9 @@ class _Loader:
         if not isinstance(data, dict):
             self.fail(path, "must be a mapping; write `type: <type>` and its other fields")
         self.known_fields(path, data, _FIELDS)
+        self.count += 1
+        if self.count > MAX_VERTICES:
+            self.fail("resources", f"are more than {MAX_VERTICES}; remove some")
         if nested and data.get("parent") is not None:
             self.fail(f"{path}.parent", "is only for a tree's root; remove it, `with` already says the parent")
         return _Entry(
@@ -189,21 +233,22 @@ class _Loader:
         if value is None:
             return None
         if not isinstance(value, str) or not _NAME.fullmatch(value):
-            self.fail(path, f"{value!r} is not a name; use letters, digits and . _ : @ + -, a letter or digit first")
+            self.fail(path, f"{shown(value)} is not a name; use at most 253 letters, digits and . _ : @ + -, "
+                      "a letter or digit first")  # fmt: skip
         return value
 
     def count_at(self, path: str, value: Any) -> int:
         if value is None:
             return 1
         if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < 1:
-            self.fail(path, f"{value!r} is not a count; use a whole number from 1")
+            self.fail(path, f"{shown(value)} is not a count; use a whole number from 1")
         return int(value)
 
     def attributes_at(self, path: str, value: Any) -> dict[str, str | None]:
         if isinstance(value, str):
             if value not in self.sets:
-                known = ", ".join(sorted(self.sets)) or "none"
-                self.fail(path, f"refers to {value!r}, which the top-level `attributes:` lacks; it defines {known}")
+                self.fail(path, f"refers to {shown(value)}, which the top-level `attributes:` lacks; "
+                          f"it defines {_listed(self.sets)}")  # fmt: skip
             return self.sets[value]
         return self.attribute_map(path, value)
 
@@ -213,12 +258,15 @@ class _Loader:
         found: dict[str, str | None] = {}
         for key, item in self.mapping_at(path, value).items():
             if isinstance(item, (dict, list)):
-                self.fail(f"{path}.{key}", "must be a string, a number or true or false")
+                self.fail(f"{path}.{plain(key)}", "must be a string, a number or true or false")
             try:
                 names.check_attribute(key, item or "")
             except NamingError as error:
-                self.fail(f"{path}.{key}", str(error))
+                self.fail(f"{path}.{plain(key)}", str(error))
             found[key] = item or None
+        self.keys |= found.keys()
+        if len(self.keys) > MAX_KEYS:
+            self.fail(path, f"makes more than {MAX_KEYS} different keys in the file; remove some")
         return found
 
     def attached(self, entries: tuple[_Entry, ...]) -> list[_Entry]:
@@ -229,17 +277,32 @@ class _Loader:
         for root in entries:
             if root.parent in named:
                 if named[root.parent].count > 1:
-                    self.fail(f"{root.path}.parent", f"{root.parent!r} is {named[root.parent].count} resources; "
+                    self.fail(f"{root.path}.parent", f"{shown(root.parent)} is {named[root.parent].count} resources; "
                               "hang the tree below one of count 1")  # fmt: skip
                 below.setdefault(root.parent, []).append(root)
             else:
                 roots.append(root)
-        grown = [_with_attached(root, below) for root in roots]
-        reached = {entry.path for root in grown for entry in root.walk()}
+        self.check_levels(entries, named)
+        return [_with_attached(root, below) for root in roots]
+
+    def check_levels(self, entries: tuple[_Entry, ...], named: Mapping[str, _Entry]) -> None:
+        """No tree hangs below itself, nor too many below one another."""
+        tops = {root.path: root for root in entries}
         for root in entries:
-            if root.path not in reached:
-                self.fail(f"{root.path}.parent", f"{root.parent!r} is below this resource itself; name another parent")
-        return grown
+            levels = 1 + max(entry.level for entry in root.walk())
+            seen, at = {root.path}, root
+            while at.parent in named:
+                parent = named[at.parent]
+                if parent.top == root.path:
+                    self.fail(f"{root.path}.parent", f"{shown(root.parent)} is below this resource itself; "
+                              "name another parent")  # fmt: skip
+                if parent.top in seen:  # those that hang below themselves have, or get, a message of their own
+                    break
+                levels += 1 + parent.level
+                if levels > MAX_LEVELS:
+                    self.fail(f"{root.path}.parent", f"makes a tree of more than {MAX_LEVELS} levels; flatten it")
+                seen.add(parent.top)
+                at = tops[parent.top]
 
     def named(self, entries: tuple[_Entry, ...]) -> dict[str, _Entry]:
         found: dict[str, _Entry] = {}
@@ -248,26 +311,45 @@ class _Loader:
                 continue
             if entry.name == CLUSTER or entry.name in found:
                 other = found[entry.name].path if entry.name in found else "the graph's root"
-                self.fail(f"{entry.path}.name", f"{entry.name!r} is already the name of {other}; choose another")
+                self.fail(f"{entry.path}.name", f"{shown(entry.name)} is already the name of {other}; choose another")
             found[entry.name] = entry
         return found
 
-    def resolved(self, entry: _Entry, inherited: Mapping[str, str]) -> VirtualResource:
-        merged = {**inherited, **entry.own}
-        attributes = {key: value for key, value in merged.items() if value is not None}
-        children = tuple(self.resolved(child, attributes) for child in entry.children)
-        return VirtualResource(entry.type, entry.name, entry.parent, entry.count, attributes, children)
-
-    def check_whole(self, config: ResourcesConfig) -> None:
-        vertices = sum(root.size() for root in config.resources)
+    def check_size(self, roots: Iterable[_Entry]) -> None:
+        vertices = sum(root.size() for root in roots)
         if vertices > MAX_VERTICES:
             self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count")
-        try:
-            names.env_names(attribute_keys(config))
-        except NamingError as error:
-            self.fail("resources", str(error))
+
+    def resolved(self, entry: _Entry, above: _Attributes, siblings: int) -> VirtualResource:
+        """The resource below one of which there are so many."""
+        attributes, number = self.handed_down(entry, above), siblings * entry.count
+        self.attributes_of_all += number * attributes.size
+        if self.attributes_of_all > MAX_ATTRIBUTES_OF_ALL:
+            self.fail(f"{entry.path}.attributes", "make the attributes of all vertices together more than "
+                      f"{MAX_ATTRIBUTES_OF_ALL >> 20} MiB; shorten them, or lower a count")  # fmt: skip
+        children = tuple(self.resolved(child, attributes, number) for child in entry.children)
+        return VirtualResource(entry.type, entry.name, entry.parent, entry.count, attributes.values, children)
+
+    def handed_down(self, entry: _Entry, above: _Attributes) -> _Attributes:
+        """The attributes of the entry, one of which may come from each resource that it lies in."""
+        if not entry.own:
+            return above
+        merged = {**above.values, **entry.own}
+        values = {key: value for key, value in merged.items() if value is not None}
+        size = sum(len(names.attribute_annotation(key)) + len(value.encode()) for key, value in values.items())
+        if size > MAX_ATTRIBUTES:
+            self.fail(f"{entry.path}.attributes", f"are {size} bytes as annotations, with what is handed down; a pod "
+                      f"is told at most {MAX_ATTRIBUTES >> 10} KiB: shorten them")  # fmt: skip
+        return _Attributes(values, size)
 
 
 def _with_attached(entry: _Entry, below: Mapping[str, list[_Entry]]) -> _Entry:
     children = (*entry.children, *(below.get(entry.name, []) if entry.name else []))
     return replace(entry, children=tuple(_with_attached(child, below) for child in children))
+
+
+def _listed(words: Iterable[str]) -> str:
+    """Some names for a message, sorted."""
+    found = sorted(words)
+    more = [f"{len(found) - _LISTED} more"] if len(found) > _LISTED else []
+    return ", ".join([*map(plain, found[:_LISTED]), *more]) or "none"

@@ -55,7 +55,8 @@ class ResourcesFile:
         self._seen = self._state()
         try:
             with Path(self.path).open("rb") as file:
-                text = file.read(_MOST_BYTES).decode()
+                data = file.read(_MOST_BYTES)
+            text = data.decode(errors="ignore" if len(data) == _MOST_BYTES else "strict")  # cut, and too large anyway
         except FileNotFoundError:
             if self._optional:
                 log.warning("no file %s: no devices are modelled", self.path)

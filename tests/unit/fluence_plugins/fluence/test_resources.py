@@ -112,6 +112,15 @@ resources:
     assert root.classes() == {"qdevice", "cooler"}
 
 
+KEYS = ", ".join(f"k{number}: x" for number in range(256))
+
+
+def parents(levels):
+    """So many resources, each below the next one."""
+    lines = [f"- {{type: a, name: n{number}, parent: n{number + 1}}}\n" for number in range(levels)]
+    return "resources:\n" + "".join(lines)
+
+
 ERRORS = [
     ("backends: [{name: x}]", "backends: is not a field; known are attributes, resources"),
     ("attributes: {a: {k: v}}", "resources: defines nothing although the file is not empty"),
@@ -145,6 +154,29 @@ ERRORS = [
     ("resources: [{type: a, name: x, count: 2}, {type: b, parent: x}]", "resources[1].parent: 'x' is 2 resources"),
     ("resources: [{type: a, attributes: {a-b: x, a.b: y}}]", "would both become the environment variable FLUXION_A_B"),
     ("resources: [{type: a, count: 1000, with: [{type: b, count: 1000}]}]", "resources: make 1001000 vertices"),
+    ("resources: [" + "{type: a}," * 20_001 + "]", "resources: are more than 20000; remove some"),
+    (f"resources: [{{type: a, name: {'n' * 254}}}]", "is not a name; use at most 253 letters"),
+    (f"resources: [{{type: a, attributes: {{{KEYS}, more: x}}}}]", "makes more than 256 different keys in the file"),
+    (
+        f"resources: [{{type: a, attributes: s}}]\nattributes: {{s: {{{KEYS}}}, t: {{more: x}}}}",
+        "attributes.t: makes more",
+    ),
+    (f"resources: [{{type: a, attributes: {{k: {'v' * 32_736}}}}}]", "attributes: are 32769 bytes as annotations"),
+    (f"resources: [{{type: a, attributes: {{k: {'é' * 16_368}}}}}]", "attributes: are 32769 bytes as annotations"),
+    (
+        f"resources: [{{type: a, attributes: s, with: [{{type: b, attributes: {{m: {'v' * 800}}}}}]}}]\n"
+        f"attributes: {{s: {{k: {'v' * 32_000}}}}}",
+        "resources[0].with[0].attributes: are 32866 bytes as annotations, with what is handed down",
+    ),
+    (
+        f"resources: [{{type: a, count: 600, attributes: {{k: {'v' * 30_000}}}}}]",
+        "resources[0].attributes: make the attributes of all vertices together more than 16 MiB",
+    ),
+    (parents(33), "resources[0].parent: makes a tree of more than 32 levels; flatten it"),
+    (
+        "resources: [{type: a, parent: x}, {type: a, name: x, parent: y}, {type: b, name: y, parent: x}]",
+        "resources[1].parent: 'y' is below this resource itself",
+    ),
 ]
 
 
@@ -155,6 +187,25 @@ def test_a_mistake_is_one_line_with_file_field_and_remedy(text, message):
     assert str(caught.value).startswith("resources.yaml: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_just_within_the_limits_is_read():
+    assert len(attribute_keys(load_resources(f"resources: [{{type: a, attributes: {{{KEYS}}}}}]", "f"))) == 256
+    assert one(f"resources: [{{type: a, attributes: {{k: {'v' * 32_735}}}}}]").attributes["k"] == "v" * 32_735
+    assert one(f"resources: [{{type: a, name: {'n' * 253}}}]").name == "n" * 253
+    assert len(list(one(parents(32)).walk())) == 32
+
+
+def test_an_override_counts_once_and_what_is_cleared_not_at_all():
+    root = one(f"""
+resources:
+- type: a
+  attributes: {{k: {"v" * 30_000}}}
+  with:
+  - {{type: b, attributes: {{k: {"w" * 30_000}}}}}
+  - {{type: c, attributes: {{k: "", m: {"w" * 30_000}}}}}
+""")
+    assert [list(child.attributes) for child in root.children] == [["k"], ["m"]]
 
 
 def test_a_duplicate_key_in_the_file_is_refused():
