@@ -190,7 +190,7 @@ def metrics_in(expression: str) -> set[str]:
     """The names of the metrics in an expression: words that are neither labels nor functions nor keywords."""
     plain = re.sub(r"\{[^}]*\}|\b(by|without|on)\s*\([^)]*\)|\[[^\]]*\]", " ", expression)
     words = [word for word in _WORDS.findall(plain) if not re.search(rf"\b{re.escape(word)}\s*\(", plain)]
-    return {word for word in words if word not in ("and", "or", "unless", "sum", "max", "min", "count")}
+    return {word for word in words if word not in ("and", "or", "unless", "offset", "sum", "max", "min", "count")}
 
 
 def test_words_of_an_expression_are_told_apart() -> None:
