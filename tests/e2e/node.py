@@ -143,7 +143,7 @@ def _kubelet_config(folder: Path) -> dict[str, Any]:
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": f"unix://{folder}/c.sock",
         "failCgroupV1": False, "failSwapOn": False, "cgroupDriver": "cgroupfs", "cgroupsPerQOS": True,
-        "enforceNodeAllocatable": [], "resolvConf": "", "protectKernelDefaults": False,
+        "enforceNodeAllocatable": [], "resolvConf": "", "clusterDNS": ["10.0.0.10"], "protectKernelDefaults": False,
         "localStorageCapacityIsolation": False, "makeIPTablesUtilChains": False,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
