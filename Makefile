@@ -12,7 +12,7 @@ DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yam
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
-.PHONY: help setup demo test controlplane test-controlplane test-restore faults lint format bench bench-live constraints clean
+.PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages lint format bench bench-live constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -21,6 +21,9 @@ help:
 	@echo 'make test-controlplane  run the tests against a real API server'
 	@echo 'make test-restore       show what a scheduler makes of what it finds after a crash'
 	@echo 'make faults             make every write of a gang go wrong in every way, and all around it; for long'
+	@echo 'make tools              build helm, kustomize and promtool, with which deploy/ is tested, once'
+	@echo 'make e2e-packages       install containerd and what else a real node needs, as root, on a Debian'
+	@echo 'make e2e                run the tests with a real kubelet, real containers and 500 nodes, as root'
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make bench        run the benchmarks'
@@ -44,9 +47,9 @@ demo: $(STAMP)
 	@status=0; $(BIN)/fluence simulate $(DEMO) || status=$$?; test $$status -eq 1
 
 # A control plane for each worker costs some 500 MB; its tests stay together by file, to start few of them.
-test: controlplane
+test: controlplane tools
 	@status=0; \
-	$(BIN)/python -m pytest --ignore=tests/controlplane --junitxml=.cache/tests.xml $(PYTEST_ARGS) || status=1; \
+	$(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/e2e --junitxml=.cache/tests.xml $(PYTEST_ARGS) || status=1; \
 	$(MAKE) --no-print-directory test-controlplane || status=1; \
 	exit $$status
 
@@ -54,7 +57,13 @@ test: controlplane
 controlplane: $(STAMP)
 	$(BIN)/python tests/controlplane/binaries.py
 
-test-controlplane: controlplane
+tools: $(STAMP)
+	$(BIN)/python tests/controlplane/binaries.py tools
+
+kwok: $(STAMP)
+	$(BIN)/python tests/controlplane/binaries.py kwok
+
+test-controlplane: controlplane tools
 	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml -n 2 --dist loadfile tests/controlplane
 
 test-restore: controlplane
@@ -63,6 +72,15 @@ test-restore: controlplane
 # FAULTS='killed error' runs only the scenarios with one of these words in their names.
 faults: controlplane
 	$(BIN)/python -m tests.controlplane.faults.runner $(FAULTS)
+
+e2e-packages:
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends containerd runc \
+	  containernetworking-plugins busybox-static iproute2 gcc libc6-dev
+
+# In namespaces of its own, as root: see tests/e2e/inside.py. One at a time on a machine.
+e2e: controlplane kwok
+	$(BIN)/python -m tests.e2e.inside $(BIN)/python -m pytest -p no:xdist --junitxml=.cache/tests-e2e.xml tests/e2e $(E2E)
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -78,7 +78,8 @@ class RealCluster(ControlPlane):
     def kubectl(self, *words: str, text: str | None = None) -> str:
         """What kubectl answers, as administrator. Raises AssertionError with what it complained of."""
         command = [binaries.find("kubectl")["kubectl"], f"--kubeconfig={self.kubeconfig(ADMIN)}", *words]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90, input=text)
+        cache = {**os.environ, "KUBECACHEDIR": str(self._folder / "kubectl")}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90, input=text, env=cache)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
         return done.stdout
 
@@ -107,8 +108,8 @@ def is_ready(thing: Mapping[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-if __name__ == "__main__":
-    with RealCluster(Path(os.environ[SCRATCH])) as cluster:
-        environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig(ADMIN))}
-        environment["PATH"] = f"{binaries.find('kubectl')['kubectl'].parent}:{environment['PATH']}"
-        sys.exit(subprocess.run(sys.argv[1:], env=environment, check=False).returncode)
+if __name__ == "__main__":  # python -m tests.e2e.inside python -m tests.e2e.cluster sh: a cluster to look around in
+    with RealCluster(Path(os.environ[SCRATCH])) as looked_at:
+        found = f"{binaries.find('kubectl')['kubectl'].parent}:{os.environ['PATH']}"
+        shell = {**os.environ, "KUBECONFIG": str(looked_at.kubeconfig(ADMIN)), "PATH": found}
+        sys.exit(subprocess.run(sys.argv[1:], env=shell, check=False).returncode)

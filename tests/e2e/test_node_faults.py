@@ -17,7 +17,7 @@ def registrations(deployed: Deployed) -> float:
     """How often the kubelet has taken a type from the device plugin."""
     metrics = deployed.metrics(deployed.servers(DEVICE_PLUGIN)[0])
     return sum(value for name, value in metrics.items()
-               if name.startswith("fluence_device_plugin_registrations_total") and 'result="registered"' in name)
+               if name.startswith("fluence_device_plugin_registrations_total") and 'result="ok"' in name)
 
 
 def test_a_killed_kubelet_finds_its_devices_again_and_pods_run_on(deployed: Deployed) -> None:
