@@ -1,0 +1,300 @@
+"""What an account may do, read from deploy/, and a world in which each of its rights can be taken away for a while.
+
+    roles = Roles(plane, SCHEDULER)
+    with roles.without(Right("", "nodes", "list")):
+        ...                                            # the API server refuses that now, whoever of its parts is asked
+
+A role is written anew with one rule for each right that is left.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import yaml
+
+from .faults.world import LEASE, resources_of
+from .harness import DEPLOY, ControlPlane
+from .invariants import GROUPS, Manifest, condition
+from .proxy import Fault
+from .scenarios_world import NEVER, Scenario, pod_spec
+from .scheduler_process import SchedulerProcess, Settings
+
+PATIENCE = 30.0
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+@dataclass(frozen=True, order=True)
+class Right:
+    """One verb on one resource of one API group."""
+
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.group}{'/' if self.group else ''}{self.resource}"
+
+    @property
+    def refusal(self) -> str:
+        """What the API server says to whoever has not got it."""
+        return f'cannot {self.verb} resource "{self.resource}" in API group "{self.group}"'
+
+
+def right(text: str) -> Right:
+    """The right that is written so: `list nodes`, `patch scheduling.k8s.io/podgroups/status`."""
+    verb, _, path = text.partition(" ")
+    first, _, rest = path.partition("/")
+    return Right(first, rest, verb) if "." in first else Right("", path, verb)
+
+
+def _manifests() -> list[Manifest]:
+    return [manifest for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()) if manifest]
+
+
+def roles_of(account: str) -> list[Manifest]:
+    """The Roles and ClusterRoles that deploy/ binds to an account of kube-system."""
+    manifests = _manifests()
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}
+    bound = [(one["roleRef"]["kind"], one["roleRef"]["name"], one["metadata"].get("namespace"))
+             for one in manifests if subject in one.get("subjects", ())]  # fmt: skip
+    roles = {(one["kind"], one["metadata"]["name"], one["metadata"].get("namespace")): one for one in manifests}
+    return [roles[key] for key in bound]
+
+
+def _single(role: Manifest) -> Iterator[tuple[Right, Manifest]]:
+    """A role's rights, each with the rule that gives it alone."""
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    yield Right(group, resource, verb), rule | {
+                        "apiGroups": [group], "resources": [resource], "verbs": [verb]}  # fmt: skip
+
+
+def rights_of(account: str) -> list[Right]:
+    """All rights that deploy/ gives to an account."""
+    return sorted({found for role in roles_of(account) for found, _ in _single(role)})
+
+
+class Roles:
+    """The roles of one account on a control plane; `user` is the one whose token has them."""
+
+    def __init__(self, plane: ControlPlane, account: str, user: str) -> None:
+        self._plane = plane
+        self._roles = roles_of(account)
+        self._user = user
+        self._taken: Right | None = None
+
+    @contextmanager
+    def without(self, taken: Right) -> Iterator[None]:
+        """The account has not got this right; at the end it has it again, if `give_back` was not called before."""
+        self._write(taken)
+        self._taken = taken
+        self._wait(taken, allowed=False)
+        try:
+            yield
+        finally:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """The account has all of its rights again."""
+        if self._taken is not None:
+            self._write(None)
+            self._wait(self._taken, allowed=True)
+            self._taken = None
+
+    def _write(self, taken: Right | None) -> None:
+        for role in self._roles:
+            metadata = role["metadata"]
+            place = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
+            path = f"{_RBAC}{place}/{role['kind'].lower()}s/{metadata['name']}"
+            rules = [rule for found, rule in _single(role) if found != taken]
+            status, answer = self._plane.request("PATCH", path, {"rules": rules})
+            assert status == HTTPStatus.OK, answer
+
+    def _wait(self, taken: Right, *, allowed: bool) -> None:
+        """Until the API server has heard of it."""
+        rules = [rule for role in self._roles for found, rule in _single(role) if found == taken]
+        deadline = time.monotonic() + PATIENCE
+        while self._may(taken, rules[0].get("resourceNames", [""])[0]) is not allowed:
+            assert time.monotonic() < deadline, f"{taken}: the API server does not hear of its being taken or given"
+            time.sleep(0.02)
+
+    def _may(self, wanted: Right, name: str) -> bool:
+        resource, _, part = wanted.resource.partition("/")
+        asked = {"group": wanted.group, "resource": resource, "subresource": part, "verb": wanted.verb, "name": name,
+                 "namespace": "kube-system"}  # fmt: skip
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": asked}}  # fmt: skip
+        status, answer = self._plane.request("POST", _REVIEWS, body, user=self._user)
+        assert status == HTTPStatus.CREATED, answer
+        return bool(answer["status"]["allowed"])
+
+
+@dataclass
+class RbacWorld(Scenario):
+    """One scheduler, with the election on, and workloads that need each of its rights."""
+
+    settings: Settings = field(
+        default_factory=lambda: Settings(
+            resources=resources_of(4), election=True, gang_bind_timeout_seconds=1.0, reconcile_seconds=NEVER
+        )
+    )
+
+    def __enter__(self) -> RbacWorld:
+        super().__enter__()
+        self.add_node(cpu=64, devices=4)
+        self.keep_alive(False)
+        self._names = 0
+        self._mark = 0
+        self.new_scheduler()
+        return self
+
+    @property
+    def scheduler(self) -> SchedulerProcess:
+        """The one that there is."""
+        return self.schedulers[0]
+
+    def restart(self) -> None:
+        """End the scheduler at once, and start it again with nothing to wait for."""
+        self.scheduler.kill()
+        self.plane.request("DELETE", LEASE)
+        self.mark()
+        self.scheduler.start()
+
+    def begin(self) -> None:
+        """Have it run; what it said before does not count any more."""
+        if not self.scheduler.running:
+            self.restart()
+        self.scheduler.wait_ready()
+        self.mark()
+
+    def mark(self) -> None:
+        """What was said before does not count any more."""
+        self._mark = self.scheduler.log.stat().st_size if self.scheduler.log.exists() else 0
+
+    # ------------------------------------------------------------------ what it says
+
+    @property
+    def said(self) -> list[str]:
+        """The lines that it has logged since the mark."""
+        with self.scheduler.log.open("rb") as log:
+            log.seek(self._mark)
+            return log.read().decode(errors="replace").splitlines()
+
+    def wait_said(self, text: str) -> str:
+        """The first line that it has logged since the mark and that has this text, once there is one."""
+        forms = (text, json.dumps(text)[1:-1])
+
+        def found() -> str | None:
+            return next((line for line in self.said if any(form in line for form in forms)), None)
+
+        return self.until(f"a log line with {text}", found, PATIENCE)
+
+    def wait_told(self, pod: str, text: str) -> None:
+        """Return once a pod's condition has this text."""
+
+        def told() -> bool:
+            said = condition(self.pod(pod), "PodScheduled")
+            return said is not None and said["status"] == "False" and text in said["message"]
+
+        self.until(f"a condition of {pod} with {text}", told, PATIENCE)
+
+    def metric(self, name: str) -> float:
+        """A number that it measures; 0 where it says none."""
+        return self.scheduler.metrics().get(name, 0.0)
+
+    def wait_metric(self, name: str, above: float = 0.0) -> None:
+        """Return once that is more than so much."""
+        self.until(f"{name} above {above:g}", lambda: self.metric(name) > above, PATIENCE)
+
+    # ------------------------------------------------------------------ workloads
+
+    def new_name(self, what: str) -> str:
+        """A name that nothing else has."""
+        self._names += 1
+        return f"{what}-{self._names}"
+
+    def exists(self, pod: str) -> bool:
+        """Whether there is such a pod."""
+        return bool(self.plane.request("GET", f"{self._pods}/{pod}")[0] == HTTPStatus.OK)
+
+    def run_pod(self, pod: str) -> None:
+        """Let a bound pod run, as its kubelet would report it: only then a disruption budget guards it."""
+        ready = {"type": "Ready", "status": "True"}
+        status, answer = self.plane.request("PATCH", f"{self._pods}/{pod}/status",
+                                            {"status": {"phase": "Running", "conditions": [ready]}})  # fmt: skip
+        assert status == HTTPStatus.OK, answer
+
+    def config_map(self, name: str = "") -> str:
+        """Where a ConfigMap is; all of them without a name."""
+        return f"/api/v1/namespaces/{self.namespace}/configmaps/{name}".rstrip("/")
+
+    def plan_map(self, gang: str) -> str | None:
+        """The path of the ConfigMap that a gang's plan is in, if there is one."""
+        items = self.plane.request("GET", self.config_map())[1]["items"]
+        owned = {one["name"]: item["metadata"]["name"] for item in items
+                 for one in item["metadata"].get("ownerReferences", ())}  # fmt: skip
+        return self.config_map(owned[gang]) if gang in owned else None
+
+    def new_pod(self, **spec: Any) -> str:
+        """A pod of one core unless told; returns its name."""
+        name = self.new_name("pod")
+        self.create_pod(name, **spec)
+        return name
+
+    def new_gang(self, name: str = "", *, coscheduling: bool = False, filler: int = 0) -> str:
+        """A gang of two; returns its name. `filler` bytes on its PodGroup leave that much less for a plan."""
+        name = name or self.new_name("gang")
+        annotations = {"example.com/filler": "x" * filler} if filler else {}
+        metadata = {"name": name, "namespace": self.namespace, "annotations": annotations}
+        if coscheduling:
+            self.plane.create({"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata,
+                               "spec": {"minMember": 2}})  # fmt: skip
+        else:
+            self.plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": metadata,
+                               "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})  # fmt: skip
+        labels = {"scheduling.x-k8s.io/pod-group": name, "gang": name} if coscheduling else {"gang": name}
+        for pod in pods_of(name):
+            self.plane.create({"apiVersion": "v1", "kind": "Pod", "spec": pod_spec(None if coscheduling else name),
+                               "metadata": {"name": pod, "namespace": self.namespace, "labels": labels}})  # fmt: skip
+        return name
+
+    def hold_plan(self, gang: str) -> Callable[[], None]:
+        """Let the first write to a PodGroup wait, until what is returned is called."""
+        end = f"/podgroups/{gang}"
+        rule = self.proxies[0].at(1, Fault.HOLD, where=lambda method, path: method == "PATCH" and path.endswith(end))
+
+        def go_on() -> None:
+            self.until("a plan under way", rule.struck.is_set, PATIENCE)
+            self.proxies[0].release(rule)
+
+        return go_on
+
+    def group_path(self, gang: str, *, coscheduling: bool = False) -> str:
+        """Where a PodGroup is."""
+        api = "/apis/scheduling.x-k8s.io/v1alpha1" if coscheduling else GROUPS
+        return f"{api}/namespaces/{self.namespace}/podgroups/{gang}"
+
+    def tidy(self) -> None:
+        """Delete all pods and PodGroups; the scheduler and the node stay."""
+        self.proxies[0].forget()
+        for kind in (self._pods, self.group_path(""), self.group_path("", coscheduling=True)):
+            kind = kind.rstrip("/")
+            for one in self.plane.request("GET", kind)[1].get("items", []):
+                path = f"{kind}/{one['metadata']['name']}"
+                self.plane.request("PATCH", path, {"metadata": {"finalizers": None}})
+                self.plane.request("DELETE", f"{path}?gracePeriodSeconds=0")
+
+
+def pods_of(gang: str) -> list[str]:
+    """The names of a gang's pods."""
+    return [f"{gang}-{number}" for number in range(2)]

@@ -1,0 +1,442 @@
+"""Each right that deploy/ gives the scheduler, taken away in turn: what fails then, who says so, that it works again.
+
+The rights are read from the manifest. One that no test knows fails: none is there that is for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from .conftest import new_control_plane
+from .faults.world import LEASE
+from .harness import SCHEDULER, ControlPlane
+from .invariants import condition, is_bound
+from .rbac_world import PATIENCE, RbacWorld, Right, Roles, pods_of, right, rights_of
+from .test_annotations_policy_live import install_coscheduling
+
+FILLER = 201 * 1024
+"""Bytes on a PodGroup beside which no plan has room."""
+BAD_INPUT = 2
+MANY = "1000"
+"""Cores that no node has."""
+
+
+class Work:
+    """Something that needs a right."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        """Ask for it; `taken` is the right that is not there."""
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        """Assert what does not happen, and who says why."""
+
+    def works(self, world: RbacWorld) -> None:
+        """Assert that it is done, the right being there."""
+
+
+class Binds(Work):
+    """A pod is placed, and stays where it is: pending."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self.pod = world.new_pod()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_told(self.pod, taken.refusal)
+        assert not is_bound(world.pod(self.pod))
+        assert world.metric('fluence_bind_errors_total{code="403"}') > 0
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_bound(self.pod)
+
+
+class Plans(Work):
+    """No pod of a gang is bound before its plan is written."""
+
+    def __init__(self, *, coscheduling: bool = False, contested: bool = False, filler: int = 0) -> None:
+        """`contested`: somebody else writes to the PodGroup at that moment, so that it is to be read again."""
+        self._coscheduling = coscheduling
+        self._contested = contested
+        self._filler = filler
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        if not self._contested:
+            self.gang = world.new_gang(coscheduling=self._coscheduling, filler=self._filler)
+            return
+        self.gang = world.new_name("gang")
+        go_on = world.hold_plan(self.gang)
+        world.new_gang(self.gang, coscheduling=self._coscheduling)
+        path = world.group_path(self.gang, coscheduling=self._coscheduling)
+        world.plane.request("PATCH", path, {"metadata": {"labels": {"somebody": "else"}}})
+        go_on()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        for pod in pods_of(self.gang):
+            world.wait_told(pod, taken.refusal)
+            assert not is_bound(world.pod(pod))
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_bound(*pods_of(self.gang))
+        if not self._coscheduling:
+            world.wait_whole(self.gang, 2)
+
+
+class DeletesPlans(Work):
+    """A ConfigMap with a plan is left behind by a gang that has ended."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self.gang = world.new_gang(filler=FILLER)
+        world.wait_whole(self.gang, 2)
+        assert world.plan_map(self.gang) is not None
+        world.finish(world.members(self.gang))
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert world.plan_map(self.gang) is not None
+        world.tidy()
+        self.begin(world, None)  # what is left behind is not looked at again: it goes with its PodGroup
+        world.mark()
+
+    def works(self, world: RbacWorld) -> None:
+        world.until("the end of the plan", lambda: world.plan_map(self.gang) is None, PATIENCE)
+
+
+class ReadsPlans(Work):
+    """A scheduler that cannot read what was planned before it came ends: it does not know what is free."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self.gang = world.new_gang(filler=FILLER)
+        world.wait_bound(*pods_of(self.gang))
+        world.restart()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.until("the end of the scheduler", lambda: not world.scheduler.running, PATIENCE)
+        assert taken.refusal in world.said[-1]
+        assert world.scheduler.status == BAD_INPUT
+
+    def works(self, world: RbacWorld) -> None:
+        world.begin()
+        world.wait_whole(self.gang, 2)
+        world.wait_bound(world.new_pod())
+
+
+class Evicts(Work):
+    """A member that was bound stays, though the gang's time is over."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        gang = world.new_name("gang")
+        self.member, refused = pods_of(gang)
+        self._guard(world, gang)
+        world.refuse_binds_of(refused)
+        world.new_gang(gang)
+        world.wait_bound(self.member)
+        world.run_pod(self.member)
+
+    def _guard(self, world: RbacWorld, gang: str) -> None:
+        """Whatever else keeps its pods from being evicted."""
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert is_bound(world.pod(self.member))
+
+    def works(self, world: RbacWorld) -> None:
+        world.until(f"the end of {self.member}", lambda: not world.exists(self.member), PATIENCE)
+
+
+class Deletes(Evicts):
+    """The same where a disruption budget refuses the eviction."""
+
+    def _guard(self, world: RbacWorld, gang: str) -> None:
+        spec = {"minAvailable": 2, "selector": {"matchLabels": {"gang": gang}}}
+        world.plane.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": spec,
+                            "metadata": {"name": gang, "namespace": world.namespace}})  # fmt: skip
+
+
+class Tells(Work):
+    """What a scheduler cannot tell it logs once a minute: for a new failure it is to be a new one."""
+
+    def _start(self, world: RbacWorld, taken: Right | None) -> None:
+        if taken is not None:
+            world.restart()
+        world.begin()
+
+
+class TellsPods(Tells):
+    """A pod that fits nowhere does not say so; its event does."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._start(world, taken)
+        self.pod = world.new_pod(cpu=MANY)
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert condition(world.pod(self.pod), "PodScheduled") is None
+        assert world.metric('fluence_reports_dropped_total{kind="condition",why="Forbidden"}') > 0
+        world.wait_event(self.pod, "FailedScheduling")
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_refused(self.pod, "Insufficient cpu")
+
+
+class TellsEvents(Tells):
+    """There is no event of a pod that fits nowhere; its condition says so."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._start(world, taken)
+        self.pod = world.new_pod(cpu=MANY)
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert world.events(self.pod, "FailedScheduling") == []
+        assert world.metric('fluence_reports_dropped_total{kind="event",why="Forbidden"}') > 0
+        world.wait_refused(self.pod, "Insufficient cpu")
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_event(self.pod, "FailedScheduling")
+
+
+class RepeatsEvents(Tells):
+    """An event that comes again is no series."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._start(world, taken)
+        self.pod = world.new_pod(cpu=MANY)
+
+    def _series(self, world: RbacWorld) -> list[Any]:
+        return [event["series"] for event in world.events(self.pod, "FailedScheduling") if event.get("series")]
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        world.wait_event(self.pod, "FailedScheduling")
+        assert self._series(world) == []
+
+    def works(self, world: RbacWorld) -> None:
+        world.until("a series", lambda: self._series(world) or None, PATIENCE)
+
+
+class TellsGroups(Tells):
+    """A gang that is bound whole has a PodGroup that does not say so."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._start(world, taken)
+        self.gang = world.new_gang()
+        world.wait_bound(*pods_of(self.gang))
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        said = condition(world.group(self.gang), "PodGroupScheduled")
+        assert said is None or said["status"] != "True"
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_whole(self.gang, 2)
+
+
+class Lists(Work):
+    """A scheduler that comes is not ready, and places nothing."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.scheduler.kill()
+        self.pod = world.new_pod()
+        world.restart()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        status, text = world.scheduler.get("/readyz?verbose")
+        assert (status, "the cluster was not listed yet" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
+        assert not is_bound(world.pod(self.pod))
+
+    def works(self, world: RbacWorld) -> None:
+        world.scheduler.wait_ready()
+        world.wait_bound(self.pod)
+
+
+class Watches(Work):
+    """What changes comes with a new list only, which is asked for now and then."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self._before = self._ends(world)
+        world.proxies[0].cut_watches()
+
+    def _ends(self, world: RbacWorld) -> float:
+        return world.metric(f'fluence_watch_ends_total{{kind="{self._kind}",why="Forbidden"}}')
+
+    def _events(self, world: RbacWorld) -> float:
+        return world.metric(f'fluence_watch_events_total{{kind="{self._kind}"}}')
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert self._ends(world) > self._before
+        events = self._events(world)
+        self._change(world)
+        assert self._events(world) == events
+
+    def works(self, world: RbacWorld) -> None:
+        events = self._events(world)
+        self._change(world)
+        world.until("an event", lambda: self._events(world) > events, PATIENCE)
+        world.wait_bound(world.new_pod())
+
+    def _change(self, world: RbacWorld) -> None:
+        """Something that a watch of the kind tells of."""
+        if self._kind == "Node":
+            labels = {"example.com/changed": world.new_name("at")}
+            world.plane.request("PATCH", f"/api/v1/nodes/{world.nodes[0]}", {"metadata": {"labels": labels}})
+        elif self._kind == "Pod":
+            world.new_pod(schedulerName="nobody")
+        elif self._kind == "PriorityClass":
+            world.plane.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1,
+                                "metadata": {"name": f"{world.namespace}-{world.new_name('class')}"}})  # fmt: skip
+        else:
+            world.new_gang()
+
+
+class Leads(Work):
+    """A replica that cannot ask who leads stands by, and is not ready."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.restart()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        status, text = world.scheduler.get("/readyz?verbose")
+        assert (status, "look into the log for why" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
+        assert world.metric("fluence_leader") == 0
+
+    def works(self, world: RbacWorld) -> None:
+        world.scheduler.wait_ready()
+        world.wait_bound(world.new_pod())
+
+
+class Renews(Work):
+    """A replica that leads ends, as it cannot renew its lease."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.restart()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        world.until("the end of the replica", lambda: not world.scheduler.running, PATIENCE)
+        assert world.scheduler.status == 1
+        assert "this replica leads no more" in world.said[-1]
+
+    def works(self, world: RbacWorld) -> None:
+        world.begin()
+        renewed = world.plane.request("GET", LEASE)[1]["spec"]["renewTime"]
+        world.plane.wait_for(LEASE, lambda lease: lease["spec"]["renewTime"] != renewed)
+
+
+_LISTS, _LEADS, _EVICTS = Lists(), Leads(), Evicts()
+NEEDS: dict[str, Work] = {
+    "list nodes": _LISTS,
+    "watch nodes": Watches("Node"),
+    "get pods": _EVICTS,
+    "list pods": _LISTS,
+    "watch pods": Watches("Pod"),
+    "delete pods": Deletes(),
+    "create pods/binding": Binds(),
+    "create pods/eviction": _EVICTS,
+    "patch pods/status": TellsPods(),
+    "get scheduling.k8s.io/podgroups": Plans(contested=True),
+    "list scheduling.k8s.io/podgroups": _LISTS,
+    "watch scheduling.k8s.io/podgroups": Watches("PodGroup"),
+    "patch scheduling.k8s.io/podgroups": Plans(),
+    "patch scheduling.k8s.io/podgroups/status": TellsGroups(),
+    "get scheduling.x-k8s.io/podgroups": Plans(coscheduling=True, contested=True),
+    "list scheduling.x-k8s.io/podgroups": _LISTS,
+    "watch scheduling.x-k8s.io/podgroups": Watches("PodGroup"),
+    "patch scheduling.x-k8s.io/podgroups": Plans(coscheduling=True),
+    "list scheduling.k8s.io/priorityclasses": _LISTS,
+    "watch scheduling.k8s.io/priorityclasses": Watches("PriorityClass"),
+    "create events.k8s.io/events": TellsEvents(),
+    "patch events.k8s.io/events": RepeatsEvents(),
+    "create configmaps": Plans(filler=FILLER),
+    "get configmaps": ReadsPlans(),
+    "delete configmaps": DeletesPlans(),
+    "create coordination.k8s.io/leases": _LEADS,
+    "get coordination.k8s.io/leases": _LEADS,
+    "update coordination.k8s.io/leases": Renews(),
+}
+"""What needs each right."""
+UNNEEDED = {"patch scheduling.x-k8s.io/podgroups/status"}
+"""PodGroups of the coscheduling plugin have no conditions, and plans are annotations."""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own: what an account may do there changes all the time."""
+    with new_control_plane(tmp_path_factory.mktemp("rbac")) as plane:
+        install_coscheduling(plane)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def only_world(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RbacWorld]:
+    with RbacWorld(plane, tmp_path_factory.mktemp("rbac-world")) as world:
+        yield world
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, only_world: RbacWorld) -> Iterator[RbacWorld]:
+    """The world, with nothing in it of the tests before."""
+    failed = request.session.testsfailed
+    yield only_world
+    if request.session.testsfailed > failed:
+        print(only_world.report())
+    only_world.tidy()
+
+
+@pytest.fixture(scope="module")
+def roles(plane: ControlPlane) -> Roles:
+    return Roles(plane, "fluence", SCHEDULER)
+
+
+def test_each_right_that_a_test_knows_is_given() -> None:
+    assert NEEDS.keys() <= {str(given) for given in rights_of("fluence")}
+
+
+@pytest.mark.parametrize("given", [given for given in rights_of("fluence") if str(given) not in UNNEEDED], ids=str)
+def test_without_it_something_fails_that_says_so_and_works_again_with_it(
+    world: RbacWorld, roles: Roles, given: Right
+) -> None:
+    work = NEEDS.get(str(given))
+    assert work is not None, f"no test knows what needs the right to {given}"
+    with roles.without(given):
+        work.begin(world, given)
+        work.fails(world, given)
+        roles.give_back()
+        work.works(world)
+
+
+def test_with_all_of_its_rights_nothing_that_it_does_is_refused(world: RbacWorld) -> None:
+    world.restart()
+    said, before = world.scheduler.log.stat().st_size, _forbidden(world.plane)
+    for work in dict.fromkeys(NEEDS.values()):
+        work.begin(world, None)
+        work.works(world)
+        world.tidy()
+    assert _forbidden(world.plane) == before
+    lines = world.scheduler.log.read_bytes()[said:].decode().splitlines()
+    assert [line for line in lines if "forbidden" in line] == []
+
+
+def _forbidden(plane: ControlPlane) -> float:
+    """How many requests the API server has refused to anybody."""
+    lines = plane.request("GET", "/metrics")[1].splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines
+               if line.startswith("apiserver_request_total{") and 'code="403"' in line)  # fmt: skip
+
+
+def test_rights_are_written_as_they_are_read() -> None:
+    assert [right(str(given)) for given in rights_of("fluence")] == rights_of("fluence")
