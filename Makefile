@@ -20,7 +20,7 @@ help:
 	@echo 'make controlplane       build etcd and the Kubernetes programs that some tests need, once'
 	@echo 'make test-controlplane  run the tests against a real API server'
 	@echo 'make test-restore       show what a scheduler makes of what it finds after a crash'
-	@echo 'make faults             make every write of a gang go wrong in every way, and all around it; for long'
+	@echo 'make faults             make every write of a gang, and of a device pod, go wrong in every way, and all around it; for long'
 	@echo 'make tools              build helm, kustomize and promtool, with which deploy/ is tested, once'
 	@echo 'make e2e-packages       install containerd and what else a real node needs, as root, on a Debian'
 	@echo 'make e2e                run the tests with a real kubelet, real containers and 500 nodes, as root'

@@ -1,6 +1,7 @@
-"""What `make faults` does in full, in part: SIGKILL at every write of a gang's life, a seeded sample of all the rest.
+"""What `make faults` does in full, in part: SIGKILL at every write of a life, a seeded sample of all the rest.
 
-In every run: each pod in one place, nothing held twice or without a live owner, each gang whole or unbound.
+In every run: each pod in one place, nothing held twice or without a live owner, each gang whole or unbound; and who has
+a device is told which.
 """
 
 from __future__ import annotations
@@ -10,6 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from .faults.device_pods import (
+    DEVICE_POD,
+    ended_unheard,
+    ended_while_the_api_server_is_away,
+    former_leader,
+    handed_on_by_six_leaders,
+    handed_on_while_watches_break,
+)
 from .faults.leaders import six_leaders
 from .faults.outages import (
     api_server_restarted,
@@ -29,6 +38,9 @@ _CHANCE = random.Random(4)
 SAMPLE = [(kind, number) for kind in OTHERS for number in _CHANCE.sample(range(1, WRITES + 1), 1)]
 ELECTED_SAMPLE = [(_CHANCE.choice(ELECTED_KILLS), _CHANCE.choice(part)) for part in ((1, 2, 3), (5, 6, 7), (9, 10, 11))]
 """At the begin of a life, amid its binds, at its end."""
+DEVICE_POD_WRITES = 3
+"""In a device pod's life: its bind, the word to another one that it has to wait, that one's bind."""
+DEVICE_POD_SAMPLE = [(kind, _CHANCE.randint(1, DEVICE_POD_WRITES)) for kind in OTHERS]
 
 
 def _id(value: object) -> str:
@@ -104,3 +116,68 @@ def test_a_scheduler_that_is_asked_to_end_does_so_in_time(fault_plane: ControlPl
 @pytest.mark.parametrize("elected", [True, False], ids=["with-election", "without"])
 def test_overlapping_leaders_mix_no_plans(fault_plane: ControlPlane, tmp_path: Path, elected: bool) -> None:
     six_leaders(fault_plane, tmp_path, elected=elected, gangs=20, seed=4)
+
+
+# ---------------------------------------------------------------------- a single pod with a device
+
+
+def test_a_device_pods_life_has_as_many_writes_as_the_faults_are_spread_over(
+    fault_plane: ControlPlane, tmp_path: Path
+) -> None:
+    assert count_writes(fault_plane, tmp_path, DEVICE_POD) == DEVICE_POD_WRITES
+
+
+@pytest.mark.parametrize("number", range(1, DEVICE_POD_WRITES + 1))
+@pytest.mark.parametrize("kind", KILLS, ids=_id)
+def test_a_killed_scheduler_gives_no_device_twice(
+    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, kind, number, DEVICE_POD)
+
+
+@pytest.mark.parametrize(("kind", "number"), [(ELECTED_KILLS[0], 3), (ELECTED_KILLS[1], 1)], ids=_id)
+def test_a_killed_leader_gives_no_device_twice(
+    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, kind, number, DEVICE_POD)
+
+
+@pytest.mark.parametrize(("kind", "number"), DEVICE_POD_SAMPLE, ids=_id)
+def test_a_device_pods_write_that_goes_wrong_is_made_good(
+    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, kind, number, DEVICE_POD)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_leader_that_stood_still_gives_no_device_when_it_goes_on(
+    fault_plane: ControlPlane, tmp_path: Path, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, SLOW[1], number, DEVICE_POD)
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["ended", "deleted"])
+def test_the_device_of_a_pod_that_ended_unheard_is_the_next_ones(
+    fault_plane: ControlPlane, tmp_path: Path, deleted: bool
+) -> None:
+    ended_unheard(fault_plane, tmp_path, deleted=deleted)
+
+
+def test_the_device_of_a_pod_that_ended_as_the_api_server_died_is_the_next_ones(
+    fault_plane: ControlPlane, tmp_path: Path
+) -> None:
+    ended_while_the_api_server_is_away(fault_plane, tmp_path)
+
+
+def test_a_device_goes_from_pod_to_pod_while_watches_break(fault_plane: ControlPlane, tmp_path: Path) -> None:
+    handed_on_while_watches_break(fault_plane, tmp_path, seed=4, pods=4)
+
+
+def test_a_former_leaders_late_bind_takes_no_device_under_the_fencing_policy(
+    fault_plane: ControlPlane, tmp_path: Path
+) -> None:
+    former_leader(fault_plane, tmp_path)
+
+
+def test_a_device_goes_from_pod_to_pod_while_leaders_come_and_go(fault_plane: ControlPlane, tmp_path: Path) -> None:
+    handed_on_by_six_leaders(fault_plane, tmp_path, seed=4, pods=4)

@@ -18,33 +18,42 @@ from pathlib import Path
 
 from ..harness import ControlPlane
 from ..proxy import Fault
+from . import device_pods, outages
+from .device_pods import DEVICE_POD
 from .leaders import six_leaders
-from .outages import SCENARIOS
-from .writes import ELECTED_KILLS, KILLS, OTHERS, SLOW, Kind, count_writes, killed_twice, one_write
+from .writes import ELECTED_KILLS, GANG, KILLS, OTHERS, SLOW, Kind, Life, count_writes, killed_twice, one_write
 
 GANGS = 200
 _SEED = 4
 _TWICE = 40
+_DEVICE_PODS_TWICE = 12
 Run = tuple[str, str, Callable[[ControlPlane, Path], object]]
 """Scenario, which of its runs, and the run itself."""
 
 
-def _of_kind(kind: Kind, writes: int) -> Iterator[Run]:
+def _of_kind(kind: Kind, writes: int, life: Life, word: str) -> Iterator[Run]:
     for number in range(1, writes + 1):
-        yield kind.name, f"write {number} of {writes}", lambda plane, at, n=number: one_write(plane, at, kind, n)  # type: ignore[misc]
+        which = f"write {number} of {writes}"
+        yield word + kind.name, which, lambda plane, at, n=number: one_write(plane, at, kind, n, life)  # type: ignore[misc]
 
 
-def all_runs(writes: int) -> Iterator[Run]:
-    """Everything, in a fixed order and with fixed seeds."""
+def _of_life(life: Life, writes: int, twice: int, word: str = "") -> Iterator[Run]:
+    """Every write in every way, and a seeded choice of two; `word` begins the scenarios' names."""
     for kind in (*KILLS, *ELECTED_KILLS, *OTHERS, *SLOW):
-        yield from _of_kind(kind, writes)
-    chance = random.Random(f"{_SEED} killed twice")
-    for _ in range(_TWICE):
+        yield from _of_kind(kind, writes, life, word)
+    chance = random.Random(f"{_SEED} {word}killed twice")
+    for _ in range(twice):
         number, apart = chance.randint(1, writes), chance.randint(1, writes)
         kind = killed_twice(apart, chance.choice([Fault.CALL_BEFORE, Fault.CALL_AFTER]))
         which = f"write {number} and {apart} later"
-        yield kind.name, which, lambda plane, at, k=kind, n=number: one_write(plane, at, k, n)  # type: ignore[misc]
-    for name, (scenario, times) in SCENARIOS.items():
+        yield word + kind.name, which, lambda plane, at, k=kind, n=number: one_write(plane, at, k, n, life)  # type: ignore[misc]
+
+
+def all_runs(writes: int, device_pod_writes: int) -> Iterator[Run]:
+    """Everything, in a fixed order and with fixed seeds; how many writes the lives have is counted before."""
+    yield from _of_life(GANG, writes, _TWICE)
+    yield from _of_life(DEVICE_POD, device_pod_writes, _DEVICE_PODS_TWICE, "device-pod, ")
+    for name, (scenario, times) in (outages.SCENARIOS | device_pods.SCENARIOS).items():
         for time_ in range(times):
             chance = random.Random(f"{_SEED} {name} {time_}")
             yield name, f"{time_ + 1} of {times}", lambda plane, at, s=scenario, c=chance: s(plane, at, c)  # type: ignore[misc]
@@ -60,7 +69,8 @@ def main(words: list[str]) -> int:
     failures = folder / "failures.txt"
     runs, passed = Counter[str](), Counter[str]()
     with ControlPlane(_made(folder / "plane")) as plane:
-        chosen = [run for run in all_runs(count_writes(plane, folder)) if not words or any(w in run[0] for w in words)]
+        every = all_runs(count_writes(plane, folder), count_writes(plane, folder, DEVICE_POD))
+        chosen = [run for run in every if not words or any(word in run[0] for word in words)]
         for number, (name, which, run) in enumerate(chosen, 1):
             began = time.monotonic()
             runs[name] += 1

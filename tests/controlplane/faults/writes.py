@@ -1,23 +1,24 @@
-"""One write of a gang's life goes wrong, whichever it is, in whichever way.
+"""One write of a life goes wrong, whichever it is, in whichever way.
 
-A gang of eight, each pod with a device, is there when the scheduler starts; it is bound, its pods end, its plan is
-taken away. Then a second gang of the same size has to fit into exactly the same room: nothing of the first is held.
+The gang's life: eight pods, each with a device, are there when the scheduler starts; the gang is bound, its pods end,
+its plan is taken away. Then a second gang of the same size has to fit into exactly the same room: nothing of the first
+is held. A single device pod's life is in `device_pods`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from session_scheduler.binding import LEADER_ANNOTATION
 
 from ..harness import ControlPlane
-from ..invariants import annotation
+from ..invariants import Manifest, annotation
 from ..proxy import Fault, Proxy, Rule
-from ..scheduler_process import SchedulerProcess
-from .world import LEASE, World
+from ..scheduler_process import SchedulerProcess, Settings
+from .world import LEASE, SIZE, World, resources_of
 
 _ANSWER_IS_LATE = 1.0
 
@@ -105,50 +106,22 @@ def killed_twice(apart: int, second: Fault) -> Kind:
     return Kind("killed twice", Fault.CALL_AFTER, kills=True, in_order=True, when_struck=again)
 
 
-def one_write(plane: ControlPlane, folder: Path, kind: Kind, number: int) -> None:
-    """Live with the `number`th write gone wrong. Raises AssertionError or TimeoutError."""
-    with World(plane, folder, may_exit=kind.replicas > 1) as world:
-        elected = kind.elected or kind.replicas > 1
-        world.settings = replace(world.settings, election=elected)
-        scheduler, proxy = _ready(world, kind.replicas)
-        proxy.in_order = kind.in_order
-        rule = proxy.at(number, kind.fault, status=kind.status, call=scheduler.kill if kind.kills else lambda: None)
-        afterwards = [lambda: kind.afterwards(world, rule)]
-        world.once(rule.struck.is_set, lambda: kind.when_struck(world, rule))
+@dataclass(frozen=True)
+class Life:
+    """What there is to be done by the writes of which one goes wrong."""
 
-        def reached() -> None:
-            if rule.struck.is_set() and afterwards:
-                afterwards.pop()()
-
-        _live(world, reached)
-        assert rule.struck.is_set(), f"there was no write {number}"
-        if elected:
-            _check_terms(world)
+    begin: Callable[[World], None]
+    """Make room, and what comes first; no scheduler was started yet."""
+    live: Callable[[World, Callable[[], None]], None]
+    """All of it, judged; what it is given is called wherever it has come as far as it was to."""
+    last: Callable[[World], list[Manifest]]
+    """The pods that were bound last."""
+    settings: Settings = field(default_factory=lambda: Settings(resources=resources_of(SIZE)))
 
 
-def _check_terms(world: World) -> None:
-    """The gang that came last was bound by one term, of a leader whose lease it is."""
-    terms = {annotation(pod, LEADER_ANNOTATION) for pod in world.members("second")}
-    lease = world.plane.request("GET", LEASE)[1]["spec"]
-    assert terms == {f"{lease['holderIdentity']}/{lease['leaseTransitions']}"}, f"{terms} by {lease}"
-
-
-def count_writes(plane: ControlPlane, folder: Path) -> int:
-    """How many writes there are in the first gang's life where nothing goes wrong."""
-    with World(plane, folder) as world:
-        _, proxy = _ready(world, 1)
-        counts: list[int] = []
-        _live(world, lambda: counts.append(proxy.count))
-        return counts[-1]
-
-
-def _ready(world: World, replicas: int) -> tuple[SchedulerProcess, Proxy]:
-    """Room and gang are there, the schedulers are not yet started; the first of them, and its proxy."""
+def _begin(world: World) -> None:
     world.add_room()
     world.create_gang("first")
-    for _ in range(replicas):
-        world.new_scheduler()
-    return world.schedulers[0], world.proxies[0]
 
 
 def _live(world: World, reached: Callable[[], None]) -> None:
@@ -163,3 +136,51 @@ def _live(world: World, reached: Callable[[], None]) -> None:
     world.create_gang("second")
     world.wait_whole("second")
     world.check("second")
+
+
+GANG = Life(begin=_begin, live=_live, last=lambda world: world.members("second"))
+
+
+def one_write(plane: ControlPlane, folder: Path, kind: Kind, number: int, life: Life = GANG) -> None:
+    """Live with the `number`th write gone wrong. Raises AssertionError or TimeoutError."""
+    with World(plane, folder, life.settings, may_exit=kind.replicas > 1) as world:
+        elected = kind.elected or kind.replicas > 1
+        world.settings = replace(world.settings, election=elected)
+        scheduler, proxy = _ready(world, kind.replicas, life)
+        proxy.in_order = kind.in_order
+        rule = proxy.at(number, kind.fault, status=kind.status, call=scheduler.kill if kind.kills else lambda: None)
+        afterwards = [lambda: kind.afterwards(world, rule)]
+        world.once(rule.struck.is_set, lambda: kind.when_struck(world, rule))
+
+        def reached() -> None:
+            if rule.struck.is_set() and afterwards:
+                afterwards.pop()()
+
+        life.live(world, reached)
+        assert rule.struck.is_set(), f"there was no write {number}"
+        if elected:
+            _check_terms(world, life)
+
+
+def _check_terms(world: World, life: Life) -> None:
+    """What came last was bound by one term, of a leader whose lease it is."""
+    terms = {annotation(pod, LEADER_ANNOTATION) for pod in life.last(world)}
+    lease = world.plane.request("GET", LEASE)[1]["spec"]
+    assert terms == {f"{lease['holderIdentity']}/{lease['leaseTransitions']}"}, f"{terms} by {lease}"
+
+
+def count_writes(plane: ControlPlane, folder: Path, life: Life = GANG) -> int:
+    """How many writes there are in a life where nothing goes wrong, up to where it was last `reached`."""
+    with World(plane, folder, life.settings) as world:
+        _, proxy = _ready(world, 1, life)
+        counts: list[int] = []
+        life.live(world, lambda: counts.append(proxy.count))
+        return counts[-1]
+
+
+def _ready(world: World, replicas: int, life: Life) -> tuple[SchedulerProcess, Proxy]:
+    """What comes first is there, the schedulers are not yet started; the first of them, and its proxy."""
+    life.begin(world)
+    for _ in range(replicas):
+        world.new_scheduler()
+    return world.schedulers[0], world.proxies[0]

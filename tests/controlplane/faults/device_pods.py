@@ -1,0 +1,285 @@
+"""A single pod with a device: a group of one without a PodGroup; its Binding alone says where it is and what it holds.
+
+There is one device and room for more pods. The first pod is bound; a second one is told that it has to wait; the first
+one ends, and its device is the second one's, and at last a third one's. Whatever goes wrong: the device is never given
+twice, what a pod is told equals what it holds, and each is bound once.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+
+import yaml
+
+from ..harness import DEPLOY, SCHEDULER, ControlPlane
+from ..invariants import PREFIX, InvariantError, Manifest, annotation, condition, held_jobs, is_bound
+from ..proxy import Fault
+from ..scheduler_process import Settings
+from .leaders import REPLICAS, Disturbance
+from .world import LEASE, World
+from .writes import Life
+
+BACKEND, REGION = "aurora", "east"
+RESOURCES = f"resources:\n  - {{type: qpu, name: {BACKEND}, attributes: {{region: {REGION}}}}}\n"
+SETTINGS = Settings(resources=RESOURCES)
+URGENT = "tests-urgent"
+"""The priority class of a pod that comes before the others."""
+_DONE = re.compile(r"\b201\b")
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def begin(world: World) -> None:
+    """Two nodes, each with room for two pods that the device plugin would let on; the first pod."""
+    for _ in range(2):
+        world.add_node(cpu=2, devices=2)
+    world.create_pod("first")
+
+
+def wait_bound(world: World, name: str) -> None:
+    """Return once a pod is bound."""
+    world.until(f"a node for {name}", lambda: is_bound(world.pod(name)))
+
+
+def wait_told(world: World, name: str) -> None:
+    """Return once a pod, which must not be bound, was told that it has to wait."""
+
+    def told() -> bool:
+        pod = world.pod(name)
+        if is_bound(pod):
+            raise InvariantError(f"{name} was bound to {pod['spec']['nodeName']} though the device was another's")
+        scheduled = condition(pod, "PodScheduled")
+        return scheduled is not None and scheduled["status"] == "False" and scheduled["reason"] == "Unschedulable"
+
+    world.until(f"a verdict about {name}", told)
+
+
+def check(world: World) -> None:
+    """Raise InvariantError unless the invariants hold, pods are told what they hold, and each was bound once."""
+    for pod in world.check().live:
+        found = [*_untold(pod), *_bound_again(world, pod["metadata"]["name"])]
+        if found:
+            raise InvariantError("\n".join(found))
+
+
+def _untold(pod: Manifest) -> Iterator[str]:
+    """What a pod's annotations say otherwise than its record does."""
+    jobs = held_jobs(pod)
+    devices = [device for part in jobs.values() for device in part.get("devices", [])]
+    jobids = set((annotation(pod, f"{PREFIX}jobid") or "").split(","))
+    said = annotation(pod, f"{PREFIX}backend"), annotation(pod, f"{PREFIX}attr-region"), jobids
+    if said != (BACKEND, REGION, set(jobs)) or [device.split("/")[-1] for device in devices] != [BACKEND]:
+        yield f"pod {pod['metadata']['name']}: was told {said} and holds {devices} by {sorted(jobs)}"
+
+
+def _bound_again(world: World, name: str) -> Iterator[str]:
+    """Requests by which an already bound pod was bound again, as the API server answered them."""
+    sent = [write for proxy in world.proxies for write in proxy.writes if write.path.endswith(f"/{name}/binding")]
+    done = sum(len(_DONE.findall(write.outcome)) for write in sent)
+    if done != 1:
+        yield f"pod {name}: was bound {done} times: {[write.outcome for write in sent]}"
+
+
+# ---------------------------------------------------------------------- the life of which a write goes wrong
+
+
+def live(world: World, reached: Callable[[], None]) -> None:
+    """Bind the first, let the second wait, end the first. What comes of that must leave the device free for a third."""
+    world.schedulers[0].start()
+    wait_bound(world, "first")
+    reached()
+    check(world)
+    world.create_pod("second")
+    wait_told(world, "second")
+    reached()
+    world.finish([world.pod("first")])
+    wait_bound(world, "second")
+    reached()
+    check(world)
+    world.finish([world.pod("second")])
+    world.create_pod("third")
+    wait_bound(world, "third")
+    check(world)
+
+
+DEVICE_POD = Life(begin=begin, live=live, last=lambda world: [world.pod("third")], settings=SETTINGS)
+
+
+# ---------------------------------------------------------------------- what is around
+
+
+def ended_unheard(plane: ControlPlane, folder: Path, *, deleted: bool) -> None:
+    """The pod ends, or is deleted, while no scheduler is there; the one that starts then gives its device away."""
+    with World(plane, folder, SETTINGS) as world:
+        begin(world)
+        scheduler = world.new_scheduler()
+        scheduler.start()
+        wait_bound(world, "first")
+        world.create_pod("second")
+        wait_told(world, "second")
+        world.keep_alive(False)
+        scheduler.kill()
+        if deleted:
+            world.delete_pod("first")
+        else:
+            world.finish([world.pod("first")])
+        scheduler.start()
+        world.keep_alive(True)
+        wait_bound(world, "second")
+        check(world)
+
+
+def ended_while_the_api_server_is_away(plane: ControlPlane, folder: Path) -> None:
+    """The pod's end is the last that an API server takes before it dies: the scheduler may not have heard of it."""
+    with World(plane, folder, SETTINGS) as world:
+        begin(world)
+        world.new_scheduler().start()
+        wait_bound(world, "first")
+        world.create_pod("second")
+        wait_told(world, "second")
+        world.proxies[0].refuse()
+        world.finish([world.pod("first")])
+        plane.kill("kube-apiserver")
+        try:
+            plane.compact()
+        finally:
+            plane.start_api_server()
+        world.proxies[0].accept()
+        wait_bound(world, "second")
+        check(world)
+
+
+def handed_on_while_watches_break(plane: ControlPlane, folder: Path, seed: int, pods: int) -> None:
+    """One watch or another breaks all the time; the device goes from pod to pod, each of which ends or is deleted."""
+    with World(plane, folder, SETTINGS) as world:
+        begin(world)
+        scheduler = world.new_scheduler()
+        scheduler.start()
+        scheduler.wait_ready()
+        world.proxies[0].cut_watches_at_random(seed, mean_seconds=0.1)
+        chance = random.Random(seed)
+        owner = "first"
+        for number in range(pods):
+            wait_bound(world, owner)
+            heir = f"heir-{number}"
+            world.create_pod(heir)
+            wait_told(world, heir)
+            check(world)
+            if chance.random() < 0.5:
+                world.finish([world.pod(owner)])
+            else:
+                world.delete_pod(owner)
+            owner = heir
+            world.until("a broken watch", lambda number=number: world.proxies[0].watches_cut > number)  # type: ignore[misc]
+        wait_bound(world, owner)
+        check(world)
+
+
+# ---------------------------------------------------------------------- two leaders for a moment
+
+
+def former_leader(plane: ControlPlane, folder: Path) -> None:
+    """A leader stands still with its Binding under way; its successor gives the device to a pod that is more urgent.
+
+    Nothing of the first pod has changed by then: only the fencing policy tells the late Binding from a good one.
+    """
+    _make_priority(plane)
+    with World(plane, folder, SETTINGS, may_exit=True) as world, fencing(plane, world):
+        world.settings = world.with_election()
+        world.keep_alive(False)
+        begin(world)
+        leader, successor = world.new_scheduler(), world.new_scheduler()
+        late = world.proxies[0].at(1, Fault.HOLD, where=lambda _, path: path.endswith("/first/binding"))
+        told = world.proxies[1].at(1, Fault.HOLD, where=lambda _, path: path.endswith("/first/status"))
+        leader.start()
+        world.until("the first leader's Binding", late.struck.is_set)
+        leader.pause()
+        world.create_pod("urgent", priorityClassName=URGENT)
+        successor.start()
+        wait_bound(world, "urgent")
+        world.proxies[0].release(late)
+        world.until("the late Binding's end", late.done.is_set)
+        leader.go_on()
+        world.check_now()
+        (sent,) = [write for write in world.proxies[0].writes if write.path.endswith("/first/binding")]
+        assert str(HTTPStatus.FORBIDDEN.value) in sent.outcome, sent
+        world.proxies[1].release(told)
+        world.until("the former leader's end", lambda: not leader.running)
+        wait_told(world, "first")
+        world.finish([world.pod("urgent")])
+        wait_bound(world, "first")
+        check(world)
+
+
+def handed_on_by_six_leaders(plane: ControlPlane, folder: Path, seed: int, pods: int) -> str:
+    """The device goes from pod to pod while leaders are killed, stopped and continued. Returns what was done."""
+    chance = random.Random(seed)
+    with World(plane, folder, SETTINGS, may_exit=True) as world, fencing(plane, world):
+        world.settings = world.with_election()
+        begin(world)
+        for _ in range(REPLICAS):
+            world.new_scheduler().start()
+        owner = "first"
+        with Disturbance(world.schedulers, seed, mean_seconds=0.7) as disturbance:
+            for number in range(pods):
+                wait_bound(world, owner)
+                world.check_now()
+                heir = f"heir-{number}"
+                world.create_pod(heir)
+                wait_told(world, heir)
+                if chance.random() < 0.5:
+                    world.finish([world.pod(owner)])
+                else:
+                    world.delete_pod(owner)
+                owner = heir
+        wait_bound(world, owner)
+        check(world)
+        return f"{pods} pods, {disturbance.kills} kills, {disturbance.stops} stops"
+
+
+@contextmanager
+def fencing(plane: ControlPlane, world: World) -> Iterator[None]:
+    """The policy that lets only the Lease's holder bind is in force."""
+    manifests = list(yaml.safe_load_all((DEPLOY / "options" / "fencing.yaml").read_text()))
+    probe = world.create_pod("probe", device=False, schedulerName="nobody")["metadata"]
+    path = f"/api/v1/namespaces/{probe['namespace']}/pods/{probe['name']}/binding?dryRun=All"
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": probe["name"]},
+            "target": {"kind": "Node", "name": "nowhere"}}  # fmt: skip
+    try:
+        for manifest in manifests:
+            plane.create(manifest)
+        plane.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "nobody"},
+                      "metadata": {"name": "fluence", "namespace": "kube-system"}})  # fmt: skip
+        world.until("the policy", lambda: plane.request("POST", path, body, user=SCHEDULER)[0] == HTTPStatus.FORBIDDEN)
+        plane.request("DELETE", LEASE)
+        yield
+    finally:
+        for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+            for manifest in manifests:
+                plane.request("DELETE", f"{_ADMISSION}/{kind}/{manifest['metadata']['name']}")
+
+
+def _make_priority(plane: ControlPlane) -> None:
+    if plane.request("GET", f"/apis/scheduling.k8s.io/v1/priorityclasses/{URGENT}")[0] == HTTPStatus.NOT_FOUND:
+        plane.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000000,
+                      "metadata": {"name": URGENT}})  # fmt: skip
+
+
+SCENARIOS: dict[str, tuple[Callable[[ControlPlane, Path, random.Random], object], int]] = {
+    "device-pod, ended unheard": (lambda plane, folder, chance: ended_unheard(plane, folder, deleted=False), 3),
+    "device-pod, deleted unheard": (lambda plane, folder, chance: ended_unheard(plane, folder, deleted=True), 3),
+    "device-pod, ended unseen": (lambda plane, folder, chance: ended_while_the_api_server_is_away(plane, folder), 3),
+    "device-pod, watches cut": (lambda plane, folder, chance: handed_on_while_watches_break(
+        plane, folder, chance.randrange(1 << 30), 10), 3),
+    "device-pod, former leader": (lambda plane, folder, chance: former_leader(plane, folder), 3),
+    "device-pod, six leaders": (lambda plane, folder, chance: handed_on_by_six_leaders(
+        plane, folder, chance.randrange(1 << 30), 12), 2),
+}  # fmt: skip
+"""By name: the scenario, and how often all of them (`make faults`) run it."""
