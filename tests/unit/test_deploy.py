@@ -1,13 +1,10 @@
-"""The manifests in deploy/ can be read, and their names fit together. That an API server takes them is tested live."""
+"""The scheduler's manifests fit together, and the code. That an API server takes them is tested live."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from fluence_plugins.fluence import names
 from session_scheduler.binding import LEADER_ANNOTATION
@@ -15,20 +12,9 @@ from session_scheduler.config import LeaderElection, Profile, SchedulerConfig, S
 from session_scheduler.plans import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
 from session_scheduler.pod_binding import HELD_ANNOTATION
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-ACCOUNT = {"kind": "ServiceAccount", "name": "fluence", "namespace": "kube-system"}
-Manifest = dict[str, Any]
+from ..tools.deploying import NAMESPACE, Manifest, manifests, the
 
-
-def manifests(name: str) -> list[Manifest]:
-    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
-
-
-def the(kind: str, name: str = "fluence.yaml", *, called: str | None = None) -> Manifest:
-    """The object of this kind; of the scheduler's file, the one with the scheduler's name unless another is called."""
-    called = called or ("fluence" if name == "fluence.yaml" else None)
-    (found,) = [m for m in manifests(name) if m["kind"] == kind and called in (None, m["metadata"]["name"])]
-    return found
+ACCOUNT = {"kind": "ServiceAccount", "name": "fluence", "namespace": NAMESPACE}
 
 
 @pytest.fixture

@@ -206,7 +206,7 @@ def measured() -> dict[str, str]:
     device_plugin.add_type("qpu")
     device_plugin.follow(lambda: [TypeState("qpu", 1, 1, None)])
     webhook = WebhookMetrics()
-    FluxionHandler(HandlerSettings(scheduler_names=("fluence",), resources=None, registry=webhook.registry))
+    FluxionHandler(HandlerSettings(scheduler_names=frozenset({"fluence"}), resources=None, registry=webhook.registry))
     for body in (device_plugin.exposition()[0], webhook.exposition()[0]):
         found |= dict(re.findall(r"^# TYPE (\w+) (\w+)$", body.decode(), re.MULTILINE))
     return found

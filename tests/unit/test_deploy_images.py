@@ -114,7 +114,7 @@ def test_the_distribution_is_built_from_the_context_alone(tmp_path: Path) -> Non
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-build-isolation",
-               "--no-deps", "--no-index", "-w", tmp_path, source]  # fmt: skip
+               "--no-deps", "--no-index", "-w", str(tmp_path), str(source)]  # fmt: skip
     ended = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
                            check=False)  # fmt: skip
     assert ended.returncode == 0, ended.stdout

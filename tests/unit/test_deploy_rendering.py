@@ -12,7 +12,14 @@ from ..tools.deploying import DEPLOY, program
 
 
 def test_the_files_that_are_checked_in_are_what_the_sources_render_to(tmp_path: Path) -> None:
-    command = [sys.executable, DEPLOY / "render.py", "--kustomize", program("kustomize"), "--into", tmp_path]
+    command: list[str | Path] = [
+        sys.executable,
+        DEPLOY / "render.py",
+        "--kustomize",
+        program("kustomize"),
+        "--into",
+        tmp_path,
+    ]
     subprocess.run(command, check=True, timeout=120)
     rendered = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.yaml")}
     assert len(rendered) == 9
