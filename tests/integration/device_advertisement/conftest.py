@@ -1,0 +1,26 @@
+"""A kubelet's folder with a short path, as those of sockets have to be, and a kubelet in it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from .fake_kubelet import FakeKubelet
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="dp") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+async def kubelet(folder: Path) -> AsyncIterator[FakeKubelet]:
+    """It runs already."""
+    kubelet = FakeKubelet(folder)
+    await kubelet.start()
+    yield kubelet
+    await kubelet.stop()

@@ -1,0 +1,224 @@
+"""The device plugin beside a kubelet, through what happens to either; in one process, with a clock ten times as fast."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from fluence_plugins.device_advertisement import api_pb2 as api
+from fluence_plugins.device_advertisement.metrics import Metrics
+from fluence_plugins.device_advertisement.plugin import DevicePlugin
+from fluence_plugins.fluence.resources_file import ResourcesFile
+
+from .fake_kubelet import FakeKubelet, until
+
+
+class Running:
+    """A device plugin in this process."""
+
+    def __init__(self, folder: Path, capacity: int) -> None:
+        self.metrics = Metrics("0.1.0")
+        self.plugin = DevicePlugin(folder, capacity, self.metrics, tick=0.02, clock=lambda: 10 * time.monotonic())
+        self.stop = asyncio.Event()
+
+    def problems(self) -> dict[str, str | None]:
+        return {state.type: state.problem for state in self.plugin.states()}
+
+    def ready(self, *types: str) -> bool:
+        return self.problems() == dict.fromkeys(types)
+
+    def shown(self) -> str:
+        return self.metrics.exposition()[0].decode()
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, *types: str, capacity: int = 3, resources: ResourcesFile | None = None
+) -> AsyncIterator[Running]:
+    it = Running(folder, capacity)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(it.plugin.run(types, resources, it.stop))
+        try:
+            yield it
+        finally:
+            it.stop.set()
+            async with asyncio.timeout(10):
+                await asyncio.wait((task,))
+
+
+def sockets(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("fluence-*"))
+
+
+async def test_each_type_is_registered_at_a_socket_of_its_own_with_all_its_devices(
+    folder: Path, kubelet: FakeKubelet
+) -> None:
+    async with running(folder, "qpu", "qubit") as it:
+        await until(lambda: it.ready("qpu", "qubit"), "both types watched")
+        assert sockets(folder) == ["fluence-qpu.sock", "fluence-qubit.sock"]
+        assert sorted(kubelet.registered) == ["qpu", "qubit"]
+        assert kubelet.lists["qpu"] == [["qpu-0", "qpu-1", "qpu-2"]]
+        assert (folder / "fluence-qpu.sock").stat().st_mode & 0o777 == 0o600
+    assert sockets(folder) == []
+
+
+async def test_a_container_gets_its_devices_and_their_type_in_its_environment(
+    folder: Path, kubelet: FakeKubelet
+) -> None:
+    async with running(folder, "qpu", capacity=20) as it:
+        await until(lambda: it.ready("qpu"), "watched")
+        env = await kubelet.allocate("qpu", "qpu-10", "qpu-9")
+        assert env == {"FLUENCE_DEVICE_TYPE_QPU": "qpu", "FLUENCE_DEVICES_QPU": "qpu-9,qpu-10"}
+        assert 'allocations_total{result="ok",type="qpu"} 1.0' in it.shown()
+
+
+async def test_unknown_devices_are_refused_by_name(folder: Path, kubelet: FakeKubelet) -> None:
+    async with running(folder, "qpu") as it:
+        await until(lambda: it.ready("qpu"), "watched")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await kubelet.allocate("qpu", "qpu-3")
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert refused.value.details() == "'qpu-3' is no device of type qpu: they are qpu-0 to qpu-2"
+        assert 'allocations_total{result="refused",type="qpu"} 1.0' in it.shown()
+
+
+async def test_preferences_and_starts_are_answered_although_nobody_has_to_ask(
+    folder: Path, kubelet: FakeKubelet
+) -> None:
+    async with running(folder, "qpu", capacity=20) as it:
+        await until(lambda: it.ready("qpu"), "watched")
+        options = await kubelet.ask("qpu", "GetDevicePluginOptions", api.Empty(), api.DevicePluginOptions)
+        assert (options.pre_start_required, options.get_preferred_allocation_available) == (False, False)
+        wish = api.ContainerPreferredAllocationRequest(
+            available_deviceIDs=["qpu-11", "qpu-2", "qpu-3"], must_include_deviceIDs=["qpu-3"], allocation_size=2
+        )
+        request = api.PreferredAllocationRequest(container_requests=[wish])
+        preferred = await kubelet.ask("qpu", "GetPreferredAllocation", request, api.PreferredAllocationResponse)
+        assert list(preferred.container_responses[0].deviceIDs) == ["qpu-3", "qpu-2"]
+        start = api.PreStartContainerRequest(devices_ids=["qpu-1"])
+        assert await kubelet.ask("qpu", "PreStartContainer", start, api.PreStartContainerResponse) is not None
+
+
+async def test_a_kubelet_that_is_not_there_yet_is_waited_for(folder: Path) -> None:
+    kubelet = FakeKubelet(folder)
+    async with running(folder, "qpu") as it:
+        await until(lambda: sockets(folder), "the socket")
+        assert it.problems() == {"qpu": "the kubelet's socket is not there"}
+        await kubelet.start()
+        await until(lambda: it.ready("qpu"), "watched")
+    await kubelet.stop()
+
+
+async def test_a_kubelet_that_was_started_anew_is_told_again_and_finds_a_socket_although_it_removed_it(
+    folder: Path, kubelet: FakeKubelet
+) -> None:
+    async with running(folder, "qpu", "qubit") as it:
+        for _ in range(3):
+            await until(lambda: it.ready("qpu", "qubit"), "watched")
+            await kubelet.stop()
+            await until(lambda: not any(state.streams for state in it.plugin.states()), "no streams")
+            await kubelet.start()
+            await until(lambda: it.ready("qpu", "qubit"), "watched by the new one")
+            assert kubelet.allocatable == {"qpu": 3, "qubit": 3}
+            assert "qpu-0" in (await kubelet.allocate("qpu", "qpu-0"))["FLUENCE_DEVICES_QPU"]
+
+
+async def test_a_kubelet_that_drops_the_plugin_is_told_again(folder: Path, kubelet: FakeKubelet) -> None:
+    async with running(folder, "qpu") as it:
+        await until(lambda: it.ready("qpu"), "watched")
+        await kubelet.drop("qpu")
+        await until(lambda: len(kubelet.lists["qpu"]) == 2 and it.ready("qpu"), "watched again")
+        assert kubelet.allocatable == {"qpu": 3}
+
+
+async def test_a_refusal_is_told_and_tried_again_with_growing_waits(
+    folder: Path, kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubelet.refusal = "the ResourceName is invalid"
+    async with running(folder, "qpu") as it:
+        await until(lambda: len(kubelet.registered) == 3, "tried three times")
+        assert it.problems() == {"qpu": "the kubelet refused it: the ResourceName is invalid"}
+        assert 'registrations_total{result="refused",type="qpu"}' in it.shown()
+        kubelet.refusal = None
+        await until(lambda: it.ready("qpu"), "watched")
+    told = [record.message for record in caplog.records if "refused" in record.message]
+    assert told == ["fluxion.flux-framework.org/qpu: the kubelet refused it: the ResourceName is invalid"]
+
+
+async def test_a_type_that_left_the_configuration_has_no_devices_before_its_socket_goes_and_a_new_one_comes(
+    folder: Path, kubelet: FakeKubelet
+) -> None:
+    path = folder / "resources.yaml"
+    path.write_text("resources: [{type: qpu}, {type: qubit}]")
+    resources = ResourcesFile(str(path))
+    resources.load()
+    async with running(folder, "qpu", "qubit", resources=resources) as it:
+        await until(lambda: it.ready("qpu", "qubit"), "watched")
+        path.write_text("resources: [{type: qubit}, {type: photonics}]")
+        await until(lambda: it.ready("photonics", "qubit"), "the new types")
+        assert kubelet.lists["qpu"][-1] == []
+        assert len(kubelet.lists["qubit"]) == 1
+        assert sockets(folder) == ["fluence-photonics.sock", "fluence-qubit.sock"]
+        assert 'type="qpu"' not in it.shown()
+        path.write_text("resources: [{type: [}")
+        await until(lambda: "config_last_load_successful 0.0" in it.shown(), "told that it cannot be used")
+        assert it.ready("photonics", "qubit")
+
+
+async def test_a_successor_takes_over_and_keeps_its_sockets_when_its_predecessor_ends(
+    folder: Path, kubelet: FakeKubelet
+) -> None:
+    async with running(folder, "qpu", capacity=3) as old:
+        await until(lambda: old.ready("qpu"), "the old one watched")
+        async with running(folder, "qpu", capacity=5) as new:
+            await until(lambda: kubelet.allocatable == {"qpu": 5}, "the new one is listed")
+            await until(lambda: "another process serves" in str(old.problems()["qpu"]), "the old one sees it")
+            inode = (folder / "fluence-qpu.sock").stat().st_ino
+            old.stop.set()
+            await until(lambda: not old.plugin.states()[0].streams, "the old one has ended")
+            await until(lambda: len(kubelet.lists["qpu"]) == 3 and new.ready("qpu"), "told again, as it was dropped")
+            assert kubelet.allocatable == {"qpu": 5}
+            assert (folder / "fluence-qpu.sock").stat().st_ino == inode
+    assert sockets(folder) == []
+
+
+async def test_a_predecessor_takes_over_again_when_its_successor_was_killed(folder: Path, kubelet: FakeKubelet) -> None:
+    async with running(folder, "qpu") as it:
+        await until(lambda: it.ready("qpu"), "watched")
+        other = await asyncio.start_unix_server(lambda _reader, writer: writer.close(), folder / "other.sock")
+        (folder / "other.sock").rename(folder / "fluence-qpu.sock")
+        await until(lambda: "another process serves" in str(it.problems().get("qpu")), "it sees the other")
+        other.close()
+        await other.wait_closed()
+        await until(lambda: it.ready("qpu"), "its own socket again")
+
+
+async def test_stale_sockets_are_removed_at_the_start_and_those_of_others_left(
+    folder: Path, kubelet: FakeKubelet
+) -> None:
+    for name in ("fluence-gone.sock", "fluence-~0123.sock", "nvidia.sock"):
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(folder / name))
+    (folder / "fluence-notes.sock").write_text("no socket")
+    async with running(folder, "qpu") as it:
+        await until(lambda: it.ready("qpu"), "watched")
+        assert sockets(folder) == ["fluence-notes.sock", "fluence-qpu.sock"]
+        assert (folder / "nvidia.sock").exists()
+
+
+async def test_a_folder_in_which_nothing_can_be_bound_is_told_and_tried_again(
+    folder: Path, kubelet: FakeKubelet
+) -> None:
+    (folder / "fluence-qpu.sock").mkdir()
+    async with running(folder, "qpu") as it:
+        await until(lambda: "cannot be served" in str(it.problems().get("qpu")), "told")
+        assert sockets(folder) == ["fluence-qpu.sock"]
+        (folder / "fluence-qpu.sock").rmdir()
+        await until(lambda: it.ready("qpu"), "watched")
