@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -161,13 +161,13 @@ def _opened(material: Material) -> _Opened:
     authorities = _certificates(material.authorities, "ca.crt")
     certificate = _certificates(material.certificate, "tls.crt")[0]
     authority_key, key = _private(material.authority_key, "ca.key"), _private(material.key, "tls.key")
-    if authority_key.public_key() != authorities[0].public_key():
+    if authority_key.public_key() != _public(authorities[0], "ca.crt"):
         raise DamagedError("ca.key is not the key of ca.crt")
-    if key.public_key() != certificate.public_key():
+    if key.public_key() != _public(certificate, "tls.crt"):
         raise DamagedError("tls.key is not the key of tls.crt")
     try:
         certificate.verify_directly_issued_by(authorities[0])
-    except (InvalidSignature, ValueError, TypeError):
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
         raise DamagedError("tls.crt is not signed by ca.crt") from None
     return _Opened(authorities, authority_key, certificate)
 
@@ -179,13 +179,18 @@ def _certificates(pem: bytes, what: str) -> list[x509.Certificate]:
         raise DamagedError(f"{what} holds no certificate") from None
 
 
+def _public(certificate: x509.Certificate, what: str) -> object:
+    try:
+        return certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise DamagedError(f"{what} holds no usable certificate") from None
+
+
 def _private(pem: bytes, what: str) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, ArithmeticError):
-        key = None
-    except Exception as error:  # noqa: BLE001 (an unsupported algorithm has a type of its own, and others may follow)
-        raise DamagedError(f"{what} holds no usable key ({type(error).__name__})") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # a TypeError where it wants a password
+        raise DamagedError(f"{what} holds no usable key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise DamagedError(f"{what} holds no key of an elliptic curve")
     return key
@@ -197,6 +202,11 @@ def signers(pem: bytes) -> frozenset[bytes]:
         return frozenset(each.public_bytes(serialization.Encoding.DER) for each in x509.load_pem_x509_certificates(pem))
     except ValueError:
         return frozenset()
+
+
+def bundle_of(authorities: Iterable[bytes]) -> bytes:
+    """A bundle (PEM) of certificates in their binary form, always in the same order."""
+    return b"".join(_pem(x509.load_der_x509_certificate(each)) for each in sorted(authorities))
 
 
 def signer(material: Material) -> bytes:

@@ -1,15 +1,18 @@
 """The MutatingWebhookConfiguration that leads here: its caBundle is patched, wherever it differs, and nothing else.
 
-Only webhooks that lead to the webhook's own Service, or to a URL whose host the certificate names, are its own.
+Only webhooks that lead to the webhook's own Service, or to a URL whose host the certificate names, are its own. A CA
+that they trust and that is not wanted any more stays for a while: some replica may serve a certificate of it until it
+has looked into the Secret again.
 """
 
 import base64
 import binascii
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from fluence_plugins.env_injection.certificates import signers
+from fluence_plugins.env_injection.certificates import LIFETIMES, bundle_of, signers
 from fluence_plugins.env_injection.logs import log
 from session_scheduler.kube_api import STRATEGIC_MERGE_PATCH, Conflict, KubeApi, NotFound
 
@@ -20,7 +23,16 @@ _TRIES: Final = 5
 class Configuration:
     """One configuration, which may be missing, or come and go."""
 
-    def __init__(self, api: KubeApi, name: str, *, service: str, namespace: str, hosts: Collection[str]) -> None:
+    def __init__(
+        self,
+        api: KubeApi,
+        name: str,
+        *,
+        service: str,
+        namespace: str,
+        hosts: Collection[str],
+        now: Callable[[], datetime],
+    ) -> None:
         """`hosts` are the names in the certificate."""
         self.name = name
         self._api = api
@@ -28,14 +40,11 @@ class Configuration:
         self._hosts = frozenset(hosts)
         self._trusted: frozenset[bytes] | None = None
         self._missing: str | None = None
+        self._now = now
+        self._unwanted: dict[bytes, datetime] = {}
+        """CAs that are trusted and not wanted, and when that was seen first."""
 
     # ------------------------------------------------------------------ what is known of it
-
-    def problem(self, signer: bytes) -> str | None:
-        """Why API servers do not trust this CA; None where they do, or where no configuration leads here."""
-        if self._trusted is None or signer in self._trusted:
-            return None
-        return f"MutatingWebhookConfiguration {self.name} does not trust the certificate that is served"
 
     def trusts(self, signer: bytes) -> bool:
         """Whether it leads here and trusts this CA."""
@@ -46,37 +55,50 @@ class Configuration:
     async def trust(self, authorities: bytes) -> frozenset[bytes] | None:
         """Let it trust these CAs (PEM). Raises ClusterError.
 
-        Returns the CAs, in binary form, that all its webhooks which lead here trusted before; None where none does.
+        Returns the CAs, in binary form, that all its webhooks which lead here trusted already, and when they were
+        looked at before this; None where none leads here. Of what changed since, API servers may not have heard.
         """
+        last = self._trusted or frozenset()
         for _ in range(_TRIES - 1):
             try:
-                return await self._once(authorities)
+                return await self._once(authorities, last)
             except Conflict:  # somebody else changed it meanwhile
                 continue
-        return await self._once(authorities)
+        return await self._once(authorities, last)
 
-    async def _once(self, authorities: bytes) -> frozenset[bytes] | None:
+    async def _once(self, authorities: bytes, last: frozenset[bytes]) -> frozenset[bytes] | None:
         try:
             found = await self._api.get(_PATH + self.name)
         except NotFound:
             self._leads_nowhere("it is not there; apply it, or no pod is given its environment")
             return None
-        ours = {each["name"]: each["clientConfig"].get("caBundle") or "" for each in self._ours(found)}
+        ours = {each["name"]: _signers(each["clientConfig"].get("caBundle") or "") for each in self._ours(found)}
         if not ours:
             where = "/".join(self._service)
             self._leads_nowhere(f"none of its webhooks leads to Service {where}: correct it, or --service")
             return None
         self._missing = None
-        before = self._trusted = frozenset[bytes].intersection(*(_signers(bundle) for bundle in ours.values()))
-        wanted = base64.b64encode(authorities).decode("ascii")
-        stale = [name for name, bundle in ours.items() if bundle != wanted]
+        self._trusted = frozenset[bytes].intersection(*ours.values())
+        before = self._trusted & last
+        wanted = signers(authorities) | self._still_trusted(frozenset[bytes]().union(*ours.values()), authorities)
+        stale = [name for name, trusted in ours.items() if trusted != wanted]
         if stale:
             await self._patch(found["metadata"]["resourceVersion"], stale, wanted)
             log.info("the caBundle of MutatingWebhookConfiguration %s is patched", self.name)
-        self._trusted = signers(authorities)
+        self._trusted = wanted
         return before
 
-    async def _patch(self, version: str, names: Collection[str], bundle: str) -> None:
+    def _still_trusted(self, trusted: frozenset[bytes], authorities: bytes) -> frozenset[bytes]:
+        """Those of the trusted CAs that are not wanted, and not yet for long."""
+        now = self._now()
+        unwanted = trusted - signers(authorities)
+        self._unwanted = {ca: since for ca, since in self._unwanted.items() if ca in unwanted}
+        for ca in unwanted:
+            self._unwanted.setdefault(ca, now)
+        return frozenset(ca for ca, since in self._unwanted.items() if now < since + LIFETIMES.overlap)
+
+    async def _patch(self, version: str, names: Collection[str], trusted: Collection[bytes]) -> None:
+        bundle = base64.b64encode(bundle_of(trusted)).decode("ascii")
         webhooks = [{"name": name, "clientConfig": {"caBundle": bundle}} for name in names]
         patch = {"metadata": {"resourceVersion": version}, "webhooks": webhooks}
         await self._api.patch(_PATH + self.name, patch, STRATEGIC_MERGE_PATCH)
@@ -94,7 +116,10 @@ class Configuration:
         service = client.get("service")
         if service:
             return (service.get("namespace"), service.get("name")) == self._service
-        return urlsplit(client.get("url") or "").hostname in self._hosts
+        try:
+            return urlsplit(client.get("url") or "").hostname in self._hosts
+        except ValueError:
+            return False
 
 
 def _signers(bundle: str) -> frozenset[bytes]:

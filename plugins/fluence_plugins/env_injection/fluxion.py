@@ -5,7 +5,8 @@ container of every pod for our schedulers. Each reads an annotation that the sch
 without that annotation it is empty. Ephemeral containers are added by another subresource, and are left alone.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from prometheus_client import Gauge
@@ -47,7 +48,10 @@ class FluxionHandler:
     def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation]:  # noqa: ARG002
         """Add what is missing; nothing where the pod is another scheduler's, or malformed."""
         spec = pod.get("spec")
-        if not isinstance(spec, dict) or spec.get("schedulerName") not in self._scheduler_names:
+        if not isinstance(spec, dict):
+            return []
+        name = spec.get("schedulerName")
+        if not isinstance(name, str) or name not in self._scheduler_names:
             return []
         operations: list[Operation] = []
         for field in _LISTS:
@@ -81,11 +85,11 @@ class FluxionHandler:
             {"op": "add", "path": f"{path}/{position}", "value": variable} for position, variable in enumerate(missing)
         ]
 
-    async def run(self) -> None:
+    async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Follow the resources file; the contract stays as it was while the file cannot be used."""
         if self._file is None:
             return
-        async for config in self._file.changes(failed=lambda _: self._loaded.set(0)):
+        async for config in self._file.changes(failed=lambda _: self._loaded.set(0), sleep=sleep):
             before = self._contract
             self._use(config)
             if self._contract != before:

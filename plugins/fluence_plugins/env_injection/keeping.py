@@ -3,7 +3,7 @@
 Every replica does the same at every check, and none leads: whoever comes first creates or replaces the Secret (guarded
 by its resourceVersion), and the others take what they find there. The order matters when the CA changes: first the
 configuration trusts the new CA, and from the next check on its certificate is served, as API servers hear of a changed
-configuration a moment later.
+configuration a moment later. For the same reason a replica is ready when a check found itself trusted already.
 """
 
 import asyncio
@@ -77,6 +77,8 @@ class Keeper:
         self._served: Material | None = None
         self._stored: Material | None = None
         self._problem: str | None = "the Secret was not read yet"
+        self._believed = False
+        """Whether API servers trust what is served: a check found that the configuration did already."""
 
     async def run(
         self, every: float = CHECK_SECONDS, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -87,7 +89,7 @@ class Keeper:
             try:
                 await self.check()
                 pause = _FIRST_PAUSE
-                wait = every
+                wait = every if self._believed else min(_FIRST_PAUSE, every)
             except FluenceError as error:
                 wait, pause = min(pause, every), pause * 2
                 self._failed(error)
@@ -112,7 +114,7 @@ class Keeper:
         over = self._now() >= expiry(self._served.certificate)
         return {
             "certificate": f"it has expired; {self._problem or 'it will be renewed soon'}" if over else None,
-            "configuration": self._configuration.problem(signer(self._served)),
+            "configuration": None if self._believed else f"{self._configuration.name} was not seen to trust it yet",
         }
 
     # ------------------------------------------------------------------ one check
@@ -123,8 +125,8 @@ class Keeper:
         try:
             before = await self._configuration.trust(material.authorities)
         except ClusterError:
-            # Nobody knows what it trusts, but what was served did until now.
-            self._turn_to(material, None if self._served is None else frozenset({signer(self._served)}))
+            # Nobody knows what it trusts, other than what was served until now.
+            self._turn_to(material, frozenset({signer(self._served)} if self._served and self._believed else ()))
             raise
         self._turn_to(material, before)
         self._metrics.checked("ok")
@@ -138,7 +140,9 @@ class Keeper:
             self._serve(material)
             self._served = material
             self._metrics.serves(expiry(material.certificate))
-        self._metrics.trusted(self._configuration.trusts(signer(self._served or material)))
+        by = signer(self._served or material)
+        self._believed = trusted_before is None or by in trusted_before
+        self._metrics.trusted(self._configuration.trusts(by))
 
     def _may_serve(self, material: Material, trusted_before: frozenset[bytes] | None) -> bool:
         """Whether API servers trust the material by now, or what is served is of no use to them in any case."""

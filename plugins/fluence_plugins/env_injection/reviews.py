@@ -65,8 +65,6 @@ class Reviews:
         response.headers.update(_HEADERS)
         if request.transport is not None:
             self.used.add(request.transport)
-        if self.draining:
-            response.force_close()
 
     async def _post(self, request: web.Request) -> web.Response:
         name = request.match_info["handler"]
@@ -76,6 +74,8 @@ class Reviews:
         started = perf_counter()
         outcome = await self._outcome(request, name, handler)
         self._metrics.request(name, outcome.result, perf_counter() - started)
+        if self.draining:
+            outcome.response.force_close()
         return outcome.response
 
     async def _outcome(self, request: web.Request, name: str, handler: Handler) -> _Outcome:

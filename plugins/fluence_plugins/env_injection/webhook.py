@@ -113,7 +113,7 @@ class _Replica:
         names = service_names(options.service, options.namespace, options.dns_names)
         api = await stack.enter_async_context(await connect(options.kubeconfig, options.context))
         configuration = Configuration(
-            api, options.configuration, service=options.service, namespace=options.namespace, hosts=names
+            api, options.configuration, service=options.service, namespace=options.namespace, hosts=names, now=_now
         )
         place = SecretPlace(options.namespace, options.secret)
         return Keeper(

@@ -1,0 +1,112 @@
+"""What a review is answered, in bytes."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fluence_plugins.env_injection.admission import MalformedError, answer
+
+from .reviewing import PATCH, Labels, patch_of, review, text_of
+
+UID = review()["request"]["uid"]
+
+
+def decided(body: bytes, handler: Labels | None = None) -> dict[str, Any]:
+    whole = json.loads(answer(body, handler or Labels()).body)
+    assert (whole["apiVersion"], whole["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    return dict(whole["response"])
+
+
+def test_a_patch_is_sent_as_json_patch_with_the_uid_of_the_request() -> None:
+    response = decided(text_of(review()))
+    assert (response["uid"], response["allowed"], patch_of(response)) == (UID, True, PATCH)
+
+
+def test_without_a_patch_the_pod_is_allowed_as_it_is() -> None:
+    assert decided(text_of(review(name="plain"))) == {"uid": UID, "allowed": True}
+
+
+def test_a_refusal_says_why_and_with_what_code() -> None:
+    status = {"code": 409, "message": "it is bad"}
+    assert decided(text_of(review(name="bad"))) == {"uid": UID, "allowed": False, "status": status}
+
+
+def test_the_handler_is_told_of_the_request() -> None:
+    handler = Labels()
+    answer(text_of(review(dryRun=True, name="n", namespace="s")), handler)
+    answer(text_of(review(dryRun=None, namespace=None)), handler)
+    told = [(each.uid, each.operation, each.namespace, each.name, each.dry_run) for each in handler.asked]
+    assert told == [(UID, "CREATE", "s", "n", True), (UID, "CREATE", "", "", False)]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"operation": "UPDATE"},
+        {"operation": "DELETE", "object": None},
+        {"operation": "CONNECT"},
+        {"operation": "SOMETHING"},
+        {"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}},
+        {"kind": {"group": "example.com", "version": "v1", "kind": "Pod"}},
+        {"subResource": "ephemeralcontainers"},
+        {"object": None},
+        {"object": []},
+        {"object": "pod"},
+    ],
+    ids=json.dumps,
+)
+def test_what_no_handler_decides_on_is_allowed_as_it_is(request_: dict[str, Any]) -> None:
+    handler = Labels()
+    assert decided(text_of(review(**request_)), handler) == {"uid": UID, "allowed": True}
+    assert handler.asked == []
+
+
+def changed(path: str, value: Any) -> bytes:
+    whole = review()
+    *way, last = path.split(".")
+    target = whole
+    for step in way:
+        target = target[step]
+    target[last] = value
+    return text_of(whole)
+
+
+MALFORMED = {
+    "empty": b"",
+    "no JSON": b"{",
+    "a list": b"[]",
+    "NaN": text_of(review()).replace(b"false", b"NaN"),
+    "no UTF-8": text_of(review()).replace(b"default", b"\xff\xfe"),
+    "two values": text_of(review()) + b"{}",
+    "another kind": changed("kind", "Review"),
+    "another version": changed("apiVersion", "admission.k8s.io/v1beta1"),
+    "no request": text_of({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}),
+    "request of a wrong type": changed("request", 5),
+    "no uid": changed("request.uid", ""),
+    "long uid": changed("request.uid", "u" * 257),
+    "uid of a wrong type": changed("request.uid", 7),
+    "half a character": changed("request.uid", "\ud800"),
+    "kind of a wrong type": changed("request.kind", "Pod"),
+    "operation of a wrong type": changed("request.operation", ["CREATE"]),
+    "dryRun of a wrong type": changed("request.dryRun", "yes"),
+    "deep": b'{"request":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "deep pod": text_of(review("X")).replace(b'"X"', b"[" * 100_000 + b"]" * 100_000),
+    "deep mapping": text_of(review("X")).replace(b'"X"', b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    "number of many digits": text_of(review("X")).replace(b'"X"', b'{"a":' + b"9" * 100_000 + b"}"),
+    "large exponent": text_of(review("X")).replace(b'"X"', b'{"a":1e999999}'),
+}
+
+
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
+def test_what_is_no_review_is_told_in_one_line_that_shows_nothing_of_it(body: bytes) -> None:
+    with pytest.raises(MalformedError) as told:
+        answer(body, Labels())
+    text = str(told.value)
+    assert text.isprintable()
+    assert len(text) < 200
+
+
+def test_fields_that_are_not_known_are_ignored_and_of_two_equal_ones_the_last_holds() -> None:
+    body = text_of(review() | {"more": 1}).replace(b'"operation": "CREATE"', b'"operation": "X", "operation": "CREATE"')
+    assert decided(body)["patchType"] == "JSONPatch"

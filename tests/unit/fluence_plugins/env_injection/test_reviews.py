@@ -1,0 +1,264 @@
+"""Admission over HTTP: limits, and whatever anybody may send."""
+
+import asyncio
+import gzip
+import io
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fluence_plugins.env_injection.fluxion import FluxionHandler
+from fluence_plugins.env_injection.handlers import HandlerSettings
+from fluence_plugins.env_injection.metrics import WebhookMetrics
+from fluence_plugins.env_injection.reviews import DEADLINE_SECONDS, MAX_BODY
+
+from .reviewing import Labels, review, served, text_of
+
+JSON = {"Content-Type": "application/json"}
+
+
+async def test_a_review_is_answered_as_json_and_counted() -> None:
+    metrics = WebhookMetrics()
+    async with served({"labels": Labels()}, metrics) as (client, _):
+        for name in ("p", "plain", "bad", "p"):
+            answer = await client.post("/mutate/labels?timeout=5s", json=review(name=name))
+            assert (answer.status, answer.content_type) == (200, "application/json")
+    assert counts(metrics) == {"patched": 2, "unchanged": 1, "refused": 1}
+
+
+def counts(metrics: WebhookMetrics, handler: str = "labels") -> dict[str, float]:
+    """How many requests had which result, those that there were."""
+    samples = [sample for family in metrics.registry.collect() for sample in family.samples]
+    return {
+        sample.labels["result"]: sample.value
+        for sample in samples
+        if sample.name == "fluence_webhook_requests_total" and sample.labels["handler"] == handler and sample.value
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body"),
+    [
+        (415, {"Content-Type": "text/plain"}, b"{}"),
+        (415, {}, b"{}"),
+        (415, JSON | {"Content-Encoding": "gzip"}, gzip.compress(text_of(review()))),
+        (413, JSON, b" " * (MAX_BODY + 1)),
+        (400, JSON, b"{}"),
+        (400, JSON, b""),
+    ],
+)
+async def test_what_cannot_be_decided_is_answered_with_one_line(
+    status: int, headers: dict[str, str], body: bytes
+) -> None:
+    metrics = WebhookMetrics()
+    async with served({"labels": Labels()}, metrics) as (client, _):
+        answer = await client.post("/mutate/labels", data=io.BytesIO(body), headers=headers)
+        text = await answer.text()
+        assert (answer.status, text.count("\n"), text[:-1].isprintable()) == (status, 1, True)
+        assert (await client.post("/mutate/labels", json=review())).status == 200
+    assert counts(metrics) == {"malformed": 1, "patched": 1}
+
+
+async def test_a_body_that_does_not_say_how_long_it_is_is_bounded_too() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY // 65536 + 2):
+            yield b" " * 65536
+
+    async with served({"labels": Labels()}) as (client, _):
+        answer = await client.post("/mutate/labels", data=endless(), headers=JSON)
+        assert answer.status == 413
+
+
+async def test_a_body_of_the_largest_size_is_decided() -> None:
+    body = text_of(review({"metadata": {}, "x": ["y" * 1000] * 2900}))
+    body += b" " * (MAX_BODY - len(body))
+    async with served({"labels": Labels()}) as (client, _):
+        assert (await client.post("/mutate/labels", data=io.BytesIO(body), headers=JSON)).status == 200
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [
+    ("POST", "/mutate/other", 404), ("POST", "/mutate", 404), ("POST", "/mutate/labels/", 404), ("GET", "/", 404),
+    ("GET", "/mutate/labels", 405), ("PUT", "/mutate/labels", 405),
+])  # fmt: skip
+async def test_nothing_else_is_served_or_counted(method: str, path: str, status: int) -> None:
+    metrics = WebhookMetrics()
+    async with served({"labels": Labels()}, metrics) as (client, _):
+        assert (await client.request(method, path, json=review())).status == status
+    assert counts(metrics) == {}
+
+
+async def test_a_handler_that_fails_is_logged_and_shown_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = WebhookMetrics()
+    async with served({"labels": Labels()}, metrics) as (client, _):
+        answer = await client.post("/mutate/labels", json=review(name="broken"))
+        assert (answer.status, await answer.text()) == (500, "internal error: see the webhook's log\n")
+        assert (await client.post("/mutate/labels", json=review())).status == 200
+    assert [record.getMessage() for record in caplog.records] == ["[fluence-webhook] handler labels failed"]
+    assert counts(metrics) == {"failed": 1, "patched": 1}
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_longer_than_the_deadline() -> None:
+    never = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await never.wait()
+
+    metrics = WebhookMetrics()
+    async with served({"labels": Labels()}, metrics, deadline=0.05) as (client, _):
+        answer = await client.post("/mutate/labels", data=slow(), headers=JSON)
+        assert (answer.status, await answer.text()) == (408, "the review did not arrive in time\n")
+    assert counts(metrics) == {"late": 1}
+
+
+async def test_one_too_many_waits_and_is_told_so_at_its_deadline() -> None:
+    metrics = WebhookMetrics()
+    async with served({"labels": Labels()}, metrics, deadline=0.05, most_requests=1) as (client, reviews):
+        async with reviews._slots:  # as a request that is under way
+            answer = await client.post("/mutate/labels", json=review())
+            assert (answer.status, await answer.text()) == (503, "too many reviews are under way\n")
+        assert (await client.post("/mutate/labels", json=review())).status == 200
+    assert counts(metrics) == {"busy": 1, "patched": 1}
+
+
+async def test_while_the_replica_leaves_each_answer_closes_its_connection() -> None:
+    async with served({"labels": Labels()}) as (client, reviews):
+        first = await client.post("/mutate/labels", json=review())
+        reviews.draining = True
+        second = await client.post("/mutate/labels", json=review())
+        assert [answer.headers.get("Connection") for answer in (first, second)] == [None, "close"]
+
+
+# ------------------------------------------------------------------ 1,000 malformed reviews
+
+CASES = 1000
+SEED = 20_260_601
+Mutation = Callable[[random.Random, bytes], bytes]
+
+
+def good() -> dict[str, Any]:
+    containers = [{"name": "a", "image": "i", "env": [{"name": "X", "value": "1"}]}, {"name": "b"}]
+    spec = {"schedulerName": "fluence", "containers": containers, "initContainers": [{"name": "c"}]}
+    return review({"metadata": {"generateName": "p-", "annotations": {"a": "ä"}}, "spec": spec})
+
+
+ODD: list[Any] = [
+    None,
+    True,
+    -1,
+    1e308,
+    10**30,
+    "",
+    "x" * 5000,
+    "\ud800",
+    "\x00",
+    [],
+    {},
+    [[]],
+    [None],
+    {"": {}},
+    "NaN",
+]
+
+
+def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where each value inside is."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [way] * bool(way) + [place for key, each in inside for place in places(each, (*way, key))]
+
+
+def of_another_type(chance: random.Random, body: bytes) -> bytes:
+    whole = json.loads(body)
+    for _ in range(chance.randint(1, 4)):
+        *way, last = chance.choice(places(whole))
+        target = whole
+        for step in way:
+            target = target[step]
+        target[last] = chance.choice(ODD)
+    return text_of(whole)
+
+
+def without_a_field(chance: random.Random, body: bytes) -> bytes:
+    whole = json.loads(body)
+    *way, last = chance.choice(places(whole))
+    target = whole
+    for step in way:
+        target = target[step]
+    del target[last]
+    return text_of(whole)
+
+
+def cut_off(chance: random.Random, body: bytes) -> bytes:
+    return body[: chance.randrange(len(body))]
+
+
+def with_other_bytes(chance: random.Random, body: bytes) -> bytes:
+    changed = bytearray(body)
+    for _ in range(chance.randint(1, 8)):
+        changed[chance.randrange(len(changed))] = chance.randrange(256)
+    return bytes(changed)
+
+
+def with_something_in_it(chance: random.Random, body: bytes) -> bytes:
+    depth = chance.choice([10, 500, 2000, 50_000])
+    odd = [b"NaN", b"Infinity", b"-", b"1e99999", b"9" * 6000, b"[" * depth, b'{"a":' * depth, b"\xff\xfe", b"\x00",
+           b'"object":{},', b'"uid":5,', b"/*", b"'", b"\xef\xbb\xbf", b'"\\ud800"',
+           b"[" * depth + b"]" * depth]  # fmt: skip
+    at = chance.randrange(len(body) + 1)
+    return body[:at] + chance.choice(odd) + body[at:]
+
+
+def value_replaced_in_text(chance: random.Random, body: bytes) -> bytes:
+    depth = chance.choice([100, 900, 3000, 40_000])
+    odd = [b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth, b"NaN", b"1e99999", b"-0", b"9" * 5000]
+    return body.replace(chance.choice([b'"fluence"', b'"CREATE"', b'"X"', b'"p-"', b'"default"', b"false", b"null"]),
+                        chance.choice(odd))  # fmt: skip
+
+
+def twice(chance: random.Random, body: bytes) -> bytes:
+    return body.replace(b'"request":', b'"request": ' + chance.choice([b"5", b"{}", b"null"]) + b', "request":')
+
+
+def noise(chance: random.Random, _body: bytes) -> bytes:
+    return chance.randbytes(chance.randrange(3000))
+
+
+MUTATIONS: list[Mutation] = [of_another_type, of_another_type, without_a_field, cut_off, with_other_bytes,
+                             with_something_in_it, value_replaced_in_text, twice, noise]  # fmt: skip
+
+
+async def test_a_thousand_malformed_reviews_are_each_answered_in_time_and_a_good_one_afterwards() -> None:
+    chance = random.Random(SEED)
+    registry = CollectorRegistry()
+    metrics = WebhookMetrics()
+    handler = FluxionHandler(HandlerSettings(frozenset({"fluence"}), None, registry))
+    statuses: Counter[int] = Counter()
+    async with served({"fluxion": handler}, metrics) as (client, _):
+        for number in range(CASES):
+            body = MUTATIONS[number % len(MUTATIONS)](chance, text_of(good()))
+            began = monotonic()
+            answer = await client.post("/mutate/fluxion", data=body, headers=JSON)
+            content = await answer.read()
+            assert monotonic() - began < DEADLINE_SECONDS
+            statuses[answer.status] += 1
+            if answer.status == 200:
+                response = json.loads(content)["response"]
+                assert response["allowed"] is True
+                assert isinstance(response["uid"], str)
+            else:
+                assert answer.status == 400, (number, content)
+                assert content.endswith(b"\n")
+                assert content[:-1].decode().isprintable()
+        last = await client.post("/mutate/fluxion", json=good())
+        assert (await last.json())["response"]["patchType"] == "JSONPatch"
+    assert statuses[200] > 150
+    assert statuses[400] > 400
+    results = counts(metrics, "fluxion")
+    assert set(results) == {"malformed", "patched", "unchanged"}
+    assert sum(results.values()) == CASES + 1
