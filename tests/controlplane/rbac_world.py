@@ -1,6 +1,6 @@
 """What an account may do, read from deploy/, and a world in which each of its rights can be taken away for a while.
 
-    roles = Roles(plane, SCHEDULER)
+    roles = Roles(plane, "fluence")
     with roles.without(Right("", "nodes", "list")):
         ...                                            # the API server refuses that now, whoever of its parts is asked
 
@@ -28,7 +28,7 @@ from .scheduler_process import SchedulerProcess, Settings
 
 PATIENCE = 30.0
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 @dataclass(frozen=True, order=True)
@@ -46,13 +46,6 @@ class Right:
     def refusal(self) -> str:
         """What the API server says to whoever has not got it."""
         return f'cannot {self.verb} resource "{self.resource}" in API group "{self.group}"'
-
-
-def right(text: str) -> Right:
-    """The right that is written so: `list nodes`, `patch scheduling.k8s.io/podgroups/status`."""
-    verb, _, path = text.partition(" ")
-    first, _, rest = path.partition("/")
-    return Right(first, rest, verb) if "." in first else Right("", path, verb)
 
 
 def _manifests() -> list[Manifest]:
@@ -85,12 +78,12 @@ def rights_of(account: str) -> list[Right]:
 
 
 class Roles:
-    """The roles of one account on a control plane; `user` is the one whose token has them."""
+    """The roles of one account of kube-system on a control plane."""
 
-    def __init__(self, plane: ControlPlane, account: str, user: str) -> None:
+    def __init__(self, plane: ControlPlane, account: str) -> None:
         self._plane = plane
         self._roles = roles_of(account)
-        self._user = user
+        self._user = f"system:serviceaccount:kube-system:{account}"
         self._taken: Right | None = None
 
     @contextmanager
@@ -132,9 +125,9 @@ class Roles:
         resource, _, part = wanted.resource.partition("/")
         asked = {"group": wanted.group, "resource": resource, "subresource": part, "verb": wanted.verb, "name": name,
                  "namespace": "kube-system"}  # fmt: skip
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-                "spec": {"resourceAttributes": asked}}  # fmt: skip
-        status, answer = self._plane.request("POST", _REVIEWS, body, user=self._user)
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                "spec": {"user": self._user, "resourceAttributes": asked}}  # fmt: skip
+        status, answer = self._plane.request("POST", _REVIEWS, body)
         assert status == HTTPStatus.CREATED, answer
         return bool(answer["status"]["allowed"])
 
@@ -293,6 +286,13 @@ class RbacWorld(Scenario):
                 path = f"{kind}/{one['metadata']['name']}"
                 self.plane.request("PATCH", path, {"metadata": {"finalizers": None}})
                 self.plane.request("DELETE", f"{path}?gracePeriodSeconds=0")
+
+
+def refusals(plane: ControlPlane) -> float:
+    """How many requests the API server has refused to anybody for want of a right."""
+    lines = plane.request("GET", "/metrics")[1].splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines
+               if line.startswith("apiserver_request_total{") and 'code="403"' in line)  # fmt: skip
 
 
 def pods_of(gang: str) -> list[str]:

@@ -13,9 +13,9 @@ import pytest
 
 from .conftest import new_control_plane
 from .faults.world import LEASE
-from .harness import SCHEDULER, ControlPlane
+from .harness import ControlPlane
 from .invariants import condition, is_bound
-from .rbac_world import PATIENCE, RbacWorld, Right, Roles, pods_of, right, rights_of
+from .rbac_world import PATIENCE, RbacWorld, Right, Roles, pods_of, refusals, rights_of
 from .test_annotations_policy_live import install_coscheduling
 
 FILLER = 201 * 1024
@@ -399,7 +399,7 @@ def world(request: pytest.FixtureRequest, only_world: RbacWorld) -> Iterator[Rba
 
 @pytest.fixture(scope="module")
 def roles(plane: ControlPlane) -> Roles:
-    return Roles(plane, "fluence", SCHEDULER)
+    return Roles(plane, "fluence")
 
 
 def test_each_right_that_a_test_knows_is_given() -> None:
@@ -421,22 +421,11 @@ def test_without_it_something_fails_that_says_so_and_works_again_with_it(
 
 def test_with_all_of_its_rights_nothing_that_it_does_is_refused(world: RbacWorld) -> None:
     world.restart()
-    said, before = world.scheduler.log.stat().st_size, _forbidden(world.plane)
+    said, before = world.scheduler.log.stat().st_size, refusals(world.plane)
     for work in dict.fromkeys(NEEDS.values()):
         work.begin(world, None)
         work.works(world)
         world.tidy()
-    assert _forbidden(world.plane) == before
+    assert refusals(world.plane) == before
     lines = world.scheduler.log.read_bytes()[said:].decode().splitlines()
     assert [line for line in lines if "forbidden" in line] == []
-
-
-def _forbidden(plane: ControlPlane) -> float:
-    """How many requests the API server has refused to anybody."""
-    lines = plane.request("GET", "/metrics")[1].splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines
-               if line.startswith("apiserver_request_total{") and 'code="403"' in line)  # fmt: skip
-
-
-def test_rights_are_written_as_they_are_read() -> None:
-    assert [right(str(given)) for given in rights_of("fluence")] == rights_of("fluence")

@@ -1,0 +1,103 @@
+"""Each right that deploy/ gives the webhook, taken away in turn: what it says then, and what pods get.
+
+The configuration's failurePolicy is Ignore: pods are created, without their environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import new_control_plane
+from .harness import ControlPlane
+from .rbac_world import Right, Roles, refusals, rights_of
+from .test_webhook_live import World
+from .webhook_process import SECRET, SECRETS, Shared, WebhookProcess, kubeconfig_of_the_account, until
+
+EMPTY: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fluence-webhook-tls"}}
+"""The Secret as an administrator leaves it who wants new keys."""
+KNOWN = {
+    "create secrets": "no Secret",
+    "get secrets": "no Secret",
+    "update secrets": "an empty Secret",
+    "get admissionregistration.k8s.io/mutatingwebhookconfigurations": "no Secret",
+    "patch admissionregistration.k8s.io/mutatingwebhookconfigurations": "no Secret",
+}
+"""What each right is needed for: what the webhook finds when it starts."""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own: what an account may do there changes all the time."""
+    with new_control_plane(tmp_path_factory.mktemp("rbac-webhook")) as plane:
+        yield plane
+
+
+@pytest.fixture
+def world(plane: ControlPlane, tmp_path: Path) -> World:
+    shared = Shared(plane)
+    shared.clear()
+    return World(plane, shared, plane.new_namespace(), tmp_path, kubeconfig_of_the_account(plane, tmp_path))
+
+
+@pytest.fixture
+def webhook(world: World) -> Iterator[WebhookProcess]:
+    """A replica that is not started yet, and to which the API server sends pods."""
+    with world.replica() as replica:
+        world.shared.configure(replica.tls_port)
+        yield replica
+
+
+def find(world: World, what: str) -> None:
+    """Let the webhook find this when it starts."""
+    if what == "an empty Secret":
+        assert world.plane.request("POST", SECRETS, EMPTY)[0] == HTTPStatus.CREATED
+
+
+def says(webhook: WebhookProcess, text: str) -> bool:
+    """Whether there is a line in its log with the text, which is quoted there."""
+    return webhook.log.exists() and text.replace('"', '\\"') in webhook.log.read_text()
+
+
+def test_each_right_that_a_test_knows_is_given() -> None:
+    assert KNOWN.keys() <= {str(given) for given in rights_of("fluence-webhook")}
+
+
+@pytest.mark.parametrize("given", rights_of("fluence-webhook"), ids=str)
+def test_without_it_no_pod_is_changed_the_replica_is_not_ready_and_says_why(
+    world: World, webhook: WebhookProcess, given: Right
+) -> None:
+    assert str(given) in KNOWN, f"no test knows what needs the right to {given}"
+    find(world, KNOWN[str(given)])
+    roles = Roles(world.plane, "fluence-webhook")
+    with roles.without(given):
+        webhook.start()
+        until(lambda: says(webhook, given.refusal))
+        status, text = webhook.get("/readyz?verbose")
+        assert status == HTTPStatus.SERVICE_UNAVAILABLE, text
+        assert not world.is_patched()
+        if given.resource == "secrets":
+            assert given.refusal in text
+            assert not world.plane.request("GET", SECRET)[1].get("data")
+        else:
+            assert set(world.shared.bundles()) == {b""}
+        roles.give_back()
+        webhook.wait_ready()
+        until(world.is_patched)
+
+
+@pytest.mark.parametrize("found", sorted(set(KNOWN.values())))
+def test_with_all_of_its_rights_nothing_that_it_does_is_refused(
+    world: World, webhook: WebhookProcess, found: str
+) -> None:
+    find(world, found)
+    before = refusals(world.plane)
+    webhook.start()
+    webhook.wait_ready()
+    until(world.is_patched)
+    assert refusals(world.plane) == before
+    assert "forbidden" not in webhook.log.read_text()
