@@ -1,0 +1,80 @@
+"""What the pages about deploying name is there: files, sections, values of the chart, objects."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ..tools.deploying import CHART, DEPLOY, manifests
+
+ROOT = DEPLOY.parent
+PAGES = ("docs/how-to/deploy.md", "docs/how-to/migrate.md", "docs/how-to/alerts.md", "deploy/README.md")
+EVERY = pytest.mark.parametrize("page", PAGES)
+FILES = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/fencing.yaml",
+         "options/monitoring.yaml")  # fmt: skip
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def anchors(path: Path) -> set[str]:
+    """The names of a page's sections, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@EVERY
+def test_each_link_leads_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", text(page)):
+        if link.startswith("https://"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / name if name else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@EVERY
+def test_each_file_that_is_named_is_there(page: str) -> None:
+    for name in re.findall(r"(?<![\w/])((?:deploy|examples)/[\w./-]*\w)", text(page)):
+        assert (ROOT / name).exists(), name
+
+
+def value(values: dict[str, Any], key: str) -> Any:
+    found: Any = values
+    for part in key.split("."):
+        found = found[part]
+    return found
+
+
+def test_each_value_of_the_chart_that_is_named_is_one_with_the_default_that_is_told() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    page = text("docs/how-to/deploy.md")
+    rows = re.findall(r"^\| ((?:`[\w.]+`(?:, )?)+) \| `?([^`|]+)`? \|", page, re.MULTILINE)
+    told = {key: default for keys, default in rows for key in re.findall(r"`([\w.]+)`", keys)
+            if key.split(".")[0] in values}  # fmt: skip
+    assert {"webhook.failurePolicy", "capacity", "policies.enabled", "fencing.enabled"} <= told.keys()
+    for key, default in told.items():
+        if isinstance(expected := value(values, key), bool | int) and "replicas" not in key:
+            assert yaml.safe_load(default) == expected, key
+    for key in re.findall(r"--set(?:-file)? ([\w.]+)=", page):
+        assert key.startswith("config.") or value(values, key) is not None, key
+
+
+def test_what_is_listed_as_there_is_there() -> None:
+    made = {(each["kind"], each["metadata"]["name"]) for name in FILES for each in manifests(name)}
+    page = text("docs/how-to/deploy.md")
+    for kind in ("ConfigMap", "DaemonSet"):
+        for name in re.findall(rf"{kind} `([\w-]+)`", page):
+            assert (kind, name) in made
+    assert {("Deployment", "fluence"), ("Deployment", "fluence-webhook"), ("Service", "fluence-metrics")} <= made
+    secret = "fluence-webhook-tls"
+    (role,) = [each for each in manifests("fluence.yaml")
+               if each["kind"] == "Role" and each["metadata"]["name"] == "fluence-webhook"]  # fmt: skip
+    assert secret in page
+    assert [secret] in [rule.get("resourceNames") for rule in role["rules"]]
