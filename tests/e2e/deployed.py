@@ -74,12 +74,14 @@ class Deployed:
         self.wait_ready(name)
 
     def leader(self) -> Object:
-        """The pod of the scheduler that leads."""
-        holder = self.cluster.get("lease", SCHEDULER, "-n", SYSTEM)["spec"].get("holderIdentity", "")
-        for pod in self.servers(SCHEDULER):
-            if holder.startswith(pod["metadata"]["name"] + "_"):
-                return pod
-        raise AssertionError(f"nobody leads: the lease is held by {holder!r}")
+        """The pod of the scheduler that leads; waits while nobody does."""
+
+        def leaders() -> list[Object]:
+            holder = self.cluster.get("lease", SCHEDULER, "-n", SYSTEM)["spec"].get("holderIdentity", "")
+            return [pod for pod in self.servers(SCHEDULER) if holder.startswith(pod["metadata"]["name"] + "_")]
+
+        (found,) = self.cluster.until(leaders, bool)
+        return dict(found)
 
     def metrics(self, pod: Object) -> Mapping[str, float]:
         """What Prometheus would get from a server: {"name{label="value"}": number}."""

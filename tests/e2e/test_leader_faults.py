@@ -63,8 +63,9 @@ def test_two_leaders_for_a_moment_give_nothing_twice(deployed: Deployed) -> None
 def test_a_scheduler_that_is_replaced_by_a_rollout_leaves_no_gap(deployed: Deployed) -> None:
     deployed.create_pods("has")
     deployed.wait_phase("Running", "has")
+    before = {pod["metadata"]["name"] for pod in deployed.servers(SCHEDULER)}
     deployed.cluster.kubectl("rollout", "restart", f"deployment/{SCHEDULER}", "-n", SYSTEM)
     deployed.create_pods(*NAMES)
     check_each_device_has_one_pod(deployed)
     deployed.wait_ready(SCHEDULER)
-    assert deployed.leader()["metadata"]["name"]
+    assert deployed.leader()["metadata"]["name"] not in before
