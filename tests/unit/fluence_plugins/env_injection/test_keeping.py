@@ -302,7 +302,7 @@ async def test_an_emptied_one_gets_new_keys_and_the_old_ca_stays_trusted_for_a_w
     await replica.check()
     new = world.api.material()
     assert new.authority_key != before.authority_key
-    assert signers(before.authorities) < world.api.bundle()
+    assert signers(before.authorities) < signers(new.authorities) == world.api.bundle()
     assert replica.now == before  # API servers may not have heard of the new CA yet
     await replica.check()
     assert replica.now == new
@@ -462,7 +462,7 @@ async def live_through(world: World, chance: random.Random, replicas: list[Repli
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_over_fourteen_years_every_replica_that_is_ready_serves_what_every_api_server_trusts(seed: int) -> None:
+async def test_over_eight_years_every_replica_that_is_ready_serves_what_every_api_server_trusts(seed: int) -> None:
     chance, world = random.Random(seed), World()
     replicas = [world.replica() for _ in range(3)]
     history = History(world)
@@ -470,7 +470,7 @@ async def test_over_fourteen_years_every_replica_that_is_ready_serves_what_every
     await asyncio.gather(*(replica.check() for replica in replicas))
     history.note()
     cas = set[bytes]()
-    while world.now < START + timedelta(days=14 * 365):
+    while world.now < START + timedelta(days=8 * 365):
         await live_through(world, chance, replicas, history)
         cas |= world.api.bundle()
         if chance.random() < 0.2:
@@ -478,4 +478,4 @@ async def test_over_fourteen_years_every_replica_that_is_ready_serves_what_every
         world.now += chance.choice(
             [timedelta(days=110), timedelta(days=110), timedelta(hours=2), LIFETIMES.overlap / 2]
         )
-    assert len(cas) >= 3
+    assert len(cas) >= 2

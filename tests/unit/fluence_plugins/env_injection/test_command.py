@@ -1,0 +1,88 @@
+"""What `fluence webhook` says of options that it cannot use, and of handlers."""
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fluence_plugins.env_injection import handlers as handlers_module
+from fluence_plugins.env_injection.fluxion import FluxionHandler
+from fluence_plugins.env_injection.handlers import GROUP, HandlerSettings, load_handlers
+from session_scheduler.cli import main
+from session_scheduler.errors import InputError
+
+from .reviewing import Labels
+
+SETTINGS = HandlerSettings(frozenset({"fluence"}), None, CollectorRegistry())
+
+
+@pytest.fixture
+def unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No cluster is configured, there is no file; the process heeds signals as before afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("FLUENCE_RESOURCES", raising=False)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("options", "problem"), [
+    (["--handlers", "other"], "--handlers: 'other' is no handler: choose of fluxion"),
+    (["--handlers", "fluxion,other"], "--handlers: 'other' is no handler: choose of fluxion"),
+    (["--handlers", " , "], "--handlers: names no handler: choose of fluxion"),
+    (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: give both, or neither"),
+    (["--tls-cert", "no.pem", "--tls-key", "no.pem"], "no.pem: cannot be read (No such file or directory)"),
+    (["--service", "Webhook"], "--service: 'Webhook' is no name of DNS"),
+    (["--dns-name", "a..b"], "--dns-name: 'a..b' is no name of DNS"),
+    (["--dns-name", "größer.example.com"], "--dns-name: 'größer.example.com' is no name of DNS"),
+    (["--resources", "no.yaml"], "no.yaml: cannot be read"),
+    (["--host", "192.0.2.1"], "--host: 192.0.2.1:0 cannot be served"),
+    (["--host", "a..b"], "--host: a..b:0 cannot be served"),
+    ([], "none: there is no such file"),
+])  # fmt: skip
+@pytest.mark.usefixtures("unreachable")
+def test_what_cannot_be_used_is_one_line_with_status_2(
+    options: list[str],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["webhook", "--tls-port", "0", "--port", "0", "--host", "127.0.0.1", *options]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if "[fluence-webhook]" not in line]
+    assert len([line for line in lines if problem in line]) == 1, lines
+    assert "Traceback" not in "".join(lines)
+
+
+def test_handlers_are_found_by_the_group_and_come_in_the_order_in_which_they_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def found(group: str) -> list[SimpleNamespace]:
+        assert group == GROUP == "fluence.webhook_handlers"
+        return [SimpleNamespace(name=name, load=lambda: lambda _settings: Labels()) for name in ("a", "b", "c")]
+
+    monkeypatch.setattr(metadata, "entry_points", found)
+    assert list(load_handlers(["c", "a", "c"], SETTINGS)) == ["c", "a"]
+    with pytest.raises(InputError, match=r"--handlers: 'd' is no handler: choose of a, b, c$"):
+        load_handlers(["a", "d"], SETTINGS)
+
+
+def test_the_distribution_offers_the_handler_fluxion() -> None:
+    assert isinstance(load_handlers(["fluxion"], SETTINGS)["fluxion"], FluxionHandler)
+
+
+def test_a_handler_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load() -> Callable[[HandlerSettings], Labels]:
+        raise ImportError("no module\nnamed x")
+
+    monkeypatch.setattr(handlers_module.metadata, "entry_points", lambda group: [SimpleNamespace(name="a", load=load)])
+    with pytest.raises(InputError, match=re.escape("a cannot be imported: ImportError: no module named x: mend")):
+        load_handlers(["a"], SETTINGS)

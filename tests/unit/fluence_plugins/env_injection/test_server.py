@@ -1,0 +1,225 @@
+"""The HTTPS server: TLS, certificates that are swapped, and clients that take their time."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fluence_plugins.env_injection import server as server_module
+from fluence_plugins.env_injection.certificates import Material, make
+from fluence_plugins.env_injection.metrics import WebhookMetrics
+from fluence_plugins.env_injection.reviews import Reviews
+from fluence_plugins.env_injection.server import TlsServer, bound, load_chain, tls_context
+from session_scheduler.errors import InputError
+
+from .reviewing import Labels, review
+
+NOW = datetime.now(UTC)
+NAME = "127.0.0.1"
+PATIENCE = 20.0
+
+
+class Served:
+    """A server on a free port, and a client that trusts its CA."""
+
+    def __init__(self, **more: Any) -> None:
+        self.material = make([NAME], NOW)
+        self.context = tls_context()
+        load_chain(self.context, self.material.chain)
+        self.reviews = Reviews({"labels": Labels()}, WebhookMetrics())
+        listening = bound(NAME, 0)
+        self.port = listening.getsockname()[1]
+        self.server = TlsServer(listening, self.context, self.reviews, **more)
+        self.client = ssl.create_default_context(cadata=self.material.authorities.decode())
+
+    async def ask(self, **more: Any) -> int:
+        limit = aiohttp.ClientTimeout(total=PATIENCE)
+        async with aiohttp.ClientSession(timeout=limit) as session, session.post(
+            f"https://{NAME}:{self.port}/mutate/labels", ssl=self.client, json=review(), **more
+        ) as answer:  # fmt: skip
+            return answer.status
+
+    async def open(self, *, tls: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(NAME, self.port, ssl=self.client if tls else None)
+
+    async def certificate(self) -> bytes:
+        reader, writer = await self.open()
+        found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.transport.abort()
+        assert reader is not None
+        return found
+
+
+@asynccontextmanager
+async def served(**more: Any) -> AsyncIterator[Served]:
+    world = Served(**more)
+    await world.server.start()
+    async with asyncio.timeout(PATIENCE):
+        yield world
+    await world.server.stop()
+
+
+def der(material: Material) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(material.certificate.decode())
+
+
+async def test_reviews_are_answered_over_verified_tls() -> None:
+    async with served() as world:
+        assert await world.ask() == 200
+
+
+async def test_tls_below_1_2_is_refused() -> None:
+    async with served() as world:
+        world.client.minimum_version = ssl.TLSVersion.TLSv1_1
+        world.client.maximum_version = ssl.TLSVersion.TLSv1_1
+        world.client.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.raises(ssl.SSLError):
+            await world.open()
+        world.client.maximum_version = ssl.TLSVersion.TLSv1_2
+        _, writer = await world.open()
+        assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
+        writer.transport.abort()
+
+
+async def test_another_certificate_is_served_from_the_next_handshake_on_and_no_connection_breaks() -> None:
+    async with served() as world:
+        reader, writer = await world.open()
+        new = make([NAME], NOW)
+        load_chain(world.context, new.chain)
+        world.client.load_verify_locations(cadata=new.authorities.decode())
+        assert await world.certificate() == der(new)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+        writer.transport.abort()
+
+
+def test_a_certificate_without_its_key_is_refused_and_what_was_served_stays() -> None:
+    context = tls_context()
+    one, two = make([NAME], NOW), make([NAME], NOW)
+    with pytest.raises(ssl.SSLError):
+        load_chain(context, one.certificate + two.key)
+
+
+@pytest.mark.parametrize("start", [b"", b"POST /mutate/labels HTTP/1.1\r\nHost: x\r\n"])
+async def test_a_connection_that_asks_for_nothing_in_time_is_closed(start: bytes) -> None:
+    async with served(greeting=0.1) as world:
+        reader, writer = await world.open()
+        writer.write(start)
+        assert await reader.read() == b""
+        writer.transport.abort()
+
+
+async def test_one_that_shakes_no_hands_is_closed() -> None:
+    async with served(greeting=0.1) as world:
+        reader, writer = await world.open(tls=False)
+        assert await reader.read() == b""
+        writer.transport.abort()
+
+
+async def test_one_that_has_asked_is_kept_for_more() -> None:
+    async with served(greeting=0.05) as world:
+        reader, writer = await world.open()
+        for _ in range(2):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = await reader.readuntil(b"404: Not Found")
+            assert answer.startswith(b"HTTP/1.1 404")
+            await asyncio.sleep(0.15)  # longer than the time for the first request
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01garbage", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 5000])
+async def test_what_is_no_tls_is_dropped_and_fills_no_log(
+    sent: bytes, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with served() as world:
+        reader, writer = await world.open(tls=False)
+        writer.write(sent)
+        try:
+            await reader.read()
+        except ConnectionResetError:
+            pass
+        writer.transport.abort()
+        assert await world.ask() == 200
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("sent", [b"no http\r\n\r\n", b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n",
+                                  b"POST /mutate/labels HTTP/1.1\r\nContent-Length: -1\r\n\r\n"])  # fmt: skip
+async def test_what_is_no_http_is_refused_and_fills_no_log(
+    sent: bytes, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with served() as world:
+        reader, writer = await world.open()
+        writer.write(sent)
+        assert b" 400 " in await reader.readline()
+        writer.transport.abort()
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+    assert capsys.readouterr() == ("", "")
+
+
+async def test_connections_above_the_limit_wait_until_others_have_gone() -> None:
+    async with served(most_connections=2, greeting=0.2) as world:
+        idle = [await world.open() for _ in range(2)]
+        assert await world.ask() == 200  # after the idle ones were closed
+        for reader, writer in idle:
+            assert await reader.read() == b""
+            writer.transport.abort()
+
+
+async def test_handshakes_under_way_count_too() -> None:
+    async with served(most_connections=2, greeting=0.2) as world:
+        idle = [await world.open(tls=False) for _ in range(2)]
+        assert await world.ask() == 200
+        for reader, writer in idle:
+            assert await reader.read() == b""
+            writer.transport.abort()
+
+
+async def test_what_is_under_way_ends_when_the_server_stops_and_nobody_is_answered_then() -> None:
+    never = asyncio.Event()
+
+    class Slow(Labels):
+        pass
+
+    async with served() as world:
+        reader, writer = await world.open()
+        body = str(review()).replace("'", '"').replace("None", "null").replace("False", "false").encode()
+        head = (
+            f"POST /mutate/labels HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        )
+        writer.write(head.encode() + b"\r\n\r\n" + body[:50])
+        while not world.reviews._slots._value < server_module.MOST_CONNECTIONS:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
+        stopping = asyncio.ensure_future(world.server.stop())
+        writer.write(body[50:])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await stopping
+        with pytest.raises(OSError):
+            await world.open()
+        writer.transport.abort()
+    assert not never.is_set()
+
+
+async def test_a_server_with_open_connections_stops_at_once() -> None:
+    async with served() as world:
+        _, idle = await world.open()
+        _, raw = await world.open(tls=False)
+        async with asyncio.timeout(1.5):
+            await world.server.stop()
+        for writer in (idle, raw):
+            writer.transport.abort()
+
+
+def test_an_address_that_is_in_use_is_named_with_the_option_and_a_remedy() -> None:
+    with bound(NAME, 0) as first:
+        first.listen()
+        port = first.getsockname()[1]
+        with pytest.raises(InputError, match=rf"^--tls-port: {NAME}:{port} is in use: choose another port [^\n]*$"):
+            bound(NAME, port)
