@@ -16,8 +16,11 @@ NONE: dict[str, int] = {}
 def registrations(deployed: Deployed) -> float:
     """How often the kubelet has taken a type from the device plugin."""
     metrics = deployed.metrics(deployed.servers(DEVICE_PLUGIN)[0])
-    return sum(value for name, value in metrics.items()
-               if name.startswith("fluence_device_plugin_registrations_total") and 'result="ok"' in name)
+    return sum(
+        value
+        for name, value in metrics.items()
+        if name.startswith("fluence_device_plugin_registrations_total") and 'result="ok"' in name
+    )
 
 
 def test_a_killed_kubelet_finds_its_devices_again_and_pods_run_on(deployed: Deployed) -> None:
@@ -26,7 +29,7 @@ def test_a_killed_kubelet_finds_its_devices_again_and_pods_run_on(deployed: Depl
     known = registrations(deployed)
     deployed.cluster.node.kill_kubelet()
     deployed.cluster.node.start_kubelet()
-    # The node's status is that of before: pods that are bound before the kubelet has its devices again are refused by it.
+    # The node's status is that of before: a pod that is bound before the kubelet has its devices again is refused by it.
     deployed.cluster.until(lambda: registrations(deployed), lambda count: count == known + len(ALL))
     deployed.wait_offered(ALL)
     deployed.create_pods("next")
