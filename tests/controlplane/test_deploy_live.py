@@ -198,6 +198,29 @@ def test_only_the_kubelets_folder_and_its_owner_keep_the_device_plugin_from_bein
 # ---------------------------------------------------------------------- helm
 
 
+def creation(plane: ControlPlane, spec: Manifest) -> tuple[int, str]:
+    """What becomes of a new pod, judged by all admission, and not kept."""
+    path = "/api/v1/namespaces/kube-system/pods?dryRun=All"
+    status, answer = plane.request("POST", path, pod("one", spec))
+    return status, answer.get("message", "")
+
+
+def test_a_webhook_that_must_answer_and_does_not_hinders_our_schedulers_pods_alone(shell: Shell) -> None:
+    plane = shell.plane
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
+    shell.kubectl("apply", "-f", "-", text=yaml.safe_dump(account))  # no controller makes it here
+    strict = ("--set", "webhook.failurePolicy=Fail,webhook.timeoutSeconds=1")
+    shell.helm("install", "fluence", CHART, "--take-ownership", *strict)
+    ours = {"schedulerName": "fluence", "containers": [{"name": "main", "image": "example.com/none"}]}
+    plane.wait_for("/version", lambda _: creation(plane, ours)[0] != HTTPStatus.CREATED)
+    assert 'failed calling webhook "fluxion.fluence.flux-framework.org"' in creation(plane, ours)[1]
+    assert creation(plane, ours | {"schedulerName": "default-scheduler"}) == (HTTPStatus.CREATED, "")
+    for name in ("fluence", "fluence-webhook"):
+        spec = the("Deployment", called=name)["spec"]["template"]["spec"]
+        assert creation(plane, spec) == (HTTPStatus.CREATED, "")
+    shell.helm("uninstall", "fluence")
+
+
 def test_the_chart_is_installed_upgraded_and_taken_away_by_helm(shell: Shell) -> None:
     own = ("--take-ownership", "--wait=false")
     notes = shell.helm("install", "fluence", CHART, *own, "--set", "webhook.failurePolicy=Fail")

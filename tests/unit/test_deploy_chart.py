@@ -150,6 +150,12 @@ def test_images_replicas_policy_capacity_and_room_are_values(tmp_path: Path) -> 
     assert "tolerations" not in find(made, "DaemonSet", "fluence-device-plugin")["spec"]["template"]["spec"]
 
 
+def test_the_api_servers_ports_are_a_value() -> None:
+    made = chart("--set", "networkPolicy.apiServerPorts={16443}")
+    (rule,) = find(made, "NetworkPolicy", "fluence")["spec"]["egress"]
+    assert [each["port"] for each in rule["ports"]] == [16443, 53, 53]
+
+
 @pytest.mark.parametrize(("value", "field"), [
     ("webhook.failurePolicy=ignore", "failurePolicy"),
     ("webhook.timeoutSeconds=60", "timeoutSeconds"),

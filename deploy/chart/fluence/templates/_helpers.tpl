@@ -183,8 +183,9 @@ spec:
   {{- if .api }}
   egress:
     - ports:
-        - {protocol: TCP, port: 443}
-        - {protocol: TCP, port: 6443}
+        {{- range .root.Values.networkPolicy.apiServerPorts }}
+        - {protocol: TCP, port: {{ . }}}
+        {{- end }}
         - {protocol: UDP, port: 53}
         - {protocol: TCP, port: 53}
   {{- end }}
