@@ -246,24 +246,37 @@ def handed_on_by_six_leaders(plane: ControlPlane, folder: Path, seed: int, pods:
 
 @contextmanager
 def fencing(plane: ControlPlane, world: World) -> Iterator[None]:
-    """The policy that lets only the Lease's holder bind is in force."""
-    manifests = list(yaml.safe_load_all((DEPLOY / "options" / "fencing.yaml").read_text()))
+    """The policy that lets only the Lease's holder bind is in force; afterwards it is there and denies nothing.
+
+    An API server that has forgotten a policy never again looks at the Leases that such a policy reads: its informers of
+    parameters are started once (apiserver, policy_source.go). So the policy, once made, is not deleted.
+    """
     probe = world.create_pod("probe", device=False, schedulerName="nobody")["metadata"]
     path = f"/api/v1/namespaces/{probe['namespace']}/pods/{probe['name']}/binding?dryRun=All"
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": probe["name"]},
             "target": {"kind": "Node", "name": "nowhere"}}  # fmt: skip
+    manifests = list(yaml.safe_load_all((DEPLOY / "options" / "fencing.yaml").read_text()))
+    policy, binding = (next(each for each in manifests if each["kind"] == f"ValidatingAdmissionPolicy{kind}")
+                       for kind in ("", "Binding"))  # fmt: skip
+    at = f"{_ADMISSION}/validatingadmissionpolicybindings/{binding['metadata']['name']}"
+    if plane.request("GET", at)[0] == HTTPStatus.NOT_FOUND:
+        plane.create(policy)
+        plane.create(binding)
+    plane.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "nobody"},
+                  "metadata": {"name": "fluence", "namespace": "kube-system"}})  # fmt: skip
     try:
-        for manifest in manifests:
-            plane.create(manifest)
-        plane.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "nobody"},
-                      "metadata": {"name": "fluence", "namespace": "kube-system"}})  # fmt: skip
-        world.until("the policy", lambda: plane.request("POST", path, body, user=SCHEDULER)[0] == HTTPStatus.FORBIDDEN)
+        plane.request("PATCH", at, {"spec": {"validationActions": ["Deny"]}})
+        world.until("the policy", lambda: not _lets_bind(plane, path, body))
         plane.request("DELETE", LEASE)
         yield
     finally:
-        for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
-            for manifest in manifests:
-                plane.request("DELETE", f"{_ADMISSION}/{kind}/{manifest['metadata']['name']}")
+        plane.request("PATCH", at, {"spec": {"validationActions": ["Audit"]}})
+        plane.request("DELETE", LEASE)
+        world.until("the policy's end", lambda: _lets_bind(plane, path, body))
+
+
+def _lets_bind(plane: ControlPlane, path: str, body: Manifest) -> bool:
+    return plane.request("POST", path, body, user=SCHEDULER)[0] != HTTPStatus.FORBIDDEN
 
 
 def _make_priority(plane: ControlPlane) -> None:
