@@ -117,6 +117,19 @@ async def test_the_configuration_in_effect_is_json(client: Client) -> None:
         assert json.loads(await answer.text()) == client.state.config
 
 
+async def test_another_server_names_its_own_check_and_may_have_no_configuration() -> None:
+    state = State(stuck="it hangs")
+    served = Endpoints(LOCAL, metrics=state.metrics, health=lambda: state.stuck, ready=lambda: state.checks,
+                       health_check="webhook")  # fmt: skip
+    _, port = await served.start()
+    async with aiohttp.ClientSession(timeout=LIMIT) as session:
+        client = Client(state, port, session)
+        assert await client.ask("/healthz") == (503, "[-]webhook failed: it hangs\nhealthz check failed\n")
+        assert (await client.ask("/configz"))[0] == 404
+        assert (await client.ask("/metrics"))[0] == 200
+    await served.stop()
+
+
 # ------------------------------------------------------------------ what is not
 
 
@@ -192,6 +205,13 @@ async def test_an_address_that_is_in_use_is_named_with_the_field_and_a_remedy() 
 async def test_a_host_that_is_not_this_machine_s_is_named(host: str) -> None:
     with pytest.raises(InputError, match=r"^serving\.host: [^\n]*: give an address of this machine$"):
         await endpoints(State(), Serving(host=host, port=0)).start()
+
+
+async def test_what_cannot_be_served_is_named_as_the_caller_calls_it() -> None:
+    async with endpoints(State()) as first:
+        host, port = first.address
+        with pytest.raises(InputError, match=r"^--port: 127\.0\.0\.1:\d+ is in use"):
+            await endpoints(State(), Serving(host=host, port=port), fields=("--host", "--port")).start()
 
 
 async def test_nobody_is_answered_after_stop_which_may_be_called_again() -> None:

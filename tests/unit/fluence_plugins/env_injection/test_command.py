@@ -1,5 +1,6 @@
 """What `fluence webhook` says of options that it cannot use, and of handlers."""
 
+import logging
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -23,12 +24,15 @@ SETTINGS = HandlerSettings(frozenset({"fluence"}), None, CollectorRegistry())
 
 @pytest.fixture
 def unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No cluster is configured, there is no file; the process heeds signals as before afterwards."""
+    """No cluster is configured, there is no file; signals and logs are as before afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("FLUENCE_RESOURCES", raising=False)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers, level = list(logging.root.handlers), logging.root.level
     yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
     for number, handler in before.items():
         signal.signal(number, handler)
 

@@ -1,0 +1,91 @@
+"""Single objects of an API server, for plugins' own servers."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from session_scheduler import kube_api
+from session_scheduler.errors import InputError
+from session_scheduler.kube_api import KubeApi
+
+PATH = "/api/v1/namespaces/one/secrets"
+
+
+class Server:
+    """Answers every request with `status` and `body`; keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.status, self.body = 200, '{"kind": "Secret"}'
+        self.asked: list[tuple[str, str, str | None, str]] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        content = request.headers.get("Content-Type")
+        self.asked.append((request.method, request.path_qs, content, await request.text()))
+        return web.Response(status=self.status, text=self.body)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+async def api(server: Server, tmp_path: Path) -> AsyncIterator[KubeApi]:
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", server.answer)
+    served = TestServer(application)
+    await served.start_server(shutdown_timeout=0)
+    file = tmp_path / "kubeconfig"
+    file.write_text(f"""
+apiVersion: v1
+kind: Config
+current-context: one
+clusters: [{{name: one, cluster: {{server: "{served.make_url("")}"}}}}]
+users: [{{name: one, user: {{}}}}]
+contexts: [{{name: one, context: {{cluster: one, user: one}}}}]
+""")
+    async with await kube_api.connect(str(file)) as api:
+        yield api
+    await served.close()
+
+
+async def test_each_request_is_sent_to_its_path_as_json(server: Server, api: KubeApi) -> None:
+    assert await api.get(f"{PATH}/a?x=y") == {"kind": "Secret"}
+    await api.create(PATH, {"a": "ä"})
+    await api.replace(f"{PATH}/a", {"b": 1})
+    await api.patch(f"{PATH}/a", {"c": None})
+    await api.patch(f"{PATH}/a", [{"op": "test"}], kube_api.JSON_PATCH)
+    assert server.asked == [
+        ("GET", f"{PATH}/a?x=y", None, ""),
+        ("POST", PATH, "application/json", '{"a": "ä"}'),
+        ("PUT", f"{PATH}/a", "application/json", '{"b": 1}'),
+        ("PATCH", f"{PATH}/a", "application/merge-patch+json", '{"c": null}'),
+        ("PATCH", f"{PATH}/a", "application/json-patch+json", '[{"op": "test"}]'),
+    ]
+
+
+@pytest.mark.parametrize(("status", "reason", "error"), [
+    (404, "NotFound", kube_api.NotFound), (409, "AlreadyExists", kube_api.AlreadyExists),
+    (409, "Conflict", kube_api.Conflict), (403, "Forbidden", kube_api.Forbidden), (422, "Invalid", kube_api.Invalid),
+])  # fmt: skip
+async def test_a_refusal_is_an_error_that_names_the_path(
+    server: Server, api: KubeApi, status: int, reason: str, error: type[Exception]
+) -> None:
+    server.status, server.body = status, f'{{"kind": "Status", "reason": "{reason}", "message": "no"}}'
+    with pytest.raises(error, match=rf"^{PATH}/a: {status}: no$"):
+        await api.replace(f"{PATH}/a", {})
+
+
+@pytest.mark.parametrize("body", ["", "[]", "<html>", "1"])
+async def test_an_answer_that_is_no_object_is_an_error(server: Server, api: KubeApi, body: str) -> None:
+    server.body = body
+    with pytest.raises(kube_api.Unavailable, match=rf"^{PATH}: the answer is no JSON object$"):
+        await api.get(PATH)
+
+
+async def test_a_cluster_that_is_not_configured_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none: there is no such file"):
+        await kube_api.connect(str(tmp_path / "none"))
