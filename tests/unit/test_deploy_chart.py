@@ -129,7 +129,7 @@ def test_images_replicas_policy_capacity_and_room_are_values(tmp_path: Path) -> 
     values.write_text(yaml.safe_dump({
         "image": {"repository": "example.com/f", "digest": "sha256:" + "0" * 64, "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "key"}],
-        "capacity": 1000000,
+        "capacity": 50000,
         "scheduler": {"replicas": 1, "env": [{"name": "FLUENCE_MATCH_POLICY", "value": "lonode"}]},
         "webhook": {"failurePolicy": "Fail", "timeoutSeconds": 3, "replicas": 3, "podAnnotations": {"a": "b"}},
         "devicePlugin": {"resources": {"limits": {"memory": "64Mi"}}, "tolerations": []},
@@ -145,7 +145,7 @@ def test_images_replicas_policy_capacity_and_room_are_values(tmp_path: Path) -> 
     deployment = find(made, "Deployment", "fluence-webhook")["spec"]
     assert (deployment["replicas"], deployment["template"]["metadata"]["annotations"]) == (3, {"a": "b"})
     plugin = container(made, "DaemonSet", "fluence-device-plugin")
-    assert plugin["env"][1] == {"name": "FLUENCE_RESOURCE_CAPACITY", "value": "1000000"}
+    assert plugin["env"][1] == {"name": "FLUENCE_RESOURCE_CAPACITY", "value": "50000"}
     assert plugin["resources"] == {"limits": {"memory": "64Mi"}, "requests": {"cpu": "10m", "memory": "64Mi"}}
     assert "tolerations" not in find(made, "DaemonSet", "fluence-device-plugin")["spec"]["template"]["spec"]
 
@@ -162,6 +162,7 @@ def test_the_api_servers_ports_are_a_value() -> None:
     ("schedulerNames={}", "schedulerNames"),
     ("schedulerNames={two words}", "schedulerNames"),
     ("capacity=0", "capacity"),
+    ("capacity=50001", "capacity"),
     ("scheduler.replicas=-1", "replicas"),
     ("scheduler.replica=3", "replica"),
     ("webook.enabled=false", "webook"),
