@@ -17,6 +17,8 @@ from fluence_plugins.fluence.resources import ResourcesConfig, env_contract
 from fluence_plugins.fluence.resources_file import ResourcesFile
 
 _LISTS: Final = ("initContainers", "containers")
+MOST_VARIABLES: Final = 10_000
+"""What is added to one pod: with more it is larger than what etcd takes by default, 1.5 MiB."""
 
 
 class FluxionHandler:
@@ -46,7 +48,7 @@ class FluxionHandler:
         return f"environment contract: {pairs}"
 
     def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation]:  # noqa: ARG002
-        """Add what is missing; nothing where the pod is another scheduler's, or malformed."""
+        """Add what is missing; nothing where the pod is another scheduler's, malformed, or too large to be stored."""
         spec = pod.get("spec")
         if not isinstance(spec, dict):
             return []
@@ -54,6 +56,7 @@ class FluxionHandler:
         if not isinstance(name, str) or name not in self._scheduler_names:
             return []
         operations: list[Operation] = []
+        variables = 0
         for field in _LISTS:
             containers = spec.get(field)
             if containers is None:
@@ -65,6 +68,9 @@ class FluxionHandler:
                 if added is None:
                     return []
                 operations += added
+                variables += len(self._variables)
+                if variables > MOST_VARIABLES:
+                    return []
         return operations
 
     def _added(self, container: Any, path: str) -> list[Operation] | None:
@@ -79,7 +85,7 @@ class FluxionHandler:
             return [{"op": "add", "path": path, "value": list(self._variables.values())}]
         if not isinstance(env, list) or not all(isinstance(each, dict) for each in env):
             return None
-        theirs = [each.get("name") for each in env]
+        theirs = {name for each in env if isinstance(name := each.get("name"), str)}
         missing = [variable for name, variable in self._variables.items() if name not in theirs]
         return [
             {"op": "add", "path": f"{path}/{position}", "value": variable} for position, variable in enumerate(missing)

@@ -130,6 +130,14 @@ def test_what_the_api_server_would_refuse_is_left_as_it_is(fluxion: FluxionHandl
     assert fluxion.mutate(given, REQUEST) == []
 
 
+def test_a_pod_that_could_not_be_stored_with_the_variables_costs_no_more_than_its_reading(
+    fluxion: FluxionHandler,
+) -> None:
+    assert len(fluxion.mutate(pod(containers=[{}] * 3000, initContainers=[{}] * 333), REQUEST)) == 3333
+    assert fluxion.mutate(pod(containers=[{}] * 3000, initContainers=[{}] * 334), REQUEST) == []
+    assert fluxion.mutate(pod(containers=[{}] * 1_000_000), REQUEST) == []
+
+
 def test_without_a_resources_file_there_is_the_backend_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLUENCE_RESOURCES", raising=False)
     (operation,) = handler(None).mutate(pod(), REQUEST)

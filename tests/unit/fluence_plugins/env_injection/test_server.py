@@ -84,7 +84,9 @@ def test_tls_below_1_2_is_refused(version: str, taken: bool) -> None:
     with pytest.raises(ssl.SSLWantReadError):
         asking.wrap_bio(to_client, to_server, server_hostname=NAME).do_handshake()
     server = serving.wrap_bio(to_server, to_client, server_side=True)
-    with pytest.raises(ssl.SSLWantReadError if taken else ssl.SSLError, match="" if taken else "UNSUPPORTED_PROTOCOL"):
+    with pytest.raises(
+        ssl.SSLWantReadError if taken else ssl.SSLError, match=None if taken else "UNSUPPORTED_PROTOCOL"
+    ):
         server.do_handshake()
 
 
