@@ -162,12 +162,13 @@ class Advertisement:
     async def close(self, *, withdraw: bool) -> None:
         """Stop serving and remove the socket. `withdraw`: tell the kubelet first that there are no devices any more.
 
-        For use once `run` has ended.
+        For use once `run` has ended. Idempotent; cut short, it still removes the socket.
         """
-        if withdraw and self._server is not None:
-            server, self._server = self._server, None
-            await server.withdraw()
-        self._socket.remove()
+        try:
+            if withdraw and self._server is not None:
+                await self._server.withdraw()
+        finally:
+            self._socket.remove()
         await self._stop_server()
 
     async def _stop_server(self) -> None:

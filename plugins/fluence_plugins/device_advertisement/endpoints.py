@@ -87,7 +87,10 @@ class Endpoints:
             pass  # the other side went away, or said nothing
         finally:
             self._connections.discard(task)
-            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+            if writer.transport.get_write_buffer_size():  # the other side does not read: closing would wait for it
+                writer.transport.abort()
+            else:
+                writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -44,6 +44,7 @@ class DevicePlugin:
         self._clock = clock
         self._kubelet = Kubelet(folder)
         self._offered: dict[str, tuple[Advertisement, asyncio.Task[None]]] = {}
+        self._leaving: set[Advertisement] = set()
         self._ticked = clock()
         metrics.follow(self.states)
 
@@ -104,13 +105,18 @@ class DevicePlugin:
 
     async def _withdraw(self, resource_type: str) -> None:
         advertisement, task = self._offered.pop(resource_type)
+        self._leaving.add(advertisement)
         task.cancel()
         await asyncio.wait((task,))
         await advertisement.close(withdraw=True)
+        self._leaving.discard(advertisement)
         self._metrics.remove_type(resource_type)
         log.info("%s is not in the configuration any more: withdrawn", resource_type)
 
     async def _close(self) -> None:
-        closing = [advertisement.close(withdraw=False) for advertisement, _ in self._offered.values()]
-        async with asyncio.timeout(_END_SECONDS):
-            await asyncio.gather(*closing)
+        all_of_them = [*self._leaving, *(advertisement for advertisement, _ in self._offered.values())]
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await asyncio.gather(*(advertisement.close(withdraw=False) for advertisement in all_of_them))
+        except TimeoutError:  # the sockets are gone: that comes first
+            log.warning("servers did not stop within %.0f s: ending without them", _END_SECONDS)

@@ -46,8 +46,13 @@ class DevicePluginServer:
         try:
             self._server.add_insecure_port(f"unix:{path}")
         except RuntimeError as error:  # what the library makes of it, without its reason
-            raise OSError(f"{path}: cannot be bound") from error
-        await self._server.start()
+            raise OSError("it cannot be bound") from error
+        starting = asyncio.create_task(self._server.start())
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.wait((starting,))  # a server of the library that has half begun cannot be stopped
+            raise
 
     async def stop(self) -> None:
         """End every call and stop, at once."""

@@ -44,10 +44,10 @@ def is_served(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(str(path))
-        except BlockingIOError:  # so many wait already that it must be listened to
-            return True
-        except OSError:
+        except (ConnectionRefusedError, FileNotFoundError):
             return False
+        except OSError:  # so many wait already that it must be listened to; or it is not for us to say
+            return True
     return True
 
 

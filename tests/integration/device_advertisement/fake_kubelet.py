@@ -62,6 +62,8 @@ class FakeKubelet:
         """Every list that came, by type: healthy devices only."""
         self.allocatable: dict[str, int] = {}
         self.refusal: str | None = None
+        self.silent = False
+        """It answers nothing."""
         self._plugins: dict[str, _Plugin] = {}
         self._watching: set[asyncio.Task[None]] = set()
         self._server: Any = None
@@ -93,6 +95,8 @@ class FakeKubelet:
     async def _register(self, request: api.RegisterRequest, context: Any) -> api.Empty:
         name = request.resource_name.removeprefix(PREFIX)
         self.registered.append(name)
+        if self.silent:
+            await asyncio.Event().wait()
         if self.refusal or request.version != "v1beta1" or not request.resource_name.startswith(PREFIX):
             await context.abort(grpc.StatusCode.UNKNOWN, self.refusal or "requested API version is not supported")
         plugin = self._plugins[name] = _Plugin(self.folder / request.endpoint)

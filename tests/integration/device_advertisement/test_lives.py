@@ -1,4 +1,4 @@
-"""The device plugin beside a kubelet, through what happens to either; in one process, with a clock ten times as fast."""
+"""The device plugin beside a kubelet, through what happens to either; one process, a clock ten times as fast."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ async def test_each_type_is_registered_at_a_socket_of_its_own_with_all_its_devic
     folder: Path, kubelet: FakeKubelet
 ) -> None:
     async with running(folder, "qpu", "qubit") as it:
-        await until(lambda: it.ready("qpu", "qubit"), "both types watched")
+        await until(lambda: kubelet.allocatable == {"qpu": 3, "qubit": 3}, "both lists were read")
+        assert it.ready("qpu", "qubit")
         assert sockets(folder) == ["fluence-qpu.sock", "fluence-qubit.sock"]
         assert sorted(kubelet.registered) == ["qpu", "qubit"]
         assert kubelet.lists["qpu"] == [["qpu-0", "qpu-1", "qpu-2"]]
@@ -125,17 +126,17 @@ async def test_a_kubelet_that_was_started_anew_is_told_again_and_finds_a_socket_
             await kubelet.stop()
             await until(lambda: not any(state.streams for state in it.plugin.states()), "no streams")
             await kubelet.start()
-            await until(lambda: it.ready("qpu", "qubit"), "watched by the new one")
-            assert kubelet.allocatable == {"qpu": 3, "qubit": 3}
+            await until(lambda: kubelet.allocatable == {"qpu": 3, "qubit": 3}, "watched by the new one")
             assert "qpu-0" in (await kubelet.allocate("qpu", "qpu-0"))["FLUENCE_DEVICES_QPU"]
 
 
 async def test_a_kubelet_that_drops_the_plugin_is_told_again(folder: Path, kubelet: FakeKubelet) -> None:
     async with running(folder, "qpu") as it:
-        await until(lambda: it.ready("qpu"), "watched")
+        await until(lambda: kubelet.allocatable == {"qpu": 3}, "watched")
         await kubelet.drop("qpu")
-        await until(lambda: len(kubelet.lists["qpu"]) == 2 and it.ready("qpu"), "watched again")
-        assert kubelet.allocatable == {"qpu": 3}
+        assert kubelet.allocatable == {"qpu": 0}
+        await until(lambda: kubelet.allocatable == {"qpu": 3}, "watched again")
+        await until(lambda: it.ready("qpu"), "ready again")
 
 
 async def test_a_refusal_is_told_and_tried_again_with_growing_waits(
@@ -160,10 +161,10 @@ async def test_a_type_that_left_the_configuration_has_no_devices_before_its_sock
     resources = ResourcesFile(str(path))
     resources.load()
     async with running(folder, "qpu", "qubit", resources=resources) as it:
-        await until(lambda: it.ready("qpu", "qubit"), "watched")
+        await until(lambda: kubelet.allocatable == {"qpu": 3, "qubit": 3}, "watched")
         path.write_text("resources: [{type: qubit}, {type: photonics}]")
         await until(lambda: it.ready("photonics", "qubit"), "the new types")
-        assert kubelet.lists["qpu"][-1] == []
+        await until(lambda: kubelet.lists["qpu"][1:] == [[]], "a last list, which is empty")
         assert len(kubelet.lists["qubit"]) == 1
         assert sockets(folder) == ["fluence-photonics.sock", "fluence-qubit.sock"]
         assert 'type="qpu"' not in it.shown()
@@ -176,14 +177,15 @@ async def test_a_successor_takes_over_and_keeps_its_sockets_when_its_predecessor
     folder: Path, kubelet: FakeKubelet
 ) -> None:
     async with running(folder, "qpu", capacity=3) as old:
-        await until(lambda: old.ready("qpu"), "the old one watched")
+        await until(lambda: kubelet.allocatable == {"qpu": 3}, "the old one is listed")
         async with running(folder, "qpu", capacity=5) as new:
             await until(lambda: kubelet.allocatable == {"qpu": 5}, "the new one is listed")
             await until(lambda: "another process serves" in str(old.problems()["qpu"]), "the old one sees it")
             inode = (folder / "fluence-qpu.sock").stat().st_ino
             old.stop.set()
             await until(lambda: not old.plugin.states()[0].streams, "the old one has ended")
-            await until(lambda: len(kubelet.lists["qpu"]) == 3 and new.ready("qpu"), "told again, as it was dropped")
+            await until(lambda: len(kubelet.lists["qpu"]) == 3, "told again, as it was dropped")
+            await until(lambda: new.ready("qpu"), "watched")
             assert kubelet.allocatable == {"qpu": 5}
             assert (folder / "fluence-qpu.sock").stat().st_ino == inode
     assert sockets(folder) == []
@@ -211,6 +213,34 @@ async def test_stale_sockets_are_removed_at_the_start_and_those_of_others_left(
         await until(lambda: it.ready("qpu"), "watched")
         assert sockets(folder) == ["fluence-notes.sock", "fluence-qpu.sock"]
         assert (folder / "nvidia.sock").exists()
+
+
+async def test_the_end_while_a_type_is_withdrawn_leaves_no_socket_either(folder: Path, kubelet: FakeKubelet) -> None:
+    path = folder / "resources.yaml"
+    path.write_text("resources: [{type: qpu}]")
+    resources = ResourcesFile(str(path))
+    resources.load()
+    async with running(folder, "qpu", resources=resources) as it:
+        await until(lambda: it.ready("qpu"), "watched")
+        path.write_text("resources: [{type: qubit}]")
+        await until(lambda: not it.ready("qpu"), "the type is leaving")
+        it.stop.set()
+    assert sockets(folder) == []
+
+
+async def test_a_folder_that_went_away_is_told_once_and_used_again(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = folder / "plugins"
+    place.mkdir()
+    async with running(place, "qpu") as it:
+        await until(lambda: sockets(place), "the socket")
+        (place / "fluence-qpu.sock").unlink()
+        place.rmdir()
+        await until(lambda: "cannot be bound" in str(it.problems()["qpu"]), "told")
+        place.mkdir()
+        await until(lambda: sockets(place) == ["fluence-qpu.sock"], "the socket again")
+    assert sum("cannot be bound" in record.message for record in caplog.records) == 1
 
 
 async def test_a_folder_in_which_nothing_can_be_bound_is_told_and_tried_again(

@@ -25,12 +25,18 @@ MIB = 1 << 20
 class Process:
     """The command, running."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
-        self.process = process
+    def __init__(self, options: list[str], env: dict[str, str], log: Path) -> None:
         self._log = log
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FLUENCE_")}
+        with log.open("w") as errors:
+            self.process = subprocess.Popen([*COMMAND, *options], stderr=errors, env=kept | env)
 
     def log(self) -> str:
         return self._log.read_text()
+
+    def mapped(self) -> str:
+        """The libraries in its memory."""
+        return Path(f"/proc/{self.process.pid}/maps").read_text()
 
     def resident(self) -> int:
         """Bytes."""
@@ -67,16 +73,13 @@ async def started(folder: Path, resources: Path | None, **env: str) -> AsyncIter
     options = ["--kubelet-dir", str(folder), "--host", "127.0.0.1", "--port", "0", "--log-format", "console"]
     if resources is not None:
         options += ["--resources", str(resources)]
-    log = folder / f"log-{time.monotonic_ns()}"
-    with log.open("w") as errors:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("FLUENCE_")}
-        process = subprocess.Popen([*COMMAND, *options], stderr=errors, text=True, env=kept | env)
+    plugin = Process(options, env, folder / f"log-{time.monotonic_ns()}")
     try:
-        yield Process(process, log)
+        yield plugin
     finally:
         with suppress(ProcessLookupError):
-            process.kill()
-        process.wait()
+            plugin.process.kill()
+        plugin.process.wait()
 
 
 def resources_of(folder: Path, *types: str) -> Path:
@@ -104,9 +107,8 @@ async def test_twenty_types_of_a_thousand_take_less_than_60_mib_and_no_cpu_in_a_
         await asyncio.sleep(3)  # the interval that is measured
         assert plugin.cpu() - before < 0.05 * (time.monotonic() - began)
         assert plugin.resident() < 60 * MIB
-        mapped = Path(f"/proc/{plugin.process.pid}/maps").read_text()
-        assert "grpc" in mapped
-        assert [name for name in HEAVY if f"site-packages/{name}/" in mapped] == []
+        assert "cygrpc" in plugin.mapped()
+        assert [name for name in HEAVY if f"/{name}/" in plugin.mapped()] == []
 
 
 def test_what_the_process_runs_imports_nothing_heavy() -> None:
@@ -124,6 +126,15 @@ async def test_sigterm_ends_it_at_once_with_status_0_and_no_socket_left(folder: 
         assert seconds < 5
         await until(lambda: kubelet.allocatable == {"qpu": 0, "qubit": 0}, "the kubelet sees the end")
         assert kubelet.lists == {name: [[f"{name}-{number}" for number in range(1000)]] for name in ("qpu", "qubit")}
+
+
+async def test_sigterm_ends_it_while_the_kubelet_answers_nothing(folder: Path, kubelet: FakeKubelet) -> None:
+    kubelet.silent = True
+    async with started(folder, resources_of(folder, "qpu", "qubit")) as plugin:
+        await until(lambda: sorted(kubelet.registered) == ["qpu", "qubit"], "both are asking")
+        status, seconds = await plugin.end()
+        assert (status, sockets(folder)) == (0, [])
+        assert seconds < 5
 
 
 async def test_after_a_kill_another_one_serves_in_place_of_the_sockets_that_were_left(
