@@ -62,6 +62,8 @@ class Failure:
     """The record of what it holds that the bind was to write; None for none."""
     unknown: bool = False
     """Whether it may have been bound all the same."""
+    doubt: str = ""
+    """Why the cluster does not say whether it was."""
     error: BaseException | None = field(default=None, compare=False)
     """What nobody expected: a bug, to be raised once everything is settled. Else the cluster's answer is `cause`."""
     cause: str = ""
@@ -119,8 +121,8 @@ class PodBinder:
             pod = await self._as_it_is(request.pod, read=isinstance(error, Conflict))
         except NotFound:
             return failure
-        except ClusterError:
-            return replace(failure, unknown=True)
+        except ClusterError as doubt:
+            return replace(failure, unknown=True, doubt=str(doubt))
         if failure.landed(pod):
             return None
         if last or not _as_free(pod, request.pod) or not await self._may_go_on(request):

@@ -95,7 +95,11 @@ class Teller(Observer):
         """See `Observer`."""
         if failure.sent:
             self._metrics.bind_error(failure.cause)
-        _log.info("a pod is not bound", pod=failure.task.key, node=failure.node, why=failure.reason)
+        pod, node, why = failure.task.key, failure.node, failure.reason
+        if failure.doubt:
+            _log.warning("it is not known whether a pod is bound", pod=pod, node=node, why=why, doubt=failure.doubt)
+        else:
+            _log.info("a pod is not bound", pod=pod, node=node, why=why)
 
     def group_scheduled(self, pod_group: PodGroup, message: str) -> None:
         """See `Observer`."""

@@ -218,12 +218,12 @@ class RbacWorld(Scenario):
 
     def exists(self, pod: str) -> bool:
         """Whether there is such a pod."""
-        return bool(self.plane.request("GET", f"{self._pods}/{pod}")[0] == HTTPStatus.OK)
+        return bool(self.plane.request("GET", self.pod_path(pod))[0] == HTTPStatus.OK)
 
     def run_pod(self, pod: str) -> None:
         """Let a bound pod run, as its kubelet would report it: only then a disruption budget guards it."""
         ready = {"type": "Ready", "status": "True"}
-        status, answer = self.plane.request("PATCH", f"{self._pods}/{pod}/status",
+        status, answer = self.plane.request("PATCH", f"{self.pod_path(pod)}/status",
                                             {"status": {"phase": "Running", "conditions": [ready]}})  # fmt: skip
         assert status == HTTPStatus.OK, answer
 
@@ -261,16 +261,26 @@ class RbacWorld(Scenario):
                                "metadata": {"name": pod, "namespace": self.namespace, "labels": labels}})  # fmt: skip
         return name
 
-    def hold_plan(self, gang: str) -> Callable[[], None]:
-        """Let the first write to a PodGroup wait, until what is returned is called."""
-        end = f"/podgroups/{gang}"
-        rule = self.proxies[0].at(1, Fault.HOLD, where=lambda method, path: method == "PATCH" and path.endswith(end))
+    def hold(self, method: str, end: str) -> Callable[[Callable[[], None]], None]:
+        """Let the first write to such a path wait until what is returned is called, with what is to come between."""
+        rule = self.proxies[0].at(1, Fault.HOLD, where=lambda asked, path: asked == method and path.endswith(end))
 
-        def go_on() -> None:
-            self.until("a plan under way", rule.struck.is_set, PATIENCE)
+        def go_on(between: Callable[[], None]) -> None:
+            self.until(f"a {method} of {end}", rule.struck.is_set, PATIENCE)
+            between()
             self.proxies[0].release(rule)
 
         return go_on
+
+    def label(self, path: str) -> None:
+        """Change an object's labels."""
+        labels = {"example.com/changed": self.new_name("at")}
+        status, answer = self.plane.request("PATCH", path, {"metadata": {"labels": labels}})
+        assert status == HTTPStatus.OK, answer
+
+    def pod_path(self, pod: str) -> str:
+        """Where a pod is."""
+        return f"{self._pods}/{pod}"
 
     def group_path(self, gang: str, *, coscheduling: bool = False) -> str:
         """Where a PodGroup is."""

@@ -54,6 +54,21 @@ class Binds(Work):
         world.wait_bound(self.pod)
 
 
+class BindsAgain(Binds):
+    """A pod that somebody else changes at that moment stays pending: what became of it cannot be asked."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self.pod = world.new_name("pod")
+        go_on = world.hold("POST", f"/pods/{self.pod}/binding")
+        world.create_pod(self.pod)
+        go_on(lambda: world.label(world.pod_path(self.pod)))
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert not is_bound(world.pod(self.pod))
+
+
 class Plans(Work):
     """No pod of a gang is bound before its plan is written."""
 
@@ -69,11 +84,9 @@ class Plans(Work):
             self.gang = world.new_gang(coscheduling=self._coscheduling, filler=self._filler)
             return
         self.gang = world.new_name("gang")
-        go_on = world.hold_plan(self.gang)
+        go_on = world.hold("PATCH", f"/podgroups/{self.gang}")
         world.new_gang(self.gang, coscheduling=self._coscheduling)
-        path = world.group_path(self.gang, coscheduling=self._coscheduling)
-        world.plane.request("PATCH", path, {"metadata": {"labels": {"somebody": "else"}}})
-        go_on()
+        go_on(lambda: world.label(world.group_path(self.gang, coscheduling=self._coscheduling)))
 
     def fails(self, world: RbacWorld, taken: Right) -> None:
         for pod in pods_of(self.gang):
@@ -261,45 +274,50 @@ class Lists(Work):
 class Watches(Work):
     """What changes comes with a new list only, which is asked for now and then."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, coscheduling: bool = False) -> None:
         self._kind = kind
+        self._coscheduling = coscheduling
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         world.begin()
-        self._before = self._ends(world)
+        self._path = self._watched(world)
+        self._before = world.metric(self._ends)
         world.proxies[0].cut_watches()
-
-    def _ends(self, world: RbacWorld) -> float:
-        return world.metric(f'fluence_watch_ends_total{{kind="{self._kind}",why="Forbidden"}}')
-
-    def _events(self, world: RbacWorld) -> float:
-        return world.metric(f'fluence_watch_events_total{{kind="{self._kind}"}}')
 
     def fails(self, world: RbacWorld, taken: Right) -> None:
         world.wait_said(taken.refusal)
-        assert self._ends(world) > self._before
-        events = self._events(world)
-        self._change(world)
-        assert self._events(world) == events
+        world.wait_metric(self._ends, above=self._before)
+        events = world.metric(self._events)
+        world.label(self._path)
+        assert world.metric(self._events) == events
 
     def works(self, world: RbacWorld) -> None:
-        events = self._events(world)
-        self._change(world)
-        world.until("an event", lambda: self._events(world) > events, PATIENCE)
+        events = world.metric(self._events)
+
+        def told() -> bool:
+            world.label(self._path)  # again and again: a list may be quicker than the next watch
+            return world.metric(self._events) > events
+
+        world.until("an event", told, PATIENCE)
         world.wait_bound(world.new_pod())
 
-    def _change(self, world: RbacWorld) -> None:
-        """Something that a watch of the kind tells of."""
+    @property
+    def _ends(self) -> str:
+        return f'fluence_watch_ends_total{{kind="{self._kind}",why="Forbidden"}}'
+
+    @property
+    def _events(self) -> str:
+        return f'fluence_watch_events_total{{kind="{self._kind}"}}'
+
+    def _watched(self, world: RbacWorld) -> str:
+        """The path of something of the kind."""
         if self._kind == "Node":
-            labels = {"example.com/changed": world.new_name("at")}
-            world.plane.request("PATCH", f"/api/v1/nodes/{world.nodes[0]}", {"metadata": {"labels": labels}})
-        elif self._kind == "Pod":
-            world.new_pod(schedulerName="nobody")
-        elif self._kind == "PriorityClass":
-            world.plane.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1,
-                                "metadata": {"name": f"{world.namespace}-{world.new_name('class')}"}})  # fmt: skip
-        else:
-            world.new_gang()
+            return f"/api/v1/nodes/{world.nodes[0]}"
+        if self._kind == "PriorityClass":
+            return "/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical"
+        if self._kind == "Pod":
+            return world.pod_path(world.new_pod(schedulerName="nobody"))
+        return world.group_path(world.new_gang(coscheduling=self._coscheduling), coscheduling=self._coscheduling)
 
 
 class Leads(Work):
@@ -337,16 +355,16 @@ class Renews(Work):
         world.plane.wait_for(LEASE, lambda lease: lease["spec"]["renewTime"] != renewed)
 
 
-_LISTS, _LEADS, _EVICTS = Lists(), Leads(), Evicts()
+_LISTS, _LEADS = Lists(), Leads()
 NEEDS: dict[str, Work] = {
     "list nodes": _LISTS,
     "watch nodes": Watches("Node"),
-    "get pods": _EVICTS,
+    "get pods": BindsAgain(),
     "list pods": _LISTS,
     "watch pods": Watches("Pod"),
     "delete pods": Deletes(),
     "create pods/binding": Binds(),
-    "create pods/eviction": _EVICTS,
+    "create pods/eviction": Evicts(),
     "patch pods/status": TellsPods(),
     "get scheduling.k8s.io/podgroups": Plans(contested=True),
     "list scheduling.k8s.io/podgroups": _LISTS,
@@ -355,7 +373,7 @@ NEEDS: dict[str, Work] = {
     "patch scheduling.k8s.io/podgroups/status": TellsGroups(),
     "get scheduling.x-k8s.io/podgroups": Plans(coscheduling=True, contested=True),
     "list scheduling.x-k8s.io/podgroups": _LISTS,
-    "watch scheduling.x-k8s.io/podgroups": Watches("PodGroup"),
+    "watch scheduling.x-k8s.io/podgroups": Watches("PodGroup", coscheduling=True),
     "patch scheduling.x-k8s.io/podgroups": Plans(coscheduling=True),
     "list scheduling.k8s.io/priorityclasses": _LISTS,
     "watch scheduling.k8s.io/priorityclasses": Watches("PriorityClass"),

@@ -149,6 +149,14 @@ async def test_a_bind_of_which_nothing_can_be_learnt_is_unknown(net):
     assert (failure.sent, failure.unknown) == (True, True)
 
 
+async def test_an_unknown_outcome_says_why_the_cluster_does_not_tell_it(net):
+    net.fates["bind"], net.fates["get"] = [Conflict("changed")], [Forbidden("cannot get pods")]
+    failure = await binder(net).bind(request_for(net))
+    assert (failure.unknown, failure.doubt) == (True, "cannot get pods")
+    assert failure.reason == "binding to n1 failed: changed"
+    assert not (await binder(net).look(failure)).unknown
+
+
 async def test_a_touch_whose_answer_was_lost_leaves_the_outcome_unknown_until_it_is_looked_at(net):
     net.fates = {"bind": ["late"], "patch": ["lost"], "get": []}
     failure = await binder(net).bind(request_for(net))
