@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import ssl
 import threading
@@ -342,6 +343,31 @@ def test_only_webhooks_that_lead_here_are_patched(world: World, webhook: Webhook
     world.shared.patch_configuration([ours, *others])
     until(lambda: len(signers(world.shared.bundles()[0])) > 0)
     assert [len(signers(bundle)) for bundle in world.shared.bundles()] == [1, 0, 0, 1]
+
+
+def test_a_certificate_of_somebody_else_is_served_from_files_and_nothing_is_made_or_patched(world: World) -> None:
+    certificate, key = world.folder / "tls.crt", world.folder / "tls.key"
+
+    def write(material: Material) -> None:
+        certificate.write_bytes(material.certificate)
+        key.write_bytes(material.key)
+
+    one, two = made(), made()
+    write(one)
+    with world.replica() as replica:
+        manifest = configuration(replica.tls_port)
+        bundle = base64.b64encode(one.authorities + two.authorities).decode()
+        manifest["webhooks"][0]["clientConfig"]["caBundle"] = bundle
+        world.plane.create(manifest)
+        replica.start("--tls-cert", str(certificate), "--tls-key", str(key))
+        replica.wait_ready()
+        until(world.is_patched)
+        with _Pods(world) as pods:
+            write(two)
+            until(lambda: replica.certificate(one.authorities + two.authorities) == der(two))
+        assert all(pods.patched)
+        assert world.shared.bundles() == [one.authorities + two.authorities]
+        assert world.plane.request("GET", SECRET)[0] == HTTPStatus.NOT_FOUND
 
 
 # ---------------------------------------------------------------------- life

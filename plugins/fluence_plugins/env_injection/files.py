@@ -33,6 +33,7 @@ class FileKeeper:
         self._chain = b""
         self._expiry = now()
         self._problem: str | None = None
+        metrics.trusted(None)
         self.check()
 
     async def run(self, every: float, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:

@@ -77,6 +77,7 @@ class Keeper:
         self._served: Material | None = None
         self._stored: Material | None = None
         self._problem: str | None = "the Secret was not read yet"
+        self._failing = False
         self._believed = False
         """Whether API servers trust what is served: a check found that the configuration did already."""
 
@@ -105,7 +106,7 @@ class Keeper:
             )
         if problem != self._problem:  # else it would be said every minute
             log.error("the certificate could not be checked: %s", problem)
-        self._problem = problem
+        self._problem, self._failing = problem, True
 
     def problems(self) -> dict[str, str | None]:
         """By check, what keeps this replica from being of use; None where nothing does."""
@@ -130,16 +131,18 @@ class Keeper:
             raise
         self._turn_to(material, before)
         self._metrics.checked("ok")
-        if self._problem is not None:
-            log.info("a certificate is served that ends %s", expiry(material.certificate).isoformat())
-        self._problem = None
+        if self._failing:
+            log.info("the certificate could be checked again")
+        self._problem, self._failing = None, False
 
     def _turn_to(self, material: Material, trusted_before: frozenset[bytes] | None) -> None:
         """Serve the material unless API servers may not trust it yet."""
         if self._served != material and self._may_serve(material, trusted_before):
             self._serve(material)
             self._served = material
-            self._metrics.serves(expiry(material.certificate))
+            until = expiry(material.certificate)
+            self._metrics.serves(until)
+            log.info("a certificate is served that ends %s", until.isoformat())
         by = signer(self._served or material)
         self._believed = trusted_before is None or by in trusted_before
         self._metrics.trusted(self._configuration.trusts(by))

@@ -1,5 +1,6 @@
 """What the webhook measures, in a registry of its own. `docs/reference/webhook.md` is the list for administrators."""
 
+import math
 import platform
 from collections.abc import Callable
 from datetime import datetime
@@ -91,9 +92,9 @@ class WebhookMetrics:
         """Secret and configuration were looked at."""
         self._checks.labels(result).inc()
 
-    def trusted(self, trusted: bool) -> None:
-        """Whether the configuration is there and trusts what is served."""
-        self._trusted.set(trusted)
+    def trusted(self, trusted: bool | None) -> None:
+        """Whether the configuration is there and trusts what is served; None where nobody here knows."""
+        self._trusted.set(math.nan if trusted is None else trusted)
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The answer to a scrape and its content type, for the request's Accept header."""

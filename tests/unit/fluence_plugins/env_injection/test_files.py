@@ -1,6 +1,7 @@
 """A certificate that somebody else makes."""
 
 import asyncio
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -52,6 +53,12 @@ def test_the_files_are_served_until_they_change(world: World) -> None:
     assert [chain.startswith(material.certificate) for chain, material in zip(world.served, (one, two), strict=True)]
     until = world.metrics.registry.get_sample_value("fluence_webhook_certificate_expiry_timestamp_seconds")
     assert until == (NOW + timedelta(days=1) + LIFETIMES.serving).timestamp()
+
+
+def test_whether_it_is_trusted_is_not_known(world: World) -> None:
+    world.write(make(["a"], NOW))
+    world.keeper()
+    assert math.isnan(world.metrics.registry.get_sample_value("fluence_webhook_trusted") or 0)
 
 
 def test_one_that_has_ended_makes_the_replica_not_ready(world: World) -> None:

@@ -394,12 +394,14 @@ async def test_checks_that_fail_come_again_sooner_and_are_told_once(
         if len(slept) == 10:
             raise asyncio.CancelledError
 
+    caplog.set_level("INFO")
     world.api.fails["get"] = Forbidden("secrets: 403: not allowed")
     replica = world.replica()
     with pytest.raises(asyncio.CancelledError):
         await replica.keeper.run(60.0, sleep)
     assert slept == [1, 2, 4, 8, 16, 32, 60, 60, 1, 60]  # the last but one to see that the configuration trusts it
     assert caplog.text.count("the certificate could not be checked: secrets: 403: not allowed: let the") == 1
+    assert caplog.text.count("the certificate could be checked again") == 1
     assert "get and update Secret fluence-webhook-tls" in caplog.text
     assert replica.value("certificate_checks_total", result="failed") == 8
     assert replica.value("certificate_checks_total", result="ok") == 2
