@@ -12,11 +12,12 @@ DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yam
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
-.PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages lint format bench bench-live constraints clean
+.PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
+  lint format bench bench-live constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
-	@echo 'make test         set up, then run every test; builds what `make controlplane` does'
+	@echo 'make test         set up, then run every test but make e2e; builds what `make controlplane` and `make tools` do'
 	@echo 'make controlplane       build etcd and the Kubernetes programs that some tests need, once'
 	@echo 'make test-controlplane  run the tests against a real API server'
 	@echo 'make test-restore       show what a scheduler makes of what it finds after a crash'
@@ -24,6 +25,7 @@ help:
 	@echo 'make tools              build helm, kustomize and promtool, with which deploy/ is tested, once'
 	@echo 'make e2e-packages       install containerd and what else a real node needs, as root, on a Debian'
 	@echo 'make e2e                run the tests with a real kubelet, real containers and 500 nodes, as root'
+	@echo 'make manifests          render the files of deploy/ from deploy/kustomize'
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make bench        run the benchmarks'
@@ -49,7 +51,8 @@ demo: $(STAMP)
 # A control plane for each worker costs some 500 MB; its tests stay together by file, to start few of them.
 test: controlplane tools
 	@status=0; \
-	$(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/e2e --junitxml=.cache/tests.xml $(PYTEST_ARGS) || status=1; \
+	$(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/e2e \
+	  --junitxml=.cache/tests.xml $(PYTEST_ARGS) || status=1; \
 	$(MAKE) --no-print-directory test-controlplane || status=1; \
 	exit $$status
 
@@ -62,6 +65,9 @@ tools: $(STAMP)
 
 kwok: $(STAMP)
 	$(BIN)/python tests/controlplane/binaries.py kwok
+
+manifests: tools
+	$(BIN)/python deploy/render.py --kustomize .cache/tools/*/kustomize
 
 test-controlplane: controlplane tools
 	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml -n 2 --dist loadfile tests/controlplane
