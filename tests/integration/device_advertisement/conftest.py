@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before grpc is imported: each connection that ends would be told
 
 from .fake_kubelet import FakeKubelet
 

@@ -64,6 +64,8 @@ class FakeKubelet:
         self.refusal: str | None = None
         self.silent = False
         """It answers nothing."""
+        self.blind = False
+        """It takes plugins, but never asks for their devices."""
         self._plugins: dict[str, _Plugin] = {}
         self._watching: set[asyncio.Task[None]] = set()
         self._server: Any = None
@@ -101,9 +103,10 @@ class FakeKubelet:
             await context.abort(grpc.StatusCode.UNKNOWN, self.refusal or "requested API version is not supported")
         plugin = self._plugins[name] = _Plugin(self.folder / request.endpoint)
         await plugin.unary("GetDevicePluginOptions", api.Empty(), api.DevicePluginOptions)
-        task = asyncio.create_task(self._watch(name, plugin))
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
+        if not self.blind:
+            task = asyncio.create_task(self._watch(name, plugin))
+            self._watching.add(task)
+            task.add_done_callback(self._watching.discard)
         return api.Empty()
 
     async def _watch(self, name: str, plugin: _Plugin) -> None:

@@ -139,6 +139,16 @@ async def test_a_kubelet_that_drops_the_plugin_is_told_again(folder: Path, kubel
         await until(lambda: it.ready("qpu"), "ready again")
 
 
+async def test_a_kubelet_that_took_it_and_never_watches_is_told_again(folder: Path, kubelet: FakeKubelet) -> None:
+    kubelet.blind = True
+    async with running(folder, "qpu") as it:
+        await until(lambda: len(kubelet.registered) == 2, "told twice")
+        assert it.problems() == {"qpu": "registered, but the kubelet does not watch its devices"}
+        assert 'advertised{type="qpu"} 0.0' in it.shown()
+        kubelet.blind = False
+        await until(lambda: it.ready("qpu"), "watched")
+
+
 async def test_a_refusal_is_told_and_tried_again_with_growing_waits(
     folder: Path, kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
