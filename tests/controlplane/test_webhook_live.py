@@ -35,8 +35,8 @@ RESOURCES = "resources: [{type: qpu, name: one, attributes: {region: here, num-q
 OURS = ["FLUXION_BACKEND", "FLUXION_NUM_QUBITS", "FLUXION_REGION"]
 NAMES = service_names("fluence-webhook", "kube-system", ["127.0.0.1"])
 NOW = datetime.now(UTC)
-SOON = timedelta(seconds=3)
-"""Far enough away for a process to have started, near enough to be waited for."""
+DUE_SOON = {"serving": timedelta(seconds=60), "authority": timedelta(seconds=60), "backdated": timedelta(seconds=111)}
+"""Two thirds of this life are over 3 s after its beginning now; its end is far enough away for a slow machine."""
 Manifest = dict[str, Any]
 
 
@@ -237,7 +237,7 @@ def test_a_certificate_that_is_about_to_end_is_replaced_while_pods_are_created(
     world: World, webhook: WebhookProcess
 ) -> None:
     old = world.shared.material()
-    soon = made(datetime.now(UTC), serving=SOON * 1.5, backdated=timedelta())
+    soon = made(datetime.now(UTC), **DUE_SOON | {"authority": timedelta(days=1)})
     soon = replace(soon, authorities=soon.authorities + old.authorities)  # as whoever renews the CA writes it
     with _Pods(world) as pods:
         world.shared.put(soon)
@@ -255,7 +255,7 @@ def test_a_ca_that_is_about_to_end_is_replaced_under_both_replicas_while_pods_ar
     world: World, webhook: WebhookProcess
 ) -> None:
     old = world.shared.material()
-    due = made(datetime.now(UTC), authority=SOON * 1.5, serving=SOON * 1.5, backdated=timedelta())
+    due = made(datetime.now(UTC), **DUE_SOON)
     with world.replica("two") as two:
         two.start()
         two.wait_ready()

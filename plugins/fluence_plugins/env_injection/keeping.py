@@ -160,7 +160,7 @@ class Keeper:
         for _ in range(_TRIES - 1):
             try:
                 return await self._once()
-            except Conflict:  # another replica was first: read what it wrote
+            except (Conflict, NotFound):  # another replica, or whoever deleted it, was first: look again
                 continue
         return await self._once()
 

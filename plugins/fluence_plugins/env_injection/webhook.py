@@ -1,6 +1,7 @@
 """`fluence webhook`: one replica's life, from its first look at the certificate to its end."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, Final, Protocol
 
-from fluence_plugins.env_injection.certificates import Material, service_names
+from fluence_plugins.env_injection.certificates import DamagedError, Material, service_names
 from fluence_plugins.env_injection.configuration import Configuration
 from fluence_plugins.env_injection.files import FileKeeper
 from fluence_plugins.env_injection.handlers import HandlerSettings, load_handlers
@@ -121,7 +122,11 @@ class _Replica:
         )  # fmt: skip
 
     def _serve_material(self, material: Material) -> None:
-        self._serve_chain(material.chain)
+        """Raises DamagedError."""
+        try:
+            self._serve_chain(material.chain)
+        except ssl.SSLError as error:
+            raise DamagedError(f"the certificate cannot be served: {error.reason}") from None
 
     def _serve_chain(self, chain: bytes) -> None:
         """Raises ssl.SSLError."""

@@ -259,6 +259,19 @@ async def test_a_secret_that_is_gone_is_stored_again_as_it_was(world: World) -> 
     assert len(one.served) == len(two.served) == 1
 
 
+async def test_one_that_goes_while_it_is_written_is_stored_again(world: World) -> None:
+    replica = world.replica()
+    await replica.check()
+    world.now += LIFETIMES.serving
+    check = asyncio.ensure_future(replica.check())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # it was read
+    del world.api.objects[PLACE.path]
+    await check
+    assert replica.now == world.api.material()
+    assert expiry(replica.now.certificate) == world.now + LIFETIMES.serving
+
+
 async def test_one_that_is_gone_when_its_certificate_is_due_is_stored_with_a_renewed_one(world: World) -> None:
     replica = world.replica()
     await replica.check()
