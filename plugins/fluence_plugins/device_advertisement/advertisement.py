@@ -45,6 +45,8 @@ class Advertisement:
         self._clock = clock
         self._socket = OwnSocket(folder, socket_name(devices.type))
         self._server: DevicePluginServer | None = None
+        self._began = False
+        """Whether the name was ours once: who takes it after that is a successor."""
         self._wake = asyncio.Event()
         self._seen: Identity | None = None
         self._registered: Identity | None = None
@@ -108,7 +110,7 @@ class Advertisement:
 
     async def _bound(self) -> bool:
         """Serve at a new socket. A predecessor's is replaced; a successor's, while it is served, is left alone."""
-        if self._server is not None and self._socket.place() is Place.TAKEN:
+        if self._began and self._socket.place() is Place.TAKEN:
             self._failed(f"another process serves {self._socket.path} now")
             return False
         await self._stop_server()
@@ -126,6 +128,7 @@ class Advertisement:
             self._failed(f"{self._socket.path} cannot be served: {error.strerror or error}")
             return False
         self._server, self._registered, self._failure = server, None, None
+        self._began = True
         return True
 
     async def _register(self, server: DevicePluginServer) -> None:

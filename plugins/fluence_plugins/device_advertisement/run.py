@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,8 +54,7 @@ async def run(settings: Settings) -> None:
         try:
             await plugin.run(resource_types(config), resources, stop)
         finally:
-            async with asyncio.timeout(1):
-                await endpoints.stop()
+            await endpoints.stop()
 
 
 def _folder(option: str) -> Path:
