@@ -33,7 +33,7 @@ def device_plugin(
         LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
     ] = None,
 ) -> None:
-    """Offer the types of virtual resources to this node's kubelet, until SIGTERM."""
+    """Offer device types to this node's kubelet, until SIGTERM."""
     import json
     import os
     import sys

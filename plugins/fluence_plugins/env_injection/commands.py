@@ -62,7 +62,7 @@ def webhook(
         LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
     ] = None,
 ) -> int:
-    """Give pods, when they are created, the environment that their placement fills in."""
+    """Put the device environment into new pods, until SIGTERM."""
     import asyncio
     import sys
 
