@@ -1,7 +1,8 @@
 """The webhook's own CA and serving certificate: made, checked and renewed. Pure functions of what is given and a time.
 
 The serving certificate is renewed after two thirds of its life, and so is the CA. A new CA is trusted beside the old
-one for a while (`Lifetimes.overlap`), in which every replica comes to serve a certificate of the new one.
+one for a while (`Lifetimes.overlap`), in which every replica comes to serve a certificate of the new one: ca.crt is at
+any time what a client has to trust.
 """
 
 import ipaddress
