@@ -138,7 +138,7 @@ class RbacWorld(Scenario):
 
     settings: Settings = field(
         default_factory=lambda: Settings(
-            resources=resources_of(4), election=True, gang_bind_timeout_seconds=1.0, reconcile_seconds=NEVER
+            resources=resources_of(4), election=True, gang_bind_timeout_seconds=2.0, reconcile_seconds=NEVER
         )
     )
 
