@@ -1,0 +1,380 @@
+"""What the scheduler does with each of its rights: how to ask for it, what fails without the right, what works with it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from .faults.world import LEASE
+from .invariants import condition, is_bound
+from .rbac_world import PATIENCE, RbacWorld, Right, pods_of
+
+FILLER = 201 * 1024
+"""Bytes on a PodGroup beside which no plan has room."""
+BAD_INPUT = 2
+MANY = "1000"
+"""Cores that no node has."""
+
+
+class Work:
+    """Something that needs a right."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        """Ask for it; `taken` is the right that is not there."""
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        """Assert what does not happen, and who says why."""
+
+    def works(self, world: RbacWorld) -> None:
+        """Assert that it is done, the right being there."""
+
+
+class Binds(Work):
+    """A pod is placed, and stays where it is: pending."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self.pod = world.new_pod()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_told(self.pod, taken.refusal)
+        assert not is_bound(world.pod(self.pod))
+        assert world.metric('fluence_bind_errors_total{code="403"}') > 0
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_bound(self.pod)
+
+
+class BindsAgain(Binds):
+    """A pod that somebody else changes at that moment stays pending: what became of it cannot be asked."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self.pod = world.new_name("pod")
+        go_on = world.hold("POST", f"/pods/{self.pod}/binding")
+        world.create_pod(self.pod)
+        go_on(lambda: world.label(world.pod_path(self.pod)))
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert not is_bound(world.pod(self.pod))
+
+
+class Plans(Work):
+    """No pod of a gang is bound before its plan is written."""
+
+    def __init__(self, *, coscheduling: bool = False, contested: bool = False, filler: int = 0) -> None:
+        """`contested`: somebody else writes to the PodGroup at that moment, so that it is to be read again."""
+        self._coscheduling = coscheduling
+        self._contested = contested
+        self._filler = filler
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        if not self._contested:
+            self.gang = world.new_gang(coscheduling=self._coscheduling, filler=self._filler)
+            return
+        self.gang = world.new_name("gang")
+        go_on = world.hold("PATCH", f"/podgroups/{self.gang}")
+        world.new_gang(self.gang, coscheduling=self._coscheduling)
+        go_on(lambda: world.label(world.group_path(self.gang, coscheduling=self._coscheduling)))
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        for pod in pods_of(self.gang):
+            world.wait_told(pod, taken.refusal)
+            assert not is_bound(world.pod(pod))
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_bound(*pods_of(self.gang))
+        if not self._coscheduling:
+            world.wait_whole(self.gang, 2)
+
+
+class DeletesPlans(Work):
+    """A ConfigMap with a plan is left behind by a gang that has ended."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self.gang = world.new_gang(filler=FILLER)
+        world.wait_whole(self.gang, 2)
+        assert world.plan_map(self.gang) is not None
+        world.finish(world.members(self.gang))
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert world.plan_map(self.gang) is not None
+        world.tidy()
+        self.begin(world, None)  # what is left behind is not looked at again: it goes with its PodGroup
+        world.mark()
+
+    def works(self, world: RbacWorld) -> None:
+        world.until("the end of the plan", lambda: world.plan_map(self.gang) is None, PATIENCE)
+
+
+class ReadsPlans(Work):
+    """A scheduler that cannot read what was planned before it came ends: it does not know what is free."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self.gang = world.new_gang(filler=FILLER)
+        world.wait_bound(*pods_of(self.gang))
+        world.restart()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.until("the end of the scheduler", lambda: not world.scheduler.running, PATIENCE)
+        world.wait_said(taken.refusal)
+        assert world.scheduler.status == BAD_INPUT
+
+    def works(self, world: RbacWorld) -> None:
+        world.begin()
+        world.wait_whole(self.gang, 2)
+        world.wait_bound(world.new_pod())
+
+
+class Evicts(Work):
+    """A member that was bound stays, though the gang's time is over."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        gang = world.new_name("gang")
+        self.member, refused = pods_of(gang)
+        self._guard(world, gang)
+        world.refuse_binds_of(refused)
+        world.new_gang(gang)
+        world.wait_bound(self.member)
+        world.run_pod(self.member)
+
+    def _guard(self, world: RbacWorld, gang: str) -> None:
+        """Whatever else keeps its pods from being evicted."""
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert is_bound(world.pod(self.member))
+
+    def works(self, world: RbacWorld) -> None:
+        world.until(f"the end of {self.member}", lambda: not world.exists(self.member), PATIENCE)
+
+
+class Deletes(Evicts):
+    """The same where a disruption budget refuses the eviction."""
+
+    def _guard(self, world: RbacWorld, gang: str) -> None:
+        spec = {"minAvailable": 2, "selector": {"matchLabels": {"gang": gang}}}
+        world.plane.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": spec,
+                            "metadata": {"name": gang, "namespace": world.namespace}})  # fmt: skip
+
+
+class Tells(Work):
+    """What a scheduler cannot tell it logs once a minute: for a new failure it is to be a new one."""
+
+    def _start(self, world: RbacWorld, taken: Right | None) -> None:
+        if taken is not None:
+            world.restart()
+        world.begin()
+
+
+class TellsPods(Tells):
+    """A pod that fits nowhere does not say so; its event does."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._start(world, taken)
+        self.pod = world.new_pod(cpu=MANY)
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert condition(world.pod(self.pod), "PodScheduled") is None
+        assert world.metric('fluence_reports_dropped_total{kind="condition",why="Forbidden"}') > 0
+        world.wait_event(self.pod, "FailedScheduling")
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_refused(self.pod, "Insufficient cpu")
+
+
+class TellsEvents(Tells):
+    """There is no event of a pod that fits nowhere; its condition says so."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._start(world, taken)
+        self.pod = world.new_pod(cpu=MANY)
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert world.events(self.pod, "FailedScheduling") == []
+        assert world.metric('fluence_reports_dropped_total{kind="event",why="Forbidden"}') > 0
+        world.wait_refused(self.pod, "Insufficient cpu")
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_event(self.pod, "FailedScheduling")
+
+
+class RepeatsEvents(Tells):
+    """An event that comes again is no series."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._start(world, taken)
+        self.pod = world.new_pod(cpu=MANY)
+
+    def _series(self, world: RbacWorld) -> list[Any]:
+        return [event["series"] for event in world.events(self.pod, "FailedScheduling") if event.get("series")]
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        world.wait_event(self.pod, "FailedScheduling")
+        assert self._series(world) == []
+
+    def works(self, world: RbacWorld) -> None:
+        world.until("a series", lambda: self._series(world) or None, PATIENCE)
+
+
+class TellsGroups(Tells):
+    """A gang that is bound whole has a PodGroup that does not say so."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._start(world, taken)
+        self.gang = world.new_gang()
+        world.wait_bound(*pods_of(self.gang))
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        said = condition(world.group(self.gang), "PodGroupScheduled")
+        assert said is None or said["status"] != "True"
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_whole(self.gang, 2)
+
+
+class Lists(Work):
+    """A scheduler that comes is not ready, and places nothing."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.scheduler.kill()
+        self.pod = world.new_pod()
+        world.restart()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        status, text = world.scheduler.get("/readyz?verbose")
+        assert (status, "the cluster was not listed yet" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
+        assert not is_bound(world.pod(self.pod))
+
+    def works(self, world: RbacWorld) -> None:
+        world.scheduler.wait_ready()
+        world.wait_bound(self.pod)
+
+
+class Watches(Work):
+    """What changes comes with a new list only, which is asked for now and then."""
+
+    def __init__(self, kind: str, *, coscheduling: bool = False) -> None:
+        self._kind = kind
+        self._coscheduling = coscheduling
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self._path = self._watched(world)
+        self._before = world.metric(self._ends)
+        world.proxies[0].cut_watches()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        world.wait_metric(self._ends, above=self._before)
+        events = world.metric(self._events)
+        world.label(self._path)
+        assert world.metric(self._events) == events
+
+    def works(self, world: RbacWorld) -> None:
+        events = world.metric(self._events)
+
+        def told() -> bool:
+            world.label(self._path)  # again and again: a list may be quicker than the next watch
+            return world.metric(self._events) > events
+
+        world.until("an event", told, PATIENCE)
+        world.wait_bound(world.new_pod())
+
+    @property
+    def _ends(self) -> str:
+        return f'fluence_watch_ends_total{{kind="{self._kind}",why="Forbidden"}}'
+
+    @property
+    def _events(self) -> str:
+        return f'fluence_watch_events_total{{kind="{self._kind}"}}'
+
+    def _watched(self, world: RbacWorld) -> str:
+        """The path of something of the kind."""
+        if self._kind == "Node":
+            return f"/api/v1/nodes/{world.nodes[0]}"
+        if self._kind == "PriorityClass":
+            return "/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical"
+        if self._kind == "Pod":
+            return world.pod_path(world.new_pod(schedulerName="nobody"))
+        return world.group_path(world.new_gang(coscheduling=self._coscheduling), coscheduling=self._coscheduling)
+
+
+class Leads(Work):
+    """A replica that cannot ask who leads stands by, and is not ready."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.restart()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        status, text = world.scheduler.get("/readyz?verbose")
+        assert (status, "look into the log for why" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
+        assert world.metric("fluence_leader") == 0
+
+    def works(self, world: RbacWorld) -> None:
+        world.scheduler.wait_ready()
+        world.wait_bound(world.new_pod())
+
+
+class Renews(Work):
+    """A replica that leads ends, as it cannot renew its lease."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.restart()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        world.until("the end of the replica", lambda: not world.scheduler.running, PATIENCE)
+        assert world.scheduler.status == 1
+        assert any("this replica leads no more" in line for line in world.said)
+
+    def works(self, world: RbacWorld) -> None:
+        world.begin()
+        renewed = world.plane.request("GET", LEASE)[1]["spec"]["renewTime"]
+        world.plane.wait_for(LEASE, lambda lease: lease["spec"]["renewTime"] != renewed)
+
+
+_LISTS, _LEADS = Lists(), Leads()
+NEEDS: dict[str, Work] = {
+    "list nodes": _LISTS,
+    "watch nodes": Watches("Node"),
+    "get pods": BindsAgain(),
+    "list pods": _LISTS,
+    "watch pods": Watches("Pod"),
+    "delete pods": Deletes(),
+    "create pods/binding": Binds(),
+    "create pods/eviction": Evicts(),
+    "patch pods/status": TellsPods(),
+    "get scheduling.k8s.io/podgroups": Plans(contested=True),
+    "list scheduling.k8s.io/podgroups": _LISTS,
+    "watch scheduling.k8s.io/podgroups": Watches("PodGroup"),
+    "patch scheduling.k8s.io/podgroups": Plans(),
+    "patch scheduling.k8s.io/podgroups/status": TellsGroups(),
+    "get scheduling.x-k8s.io/podgroups": Plans(coscheduling=True, contested=True),
+    "list scheduling.x-k8s.io/podgroups": _LISTS,
+    "watch scheduling.x-k8s.io/podgroups": Watches("PodGroup", coscheduling=True),
+    "patch scheduling.x-k8s.io/podgroups": Plans(coscheduling=True),
+    "list scheduling.k8s.io/priorityclasses": _LISTS,
+    "watch scheduling.k8s.io/priorityclasses": Watches("PriorityClass"),
+    "create events.k8s.io/events": TellsEvents(),
+    "patch events.k8s.io/events": RepeatsEvents(),
+    "create configmaps": Plans(filler=FILLER),
+    "get configmaps": ReadsPlans(),
+    "delete configmaps": DeletesPlans(),
+    "create coordination.k8s.io/leases": _LEADS,
+    "get coordination.k8s.io/leases": _LEADS,
+    "update coordination.k8s.io/leases": Renews(),
+}
+"""What needs each right."""
