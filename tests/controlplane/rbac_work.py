@@ -1,4 +1,4 @@
-"""What the scheduler does with each of its rights: how to ask for it, what fails without the right, what works with it."""
+"""What the scheduler does with each of its rights: how to ask for it, what fails without it, what works with it."""
 
 from __future__ import annotations
 
