@@ -70,8 +70,8 @@ class FakeKubelet:
         self._watching: set[asyncio.Task[None]] = set()
         self._server: Any = None
 
-    async def start(self) -> None:
-        for path in self.folder.iterdir():
+    async def start(self, *, remove_sockets: bool = True) -> None:
+        for path in self.folder.iterdir() if remove_sockets else ():
             if stat.S_ISSOCK(path.lstat().st_mode):
                 path.unlink()
         self.lists, self.allocatable, self._plugins = {}, {}, {}

@@ -130,6 +130,20 @@ async def test_a_kubelet_that_was_started_anew_is_told_again_and_finds_a_socket_
             assert "qpu-0" in (await kubelet.allocate("qpu", "qpu-0"))["FLUENCE_DEVICES_QPU"]
 
 
+async def test_another_kubelet_at_the_same_name_is_told_although_everything_else_is_as_it_was(
+    folder: Path, kubelet: FakeKubelet
+) -> None:
+    async with running(folder, "qpu"):
+        await until(lambda: kubelet.allocatable == {"qpu": 3}, "watched")
+        inode = (folder / "fluence-qpu.sock").stat().st_ino
+        other = FakeKubelet(folder)
+        await other.start(remove_sockets=False)
+        await until(lambda: other.allocatable == {"qpu": 3}, "watched by the other")
+        assert kubelet.allocatable == {"qpu": 3}
+        assert (folder / "fluence-qpu.sock").stat().st_ino == inode
+        await other.stop()
+
+
 async def test_a_kubelet_that_drops_the_plugin_is_told_again(folder: Path, kubelet: FakeKubelet) -> None:
     async with running(folder, "qpu") as it:
         await until(lambda: kubelet.allocatable == {"qpu": 3}, "watched")
