@@ -44,13 +44,15 @@ def tls_context() -> ssl.SSLContext:
 def load_chain(context: ssl.SSLContext, chain: bytes) -> None:
     """Serve this certificate with its key (PEM) from the next handshake on; the key is on no disk at any time.
 
-    Raises ssl.SSLError where they do not go together.
+    Raises ssl.SSLError where they do not go together; then what was served before goes on. That is tried on another
+    context: OpenSSL takes a certificate before it looks at the key, and has lost the old pair by then.
     """
     file = os.memfd_create("chain", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(file), "wb") as writing:
             writing.write(chain)
-        context.load_cert_chain(f"/proc/self/fd/{file}")
+        for loading in (tls_context(), context):
+            loading.load_cert_chain(f"/proc/self/fd/{file}")
     finally:
         os.close(file)
 

@@ -102,11 +102,12 @@ async def test_another_certificate_is_served_from_the_next_handshake_on_and_no_c
         writer.transport.abort()
 
 
-def test_a_certificate_without_its_key_is_refused_and_what_was_served_stays() -> None:
-    context = tls_context()
-    one, two = make([NAME], NOW), make([NAME], NOW)
-    with pytest.raises(ssl.SSLError):
-        load_chain(context, one.certificate + two.key)
+async def test_a_certificate_without_its_key_is_refused_and_what_was_served_is_served_on() -> None:
+    async with served() as world:
+        before, other = await world.certificate(), make([NAME], NOW)
+        with pytest.raises(ssl.SSLError):
+            load_chain(world.context, other.certificate + world.material.key)
+        assert await world.certificate() == before
 
 
 @pytest.mark.parametrize("start", [b"", b"POST /mutate/labels HTTP/1.1\r\nHost: x\r\n"])
