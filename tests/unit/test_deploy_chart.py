@@ -124,6 +124,33 @@ def test_the_configuration_is_put_over_what_the_chart_writes_and_makes_other_pod
     assert sums[0] != sums[1]
 
 
+@pytest.mark.parametrize("field", [
+    "profiles[0].schedulerName=mine", "serving.port=9090", "leaderElection.enabled=false",
+    "leaderElection.name=other", "leaderElection.namespace=other",
+])  # fmt: skip
+def test_what_other_objects_depend_on_is_not_for_the_configuration_to_change(field: str) -> None:
+    text = refusal("--set", f"config.{field}")
+    assert f"config.{field.partition('=')[0].partition('[')[0].removesuffix('.port')} cannot be given" in text
+
+
+def test_arguments_of_the_plugin_are_in_every_profile() -> None:
+    made = chart("--set", "schedulerNames={fluence,batch},pluginArguments.matchPolicy=lonode")
+    config = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
+    assert [profile.plugins[0].args for profile in config.profiles] == [
+        {"requireInjectedEnv": True, "matchPolicy": "lonode"}
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["  # indented\nresources: []\n", 'resources:\n- {type: "a\'b"}', "#\t tabs\n\n\nresources: []"]
+)
+def test_a_resources_file_arrives_as_it_is(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "resources.yaml"
+    file.write_text(text)
+    made = chart("--set-file", f"resourcesFile={file}")
+    assert find(made, "ConfigMap", "fluence-resources")["data"]["resources.yaml"] == text
+
+
 def test_images_replicas_policy_capacity_and_room_are_values(tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({

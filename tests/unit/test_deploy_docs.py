@@ -63,7 +63,7 @@ def test_each_value_of_the_chart_that_is_named_is_one_with_the_default_that_is_t
         if isinstance(expected := value(values, key), bool | int) and "replicas" not in key:
             assert yaml.safe_load(default) == expected, key
     for key in re.findall(r"--set(?:-file)? ([\w.]+)=", page):
-        assert key.startswith("config.") or value(values, key) is not None, key
+        assert key.startswith(("config.", "pluginArguments.")) or value(values, key) is not None, key
 
 
 def test_what_is_listed_as_there_is_there() -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from fluence_plugins.device_advertisement.commands import KUBELET_DIR, device_plugin
 from fluence_plugins.env_injection.commands import webhook
+from fluence_plugins.env_injection.reviews import DEADLINE_SECONDS
 from fluence_plugins.fluence.resources import fluxion_resource_names, load_resources
 from fluence_plugins.fluence.resources_file import CAPACITY_ENV, DEFAULT_CAPACITY, RESOURCES_ENV
 
@@ -149,7 +150,8 @@ def test_the_webhook_is_asked_about_new_pods_of_our_schedulers_alone_and_hinders
     assert condition["expression"].endswith(f"object.spec.schedulerName in {served}")
     config = yaml.safe_load(the("ConfigMap")["data"]["config.yaml"])
     assert served == [profile["schedulerName"] for profile in config["profiles"]]
-    assert (asked["failurePolicy"], asked["sideEffects"], asked["timeoutSeconds"]) == ("Ignore", "None", 5)
+    assert (asked["failurePolicy"], asked["sideEffects"]) == ("Ignore", "None")
+    assert asked["timeoutSeconds"] == DEADLINE_SECONDS == 5
     assert (asked["matchPolicy"], asked["reinvocationPolicy"]) == ("Equivalent", "IfNeeded")
     assert asked["admissionReviewVersions"] == ["v1"]
 

@@ -53,7 +53,8 @@ class Endpoints:
         self._checks = {"/healthz": health, "/readyz": ready}
         self._seconds = connection_seconds
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        """Those that are open, the oldest first."""
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Serve. Returns the address that is really bound. Raises InputError where it cannot be."""
@@ -72,21 +73,22 @@ class Endpoints:
         if self._server is not None:
             self._server.close()
         connections = list(self._connections)
-        for task in connections:
-            task.cancel()
+        for writer in self._connections.values():  # a cancelled task would be told as an error by the event loop
+            writer.transport.abort()
         await asyncio.gather(*connections, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
-        self._connections.add(task)
+        self._connections[task] = writer
+        if len(self._connections) > MOST_CONNECTIONS:  # whoever holds many open must not keep a probe out
+            next(iter(self._connections.values())).transport.abort()
         try:
-            if len(self._connections) <= MOST_CONNECTIONS:
-                async with asyncio.timeout(self._seconds):
-                    await self._serve(reader, writer)
+            async with asyncio.timeout(self._seconds):
+                await self._serve(reader, writer)
         except (OSError, TimeoutError, EOFError):
             pass  # the other side went away, or said nothing
         finally:
-            self._connections.discard(task)
+            del self._connections[task]
             if writer.transport.get_write_buffer_size():  # the other side does not read: closing would wait for it
                 writer.transport.abort()
             else:

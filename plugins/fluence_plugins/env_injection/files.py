@@ -1,7 +1,6 @@
 """A certificate that somebody else makes, as cert-manager does: read from files, and again when they change."""
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
@@ -59,9 +58,10 @@ class FileKeeper:
             try:
                 until = expiry(certificate)
                 self._serve(chain)
-            except (DamagedError, ssl.SSLError):
+            except (DamagedError, OSError):
                 raise InputError(
-                    f"{self._certificate} and {self._key}: no certificate with its key: name files in PEM"
+                    f"{self._certificate} and {self._key}: no certificate with its key: name files in PEM, the key "
+                    "without a pass phrase"
                 ) from None
             self._chain, self._expiry = chain, until
             self._metrics.serves(until)

@@ -6,9 +6,10 @@ with one line of text; 503 says that too many requests are under way, 500 that a
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from time import perf_counter
 from typing import Final, NamedTuple
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
@@ -21,8 +22,10 @@ DEADLINE_SECONDS: Final = 5.0
 """For a whole request; the configuration's timeoutSeconds is the same."""
 MAX_BODY: Final = 3 << 20
 """Bytes of a review: twice the largest object that etcd stores by default, as there may be an old and a new one."""
+SMALL_BODY: Final = 128 << 10
+"""Bytes of a review that is read whatever else is under way: of nearly every one."""
 MOST_REQUESTS: Final = 24
-"""Requests that are read and decided at once; further ones wait. With bodies of the largest size they are 72 MiB."""
+"""Larger requests that are read at once; further ones wait. With bodies of the largest size they are 72 MiB."""
 _JSON: Final = "application/json"
 _HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -49,8 +52,10 @@ class Reviews:
         self._slots = asyncio.Semaphore(most_requests)
         self.draining = False
         """Whether connections are to be closed after their next answer."""
-        self.used: WeakSet[asyncio.BaseTransport] = WeakSet()
-        """Connections that have asked for something."""
+        self.answered = 0
+        """How many requests have had an answer."""
+        self.answered_at: WeakKeyDictionary[asyncio.BaseTransport, int] = WeakKeyDictionary()
+        """By connection that has asked for something, the number of its last answer."""
         for name in handlers:
             metrics.show_handler(name)
 
@@ -63,8 +68,9 @@ class Reviews:
 
     async def _prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(_HEADERS)
+        self.answered += 1
         if request.transport is not None:
-            self.used.add(request.transport)
+            self.answered_at[request.transport] = self.answered
 
     async def _post(self, request: web.Request) -> web.Response:
         name = request.match_info["handler"]
@@ -84,11 +90,9 @@ class Reviews:
             return refused
         began = False
         try:
-            async with asyncio.timeout(self._deadline):
-                async with self._slots:
-                    began = True
-                    body = await request.read()
-                    return _decided(body, name, handler)
+            async with asyncio.timeout(self._deadline), self._slot(request):
+                began = True
+                return _decided(await request.read(), name, handler)
         except TimeoutError:
             if began:
                 return _Outcome("late", _line(408, "the review did not arrive in time"))
@@ -97,6 +101,11 @@ class Reviews:
             return _too_large()
         except web.RequestPayloadError:
             return _Outcome("malformed", _line(400, "the body is broken off, or wrongly encoded"))
+
+    def _slot(self, request: web.Request) -> AbstractAsyncContextManager[None]:
+        """What a request must have to be read."""
+        length = request.content_length
+        return nullcontext() if length is not None and length <= SMALL_BODY else self._slots
 
 
 def _refused(request: web.Request) -> _Outcome | None:

@@ -9,7 +9,7 @@ import errno
 import os
 import socket
 import ssl
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 
@@ -22,13 +22,14 @@ GREETING_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 100.0
 """How long a connection is kept for further requests: API servers close theirs after 90 s, and should be first."""
 MOST_CONNECTIONS: Final = 256
-"""Handshakes included; further ones wait in the system's queue."""
+"""Handshakes included. A further one takes the place of that which was quiet for longest: whoever holds many open keeps
+nobody out, and an API server opens another."""
 STOP_SECONDS: Final = 1.0
 """How long requests under way may take when the server stops, and then again their cancellation."""
 _MAX_HEADER: Final = 8192
 _QUEUE: Final = 128
 _PAUSE: Final = 0.05
-"""Before the next try to accept, where there are too many connections or the system refuses one."""
+"""Before the next try to accept, where the system refuses one."""
 
 
 def tls_context() -> ssl.SSLContext:
@@ -44,15 +45,18 @@ def tls_context() -> ssl.SSLContext:
 def load_chain(context: ssl.SSLContext, chain: bytes) -> None:
     """Serve this certificate with its key (PEM) from the next handshake on; the key is on no disk at any time.
 
-    Raises ssl.SSLError where they do not go together; then what was served before goes on. That is tried on another
-    context: OpenSSL takes a certificate before it looks at the key, and has lost the old pair by then.
+    Raises OSError (ssl.SSLError is one) where they do not go together; then what was served before goes on. That is
+    tried on another context: OpenSSL takes a certificate before it looks at the key, and has lost the old pair by then.
     """
     file = os.memfd_create("chain", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(file), "wb") as writing:
             writing.write(chain)
-        for loading in (tls_context(), context):
-            loading.load_cert_chain(f"/proc/self/fd/{file}")
+        for loading in (
+            tls_context(),
+            context,
+        ):  # a key with a pass phrase is refused: without one it would be asked for
+            loading.load_cert_chain(f"/proc/self/fd/{file}", password=lambda: b"")
     finally:
         os.close(file)
 
@@ -104,7 +108,10 @@ class TlsServer:
         self._reviews = reviews
         self._greeting = greeting
         self._most_connections = most_connections
-        self._shaking_hands = 0
+        self._shaking_hands: dict[asyncio.Task[None], None] = {}
+        """The oldest first."""
+        self._open: dict[asyncio.Transport, int] = {}
+        """By connection, when it was made, in requests answered until then."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._runner = web.AppRunner(
             reviews.application(),
@@ -142,30 +149,37 @@ class TlsServer:
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            if self._connections() >= self._most_connections:
-                await asyncio.sleep(_PAUSE)
-                continue
             try:
                 connection, _ = await loop.sock_accept(self._socket)
             except OSError:  # the other side is gone already, or there are too many files
                 await asyncio.sleep(_PAUSE)
                 continue
-            self._shaking_hands += 1
-            self._own(asyncio.ensure_future(self._greet(connection)))
+            self._make_room()
+            greeting = asyncio.ensure_future(self._greet(connection))
+            self._shaking_hands[greeting] = None
+            self._own(greeting)
 
-    def _connections(self) -> int:
-        server = self._runner.server
-        return self._shaking_hands + (len(server.connections) if server is not None else 0)
+    def _make_room(self) -> None:
+        """Close those that have been quiet for longest, where there are as many as there may be."""
+        self._open = {known: made for known, made in self._open.items() if not known.is_closing()}
+        surplus = len(self._shaking_hands) + len(self._open) + 1 - self._most_connections
+        quiet = sorted(self._open, key=lambda known: self._reviews.answered_at.get(known, self._open[known]))
+        for transport in quiet[: max(0, surplus)]:
+            transport.abort()
+            del self._open[transport]
+        if len(self._shaking_hands) >= self._most_connections:
+            next(iter(self._shaking_hands)).cancel()
 
     async def _greet(self, connection: socket.socket) -> None:
         """Shake hands; close the connection where no request follows in time."""
         try:
             transport = await self._transport(connection)
         finally:
-            self._shaking_hands -= 1
+            self._shaking_hands.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
         if transport is not None:
+            self._open[transport] = self._reviews.answered
             await asyncio.sleep(self._greeting)
-            if transport not in self._reviews.used:
+            if transport not in self._reviews.answered_at:
                 transport.abort()
 
     async def _transport(self, connection: socket.socket) -> asyncio.Transport | None:

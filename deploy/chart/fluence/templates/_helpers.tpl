@@ -124,9 +124,24 @@ startupProbe:
   configMap: {name: fluence-resources, optional: true}
 {{- end }}
 
+{{/* What other objects of the chart depend on is not for `config` to change. */}}
+{{- define "fluence.checkConfig" -}}
+{{- range $field, $remedy := dict
+      "profiles" "use schedulerNames, requireInjectedEnv and pluginArguments"
+      "serving" "probes, Services and NetworkPolicies expect what the chart writes" -}}
+{{- if hasKey $.Values.config $field }}{{ fail (printf "config.%s cannot be given: %s" $field $remedy) }}{{ end -}}
+{{- end -}}
+{{- range $field := list "enabled" "name" "namespace" -}}
+{{- if hasKey (default dict $.Values.config.leaderElection) $field -}}
+{{ fail (printf "config.leaderElection.%s cannot be given: roles, replicas and policies expect what the chart writes" $field) }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* The scheduler's configuration, with what the values put over it. */}}
 {{- define "fluence.config" -}}
-{{- $args := dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv) -}}
+{{- include "fluence.checkConfig" . -}}
+{{- $args := mergeOverwrite (dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv)) (deepCopy .Values.pluginArguments) -}}
 {{- $profiles := list -}}
 {{- range .Values.schedulerNames -}}
 {{- $profiles = append $profiles (dict "schedulerName" . "plugins" (list (dict "name" "fluence" "args" $args))) -}}

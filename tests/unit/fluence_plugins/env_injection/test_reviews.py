@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from fluence_plugins.env_injection.fluxion import FluxionHandler
 from fluence_plugins.env_injection.handlers import HandlerSettings
 from fluence_plugins.env_injection.metrics import WebhookMetrics
-from fluence_plugins.env_injection.reviews import DEADLINE_SECONDS, MAX_BODY
+from fluence_plugins.env_injection.reviews import DEADLINE_SECONDS, MAX_BODY, SMALL_BODY
 
 from .reviewing import Labels, review, served, text_of
 
@@ -117,13 +117,14 @@ async def test_a_body_that_does_not_come_is_not_waited_for_longer_than_the_deadl
     assert counts(metrics) == {"late": 1}
 
 
-async def test_one_too_many_waits_and_is_told_so_at_its_deadline() -> None:
+async def test_one_large_review_too_many_waits_and_is_told_so_at_its_deadline() -> None:
     metrics = WebhookMetrics()
-    async with served({"labels": Labels()}, metrics, deadline=0.05, most_requests=1) as (client, reviews):
-        async with reviews._slots:  # as a request that is under way
-            answer = await client.post("/mutate/labels", json=review())
-            assert (answer.status, await answer.text()) == (503, "too many reviews are under way\n")
-        assert (await client.post("/mutate/labels", json=review())).status == 200
+    large = text_of(review()) + b" " * SMALL_BODY
+    limits = {"deadline": 0.05, "most_requests": 1}
+    async with served({"labels": Labels()}, metrics, **limits) as (client, reviews), reviews._slots:  # one is under way
+        answer = await client.post("/mutate/labels", data=large, headers=JSON)
+        assert (answer.status, await answer.text()) == (503, "too many reviews are under way\n")
+        assert (await client.post("/mutate/labels", json=review())).status == 200  # small ones wait for nobody
     assert counts(metrics) == {"busy": 1, "patched": 1}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from fluence_plugins.env_injection.certificates import Material, make
 from fluence_plugins.env_injection.metrics import WebhookMetrics
-from fluence_plugins.env_injection.reviews import Reviews
+from fluence_plugins.env_injection.reviews import SMALL_BODY, Reviews
 from fluence_plugins.env_injection.server import TlsServer, bound, load_chain, tls_context
 from session_scheduler.errors import InputError
 
@@ -160,26 +160,31 @@ async def test_what_is_no_http_is_refused_and_fills_no_log(sent: bytes, caplog: 
     assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
 
-async def test_connections_above_the_limit_wait_until_others_have_gone() -> None:
-    async with served(most_connections=2, greeting=0.2) as world:
-        idle = [await world.open() for _ in range(2)]
-        assert await world.ask() == 200  # after the idle ones were closed
-        for reader, writer in idle:
-            assert await reader.read() == b""
-            writer.transport.abort()
-
-
-async def test_handshakes_under_way_count_too() -> None:
-    async with served(most_connections=2, greeting=0.2) as world:
-        idle = [await world.open(tls=False) for _ in range(2)]
+async def test_whoever_holds_many_connections_keeps_nobody_out() -> None:
+    async with served(most_connections=3, greeting=60) as world:
+        held = [await world.open() for _ in range(6)]
+        for _, writer in held:  # each has asked once
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert await world.ask() == 200
-        for reader, writer in idle:
+        for reader, writer in held[:4]:
+            await reader.read()  # closed, the oldest first
+            writer.transport.abort()
+        for _, writer in held[4:]:
+            writer.transport.abort()
+
+
+async def test_whoever_shakes_no_hands_keeps_nobody_out() -> None:
+    async with served(most_connections=2, greeting=60) as world:
+        held = [await world.open(tls=False) for _ in range(4)]
+        assert await world.ask() == 200
+        for reader, writer in held[:3]:
             assert await reader.read() == b""
             writer.transport.abort()
+        held[3][1].transport.abort()
 
 
 async def test_what_is_under_way_ends_when_the_server_stops_and_nobody_is_answered_then() -> None:
-    body = text_of(review())
+    body = text_of(review()) + b" " * SMALL_BODY
     head = ["POST /mutate/labels HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}"]
     async with served() as world:
         reader, writer = await world.open()
