@@ -19,7 +19,7 @@ from .cluster import RealCluster, is_ready
 EXAMPLES = DEPLOY.parent / "examples"
 SYSTEM = "kube-system"
 SCHEDULER, WEBHOOK, DEVICE_PLUGIN = "fluence", "fluence-webhook", "fluence-device-plugin"
-_FILES = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml")
+_FILES = ("fluence-resources.yaml", "device-plugin.yaml", "fluence.yaml")
 QPU = DEVICE_PREFIX + "qpu"
 ALL = {"qdevice": 1000, "qpu": 1000, "qubit": 1000}
 """What the node offers of the types of deploy/fluence-resources.yaml."""

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 SCRATCH = "FLUENCE_E2E_FOLDER"
@@ -23,6 +24,9 @@ SCRATCH = "FLUENCE_E2E_FOLDER"
 NODE_ADDRESS = "10.244.0.1"
 SERVICE_ADDRESS = "10.0.0.1"
 """Of the Service `kubernetes`: an address of this machine itself in there, so that no kube-proxy is needed."""
+CGROUP = "fluence-e2e"
+"""The cgroup below which the kubelet has its pods: it ends what it does not know there, as on a node of a cluster."""
+_CGROUPS = Path("/sys/fs/cgroup")
 _LOCK = Path("/run/lock/fluence-e2e")
 _OWN = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
 _SYSCTLS = {
@@ -56,12 +60,17 @@ def _remove(folder: Path) -> None:
     if keep:
         shutil.copytree(folder / "logs", keep, dirs_exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-    for cgroup in [Path("/sys/fs/cgroup/kubepods"), *Path("/sys/fs/cgroup").glob("*/kubepods")]:
-        for at, _, _ in os.walk(cgroup, topdown=False):
-            try:
+    for top in _cgroups():
+        for at, _, _ in os.walk(top, topdown=False):
+            with suppress(OSError):
                 os.rmdir(at)
-            except OSError:
-                continue
+
+
+def _cgroups() -> list[Path]:
+    """The kubelet's cgroup: one, or one for each controller."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS / CGROUP]
+    return [controller / CGROUP for controller in _CGROUPS.iterdir() if (controller / "cgroup.procs").exists()]
 
 
 # ------------------------------------------------------------------ inside
@@ -71,6 +80,8 @@ def first(command: list[str]) -> int:
     """The namespaces' first process: prepares them, runs the command, and takes in orphans until it ends."""
     if os.getpid() != 1:
         raise SystemExit("this is for the first process of a namespace")
+    for cgroup in _cgroups():
+        cgroup.mkdir(exist_ok=True)
     _mount(Path(os.environ[SCRATCH]))
     _connect()
     child = subprocess.Popen(command)

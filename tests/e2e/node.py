@@ -12,7 +12,7 @@ import yaml
 
 from ..controlplane import binaries
 from ..controlplane.processes import Program, StartError
-from .inside import NODE_ADDRESS
+from .inside import CGROUP, NODE_ADDRESS
 
 NAME = "n1"
 KUBELET_FOLDER = Path("/var/lib/kubelet")
@@ -142,7 +142,8 @@ def _kubelet_config(folder: Path) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": f"unix://{folder}/c.sock",
-        "failCgroupV1": False, "failSwapOn": False, "cgroupDriver": "cgroupfs", "cgroupsPerQOS": True,
+        "failCgroupV1": False, "failSwapOn": False, "cgroupDriver": "cgroupfs",
+        "cgroupsPerQOS": True, "cgroupRoot": f"/{CGROUP}",
         "enforceNodeAllocatable": [], "resolvConf": "", "clusterDNS": ["10.0.0.10"], "protectKernelDefaults": False,
         "localStorageCapacityIsolation": False, "makeIPTablesUtilChains": False,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},

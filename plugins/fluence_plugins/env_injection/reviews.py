@@ -55,7 +55,7 @@ class Reviews:
         self.answered = 0
         """How many requests have had an answer."""
         self.answered_at: WeakKeyDictionary[asyncio.BaseTransport, int] = WeakKeyDictionary()
-        """By connection that has asked for something, the number of its last answer."""
+        """By connection that has asked for something, how many requests had an answer when it last asked or got one."""
         for name in handlers:
             metrics.show_handler(name)
 
@@ -77,6 +77,8 @@ class Reviews:
         handler = self._handlers.get(name)
         if handler is None:
             return _line(404, f"there is no such handler: this webhook has {', '.join(self._handlers)}")
+        if request.transport is not None:  # it has asked: what it waits for is bounded by the deadline
+            self.answered_at[request.transport] = self.answered
         started = perf_counter()
         outcome = await self._outcome(request, name, handler)
         self._metrics.request(name, outcome.result, perf_counter() - started)
