@@ -157,7 +157,7 @@ class Scheduler:
         for uid, why in (lost or {}).items():
             task = self.cache.tasks.get(uid)
             if task is not None:
-                self.observer.problem(task.pod, f"pod {task.key}: what it holds is not held any more: {why} ({plugin})")
+                self.observer.problem(task.pod, f"pod {task.key}: what it holds cannot be held: {why} ({plugin})")
 
     async def apply(self, change: str, obj: KubeObject) -> None:
         """A watch event: ADDED, MODIFIED or DELETED. Frees what ended, wakes what may be better off."""

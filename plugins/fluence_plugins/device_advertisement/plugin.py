@@ -75,8 +75,12 @@ class DevicePlugin:
             await self._close()
 
     async def _look(self) -> None:
+        told = False
         while True:
             kubelet = self._kubelet.identity()
+            if kubelet is None and not told:
+                log.warning("there is no kubelet in %s: waiting for one", self._folder)
+            told = kubelet is None
             for advertisement, _ in self._offered.values():
                 advertisement.look(kubelet)
             self._ticked = self._clock()

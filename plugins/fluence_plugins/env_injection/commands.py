@@ -40,7 +40,7 @@ def webhook(
         typer.Option("--dns-name", metavar="NAME", help="A further host or IP of the certificate; may be repeated."),
     ] = None,
     check_interval: Annotated[
-        float, typer.Option("--check-interval", min=0.1, help="Seconds between looks at the certificate.")
+        float, typer.Option("--check-interval", min=0.1, max=86400, help="Seconds between looks at the certificate.")
     ] = 60.0,
     tls_cert: Annotated[
         str | None, typer.Option("--tls-cert", metavar="FILE", help="Serve this certificate; make and patch none.")
@@ -71,7 +71,7 @@ def webhook(
 
     options = WebhookOptions(
         handlers=_words(handlers),
-        scheduler_names=frozenset(scheduler_names or ["fluence"]),
+        scheduler_names=frozenset(_checked("--scheduler-name", name) for name in scheduler_names or ["fluence"]),
         resources=resources,
         host=host,
         tls_port=tls_port,

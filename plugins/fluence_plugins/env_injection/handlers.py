@@ -91,5 +91,9 @@ def load_handlers(names: Sequence[str], settings: HandlerSettings) -> dict[str, 
         except Exception as error:  # whatever a foreign module raises on import is that distribution's failure
             problem = " ".join(f"{type(error).__name__}: {error}".split())
             raise InputError(f"--handlers: {name} cannot be imported: {problem}: mend or reinstall it") from error
-        handlers[name] = build(settings)
+        handler = build(settings)
+        lacks = [each for each in ("operations", "contract", "mutate", "run") if not hasattr(handler, each)]
+        if lacks:
+            raise InputError(f"--handlers: {name} is no handler: it has no {lacks[0]}: mend or uninstall it")
+        handlers[name] = handler
     return handlers

@@ -13,6 +13,9 @@ from fluence_plugins.fluence.cluster_graph import CORE, GPU, MEMORY, NODE
 from fluence_plugins.fluence.errors import AllocationError, AttributeConflictError
 from fluence_plugins.fluence.jgf import SUBSYSTEM
 
+_TOLD = 4
+"""How many hosts a line of the log names."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostHolding:
@@ -54,6 +57,19 @@ class Placement:
     def backend(self) -> str:
         """The backends as the annotation and `FLUXION_BACKEND` give them: comma-separated, empty for none."""
         return ",".join(self.backends)
+
+    @property
+    def summary(self) -> str:
+        """Where it is, in a bounded line: `2 cores, 512 MiB of n1`; `81 devices of aurora: /cluster/… and 80 more`."""
+        told = []
+        for host in self.hosts[:_TOLD]:
+            amounts = [f"{len(host.cores)} cores", f"{len(host.gpus)} gpus" if host.gpus else "",
+                       f"{host.memory_mib} MiB" if host.memory_mib else ""]  # fmt: skip
+            told.append(f"{', '.join(filter(None, amounts))} of {host.name}")
+        if self.devices:
+            more = f" and {len(self.devices) - 1} more" if len(self.devices) > 1 else ""
+            told.append(f"{len(self.devices)} devices of {self.backend}: {self.devices[0].path}{more}")
+        return "; ".join(told)
 
     @property
     def attributes(self) -> dict[str, str]:

@@ -211,7 +211,8 @@ class FluencePlugin:
         binding.annotations.update({name: "" for name in written if _is_ours(name)})
         share = self._live.shares.get(binding.task.uid, {})
         for jobid, part in share.items():  # here it stands: what is only tried is in nobody's interest
-            log.info("[fluence] placement %d: %s: %s", jobid, binding.task.key, part)
+            log.info("[fluence] placement %d: %s: %s", jobid, binding.task.key, part.summary)
+            log.debug("[fluence] placement %d: %s: %s", jobid, binding.task.key, part)
         if share:
             binding.annotations.update(Placement().merged(*share.values()).annotations())
             binding.annotations[names.JOBID_ANNOTATION] = ",".join(map(str, sorted(share)))

@@ -192,6 +192,7 @@ async def test_it_is_not_ready_but_healthy_without_a_kubelet(folder: Path) -> No
         status, body = await plugin.get("/readyz")
         assert (status, body.splitlines()[0]) == (503, "[-]qpu failed: the kubelet's socket is not there")
         assert await plugin.get("/healthz") == (200, "ok\n")
+        assert plugin.log().count("there is no kubelet in") == 1
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ def unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
     (["--resources", "no.yaml"], "no.yaml: cannot be read"),
     (["--host", "192.0.2.1"], "--host: 192.0.2.1:0 cannot be served"),
     (["--host", "a..b"], "--host: a..b:0 cannot be served"),
+    (["--scheduler-name="], "--scheduler-name: '' is no name of DNS"),
+    (["--check-interval", "1e400"], "--check-interval"),
     ([], "none: there is no such file"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("unreachable")
@@ -77,6 +79,13 @@ def test_handlers_are_found_by_the_group_and_come_in_the_order_in_which_they_are
     assert list(load_handlers(["c", "a", "c"], SETTINGS)) == ["c", "a"]
     with pytest.raises(InputError, match=r"--handlers: 'd' is no handler: choose of a, b, c$"):
         load_handlers(["a", "d"], SETTINGS)
+
+
+def test_what_is_no_handler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    none = SimpleNamespace(name="a", load=lambda: lambda _settings: object())
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [none])
+    with pytest.raises(InputError, match=r"--handlers: a is no handler: it has no operations: mend or uninstall it$"):
+        load_handlers(["a"], SETTINGS)
 
 
 def test_the_distribution_offers_the_handler_fluxion() -> None:
