@@ -6,10 +6,8 @@ so that a probe's time-out means a stuck loop.
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -19,7 +17,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from session_scheduler.config import Serving
-from session_scheduler.errors import InputError
+from session_scheduler.listening import bound
 
 _log = structlog.get_logger()
 
@@ -27,6 +25,7 @@ IDLE_SECONDS: Final = 15.0
 """How long a connection may say nothing, or take for the headers of a request, before it is closed."""
 SHUTDOWN_SECONDS: Final = 1.0
 """How long answers under way may take when the server stops."""
+_QUEUE: Final = 128
 _MAX_HEADER: Final = 4096
 """Bytes of a request's first line, and of each header."""
 _SILENT: Final = logging.Logger("endpoints", logging.CRITICAL)
@@ -97,14 +96,12 @@ class Endpoints:
 
     async def start(self) -> tuple[str, int]:
         """Serve. Returns the address that is really bound. Raises InputError where it cannot be."""
-        serving = self._serving
-        await self._runner.setup()
+        listening = bound(self._serving.host, self._serving.port, self._fields, queue=_QUEUE)
         try:
-            await web.TCPSite(self._runner, serving.host, serving.port).start()
-        except (OSError, UnicodeError) as error:  # the latter: a name that can be no host's
-            await self._runner.cleanup()
-            raise InputError(_why_not(serving, error, self._fields)) from error
+            await self._runner.setup()
+            await web.SockSite(self._runner, listening).start()
         except BaseException:
+            listening.close()
             await self._runner.cleanup()
             raise
         host, port = self.address
@@ -173,15 +170,3 @@ async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def _with_headers(_request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_HEADERS)
-
-
-def _why_not(serving: Serving, error: OSError | UnicodeError, fields: tuple[str, str]) -> str:
-    host, port = fields
-    where = f"{serving.host}:{serving.port}"
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EADDRINUSE:
-        return f"{port}: {where} is in use: choose another port (0 is any free one), or end what has it"
-    if number == errno.EACCES:
-        return f"{port}: {where} is not allowed to this user: choose a port of 1024 or more"
-    problem = os.strerror(number) if number and number > 0 else getattr(error, "strerror", None) or str(error)
-    return f"{host}: {where} cannot be served ({problem}): give an address of this machine"

@@ -141,6 +141,24 @@ def test_arguments_of_the_plugin_are_in_every_profile() -> None:
     ] * 2
 
 
+def test_the_address_that_the_three_programs_listen_on_is_a_value() -> None:
+    made = chart("--set-string", "host=::")
+    config = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
+    assert (config.serving.host, config.serving.port) == ("::", 8080)
+    assert container(made, "Deployment", "fluence-webhook")["command"][-2:] == ["--host", "::"]
+    assert container(made, "DaemonSet", "fluence-device-plugin")["command"] == [
+        "fluence", "device-plugin", "--host", "::"]  # fmt: skip
+
+
+def test_the_webhooks_own_pods_never_wait_for_the_webhook() -> None:
+    fail = ("--set", "webhook.failurePolicy=Fail", "--set")
+    for names in ("{default-scheduler}", "{fluence,default-scheduler}"):
+        text = refusal(*fail, f"schedulerNames={names}")
+        assert "schedulerNames cannot have default-scheduler while webhook.failurePolicy is Fail" in text
+        assert chart("--set", f"schedulerNames={names}")
+        assert chart(*fail, f"schedulerNames={names},webhook.enabled=false")
+
+
 @pytest.mark.parametrize(
     "text", ["  # indented\nresources: []\n", 'resources:\n- {type: "a\'b"}', "#\t tabs\n\n\nresources: []"]
 )
@@ -195,6 +213,8 @@ def test_the_api_servers_ports_are_a_value() -> None:
     ("webook.enabled=false", "webook"),
     ("image.digest=abc", "digest"),
     ("config=text", "config"),
+    ("host=here", "host"),
+    ("host=", "host"),
     ("fencing.enabled=yes", "enabled"),
 ])  # fmt: skip
 def test_wrong_values_are_refused_by_name(value: str, field: str) -> None:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qs
 
-from session_scheduler.errors import InputError
+from session_scheduler.listening import bound
 
 CONNECTION_SECONDS: Final = 10.0
 MOST_CONNECTIONS: Final = 32
 _MOST_BYTES: Final = 8 << 10
 """Of a request's line and headers."""
+_QUEUE: Final = 128
 _TEXT: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {
     200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 431: "Request Header Fields Too Large",
@@ -58,12 +58,12 @@ class Endpoints:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Serve. Returns the address that is really bound. Raises InputError where it cannot be."""
+        listening = bound(host, port, queue=_QUEUE)
         try:
-            self._server = await asyncio.start_server(self._connected, host, port, limit=_MOST_BYTES)
-        except (OSError, UnicodeError, OverflowError) as error:
-            number = error.errno if isinstance(error, OSError) else None
-            why = os.strerror(number) if number and number > 0 else str(error)
-            raise InputError(f"--host, --port: {host}:{port} cannot be served ({why}): choose another one") from error
+            self._server = await asyncio.start_server(self._connected, sock=listening, limit=_MOST_BYTES)
+        except BaseException:
+            listening.close()
+            raise
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         log.info("serving /metrics, /healthz and /readyz at %s:%d", *address)
         return address

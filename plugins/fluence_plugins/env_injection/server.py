@@ -5,7 +5,6 @@ is under way.
 """
 
 import asyncio
-import errno
 import os
 import socket
 import ssl
@@ -15,7 +14,6 @@ from aiohttp import web
 
 from fluence_plugins.env_injection.logs import SILENT, log
 from fluence_plugins.env_injection.reviews import Reviews
-from session_scheduler.errors import InputError
 
 GREETING_SECONDS: Final = 5.0
 """For a TLS handshake, and after it for the first request's headers."""
@@ -52,42 +50,11 @@ def load_chain(context: ssl.SSLContext, chain: bytes) -> None:
     try:
         with os.fdopen(os.dup(file), "wb") as writing:
             writing.write(chain)
-        for loading in (
-            tls_context(),
-            context,
-        ):  # a key with a pass phrase is refused: without one it would be asked for
+        for loading in (tls_context(), context):
+            # A key with a pass phrase is refused: without this one would be asked for on the terminal.
             loading.load_cert_chain(f"/proc/self/fd/{file}", password=lambda: b"")
     finally:
         os.close(file)
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket for the server, which nobody can connect to yet. Raises InputError."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, protocol)
-        try:
-            made.setblocking(False)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6 and host == "::":  # every address, IPv4 ones too
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            made.bind(address)
-        except BaseException:
-            made.close()
-            raise
-    except (OSError, UnicodeError, OverflowError) as error:
-        raise InputError(_why_not(host, port, error)) from error
-    return made
-
-
-def _why_not(host: str, port: int, error: Exception) -> str:
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EADDRINUSE:
-        return f"--tls-port: {host}:{port} is in use: choose another port (0 is any free one), or end what has it"
-    if number == errno.EACCES:
-        return f"--tls-port: {host}:{port} is not allowed to this user: choose a port of 1024 or more"
-    problem = getattr(error, "strerror", None) or str(error)
-    return f"--host: {host}:{port} cannot be served ({problem}): give an address of this machine"
 
 
 class TlsServer:

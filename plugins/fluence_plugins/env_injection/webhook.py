@@ -17,10 +17,11 @@ from fluence_plugins.env_injection.keeping import CHECK_SECONDS, Keeper, SecretP
 from fluence_plugins.env_injection.logs import log
 from fluence_plugins.env_injection.metrics import WebhookMetrics
 from fluence_plugins.env_injection.reviews import Reviews
-from fluence_plugins.env_injection.server import TlsServer, bound, load_chain, tls_context
+from fluence_plugins.env_injection.server import TlsServer, load_chain, tls_context
 from session_scheduler.config import Serving
 from session_scheduler.endpoints import Endpoints
 from session_scheduler.kube_api import connect
+from session_scheduler.listening import bound
 from session_scheduler.stopping import stop_on_signals
 
 LEAVING_SECONDS: Final = 2.0
@@ -84,7 +85,7 @@ class _Replica:
     async def run(self, stack: AsyncExitStack, stop: asyncio.Event) -> None:
         """Until `stop` is set."""
         options = self._options
-        listening = stack.enter_context(bound(options.host, options.tls_port))
+        listening = stack.enter_context(bound(options.host, options.tls_port, ("--host", "--tls-port")))
         keeper = await self._keeper(stack)
         for handler in self._handlers.values():
             log.info("%s", handler.contract())

@@ -214,6 +214,12 @@ async def test_what_cannot_be_served_is_named_as_the_caller_calls_it() -> None:
             await endpoints(State(), Serving(host=host, port=port), fields=("--host", "--port")).start()
 
 
+async def test_one_that_serves_every_ipv6_address_answers_ipv4_too() -> None:
+    async with endpoints(State(), Serving(host="::", port=0)) as served:
+        _, port = served.address
+        assert (await raw(port, b"GET /healthz HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 200")
+
+
 async def test_nobody_is_answered_after_stop_which_may_be_called_again() -> None:
     served = endpoints(State())
     _, port = await served.start()

@@ -124,11 +124,19 @@ startupProbe:
   configMap: {name: fluence-resources, optional: true}
 {{- end }}
 
+{{/* The address that a server listens on, where it is not the command's own default. */}}
+{{- define "fluence.hostOption" -}}
+{{- if ne .Values.host "0.0.0.0" }}
+- --host
+- {{ .Values.host | quote }}
+{{- end }}
+{{- end }}
+
 {{/* What other objects of the chart depend on is not for `config` to change. */}}
 {{- define "fluence.checkConfig" -}}
 {{- range $field, $remedy := dict
       "profiles" "use schedulerNames, requireInjectedEnv and pluginArguments"
-      "serving" "probes, Services and NetworkPolicies expect what the chart writes" -}}
+      "serving" "use host; probes, Services and NetworkPolicies expect the port that the chart writes" -}}
 {{- if hasKey $.Values.config $field }}{{ fail (printf "config.%s cannot be given: %s" $field $remedy) }}{{ end -}}
 {{- end -}}
 {{- range $field := list "enabled" "name" "namespace" -}}
@@ -147,7 +155,7 @@ startupProbe:
 {{- $profiles = append $profiles (dict "schedulerName" . "plugins" (list (dict "name" "fluence" "args" $args))) -}}
 {{- end -}}
 {{- $election := dict "enabled" true "namespace" .Release.Namespace "name" "fluence" "leaseSeconds" 15 "renewSeconds" 10 "retrySeconds" 2 -}}
-{{- $config := dict "apiVersion" "fluence.flux-framework.org/v1alpha1" "kind" "SchedulerConfiguration" "profiles" $profiles "leaderElection" $election "serving" (dict "host" "0.0.0.0" "port" 8080) -}}
+{{- $config := dict "apiVersion" "fluence.flux-framework.org/v1alpha1" "kind" "SchedulerConfiguration" "profiles" $profiles "leaderElection" $election "serving" (dict "host" .Values.host "port" 8080) -}}
 {{- toYaml (mergeOverwrite $config (deepCopy .Values.config)) -}}
 {{- end }}
 

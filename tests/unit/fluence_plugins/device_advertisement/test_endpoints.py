@@ -14,7 +14,11 @@ FINE: Mapping[str, str | None] = {"loop": None}
 
 @asynccontextmanager
 async def serving(
-    ready: Mapping[str, str | None] = FINE, *, seconds: float = 10, health: Mapping[str, str | None] | None = FINE
+    ready: Mapping[str, str | None] = FINE,
+    *,
+    seconds: float = 10,
+    health: Mapping[str, str | None] | None = FINE,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[int]:
     def asked() -> Mapping[str, str | None]:
         if health is None:
@@ -27,7 +31,7 @@ async def serving(
         ready=lambda: ready,
         connection_seconds=seconds,
     )
-    _, port = await endpoints.start("127.0.0.1", 0)
+    _, port = await endpoints.start(host, 0)
     try:
         yield port
     finally:
@@ -119,9 +123,14 @@ async def test_a_server_with_silent_connections_stops_without_a_word(caplog: pyt
     assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
 
+async def test_one_that_serves_every_ipv6_address_answers_ipv4_too() -> None:
+    async with serving(host="::") as port:
+        assert (await answer(port, b"GET /healthz HTTP/1.1\r\n\r\n"))[1] == b"ok\n"
+
+
 async def test_an_address_that_is_taken_is_told_with_the_options_that_change_it() -> None:
     async with serving() as port:
         other = Endpoints(metrics=lambda _: (b"", ""), health=dict, ready=dict)
-        with pytest.raises(InputError, match=rf"--host, --port: 127.0.0.1:{port} cannot be served \(.*in use"):
+        with pytest.raises(InputError, match=rf"^--port: 127\.0\.0\.1:{port} is in use: choose another port [^\n]*$"):
             await other.start("127.0.0.1", port)
         await other.stop()

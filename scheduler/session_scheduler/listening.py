@@ -1,0 +1,61 @@
+"""Where a server listens: a socket for an address that an administrator gave, or one line that says why there is none.
+
+Public: every server of the command listens so. asyncio by itself would let `::` take IPv6 alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from contextlib import suppress
+
+from session_scheduler.errors import InputError
+
+
+def bound(host: str, port: int, fields: tuple[str, str] = ("--host", "--port"), *, queue: int = 0) -> socket.socket:
+    """A socket of this address; `::` is every one, of IPv4 and of IPv6. Close it, or hand it to a server.
+
+    `fields`: what a message calls host and port. Nobody can connect until it listens, which it does from the start
+    where `queue` connections may wait. Raises InputError.
+    """
+    try:
+        return _first(host, port, queue)
+    except (OSError, UnicodeError, OverflowError) as error:  # UnicodeError: a name that can be no host's
+        raise InputError(_why_not(f"{host}:{port}", fields, error)) from error
+
+
+def _first(host: str, port: int, queue: int) -> socket.socket:
+    """At the first of the addresses of a name that there is one for."""
+    *others, last = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, _, _, _, address in others:
+        with suppress(OSError):
+            return _made(family, address, queue)
+    return _made(last[0], last[4], queue)
+
+
+def _made(family: int, address: tuple[object, ...], queue: int) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        made.bind(address)
+        if queue:
+            made.listen(queue)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _why_not(where: str, fields: tuple[str, str], error: Exception) -> str:
+    host, port = fields
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EADDRINUSE:
+        return f"{port}: {where} is in use: choose another port (0 is any free one), or end what has it"
+    if number == errno.EACCES:
+        return f"{port}: {where} is not allowed to this user: choose a port of 1024 or more"
+    problem = os.strerror(number) if number and number > 0 else getattr(error, "strerror", None) or str(error)
+    return f"{host}: {where} cannot be served ({problem}): give an address of this machine"
