@@ -19,6 +19,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
+from session_scheduler.exposition import without_created
+
 _log = structlog.get_logger()
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -283,19 +285,13 @@ class Metrics:
         """The answer to a scrape and its content type, for the request's Accept header."""
         wants_openmetrics = "application/openmetrics-text" in accept
         write = generate_openmetrics if wants_openmetrics else generate_latest
-        families = [_without_created(family) for family in self._registry.collect()]
+        families = without_created(self._registry.collect())
         families += self._plugin_families.collect(families, lambda family: write(_Families([family])))
         return write(_Families(families)), OPENMETRICS if wants_openmetrics else TEXT
 
 
 def _histogram(registry: CollectorRegistry, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
     return Histogram(PREFIX + name, text, labels, buckets=SECONDS, registry=registry)
-
-
-def _without_created(family: Metric) -> Metric:
-    """The family without the times at which its series began: the library adds them, as families of their own."""
-    family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-    return family
 
 
 class _PendingCollector:
@@ -414,7 +410,7 @@ def _problem(family: Metric, taken: set[str], write: Callable[[Metric], object])
     if clash:
         return f"{clash[0]} is there already: rename it"
     try:
-        foreign = sorted({sample.name for sample in _without_created(family).samples} - names)
+        foreign = sorted({sample.name for shown in without_created([family]) for sample in shown.samples} - names)
         write(family)
     except Exception as error:  # noqa: BLE001 (the library raises whatever comes of wrong values)
         return f"{family.name} cannot be written: {type(error).__name__}: {error}"

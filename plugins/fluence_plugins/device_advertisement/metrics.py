@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
+from session_scheduler.exposition import without_created
+
 PREFIX: Final = "fluence_device_plugin_"
 _RESULTS: Final = {"registrations": ("ok", "refused", "unavailable"), "allocations": ("ok", "refused")}
 
@@ -78,20 +80,18 @@ class Metrics:
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The answer to a scrape and its content type, for the request's Accept header."""
         write, content_type = choose_encoder(accept)
-        return write(_WithoutCreated(self._registry)), content_type
+        return write(_Shown(self._registry)), content_type
 
 
-class _WithoutCreated(CollectorRegistry):
-    """The registry without the times at which its counters began: the library adds them, as families of their own."""
+class _Shown(CollectorRegistry):
+    """What is shown of a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__()
         self._shown = registry
 
     def collect(self) -> Iterator[Metric]:
-        for family in self._shown.collect():
-            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-            yield family
+        return iter(without_created(self._shown.collect()))
 
 
 class _Types:

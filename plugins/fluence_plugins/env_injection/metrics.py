@@ -11,6 +11,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
+from session_scheduler.exposition import without_created
+
 PREFIX: Final = "fluence_webhook_"
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -24,16 +26,13 @@ _as_openmetrics: Callable[[Collector], bytes] = generate_openmetrics
 
 
 class _Families(Collector):
-    """Families as a collector, without the times at which series began: the library adds those as families."""
+    """What is shown of a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
     def collect(self) -> list[Metric]:
-        families = list(self._registry.collect())
-        for family in families:
-            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-        return families
+        return without_created(self._registry.collect())
 
 
 class WebhookMetrics:
