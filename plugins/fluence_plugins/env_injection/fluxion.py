@@ -11,14 +11,16 @@ from typing import Any, Final
 
 from prometheus_client import Gauge
 
-from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Operation
+from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Operation, Refusal
 from fluence_plugins.env_injection.logs import log
+from fluence_plugins.fluence.names import BACKEND_ENV, requested_type
 from fluence_plugins.fluence.resources import ResourcesConfig, env_contract
 from fluence_plugins.fluence.resources_file import ResourcesFile
 
+Object = dict[str, Any]
 _LISTS: Final = ("initContainers", "containers")
 MOST_VARIABLES: Final = 10_000
-"""What is added to one pod: with more it is larger than what etcd takes by default, 1.5 MiB."""
+"""In one pod: with more it is larger than what etcd takes by default, 1.5 MiB."""
 
 
 class FluxionHandler:
@@ -47,44 +49,51 @@ class FluxionHandler:
         pairs = ", ".join(f"{env} <- annotation {annotation}" for env, annotation in self._contract.items())
         return f"environment contract: {pairs}"
 
-    def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation]:  # noqa: ARG002
-        """Add what is missing; nothing where the pod is another scheduler's, malformed, or too large to be stored."""
+    def mutate(
+        self,
+        pod: Mapping[str, Any],
+        request: AdmissionRequest,  # noqa: ARG002
+    ) -> Sequence[Operation] | Refusal:
+        """Add what is missing; nothing where the pod is another scheduler's, or malformed.
+
+        One that would be too large to be stored is refused where it asks for devices, and else left as it is.
+        """
         spec = pod.get("spec")
         if not isinstance(spec, dict):
             return []
         name = spec.get("schedulerName")
         if not isinstance(name, str) or name not in self._scheduler_names:
             return []
-        operations: list[Operation] = []
-        variables = 0
-        for field in _LISTS:
-            containers = spec.get(field)
-            if containers is None:
-                continue
-            if not isinstance(containers, list):
-                return []
-            for index, container in enumerate(containers):
-                added = self._added(container, f"/spec/{field}/{index}/env")
-                if added is None:
-                    return []
-                operations += added
-                variables += len(self._variables)
-                if variables > MOST_VARIABLES:
-                    return []
-        return operations
+        containers = {field: spec.get(field) or [] for field in _LISTS}
+        if not all(_are_objects(listed) for listed in containers.values()):
+            return []
+        count = sum(len(listed) for listed in containers.values())
+        if count * len(self._variables) > MOST_VARIABLES:
+            asks = any(_asks_for_device(container) for listed in containers.values() for container in listed)
+            return self._too_many(count) if asks else []
+        if not all(container.get("env") is None or _are_objects(container["env"])
+                   for listed in containers.values() for container in listed):  # fmt: skip
+            return []
+        return [
+            operation for field, listed in containers.items() for index, container in enumerate(listed)
+            for operation in self._added(container, f"/spec/{field}/{index}/env")
+        ]  # fmt: skip
 
-    def _added(self, container: Any, path: str) -> list[Operation] | None:
-        """The operations for one container; None where it is malformed.
+    def _too_many(self, containers: int) -> Refusal:
+        return Refusal(
+            f"its {containers} containers would get {len(self._variables)} environment variables each "
+            f"({BACKEND_ENV} and one for each attribute key of the resources file), {MOST_VARIABLES} at most are added "
+            "to a pod: use fewer containers, or have fewer attribute keys"
+        )
+
+    def _added(self, container: Object, path: str) -> list[Operation]:
+        """The operations for one container.
 
         Ours go before the user's own, which can then say $(FLUXION_BACKEND): only earlier variables are expanded.
         """
-        if not isinstance(container, dict):
-            return None
         env = container.get("env")
         if env is None:
             return [{"op": "add", "path": path, "value": list(self._variables.values())}]
-        if not isinstance(env, list) or not all(isinstance(each, dict) for each in env):
-            return None
         theirs = {name for each in env if isinstance(name := each.get("name"), str)}
         missing = [variable for name, variable in self._variables.items() if name not in theirs]
         return [
@@ -100,6 +109,16 @@ class FluxionHandler:
             self._use(config)
             if self._contract != before:
                 log.info("%s", self.contract())
+
+
+def _are_objects(listed: Any) -> bool:
+    return isinstance(listed, list) and all(isinstance(each, dict) for each in listed)
+
+
+def _asks_for_device(container: Object) -> bool:
+    resources = container.get("resources")
+    lists = [resources.get(field) for field in ("requests", "limits")] if isinstance(resources, dict) else []
+    return any(requested_type(name) is not None for listed in lists if isinstance(listed, dict) for name in listed)
 
 
 def _variable(name: str, annotation: str) -> dict[str, Any]:

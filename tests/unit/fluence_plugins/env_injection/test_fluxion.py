@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fluence_plugins.env_injection.fluxion import FluxionHandler
-from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings
+from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Refusal
 from session_scheduler.errors import InputError
 
 RESOURCES = "resources: [{type: qpu, attributes: {region: here, num-qubits: 5}}]\n"
@@ -136,6 +136,20 @@ def test_a_pod_that_could_not_be_stored_with_the_variables_costs_no_more_than_it
     assert len(fluxion.mutate(pod(containers=[{}] * 3000, initContainers=[{}] * 333), REQUEST)) == 3333
     assert fluxion.mutate(pod(containers=[{}] * 3000, initContainers=[{}] * 334), REQUEST) == []
     assert fluxion.mutate(pod(containers=[{}] * 1_000_000), REQUEST) == []
+
+
+@pytest.mark.parametrize("field", ["requests", "limits"])
+def test_one_of_them_that_asks_for_devices_is_refused_with_cause_and_remedy(
+    fluxion: FluxionHandler, field: str
+) -> None:
+    asking = {"resources": {field: {"cpu": "1", "fluxion.flux-framework.org/qpu": "1"}}}
+    given = pod(containers=[{}] * 3000 + [asking], initContainers=[{}] * 333)
+    refused = fluxion.mutate(given, REQUEST)
+    assert isinstance(refused, Refusal)
+    assert refused.message == (
+        "its 3334 containers would get 3 environment variables each (FLUXION_BACKEND and one for each attribute key of "
+        "the resources file), 10000 at most are added to a pod: use fewer containers, or have fewer attribute keys"
+    )
 
 
 def test_without_a_resources_file_there_is_the_backend_alone(monkeypatch: pytest.MonkeyPatch) -> None:
