@@ -13,6 +13,7 @@ import grpc.aio
 import pytest
 
 from fluence_plugins.device_advertisement import api_pb2 as api
+from fluence_plugins.device_advertisement import kubelet as kubelet_module
 from fluence_plugins.device_advertisement.metrics import Metrics
 from fluence_plugins.device_advertisement.plugin import DevicePlugin
 from fluence_plugins.fluence.resources_file import ResourcesFile
@@ -160,6 +161,20 @@ async def test_a_kubelet_that_took_it_and_never_watches_is_told_again(folder: Pa
         assert it.problems() == {"qpu": "registered, but the kubelet does not watch its devices"}
         assert 'advertised{type="qpu"} 0.0' in it.shown()
         kubelet.blind = False
+        await until(lambda: it.ready("qpu"), "watched")
+
+
+async def test_a_kubelet_that_never_answers_is_told_again(
+    folder: Path, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kubelet_module.REGISTER_SECONDS <= 15
+    monkeypatch.setattr(kubelet_module, "REGISTER_SECONDS", 0.1)
+    kubelet.silent = True
+    async with running(folder, "qpu") as it:
+        await until(lambda: len(kubelet.registered) == 2, "told twice")
+        assert 'registrations_total{result="unavailable",type="qpu"}' in it.shown()
+        assert "the kubelet cannot be reached" in str(it.problems()["qpu"])
+        kubelet.silent = False
         await until(lambda: it.ready("qpu"), "watched")
 
 

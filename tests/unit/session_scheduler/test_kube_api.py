@@ -1,6 +1,8 @@
 """Single objects of an API server, for plugins' own servers."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,13 @@ class Server:
     def __init__(self) -> None:
         self.status, self.body = 200, '{"kind": "Secret"}'
         self.asked: list[tuple[str, str, str | None, str]] = []
+        self.silent = False
 
     async def answer(self, request: web.Request) -> web.Response:
         content = request.headers.get("Content-Type")
         self.asked.append((request.method, request.path_qs, content, await request.text()))
+        if self.silent:
+            await asyncio.Event().wait()
         return web.Response(status=self.status, text=self.body)
 
 
@@ -84,6 +89,27 @@ async def test_an_answer_that_is_no_object_is_an_error(server: Server, api: Kube
     server.body = body
     with pytest.raises(kube_api.Unavailable, match=rf"^{PATH}: the answer is no JSON object$"):
         await api.get(PATH)
+
+
+ASKING: list[Callable[[KubeApi], Awaitable[object]]] = [
+    lambda api: api.get(PATH), lambda api: api.create(PATH, {}), lambda api: api.replace(PATH, {}),
+    lambda api: api.patch(PATH, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ask", ASKING, ids=["get", "create", "replace", "patch"])
+async def test_an_answer_that_does_not_come_in_time_is_not_waited_for(
+    server: Server, api: KubeApi, monkeypatch: pytest.MonkeyPatch, ask: Callable[[KubeApi], Awaitable[object]]
+) -> None:
+    settings = api._client.settings
+    assert max(settings.timeout, settings.write_timeout, settings.connect_timeout) <= 10
+    assert max(settings.read_patience, settings.write_patience) <= 15
+    server.silent = True
+    brisk = replace(settings, timeout=0.05, write_timeout=0.05, tries=1)
+    monkeypatch.setattr(api._client, "settings", brisk)
+    async with asyncio.timeout(20):
+        with pytest.raises(kube_api.Unavailable, match=rf"^{PATH}: no answer in time$"):
+            await ask(api)
 
 
 async def test_a_cluster_that_is_not_configured_is_named(tmp_path: Path) -> None:
