@@ -81,7 +81,7 @@ faults: controlplane
 
 e2e-packages:
 	apt-get update -q
-	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends containerd runc \
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends containerd runc \
 	  containernetworking-plugins busybox-static iproute2 gcc libc6-dev
 
 # In namespaces of its own, as root: see tests/e2e/inside.py. One at a time on a machine.
