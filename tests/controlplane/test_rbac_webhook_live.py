@@ -15,8 +15,8 @@ import pytest
 from .conftest import new_control_plane
 from .harness import ControlPlane
 from .rbac_world import Right, Roles, refusals, rights_of
-from .test_webhook_live import World
-from .webhook_process import SECRET, SECRETS, Shared, WebhookProcess, kubeconfig_of_the_account, until
+from .webhook_process import SECRET, SECRETS, WebhookProcess, until
+from .webhook_world import World, new_world
 
 EMPTY: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fluence-webhook-tls"}}
 """The Secret as an administrator leaves it who wants new keys."""
@@ -39,9 +39,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def world(plane: ControlPlane, tmp_path: Path) -> World:
-    shared = Shared(plane)
-    shared.clear()
-    return World(plane, shared, plane.new_namespace(), tmp_path, kubeconfig_of_the_account(plane, tmp_path))
+    return new_world(plane, tmp_path)
 
 
 @pytest.fixture
