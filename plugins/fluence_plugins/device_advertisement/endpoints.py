@@ -80,8 +80,9 @@ class Endpoints:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._connections[task] = writer
-        if len(self._connections) > MOST_CONNECTIONS:  # whoever holds many open must not keep a probe out
-            next(iter(self._connections.values())).transport.abort()
+        still_open = [each.transport for each in self._connections.values() if not each.transport.is_closing()]
+        for transport in still_open[:-MOST_CONNECTIONS]:  # whoever holds many open must not keep a probe out
+            transport.abort()
         try:
             async with asyncio.timeout(self._seconds):
                 await self._serve(reader, writer)

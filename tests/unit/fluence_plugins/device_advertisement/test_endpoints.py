@@ -1,8 +1,9 @@
 """The endpoints' small HTTP server: what it answers, and what it bounds."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -112,6 +113,18 @@ async def test_whoever_holds_many_connections_keeps_no_probe_out() -> None:
         assert (await answer(port, b"GET /healthz HTTP/1.1\r\n\r\n"))[1] == b"ok\n"
         for _, writer in silent:
             writer.transport.abort()
+
+
+async def test_no_more_are_held_open_where_many_come_at_once() -> None:
+    loop, many = asyncio.get_running_loop(), 3 * MOST_CONNECTIONS
+    async with serving(seconds=60) as port, asyncio.timeout(20):
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(many)]  # before the server accepts any
+        for each in silent[: many - MOST_CONNECTIONS]:
+            each.setblocking(False)
+            with suppress(ConnectionResetError):
+                assert await loop.sock_recv(each, 1) == b""
+        for each in silent:
+            each.close()
 
 
 async def test_a_server_with_silent_connections_stops_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
