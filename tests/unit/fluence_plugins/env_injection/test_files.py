@@ -2,10 +2,12 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from fluence_plugins.env_injection.certificates import LIFETIMES, Material, make
 from fluence_plugins.env_injection.files import FileKeeper
@@ -53,6 +55,26 @@ def test_the_files_are_served_until_they_change(world: World) -> None:
     assert [chain.startswith(material.certificate) for chain, material in zip(world.served, (one, two), strict=True)]
     until = world.metrics.registry.get_sample_value("fluence_webhook_certificate_expiry_timestamp_seconds")
     assert until == (NOW + timedelta(days=1) + LIFETIMES.serving).timestamp()
+
+
+def with_pass_phrase(material: Material, phrase: bytes) -> Material:
+    key = serialization.load_pem_private_key(material.key, None)
+    encryption = serialization.BestAvailableEncryption(phrase)
+    text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    return replace(material, key=text)
+
+
+def test_a_key_with_a_pass_phrase_is_refused_and_nobody_is_asked_for_it(world: World) -> None:
+    good, locked = make(["a"], NOW), with_pass_phrase(make(["a"], NOW), b"secret")
+    world.write(locked)
+    with pytest.raises(InputError, match="the key without a pass phrase$"):
+        world.keeper()
+    world.write(good)
+    keeper = world.keeper()
+    world.write(locked)
+    with pytest.raises(InputError):
+        keeper.check()
+    assert [chain.startswith(good.certificate) for chain in world.served] == [True]
 
 
 def test_whether_it_is_trusted_is_not_known(world: World) -> None:
