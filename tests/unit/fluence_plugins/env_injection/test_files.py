@@ -67,7 +67,7 @@ def with_pass_phrase(material: Material, phrase: bytes) -> Material:
 def test_a_key_with_a_pass_phrase_is_refused_and_nobody_is_asked_for_it(world: World) -> None:
     good, locked = make(["a"], NOW), with_pass_phrase(make(["a"], NOW), b"secret")
     world.write(locked)
-    with pytest.raises(InputError, match="the key without a pass phrase$"):
+    with pytest.raises(InputError, match=r"the key without a pass phrase$"):
         world.keeper()
     world.write(good)
     keeper = world.keeper()
