@@ -49,6 +49,7 @@ class Shell:
     def _run(self, name: str, *arguments: str | Path, text: str | None = None) -> str:
         command = [program(name), "--kubeconfig", self.plane.kubeconfig(ADMIN), *arguments]
         folders = {f"HELM_{each}_HOME": str(self._folder / each) for each in ("CACHE", "CONFIG", "DATA")}
+        folders["HOME"] = str(self._folder)  # without it helm's client would keep its cache where the tests run
         ended = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                timeout=SECONDS, check=False, env=folders)  # fmt: skip
         assert ended.returncode == 0, ended.stdout
