@@ -1,14 +1,20 @@
-"""Criteria of `find`: `status=up and (sched-now=free or names=node[0-3])`, read from left to right."""
+"""Criteria of `find`: `status=up and (sched-now=free or names=node[0-3])`, read from left to right.
+
+Words are set apart by blanks; a parenthesis opens before a word and closes after one. `and` may be left out.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fluxion_cy.errors import InvalidJobspec, NotSupported
+from fluxion_cy.errors import InvalidJobspec
 from fluxion_cy.ranges import hostlist
 
 _MAX_DEPTH = 64
+_BLANK = " \t"
 _VALUES = {"status": ("up", "down"), "sched-now": ("allocated", "free"), "sched-future": ("reserved", "free")}
 _JOBS = ("jobid-alloc", "jobid-reserved", "jobid-span", "jobid-tag")
+_YES, _NO = ("true", "t"), ("false", "f")
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 @dataclass(slots=True)
@@ -26,24 +32,43 @@ class Facts:
 Test = Callable[[Facts], bool]
 
 
-def read_criteria(text: str) -> Test:
-    """A test for vertices; InvalidJobspec names the word that is wrong."""
+@dataclass(slots=True)
+class Criteria:
+    """`test` for vertices; `agfilter`: whether what is used below them is wanted too, of one job or of all (None)."""
+
+    test: Test
+    agfilter: bool = False
+    jobid: int | None = None
+
+
+def read_criteria(text: str) -> Criteria:
+    """InvalidJobspec names the word that is wrong."""
     if not isinstance(text, str):
         raise InvalidJobspec(f"criteria: must be a string, not {type(text).__name__}")
-    words = text.replace("(", " ( ").replace(")", " ) ").split()
-    test, rest = _expression(words, 0, 0)
-    if rest != len(words):
-        raise InvalidJobspec(f"criteria: {words[rest][:60]!r} is out of place")
+    found = Criteria(_never)
+    found.test = _expression(text, 0, found)
+    return found
+
+
+def _expression(text: str, depth: int, found: Criteria) -> Test:
+    if depth > _MAX_DEPTH:
+        raise InvalidJobspec(f"criteria: nested more than {_MAX_DEPTH} levels deep")
+    test, rest = _operand(text, depth, found)
+    while rest.strip(_BLANK):
+        if rest[0] not in _BLANK:
+            raise InvalidJobspec(f"criteria: {rest[:60]!r} is out of place")
+        word, after = _word(rest)
+        right, rest = _operand(after if word in ("and", "or") else rest, depth, found)
+        test = _either(test, right) if word == "or" else _both(test, right)
     return test
 
 
-def _expression(words: list[str], at: int, depth: int) -> tuple[Test, int]:
-    test, at = _term(words, at, depth)
-    while at < len(words) and words[at] != ")":
-        operation = words[at] if words[at] in ("and", "or") else "and"
-        right, at = _term(words, at + (words[at] == operation), depth)
-        test = _both(test, right) if operation == "and" else _either(test, right)
-    return test, at
+def _always(_: Facts) -> bool:
+    return True
+
+
+def _never(_: Facts) -> bool:
+    return False
 
 
 def _both(left: Test, right: Test) -> Test:
@@ -54,24 +79,41 @@ def _either(left: Test, right: Test) -> Test:
     return lambda facts: left(facts) or right(facts)
 
 
-def _term(words: list[str], at: int, depth: int) -> tuple[Test, int]:
-    if at >= len(words):
+def _word(text: str) -> tuple[str, str]:
+    """(the first word, what follows it)."""
+    text = text.lstrip(_BLANK)
+    end = next((i for i, char in enumerate(text) if char in _BLANK), len(text))
+    return text[:end], text[end:]
+
+
+def _operand(text: str, depth: int, found: Criteria) -> tuple[Test, str]:
+    """(its test, what follows it)."""
+    text = text.lstrip(_BLANK)
+    if not text:
         raise InvalidJobspec("criteria: something is missing at the end")
-    if depth > _MAX_DEPTH:
+    if text[0] == "(":
+        end = _closing(text)
+        return _expression(text[1:end], depth + 1, found), text[end + 1 :]
+    word, rest = _word(text)
+    if word != "not":
+        return _predicate(word, found), rest
+    if depth >= _MAX_DEPTH:
         raise InvalidJobspec(f"criteria: nested more than {_MAX_DEPTH} levels deep")
-    word = words[at]
-    if word == "not":
-        test, rest = _term(words, at + 1, depth + 1)
-        return lambda facts: not test(facts), rest
-    if word == "(":
-        test, rest = _expression(words, at + 1, depth + 1)
-        if rest >= len(words):
-            raise InvalidJobspec("criteria: a closing parenthesis is missing")
-        return test, rest + 1
-    return _predicate(word), at + 1
+    test, rest = _operand(rest, depth + 1, found)
+    return lambda facts: not test(facts), rest
 
 
-def _predicate(word: str) -> Test:
+def _closing(text: str) -> int:
+    """Where the parenthesis closes with which the text begins."""
+    depth = 0
+    for i, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0:
+            return i
+    raise InvalidJobspec("criteria: a closing parenthesis is missing")
+
+
+def _predicate(word: str, found: Criteria) -> Test:
     key, equals, value = word.partition("=")
     low = value.lower()
     if not equals:
@@ -79,14 +121,15 @@ def _predicate(word: str) -> Test:
     if key in _VALUES and low in _VALUES[key]:
         return _state(key, low)
     if key in _JOBS:
-        job = _jobid(value, word)
+        found.jobid = job = _jobid(value, word)
         return lambda facts: job in facts.jobs.get(key, ())
     if key == "names":
         return _names(low, word)
     if key == "property" and low:
         return lambda facts: low in facts.properties
-    if key == "agfilter":
-        raise NotSupported("criteria: agfilter is not supported by this engine; ask stat() for the totals")
+    if key == "agfilter" and low in _YES + _NO:
+        found.agfilter = wanted = low in _YES
+        return _always if wanted else _never
     raise InvalidJobspec(f"criteria: {word[:60]!r} is unknown")
 
 
@@ -100,12 +143,30 @@ def _state(key: str, value: str) -> Test:
 
 def _jobid(value: str, word: str) -> int:
     try:
-        job = int(value, 16 if value.lower().startswith("0x") else 10)
+        job = _number(value)
     except ValueError:
         job = -1
     if not 0 <= job < 2**64:
         raise InvalidJobspec(f"criteria: {word[:60]!r} names no job id")
     return job
+
+
+def _number(value: str) -> int:
+    """A job id as Flux writes it: decimal, 0x…, 0000.0000.0000.0000 (also after `job.`), or F58 after `ƒ` or `f`."""
+    if not value.isascii() and not value.startswith("ƒ"):
+        raise ValueError
+    if value[:1] in ("ƒ", "f"):
+        number = 0
+        for char in value[1:13]:
+            number = number * 58 + _BASE58.index(char)
+        return number if 1 < len(value) < 14 else -1
+    quads = value.removeprefix("job.").split(".")
+    if len(quads) == 4 and all(len(quad) == 4 for quad in quads):
+        return int("".join(quads), 16)
+    if "_" in value:
+        raise ValueError
+    value = value.removeprefix("job.")
+    return int(value, 16 if value.startswith("0x") else 10)
 
 
 def _names(value: str, word: str) -> Test:

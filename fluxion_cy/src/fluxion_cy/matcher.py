@@ -285,9 +285,12 @@ class Matcher:
         return document
 
     @_locked
-    def find(self, criteria: str) -> dict[str, Any] | None:
-        """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none."""
-        return find(self._engine, self._table, criteria)
+    def find(self, criteria: str, *, now: int = 0) -> dict[str, Any] | None:
+        """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none.
+
+        With `agfilter=true` their metadata also say what is used below them at `now`.
+        """
+        return find(self._engine, self._table, criteria, _second(now))
 
     @_locked
     def stat(self) -> dict[str, Any]:
