@@ -57,6 +57,15 @@ class Matcher:
     InvalidJobspec (an option's value) or NotSupported (an option that this engine does not have).
     """
 
+    def __new__(cls, *arguments: Any, **options: Any) -> "Matcher":
+        """The class of the engine that is asked for."""
+        engine = options.get("engine", arguments[5] if len(arguments) > 5 else "")
+        if cls is Matcher and isinstance(engine, str) and engine == "reapi":
+            from fluxion_cy.reapi.engine import ReapiMatcher
+
+            return object.__new__(ReapiMatcher)
+        return object.__new__(cls)
+
     def __init__(
         self,
         graph: Any,

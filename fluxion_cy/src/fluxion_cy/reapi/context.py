@@ -1,0 +1,179 @@
+"""One context of the library: every function with Python values in and out."""
+
+import errno as _errno
+import weakref
+from ctypes import byref, c_bool, c_double, c_int, c_int64, c_void_p
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from fluxion_cy.errors import FluxionError
+from fluxion_cy.reapi.library import LOCK, Library
+
+_UP, _DOWN = 0, 1
+
+
+class Op(IntEnum):
+    """match_op_t (resource/policies/base/match_op.h)."""
+
+    ALLOCATE = 1
+    ALLOCATE_W_SATISFIABILITY = 2
+    ALLOCATE_ORELSE_RESERVE = 3
+    WITHOUT_ALLOCATING = 5
+    WITHOUT_ALLOCATING_FUTURE = 6
+
+
+class Failure(Exception):  # noqa: N818 - it becomes one of the package's errors before anybody sees it
+    """A call that failed: its errno (0: the library set none) and the library's text in one line."""
+
+    def __init__(self, errno: int, text: str) -> None:
+        super().__init__(text)
+        self.errno = errno
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`at` in seconds, `overhead` the seconds it took, `R` as text."""
+
+    at: int
+    reserved: bool
+    overhead: float
+    R: str
+
+
+class Context:
+    """A `reapi_cli_ctx_t`, destroyed by `close` or with its owner."""
+
+    def __init__(self, library: Library, pointer: int) -> None:
+        self._library = library
+        self._pointer = pointer
+        self._end = weakref.finalize(self, library.doom, pointer)
+        self._end.atexit = False
+
+    @classmethod
+    def create(cls, library: Library, graph: bytes, options: bytes) -> "Context":
+        """A context with a graph; Failure if the library refuses it."""
+        with LOCK:
+            pointer, errno = library.call("new")
+        if not pointer:
+            raise Failure(errno or _errno.ENOMEM, "no context")
+        context = cls(library, pointer)
+        context._call("initialize", graph, options)
+        return context
+
+    def clone(self) -> "Context":
+        """A deep copy."""
+        with LOCK:
+            pointer, errno = self._library.call("clone", self._alive())
+            if not pointer:
+                raise Failure(errno, self._complaint())
+        return Context(self._library, pointer)
+
+    def close(self) -> None:
+        """Destroys the context; any call after it is an error."""
+        self._pointer = 0
+        self._end()
+
+    def _alive(self) -> int:
+        if not self._pointer:
+            raise FluxionError("the matcher is closed")
+        return self._pointer
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        with LOCK:
+            self._library.bury()
+            result, errno = self._library.call(function, self._alive(), *arguments)
+            if result:
+                raise Failure(errno, self._complaint())
+
+    def _complaint(self) -> str:
+        """The library's error text in one line; it is cleared there."""
+        text = self._library.take(self._library.call("get_err_msg", self._pointer)[0])
+        self._library.call("clear_err_msg", self._pointer)
+        return " ".join((text or "").split())
+
+    def _text(self, pointer: c_void_p, what: str) -> str:
+        text = self._library.take(pointer.value)
+        if text is None:
+            raise FluxionError(f"{what}: the library answered nothing", _errno.EPROTO)
+        return text
+
+    # ---- jobs --------------------------------------------------------------------------------------------------------
+
+    def match(self, op: Op, jobspec: bytes, jobid: int) -> Answer:
+        """Any match that answers resources."""
+        reserved, at, overhead, found = c_bool(), c_int64(), c_double(), c_void_p()
+        self._call(
+            "match_with_jobid", op, jobspec, jobid, byref(reserved), byref(found), byref(at), byref(overhead)
+        )  # fmt: skip
+        return Answer(at.value, reserved.value, overhead.value, self._text(found, "R"))
+
+    def satisfy(self, jobspec: bytes) -> bool:
+        """Whether an empty graph could hold it; Failure for anything but yes and no."""
+        satisfiable, overhead = c_bool(), c_double()
+        try:
+            self._call("match_satisfy", jobspec, byref(satisfiable), byref(overhead))
+        except Failure as failure:
+            if failure.errno != _errno.ENODEV:
+                raise
+            return False
+        return satisfiable.value
+
+    def update_allocate(self, jobid: int, resources: bytes) -> Answer:
+        """Holds what an R names."""
+        at, overhead, found = c_int64(), c_double(), c_void_p()
+        self._call("update_allocate", jobid, resources, byref(at), byref(overhead), byref(found))
+        return Answer(at.value, False, overhead.value, self._text(found, "R"))
+
+    def cancel(self, jobid: int) -> None:
+        """Frees a job."""
+        self._call("cancel", jobid, False)
+
+    def partial_cancel(self, jobid: int, resources: bytes) -> bool:
+        """Frees what an R names; whether nothing is left."""
+        everything = c_bool()
+        self._call("partial_cancel", jobid, resources, False, byref(everything))
+        return everything.value
+
+    def info(self, jobid: int) -> tuple[str, bool, int]:
+        """(mode, reserved, at)."""
+        mode, reserved, at, overhead = c_void_p(), c_bool(), c_int64(), c_double()
+        self._call("info", jobid, byref(mode), byref(reserved), byref(at), byref(overhead))
+        return self._text(mode, "info"), reserved.value, at.value
+
+    # ---- the graph ---------------------------------------------------------------------------------------------------
+
+    def find(self, criteria: bytes, form: bytes) -> str | None:
+        """The vertices that meet the criteria, written in a match format; None if there are none."""
+        found = c_void_p()
+        self._call("find", criteria, form, byref(found))
+        return self._library.take(found.value)
+
+    def add_subgraph(self, graph: bytes) -> None:
+        """Adds what a JGF has beyond the graph."""
+        self._call("add_subgraph", graph)
+
+    def remove_subgraph(self, path: bytes) -> None:
+        """Removes a vertex and all below it."""
+        self._call("remove_subgraph", path)
+
+    def set_status(self, path: bytes, up: bool) -> None:
+        """Marks a vertex up or down."""
+        self._call("set_status", path, _UP if up else _DOWN)
+
+    def get_status(self, path: bytes) -> bool:
+        """Whether a vertex is up."""
+        status = c_int(-1)
+        self._call("get_status", path, byref(status))
+        return status.value == _UP
+
+    def set_rank_status(self, ranks: bytes, up: bool) -> None:
+        """Marks the topmost vertex of each rank of an idset."""
+        self._call("set_rank_status", ranks, _UP if up else _DOWN)
+
+    def get_rank_status(self, rank: bytes) -> bool:
+        """Whether the node of a rank is up."""
+        status = c_int(-1)
+        self._call("get_rank_status", rank, byref(status))
+        return status.value == _UP
