@@ -280,7 +280,7 @@ def test_nodes_loaded_down_do_not_count_against_those_that_are_up() -> None:
 def test_options_that_are_not_there_are_named() -> None:
     for option in (
         {"match_format": "rv1"},
-        {"engine": "reapi"},
+        {"engine": "other"},
         {"traverser": "flexible"},
         {"replan": True},
         {"load_format": "grug"},

@@ -1,7 +1,9 @@
 """One context of the library: every function with Python values in and out."""
 
 import errno as _errno
+import json
 import weakref
+from collections.abc import Iterable
 from ctypes import byref, c_bool, c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -52,8 +54,13 @@ class Context:
         self._end.atexit = False
 
     @classmethod
-    def create(cls, library: Library, graph: bytes, options: bytes) -> "Context":
-        """A context with a graph; Failure if the library refuses it."""
+    def create(cls, library: Library, graph: bytes, options: bytes, types: Iterable[str]) -> "Context":
+        """A context with a graph; Failure if the library refuses it. `types` are those that it and the options name."""
+        cls._teach(library, types)
+        return cls._start(library, graph, options)
+
+    @classmethod
+    def _start(cls, library: Library, graph: bytes, options: bytes) -> "Context":
         with LOCK:
             pointer, errno = library.call("new")
         if not pointer:
@@ -61,6 +68,23 @@ class Context:
         context = cls(library, pointer)
         context._call("initialize", graph, options)
         return context
+
+    @classmethod
+    def _teach(cls, library: Library, types: Iterable[str]) -> None:
+        """Makes types known to the library.
+
+        It closes the process's table of types at the end of the first `initialize`; graphs with others are refused from
+        then on. Only `add_subgraph` opens the table again, so the types are added to a graph that is then thrown away.
+        """
+        new = [kind for kind in dict.fromkeys(types) if kind not in library.types]
+        if not new:
+            return
+        context = cls._start(library, _small_graph(()), b'{"load_format":"jgf"}')
+        try:
+            context._call("add_subgraph", _small_graph(new))
+            library.types.update(new)
+        finally:
+            context.close()
 
     def clone(self) -> "Context":
         """A deep copy."""
@@ -136,12 +160,6 @@ class Context:
         self._call("partial_cancel", jobid, resources, False, byref(everything))
         return everything.value
 
-    def info(self, jobid: int) -> tuple[str, bool, int]:
-        """(mode, reserved, at)."""
-        mode, reserved, at, overhead = c_void_p(), c_bool(), c_int64(), c_double()
-        self._call("info", jobid, byref(mode), byref(reserved), byref(at), byref(overhead))
-        return self._text(mode, "info"), reserved.value, at.value
-
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
     def find(self, criteria: bytes, form: bytes) -> str | None:
@@ -151,7 +169,7 @@ class Context:
         return self._library.take(found.value)
 
     def add_subgraph(self, graph: bytes) -> None:
-        """Adds what a JGF has beyond the graph."""
+        """Adds what a JGF has beyond the graph; its types may be new."""
         self._call("add_subgraph", graph)
 
     def remove_subgraph(self, path: bytes) -> None:
@@ -177,3 +195,17 @@ class Context:
         status = c_int(-1)
         self._call("get_rank_status", rank, byref(status))
         return status.value == _UP
+
+
+def _small_graph(types: Iterable[str]) -> bytes:
+    """A cluster with one vertex of each type below it."""
+    kinds = ["cluster", *types]
+    nodes = [
+        {
+            "id": str(i),
+            "metadata": {"type": kind, "id": i, "name": f"x{i}", "paths": {"containment": f"/x0/x{i}" if i else "/x0"}},
+        }
+        for i, kind in enumerate(kinds)
+    ]
+    edges = [{"source": "0", "target": str(i)} for i in range(1, len(kinds))]
+    return json.dumps({"graph": {"nodes": nodes, "edges": edges}}, ensure_ascii=False).encode()

@@ -33,6 +33,7 @@ from fluxion_cy.reapi.refusals import (
     resources_refused,
     told,
 )
+from fluxion_cy.reapi.releasing import ranks_to_free, touched_by
 from fluxion_cy.resource_set import holds_of, read_resource_set
 
 _JSON_FORMATS = ("jgf", "jgf_shorthand", "rv1", "rv1_nosched", "rv1_shorthand")
@@ -89,7 +90,8 @@ class ReapiMatcher(Matcher):
         text = sending.graph_text(document, self._engine)
         wishes = sending.text_of(options, InvalidJobspec, "options")
         opened = open_library(library)
-        self._context = told(lambda: Context.create(opened, text, wishes), graph_refused)
+        types = [*self._engine.types, *(kind for pair in self._engine.filters for kind in pair if kind)]
+        self._context = told(lambda: Context.create(opened, text, wishes, types), graph_refused)
 
     def close(self) -> None:
         """Gives the library's memory back, as the end of the last reference does; later operations are errors."""
@@ -200,23 +202,23 @@ class ReapiMatcher(Matcher):
             job = self._table.held(jobid)
             if job.mode is not Mode.ALLOCATED:
                 raise InvalidJobspec(f"jobid {jobid}: only an allocation can be cancelled in part, not a reservation")
-            text = self._given_back(R)
-            if text is None:
-                return False
-            everything = told(lambda: self._context.partial_cancel(int(jobid), text), resources_refused)
-            if everything:
-                job.slot, job.mode = _GONE, Mode.CANCELED
-            return everything
+            ranks = ranks_to_free(read_resource_set(R), self._touched(jobid), self._engine)
+            if ranks is None:
+                self.cancel(jobid)
+                return True
+            return bool(ranks) and self._free(int(jobid), job, ranks)
 
-    def _given_back(self, value: Any) -> bytes | None:
-        """What the library is told to free; None if it names nothing that is in the graph."""
-        rset = read_resource_set(value)
-        if rset.graph is None:
-            known = set(self._engine.ranks())
-            ranks = sending.idset_of(rank for rank, _, _ in rset.ranks if rank in known)
-            return sending.ranks_text(ranks) if ranks else None
-        holds = [hold for hold in holds_of(rset, self._engine) if hold[2]]
-        return sending.releasing_text(holds, self._engine) if holds else None
+    def _touched(self, jobid: int) -> set[int]:
+        text = f"jobid-tag={int(jobid)}".encode()
+        found = told(lambda: self._context.find(text, b"jgf"), criteria_refused)
+        return touched_by(None if found is None else _parsed(found), self._engine)
+
+    def _free(self, jobid: int, job: Job, ranks: str) -> bool:
+        text = sending.ranks_text(ranks)
+        everything = told(lambda: self._context.partial_cancel(jobid, text), resources_refused)
+        if everything:
+            job.slot, job.mode = _GONE, Mode.CANCELED
+        return everything
 
     def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is the field's own name
         """Holds exactly what `R` names, as `jobid`; Busy (EINVAL) if some of it is held already."""
@@ -233,11 +235,12 @@ class ReapiMatcher(Matcher):
             return self._allocation(number, answer, False)
 
     def info(self, jobid: int) -> JobInfo:
-        """Mode (ALLOCATED, RESERVED or CANCELED), `reserved` and `at` of a job; NoSuchJob if it is unknown."""
+        """Mode (ALLOCATED, RESERVED or CANCELED), `reserved` and `at` of a job; NoSuchJob if it is unknown.
+
+        From the table here: clones of the library share their jobs' records, and one's cancel shows in the other.
+        """
         with self._lock:
-            self._table.known(jobid)
-            mode, reserved, at = told(lambda: self._context.info(int(jobid)), job_refused)
-            return JobInfo(int(jobid), mode, reserved, at)
+            return self._table.info(jobid)
 
     # ---- the graph ---------------------------------------------------------------------------------------------------
 

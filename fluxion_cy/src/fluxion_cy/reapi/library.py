@@ -39,7 +39,6 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "update_allocate": (c_int, [c_void_p, c_uint64, c_char_p, _out_int64, _out_double, _out_text]),
     "cancel": (c_int, [c_void_p, c_uint64, c_bool]),
     "partial_cancel": (c_int, [c_void_p, c_uint64, c_char_p, c_bool, _out_bool]),
-    "info": (c_int, [c_void_p, c_uint64, _out_text, _out_bool, _out_int64, _out_double]),
     "find": (c_int, [c_void_p, c_char_p, c_char_p, _out_text]),
     "add_subgraph": (c_int, [c_void_p, c_char_p]),
     "remove_subgraph": (c_int, [c_void_p, c_char_p]),
@@ -70,6 +69,8 @@ class Library:
         free = CDLL(None).free
         free.restype, free.argtypes = None, [c_void_p]
         self.free: Callable[[int], None] = free
+        #: Types of vertices that the library's table of the process has for certain.
+        self.types: set[str] = set()
         self._doomed: deque[int] = deque()
 
     def call(self, function: str, *arguments: Any) -> tuple[Any, int]:

@@ -237,11 +237,6 @@ def holding_text(holds: Iterable[Hold], engine: Select, start: int, duration: in
     return text_of({**envelope, "scheduling": _tree(holds, engine)}, InvalidGraph, "R")
 
 
-def releasing_text(holds: Iterable[Hold], engine: Select) -> bytes:
-    """An envelope that names vertices to free."""
-    return text_of({"version": 1, "scheduling": _tree(holds, engine)}, InvalidGraph, "R")
-
-
 def ranks_text(ranks: str) -> bytes:
     """An envelope that names ranks to free."""
     rows = [{"rank": ranks, "children": {}}]
