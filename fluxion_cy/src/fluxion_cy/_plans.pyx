@@ -345,6 +345,19 @@ cdef class Plans(Store):
         self.held[slot].clear()
         self.free_slots.push_back(slot)
 
+    def lift(self, int32_t slot):
+        """Frees what a slot holds for the time being; then `lower` or `discard`."""
+        self.apply(slot, -1)
+
+    def lower(self, int32_t slot):
+        """Holds again what was lifted."""
+        self.apply(slot, 1)
+
+    def discard(self, int32_t slot):
+        """Forgets what was lifted, and the slot."""
+        self.held[slot].clear()
+        self.free_slots.push_back(slot)
+
     def unweigh(self, int32_t slot):
         """Puts vertices back to where they stood among their siblings before this job, unless moved since.
 

@@ -1,7 +1,8 @@
 """The table of jobs: which id holds which slot of the engine, and the counter for automatic ids."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from fluxion_cy.errors import InvalidJobspec, JobExists, NoSuchJob, shown
 
@@ -19,12 +20,13 @@ class Mode(StrEnum):
 
 @dataclass(slots=True)
 class Job:
-    """`slot` is -1 once nothing is held; `automatic`: the counter gave the id."""
+    """`slot` is -1 once nothing is held; `automatic`: the counter gave the id; `request`: what re-planning asks again."""
 
     slot: int
     at: int
     mode: Mode
     automatic: bool = False
+    request: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,6 @@ class JobTable:
     def copy(self) -> "JobTable":
         """A deep copy."""
         other = JobTable()
-        other.jobs = {jobid: Job(job.slot, job.at, job.mode, job.automatic) for jobid, job in self.jobs.items()}
+        other.jobs = {jobid: replace(job) for jobid, job in self.jobs.items()}
         other.next_jobid = self.next_jobid
         return other

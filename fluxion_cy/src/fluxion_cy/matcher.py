@@ -17,6 +17,7 @@ from fluxion_cy.jobspec import FOREVER
 from fluxion_cy.policy import policy_of, prune_filters_of
 from fluxion_cy.ranges import idset
 from fluxion_cy.release import remaining
+from fluxion_cy.replanning import Request, copied, replan
 from fluxion_cy.resource_set import check_free, holds_of, read_resource_set
 from fluxion_cy.search import Compiler, Question
 from fluxion_cy.why import explain
@@ -79,8 +80,11 @@ class Matcher:
         replan: bool = False,
         library: str | None = None,
     ) -> None:
-        self._check_options(match_format, load_format, engine, traverser, replan, library)
+        self._check_options(match_format, load_format, engine, traverser, library)
+        if not isinstance(replan, bool):
+            raise InvalidJobspec(f"replan: {shown(replan)} is neither true nor false")
         self._lock = threading.RLock()
+        self._moved: list[int]
         self._policy = policy_of(policy)
         self._table = JobTable()
         self._engine = Select()
@@ -97,17 +101,15 @@ class Matcher:
         self._engine.load(read_graph(graph))
         self._engine.plan()
         self._compile = Compiler(self._engine, self._policy.node_exclusive)
+        self._replan, self._latest, self._moved = replan, 0, []
 
     @staticmethod
-    def _check_options(
-        match_format: str, load_format: str, engine: str, traverser: str, replan: bool, library: str | None
-    ) -> None:
+    def _check_options(match_format: str, load_format: str, engine: str, traverser: str, library: str | None) -> None:
         given = {
             "match_format": (match_format, "jgf"),
             "load_format": (load_format, "jgf"),
             "engine": (engine, "embedded"),
             "traverser": (traverser, "simple"),
-            "replan": (replan, False),
             "library": (library, None),
         }
         for name, (value, only) in given.items():
@@ -185,9 +187,12 @@ class Matcher:
         self, jobspec: Any, jobid: Any, now: int, candidates: Any, prefer: Any, seek: Callable[[Question, int], int]
     ) -> Allocation:
         began = time.perf_counter()
-        now = _second(now)
+        now = self._clock(now)
         number, automatic = self._table.choose(jobid)
-        question = self._question(jobspec, candidates, prefer)
+        if self._replan:  # they are asked again later: an iterator would be empty by then
+            candidates, prefer = copied(candidates, "candidates"), copied(prefer, "prefer")
+        compiled = self._compile(jobspec)
+        question = Question(self._engine, compiled, candidates, prefer)
         try:
             at = seek(question, now)
         except (Busy, Unsatisfiable):
@@ -196,8 +201,17 @@ class Matcher:
         self._table.advance(number, automatic)
         slot = self._engine.commit(at, min(at + question.duration, now + FOREVER), now)
         reserved = at != now
-        self._table.jobs[number] = Job(slot, at, Mode.RESERVED if reserved else Mode.ALLOCATED, automatic)
+        job = Job(slot, at, Mode.RESERVED if reserved else Mode.ALLOCATED, automatic)
+        if reserved and self._replan:
+            job.request = Request(compiled, candidates, prefer)
+        self._table.jobs[number] = job
         return Allocation(number, at, reserved, time.perf_counter() - began, self._engine.resource_set())
+
+    def _clock(self, now: Any) -> int:
+        """The second of a call; None is the latest that any call has named."""
+        if now is not None:
+            self._latest = max(self._latest, _second(now))
+        return self._latest if now is None else _second(now)
 
     def _preview(
         self, jobspec: Any, jobid: Any, now: int, candidates: Any, prefer: Any, seek: Callable[[Question, int], int]
@@ -223,13 +237,37 @@ class Matcher:
             self._table.next_jobid = value
 
     @_locked
-    def cancel(self, jobid: int, missing_ok: bool = False) -> None:
-        """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`."""
+    def cancel(self, jobid: int, missing_ok: bool = False, *, now: int | None = None) -> None:
+        """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`.
+
+        With `replan`, reservations move forward, to `now` at the earliest: by default the latest second that any call
+        has named. `moved` says which.
+        """
+        now = self._clock(now)
         if missing_ok and not self._holds(jobid):
             return
         job = self._table.held(jobid)
         self._engine.release(job.slot)
-        job.slot, job.mode = -1, Mode.CANCELED
+        job.slot, job.mode, job.request = -1, Mode.CANCELED, None
+        self._freed(now)
+
+    def _freed(self, now: int) -> None:
+        if self._replan:
+            self._moved += replan(self._engine, self._table, self._compile, now)
+
+    @_locked
+    def moved(self) -> list[int]:
+        """The reservations that have been moved forward since this was last asked; `allocation` says what they have."""
+        found, self._moved = [jobid for jobid in dict.fromkeys(self._moved) if self._holds(jobid)], []
+        return found
+
+    @_locked
+    def allocation(self, jobid: int) -> Allocation:
+        """What a held job has as it stands, without overhead; NoSuchJob if it holds nothing."""
+        job = self._table.held(jobid)
+        self._engine.arrange(self._engine.entries(job.slot))
+        rset = self._engine.resource_set()
+        return Allocation(int(jobid), job.at, job.mode is Mode.RESERVED, 0.0, rset)
 
     def _holds(self, jobid: Any) -> bool:
         job = self._table.jobs.get(check_jobid(jobid))
@@ -248,8 +286,16 @@ class Matcher:
         self._table.forget(int(jobid))
 
     @_locked
-    def partial_cancel(self, jobid: int, R: Any, missing_ok: bool = False) -> bool:  # noqa: N803 - R is the field's own name
-        """Frees the part of an allocation that `R` names; answers whether nothing is left."""
+    def partial_cancel(
+        self,
+        jobid: int,
+        R: Any,  # noqa: N803 - R is the field's own name
+        missing_ok: bool = False,
+        *,
+        now: int | None = None,
+    ) -> bool:
+        """Frees the part of an allocation that `R` names; answers whether nothing is left. `now` as in `cancel`."""
+        now = self._clock(now)
         if missing_ok and not self._holds(jobid):
             return False
         job = self._table.held(jobid)
@@ -259,6 +305,7 @@ class Matcher:
         self._engine.keep(job.slot, self._engine.arrange(rest))
         if not rest:
             job.slot, job.mode = -1, Mode.CANCELED
+        self._freed(now)
         return not rest
 
     @_locked
@@ -422,6 +469,7 @@ class Matcher:
         other._table = self._table.copy()
         other._engine = self._engine.copy()
         other._compile = Compiler(other._engine, other._policy.node_exclusive)
+        other._replan, other._latest, other._moved = self._replan, self._latest, list(self._moved)
         return other
 
 

@@ -35,10 +35,18 @@ class Compiler:
         self._whole_nodes = whole_nodes
         self._known: dict[bytes, Compiled] = {}
 
+    def _tables(self) -> tuple[int, int, int, int]:
+        engine = self._engine
+        return engine.version, len(engine.types), len(engine.props), len(engine.syms)
+
+    def again(self, compiled: Compiled) -> Compiled:
+        """The same jobspec for the tables as they are now."""
+        tables = self._tables()
+        return compiled if compiled.tables == tables else self._laid_out(compiled.spec, tables)
+
     def __call__(self, jobspec: Any) -> Compiled:
         """The compiled jobspec; any error of `read` or `lay_out`."""
-        engine = self._engine
-        tables = (engine.version, len(engine.types), len(engine.props), len(engine.syms))
+        tables = self._tables()
         try:
             key = marshal.dumps(jobspec, 4)  # knows shared and endless parts by reference
         except ValueError:  # nothing that JSON has, or nested too deeply: no equal one will come
@@ -52,7 +60,10 @@ class Compiler:
         return found
 
     def _compile(self, jobspec: Any, tables: tuple[int, int, int, int]) -> Compiled:
-        engine, spec = self._engine, read(jobspec)
+        return self._laid_out(read(jobspec), tables)
+
+    def _laid_out(self, spec: Jobspec, tables: tuple[int, int, int, int]) -> Compiled:
+        engine = self._engine
         if not self._whole_nodes and not any(_exclusive(resource) for resource in spec.resources):
             raise InvalidJobspec(
                 "resources: nothing is asked for exclusively; put it under a slot, or say exclusive: true"
@@ -110,10 +121,11 @@ class Question:
         """Whether it matches an empty graph with everything up."""
         return self._ever(self.gather) or (self._engine.deep and not self.gather and self._ever(True))
 
-    def later(self, now: int) -> int | None:
-        """The first second after `now` at which it matches, or None."""
+    def later(self, now: int, before: int | None = None) -> int | None:
+        """The first second after `now` (and before `before`) at which it matches, or None."""
         at = self._engine.next_change(now)
-        while at is not None and at < now + FOREVER:
+        last = now + FOREVER if before is None else before
+        while at is not None and at < last:
             if self._try(at):
                 return int(at)
             at = self._engine.next_change(at)

@@ -206,9 +206,9 @@ def test_a_reservation_is_never_later_than_the_first_second_at_which_it_would_ma
         assert earliest(other, ask) == found.at
 
 
-def earliest(matcher: Matcher, ask: dict[str, Any]) -> int | None:
+def earliest(matcher: Matcher, ask: dict[str, Any], first: int = 0) -> int | None:
     """By trying every second."""
-    for now in range(130):
+    for now in range(first, 170):
         try:
             matcher.without_allocating(ask, now=now)
         except Busy:
@@ -370,3 +370,34 @@ def test_a_resource_set_is_held_exactly_where_nothing_above_or_below_it_is(
 def nested(one: str, other: str) -> bool:
     """Whether one of two vertices contains the other."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+@settings(max_examples=150)
+@given(graphs(), st.lists(jobs(), min_size=2, max_size=8), st.sampled_from(POLICIES), st.data())
+def test_reservations_move_forward_as_far_as_a_search_of_every_second_finds_and_never_back(
+    document: dict[str, Any], asks: list[dict[str, Any]], policy: str, data: st.DataObject
+) -> None:
+    matcher = Matcher(document, policy=policy, replan=True)
+    there = vertices(document)
+    asked: dict[int, dict[str, Any]] = {}
+    for ask in asks:
+        with contextlib.suppress(Busy, Unsatisfiable):
+            asked[matcher.allocate_orelse_reserve(ask).jobid] = ask
+    now = 0
+    while asked:
+        before = {jobid: matcher.info(jobid) for jobid in asked}
+        gone = data.draw(st.sampled_from(sorted(asked)))
+        now += data.draw(st.integers(0, 3))
+        matcher.cancel(gone, now=now)
+        del asked[gone]
+        after = {jobid: matcher.info(jobid) for jobid in asked}
+        assert sorted(matcher.moved()) == [jobid for jobid in sorted(asked) if after[jobid] != before[jobid]]
+        assert all(now <= after[jobid].at < before[jobid].at for jobid in asked if after[jobid] != before[jobid])
+        lengths = {jobid: ask["attributes"]["system"]["duration"] for jobid, ask in asked.items()}
+        spans = [(a.at, a.at + lengths[j], taken(a.R)) for j in asked for a in [matcher.allocation(j)]]
+        assert all(most <= there[path].get("size", 1) for path, most in peaks(spans).items())
+        for jobid, ask in asked.items():
+            if after[jobid].reserved and after[jobid].at > now:
+                other = matcher.clone()
+                other.retract(jobid)
+                assert earliest(other, ask, now) == after[jobid].at

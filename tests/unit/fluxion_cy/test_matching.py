@@ -282,7 +282,6 @@ def test_options_that_are_not_there_are_named() -> None:
         {"match_format": "rv1"},
         {"engine": "other"},
         {"traverser": "flexible"},
-        {"replan": True},
         {"load_format": "grug"},
     ):
         with pytest.raises(NotSupported, match=next(iter(option))):
