@@ -39,6 +39,12 @@ cdef class Select(Pick):
     cdef public bint deep
     cdef object _by_rank
     cdef int64_t _ranks_version
+    cdef void tally(self, int32_t v, int64_t start, int64_t end, bint up, size_t n, vector[int32_t]& index,
+                    vector[int64_t]& amounts) noexcept nogil
+    cdef bint up_to_root(self, int32_t v) noexcept nogil
+    cdef bint open_to_root(self, int32_t v, int64_t start, int64_t end) noexcept nogil
+    cdef bint chosen_to_root(self, int32_t v) noexcept nogil
+    cdef bint fit_to_root(self, int32_t v) noexcept nogil
     cdef bint rule_holds(self, int32_t i, int32_t v) noexcept nogil
     cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil
     cdef bint admitted(self, int32_t u) noexcept nogil

@@ -200,6 +200,90 @@ cdef class Select(Pick):
             self.weigh(slot, now)
         return slot
 
+    def survey(self, int32_t place, kinds, int64_t start, int64_t end):
+        """Every vertex of a type, against the last question: what of some types lies below it, and what is free of it.
+
+        Answers tuples (vertex, slots that candidates allow or -1, meets the constraint, up, untouched, amounts, free
+        amounts); the flags take in all that it hangs below.
+        """
+        cdef int32_t v, rank
+        cdef vector[int32_t] index
+        cdef vector[int64_t] amounts
+        cdef size_t n = len(kinds), k
+        index.assign(len(self.types), -1)
+        for k in range(n):
+            index[<size_t> kinds[k]] = <int32_t> k
+        found = []
+        for v in range(<int32_t> self.V.size()):
+            if not self.V[v].alive or self.V[v].type != place:
+                continue
+            amounts.assign(2 * n, 0)
+            up = self.up_to_root(v)
+            with nogil:
+                self.tally(v, start, end, up and self.open_to_root(v, start, end), n, index, amounts)
+            rank = self.V[v].rank
+            allowed = -1
+            if not self.chosen_to_root(v):
+                allowed = 0
+            elif self.capped and 0 <= rank:
+                allowed = self.candidates[rank]
+            found.append((v, allowed, self.fit_to_root(v), up, not self.busy(v, start, end),
+                          [amounts[k] for k in range(n)], [amounts[n + k] for k in range(n)]))
+        return found
+
+    cdef void tally(self, int32_t v, int64_t start, int64_t end, bint up, size_t n, vector[int32_t]& index,
+                    vector[int64_t]& amounts) noexcept nogil:
+        """Adds what lies below `v`: sizes first, then what is free and up of them."""
+        cdef size_t k
+        cdef int32_t child, at
+        cdef bint child_up
+        if self.V[v].inner < 0:
+            return
+        for k in range(self.kids[self.V[v].inner].size()):
+            child = self.kids[self.V[v].inner][k]
+            child_up = up and not self.V[child].down and (self.V[child].inner < 0 or self.avail(child, start, end) > 0)
+            at = index[self.V[child].type]
+            if at >= 0:
+                amounts[at] += self.V[child].size
+                if child_up:
+                    amounts[n + at] += self.avail(child, start, end)
+            self.tally(child, start, end, child_up, n, index, amounts)
+
+    cdef bint up_to_root(self, int32_t v) noexcept nogil:
+        while v >= 0:
+            if self.V[v].down:
+                return False
+            v = self.V[v].parent
+        return True
+
+    cdef bint open_to_root(self, int32_t v, int64_t start, int64_t end) noexcept nogil:
+        """Whether neither `v` nor what it hangs below is taken."""
+        while v >= 0:
+            if self.avail(v, start, end) <= 0:
+                return False
+            v = self.V[v].parent
+        return True
+
+    cdef bint chosen_to_root(self, int32_t v) noexcept nogil:
+        """Whether the candidates leave `v` and all that it hangs below."""
+        while v >= 0:
+            if self.V[v].rank >= 0 and not self.candidates.empty():
+                if self.V[v].rank >= <int32_t> self.candidates.size() or self.candidates[self.V[v].rank] <= 0:
+                    return False
+            v = self.V[v].parent
+        return True
+
+    cdef bint fit_to_root(self, int32_t v) noexcept nogil:
+        """Whether `v` and all that it hangs below meet the constraint where it applies."""
+        cdef int32_t kind
+        while self.constrained and v >= 0:
+            kind = self.V[v].type
+            if kind == self.node_type or kind == self.storage_type or (not self.node_only and self.V[v].props):
+                if not self.rule_holds(0, v):
+                    return False
+            v = self.V[v].parent
+        return True
+
     def column_types(self):
         """The pruned types, by column."""
         return list(self.col_type)

@@ -32,7 +32,7 @@ class Busy(FluxionError):  # noqa: N818 - the name is part of the API
 
 
 class Unsatisfiable(FluxionError):  # noqa: N818 - the name is part of the API
-    """The graph can never hold the request, even when it is empty and everything is up (ENODEV)."""
+    """The graph as it is could not hold the request even if it were empty and everything up (ENODEV)."""
 
     errno = _errno.ENODEV
 

@@ -20,7 +20,7 @@ class Mode(StrEnum):
 
 @dataclass(slots=True)
 class Job:
-    """`slot` is -1 once nothing is held; `automatic`: the counter gave the id; `request`: what re-planning asks again."""
+    """`slot` is -1 once nothing is held; `automatic`: the counter gave the id; `request`: what is asked again."""
 
     slot: int
     at: int

@@ -150,7 +150,9 @@ class Question:
         reason = self.why_not()
         if self.ever():
             return Busy(f"jobspec: no match now{reason}")
-        return Unsatisfiable(f"jobspec: the graph can never hold it{reason}; why() says more")
+        return Unsatisfiable(
+            f"jobspec: the graph could not hold it even if it were empty and all up{reason}; why() says more"
+        )
 
 
 def _exclusive(resource: Resource) -> bool:

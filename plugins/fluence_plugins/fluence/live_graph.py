@@ -44,7 +44,7 @@ log = logging.getLogger("fluence")
 _FOREIGN_JOBS = 1 << 62
 """Where the jobids of foreign load start: far from those of pods, which count from 1."""
 _NOTHING: Amounts = (0, 0, 0)
-_NEVER = "the graph can never hold it"
+_NEVER = "the graph could not hold it"
 """How `Matcher.why` begins where an empty graph could not hold it either."""
 
 Share = Mapping[int, Placement]

@@ -178,9 +178,10 @@ class ReapiMatcher(Matcher):
 
     # ---- held work ---------------------------------------------------------------------------------------------------
 
-    def cancel(self, jobid: int, missing_ok: bool = False) -> None:
+    def cancel(self, jobid: int, missing_ok: bool = False, *, now: int | None = None) -> None:
         """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`."""
         with self._lock:
+            _check_extras(now or 0, None)
             if missing_ok and not self._holds(jobid):
                 return
             job = self._table.held(jobid)
@@ -194,9 +195,25 @@ class ReapiMatcher(Matcher):
                 self.cancel(jobid)
             self._table.forget(int(jobid))
 
-    def partial_cancel(self, jobid: int, R: Any, missing_ok: bool = False) -> bool:  # noqa: N803 - R is the field's own name
+    def moved(self) -> list[int]:
+        """Nothing: the library never plans anew."""
+        return []
+
+    def allocation(self, jobid: int) -> Allocation:
+        """Not there: the library tells of a job what it was given only once."""
+        raise NotSupported(f"allocation({shown(jobid)}): the real engine does not tell what a job holds; keep its R")
+
+    def partial_cancel(
+        self,
+        jobid: int,
+        R: Any,  # noqa: N803 - R is the field's own name
+        missing_ok: bool = False,
+        *,
+        now: int | None = None,
+    ) -> bool:
         """Frees the part of an allocation that `R` names; answers whether nothing is left."""
         with self._lock:
+            _check_extras(now or 0, None)
             if missing_ok and not self._holds(jobid):
                 return False
             job = self._table.held(jobid)
@@ -244,9 +261,10 @@ class ReapiMatcher(Matcher):
 
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
-    def find(self, criteria: str) -> dict[str, Any] | None:
+    def find(self, criteria: str, *, now: int = 0) -> dict[str, Any] | None:
         """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none."""
         with self._lock:
+            _check_extras(now, None)
             read_criteria(criteria)
             words = criteria.replace("(", " ( ").replace(")", " ) ").split()
             text = sending.word(" ".join(words), InvalidJobspec, "criteria")

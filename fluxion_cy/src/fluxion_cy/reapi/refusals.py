@@ -42,7 +42,7 @@ def match_refused(failure: Failure) -> FluxionError:
     if failure.errno == _errno.EBUSY:
         return Busy(f"jobspec: no match now{because}")
     if failure.errno == _errno.ENODEV:
-        return Unsatisfiable(f"jobspec: the graph can never hold it{because}")
+        return Unsatisfiable(f"jobspec: the graph could not hold it even if it were empty and all up{because}")
     if failure.errno == 0:
         return InvalidJobspec(
             "resources: nothing that was found is exclusive; put it under a slot, or say exclusive: true"

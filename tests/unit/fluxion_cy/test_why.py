@@ -1,0 +1,192 @@
+"""`why`: the verdict, and the first thing that ran short, in numbers."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from graphs import Graph, machine, pools, slot, sockets, spec, want
+
+from fluxion_cy import InvalidJobspec, Matcher, Unsatisfiable
+
+CORE = want("core", 1)
+NEVER = "the graph could not hold it even if it were empty and all up; "
+BUSY = "no match now, but the graph could hold it; "
+X = {"properties": ["x"]}
+
+
+def some() -> Matcher:
+    """Four nodes of four cores and two gpus; node0 and node3 have the property x."""
+    return Matcher(machine(nodes=4, gpus=2, properties={0: {"x": ""}, 3: {"x": ""}}), policy="low")
+
+
+def test_what_fits_says_so() -> None:
+    assert some().why(spec(slot(1, CORE))) == "fits now"
+
+
+@pytest.mark.parametrize(
+    ("ask", "text"),
+    [
+        (spec(slot(9, want("gpu", 1))), "asked 9 gpu, 8 in the graph"),
+        (spec(want("node", 5, slot(1, CORE))), "asked 5 node, 4 in the graph"),
+        (spec(slot(1, want("gpu", 4))), "asked 4 gpu below node, at most 2 on any of 4 nodes"),
+        (spec(want("node", 1, slot(3, want("gpu", 1)))), "asked 3 gpu below node, at most 2 on any of 4 nodes"),
+        (spec(slot(1, CORE), constraints={"properties": ["y"]}),
+         "asked 1 slot of 1 core, none of 4 nodes is allowed by the constraints"),
+        (spec(want("node", 3, slot(1, CORE)), constraints=X),
+         "asked 3 node, 2 of 4 nodes are allowed by the constraints"),
+        (spec(slot(5, want("gpu", 1)), constraints=X),
+         "asked 5 slots of 1 gpu, room for 4 on 2 nodes allowed by the constraints"),
+    ],
+)  # fmt: skip
+def test_what_the_empty_graph_has_not_is_named(ask: dict[str, Any], text: str) -> None:
+    assert some().why(ask) == NEVER + text
+    with pytest.raises(Unsatisfiable, match="could not hold it even if it were empty"):
+        some().allocate_with_satisfiability(ask)
+
+
+@pytest.mark.parametrize(
+    ("ask", "text"),
+    [
+        (spec(slot(1, want("gpu", 2)), constraints=X),
+         "asked 2 gpu below node, at most 1 free on any of 2 nodes allowed by the constraints"),
+        (spec(slot(2, want("core", 2)), constraints=X),
+         "asked 2 slots of 2 core, room for 1 on 2 nodes allowed by the constraints"),
+        (spec(want("node", 2, slot(1, want("core", 2), want("gpu", 1))), constraints=X),
+         "asked 2 node with 2 core and 1 gpu each, 1 of 2 nodes allowed by the constraints with that much free"),
+        (spec(slot(1, want("node", 1)), constraints=X),
+         "asked 1 node, whole; 0 of 2 nodes allowed by the constraints wholly free"),
+        (spec(slot(1, want("core", 4)), constraints={"ranks": ["0"]}),
+         "asked 4 core below node, at most 2 free on the 1 node allowed by the constraints"),
+        (spec(want("node", 4, slot(1, want("core", 3)))),
+         "asked 4 node with 3 core each, 2 of 4 nodes with that much free"),
+    ],
+)  # fmt: skip
+def test_what_others_hold_is_counted(ask: dict[str, Any], text: str) -> None:
+    matcher = some()
+    matcher.allocate(spec(slot(1, want("core", 3), want("gpu", 1)), constraints={"ranks": ["3"]}))
+    matcher.allocate(spec(slot(1, want("core", 2), want("gpu", 1)), constraints={"ranks": ["0"]}))
+    assert matcher.why(ask) == BUSY + text
+
+
+def test_a_taken_node_has_nothing_free_below_it() -> None:
+    matcher = some()
+    matcher.allocate(spec(slot(1, want("node", 1)), constraints={"ranks": ["3"]}))
+    assert matcher.why(spec(slot(8, CORE), constraints=X)) == (
+        BUSY + "asked 8 slots of 1 core, room for 4 on 2 nodes allowed by the constraints"
+    )
+
+
+def test_what_is_down_is_counted_where_it_matters() -> None:
+    matcher = some()
+    ask = spec(want("node", 4, slot(1, CORE)))
+    matcher.set_status("/cluster0/node1", up=False)
+    assert matcher.why(ask) == BUSY + "asked 4 node, 3 of 4 nodes are up"
+    assert matcher.why(spec(slot(13, CORE))) == BUSY + "asked 13 slots of 1 core, room for 12 on 3 nodes that are up"
+    matcher.set_status("/cluster0", up=False)
+    assert matcher.why(ask) == BUSY + "asked 4 node, none of 4 nodes is up"
+
+
+def test_only_vertices_that_have_what_is_asked_count_as_places() -> None:
+    """Devices are vertices of type node too, and do not count among the nodes that could run a pod."""
+    graph = Graph()
+    root = graph.add("cluster", 0)
+    for n in range(2):
+        node = graph.add("node", n, root, rank=n, properties={"virtual=false": ""})
+        for core in range(2):
+            graph.add("core", core, node, rank=n)
+    for n in range(2, 10):
+        graph.add("node", n, root, name=f"qpu{n}", rank=n, properties={"virtual=true": ""})
+    matcher = Matcher(graph.jgf())
+    ask = spec(slot(1, want("core", 3)), constraints={"properties": ["virtual=false"]})
+    assert matcher.why(ask) == NEVER + "asked 3 core below node, at most 2 on any of 2 nodes"
+    for n in range(2):
+        matcher.set_status(f"/cluster0/node{n}", up=False)
+    ask = spec(slot(1, CORE), constraints={"properties": ["virtual=false"]})
+    assert matcher.why(ask) == BUSY + "asked 1 slot of 1 core, none of 2 nodes allowed by the constraints is up"
+
+
+def test_units_of_pools_are_counted() -> None:
+    matcher = Matcher(pools())
+    for _ in range(2):
+        matcher.allocate(spec(slot(1, want("memory", 60))))
+    assert matcher.why(spec(slot(1, want("memory", 50), CORE))) == (
+        BUSY + "asked 50 memory below node, at most 40 free on any of 2 nodes"
+    )
+    assert matcher.why(spec(slot(5, want("memory", 20)))) == (
+        BUSY + "asked 5 slots of 20 memory, room for 4 on 2 nodes"
+    )
+
+
+def test_a_level_below_the_node_is_named() -> None:
+    ask = spec(want("node", 1, want("socket", 1, slot(1, want("core", 5)))))
+    assert Matcher(sockets()).why(ask) == NEVER + "asked 5 core below socket, at most 4 on any of 4 sockets"
+
+
+def test_whole_sockets_are_places_too() -> None:
+    matcher = Matcher(sockets(), policy="low")
+    for socket in range(4):
+        path = f"/cluster0/node{socket // 2}/socket{socket % 2}/core{socket % 2 * 4}"
+        core = {"type": "core", "rank": socket // 2, "exclusive": True, "paths": {"containment": path}}
+        matcher.update_allocate(socket, {"graph": {"nodes": [{"metadata": core}]}})
+    ask = spec(want("node", 2, slot(2, want("socket", 1))))
+    assert matcher.why(ask) == BUSY + "asked 4 socket, whole; 0 of 4 sockets wholly free"
+
+
+def test_it_judges_within_the_candidates() -> None:
+    matcher = Matcher(machine(nodes=4, cores=2))
+    one, three = spec(slot(1, CORE)), spec(slot(3, CORE))
+    matcher.allocate(spec(slot(2, CORE), constraints={"ranks": ["0"]}))
+    assert matcher.why(one) == matcher.why(one, candidates=[True] * 4) == "fits now"
+    assert matcher.why(one, candidates=[False, True, False, False]) == "fits now"
+    assert matcher.why(one, candidates=np.array([True, False, False, False])) == (
+        "no match now on 1 candidate node, but they could hold it; it fits now without the candidates; "
+        "asked 1 core below node, none free on the 1 candidate node"
+    )
+    assert matcher.why(three, candidates=np.array([0, 9, 0, 0])) == (
+        "no match on 1 candidate node, even if they were empty and all up, but the graph could hold it; "
+        "it fits now without the candidates; asked 3 slots of 1 core, room for 2 on 1 candidate node"
+    )
+    assert matcher.why(three, candidates=[1, 1, 0, 0]).endswith(
+        "asked 3 slots of 1 core, room for 2 on 2 candidate nodes"
+    )
+    assert matcher.why(one, candidates=[]).endswith("none of 4 nodes is among the candidates")
+
+
+def test_it_counts_status_and_constraint_within_the_candidates() -> None:
+    matcher = Matcher(machine(nodes=4, properties={0: {"x": ""}, 3: {"x": ""}}))
+    matcher.set_status("/cluster0/node1", up=False)
+    assert matcher.why(spec(slot(1, CORE), constraints=X), candidates=iter([False, True, True])) == (
+        "no match on 2 candidate nodes, even if they were empty and all up, but the graph could hold it; it fits now "
+        "without the candidates; asked 1 slot of 1 core, none of 2 candidate nodes is allowed by the constraints"
+    )
+    assert matcher.why(spec(slot(1, CORE)), candidates=[False, True]).endswith("none of 1 candidate node is up")
+
+
+def test_candidates_that_restrict_nothing_or_do_not_matter_change_nothing() -> None:
+    matcher = Matcher(machine(nodes=3))
+    never = spec(slot(4, want("gpu", 1)))
+    assert matcher.why(never, candidates=[True, True, True, True]) == matcher.why(never)
+    assert matcher.why(never, candidates=[True, False, False]) == matcher.why(never)
+    assert matcher.why(never) == NEVER + "asked 4 gpu, 3 in the graph"
+    for bad in ("110", b"110", [2.5], 7):
+        with pytest.raises(InvalidJobspec, match="candidates"):
+            matcher.why(never, candidates=bad)
+
+
+def test_where_counting_finds_nothing_it_says_that() -> None:
+    """One socket of each node still has two cores, and a node needs two such sockets."""
+    matcher = Matcher(sockets(), policy="low")
+    for node in range(2):
+        matcher.allocate(
+            spec(want("node", 1, want("socket", 1, slot(1, want("core", 3)))), constraints={"ranks": [str(node)]})
+        )
+    ask = spec(want("node", 1, want("socket", 2, slot(1, want("core", 2)))))
+    assert matcher.why(ask) == BUSY + "enough is there of each type, but not where the request wants it together"
+
+
+def test_the_graph_stands_as_it_was() -> None:
+    matcher = some()
+    before = matcher.graph()
+    matcher.why(spec(slot(1, want("gpu", 4)), constraints=X), candidates=[1, 0, 0, 0])
+    assert matcher.graph() == before
+    assert matcher.stat()["jobs"] == {"ALLOCATED": 0, "RESERVED": 0, "CANCELED": 0}
