@@ -61,6 +61,9 @@ cdef class Columns:
     cdef int32_t _last_parent
     cdef str _last_path
     cdef object _children_by_name              # (parent, name symbol) -> vertex, built on first use
+    cdef public bint units                     # whether R says in what a size is counted
+    cdef object _links                         # target -> metadata of its containment edge, as of _links_version
+    cdef int64_t _links_version
     cdef int32_t intern(self, str text)
     cdef int32_t intern_type(self, str text)
     cdef str path_of(self, int32_t v)

@@ -50,8 +50,9 @@ cdef class Columns:
         self.extras, self.outer, self.node_extras, self.paths, self.path_index = {}, {}, {}, {}, {}
         self.frame = {}
         self._children_by_name = None
+        self._links, self._links_version = {}, -1
         self.root = self._plain_edge = self._last_parent = -1
-        self.version = 0
+        self.version, self.units = 0, False
         for name in KNOWN_TYPES:
             self.intern_type(name)
 
@@ -182,6 +183,31 @@ cdef class Columns:
         """Properties of vertex `v` (shared; do not change)."""
         return self.props[self.V[v].props]
 
+    def unit_of(self, int32_t v):
+        """Unit of vertex `v`, "" where it has none."""
+        return self.syms[self.V[v].unit] if self.V[v].unit >= 0 else ""
+
+    def base_of(self, int32_t v):
+        """Basename of vertex `v`."""
+        return self.syms[self.V[v].base]
+
+    def kept(self, int32_t v, key):
+        """The value of a metadata key that has no column, None where there is none (shared; do not change)."""
+        found = self.extras.get(v)
+        return None if found is None else found.get(key)
+
+    def edge_metadata(self):
+        """Metadata of containment edges that carry any, by target (shared; do not change)."""
+        cdef Edge e
+        if self._links_version != self.version:
+            self._links, self._links_version = {}, self.version
+            for e in self.edges:
+                if e.contains:
+                    metadata = self.edge_shapes[e.shape].get("metadata")
+                    if metadata:
+                        self._links[e.target] = metadata
+        return self._links
+
     def set_down(self, int32_t v, bint down):
         """Marks vertex `v` down or up."""
         self.V[v].down = down
@@ -210,6 +236,8 @@ cdef class Columns:
         metadata["rank"] = x.rank
         if x.props:
             metadata["properties"] = dict(self.props[x.props])
+        if self.units and x.unit >= 0 and self.syms[x.unit]:
+            metadata["unit"] = self.syms[x.unit]
         if exclusive:
             metadata["exclusive"] = True
         if units != 1:

@@ -437,7 +437,7 @@ cdef class Plans(Store):
         other.V, other.edges, other.kids = self.V, self.edges, self.kids
         other.static_desc, other.live_desc, other.weight = self.static_desc, self.live_desc, self.weight
         other.kid_types = self.kid_types
-        other.root, other.version = self.root, self.version
+        other.root, other.version, other.units = self.root, self.version, self.units
         for name in ("types", "type_ids", "syms", "sym_ids", "shapes", "shape_ids", "props", "props_ids", "edge_shapes",
                      "edge_shape_ids", "outer", "node_extras", "paths"):
             setattr(other, name, getattr(self, name).copy())

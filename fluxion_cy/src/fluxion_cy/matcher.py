@@ -14,6 +14,7 @@ from fluxion_cy.errors import Busy, InvalidGraph, InvalidJobspec, NotSupported, 
 from fluxion_cy.finding import find
 from fluxion_cy.jobs import NO_JOBID, Job, JobInfo, JobTable, Mode, check_jobid
 from fluxion_cy.jobspec import FOREVER
+from fluxion_cy.loaders import loader_of
 from fluxion_cy.policy import policy_of, prune_filters_of
 from fluxion_cy.ranges import idset
 from fluxion_cy.release import remaining
@@ -21,6 +22,7 @@ from fluxion_cy.replanning import Request, copied, replan
 from fluxion_cy.resource_set import check_free, holds_of, read_resource_set
 from fluxion_cy.search import Compiler, Question
 from fluxion_cy.why import explain
+from fluxion_cy.writers import Found, writer_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,13 +31,16 @@ _LATEST = 2**61
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a match gave: `at` in seconds, `overhead` the seconds it took, `R` the resource set."""
+    """What a match gave: `at` in seconds, `overhead` the seconds it took, `R` the resource set.
+
+    `R` is a mapping in the jgf, rv1 and rfc40 forms, text in the others.
+    """
 
     jobid: int
     at: int
     reserved: bool
     overhead: float
-    R: dict[str, Any]
+    R: Any
 
 
 def _locked(method: "Callable[Concatenate[Matcher, P], T]") -> "Callable[Concatenate[Matcher, P], T]":
@@ -52,10 +57,12 @@ def _locked(method: "Callable[Concatenate[Matcher, P], T]") -> "Callable[Concate
 class Matcher:
     """A resource graph and what is held in it.
 
-    `graph` is a JGF mapping, or JSON or YAML text. `policy` is a name or a custom string, `prune_filters` a list such
-    as `ALL:core,ALL:node`. `compatible` keeps constraints to vertices of type node and storage_node, as the reference
-    does; otherwise they hold for every vertex that carries properties. Any failure here is an InvalidGraph (EPROTO),
-    InvalidJobspec (an option's value) or NotSupported (an option that this engine does not have).
+    `graph` is what `load_format` says: JGF or R version 1 (`rv1exec`) as a mapping or as JSON or YAML text, or a recipe
+    (`grug`) as GraphML text. `match_format` chooses the form of `R`. `policy` is a name or a custom string,
+    `prune_filters` a list such as `ALL:core,ALL:node`. `compatible` keeps constraints to vertices of type node and
+    storage_node, as the reference does; otherwise they hold for every vertex that carries properties. Any failure here
+    is an InvalidGraph (EPROTO), InvalidJobspec (an option's value) or NotSupported (an option that this engine does not
+    have).
     """
 
     def __new__(cls, *arguments: Any, **options: Any) -> "Matcher":
@@ -80,14 +87,18 @@ class Matcher:
         replan: bool = False,
         library: str | None = None,
     ) -> None:
-        self._check_options(match_format, load_format, engine, traverser, library)
+        self._check_options(engine, traverser, library)
         if not isinstance(replan, bool):
             raise InvalidJobspec(f"replan: {shown(replan)} is neither true nor false")
+        load = loader_of(load_format)
+        self._write = writer_of(match_format)
+        self._shorthand = load_format == "jgf_shorthand"
         self._lock = threading.RLock()
         self._moved: list[int]
         self._policy = policy_of(policy)
         self._table = JobTable()
         self._engine = Select()
+        self._engine.units = load_format == "grug"  # of a JGF the reference forgets them, and R without them is equal
         self._engine.filters = prune_filters_of(prune_filters)
         chosen = self._policy
         self._engine.set_policy(
@@ -98,16 +109,14 @@ class Matcher:
             bool(compatible),
             chosen.ordering,
         )
-        self._engine.load(read_graph(graph))
+        self._engine.load(load(graph))
         self._engine.plan()
         self._compile = Compiler(self._engine, self._policy.node_exclusive)
         self._replan, self._latest, self._moved = replan, 0, []
 
     @staticmethod
-    def _check_options(match_format: str, load_format: str, engine: str, traverser: str, library: str | None) -> None:
+    def _check_options(engine: str, traverser: str, library: str | None) -> None:
         given = {
-            "match_format": (match_format, "jgf"),
-            "load_format": (load_format, "jgf"),
             "engine": (engine, "embedded"),
             "traverser": (traverser, "simple"),
             "library": (library, None),
@@ -199,13 +208,15 @@ class Matcher:
             self._table.advance(number, automatic)
             raise
         self._table.advance(number, automatic)
-        slot = self._engine.commit(at, min(at + question.duration, now + FOREVER), now)
+        end = min(at + question.duration, now + FOREVER)
+        resources = self._resources(at, end)  # first, because it may raise
+        slot = self._engine.commit(at, end, now)
         reserved = at != now
         job = Job(slot, at, Mode.RESERVED if reserved else Mode.ALLOCATED, automatic)
         if reserved and self._replan:
             job.request = Request(compiled, candidates, prefer)
         self._table.jobs[number] = job
-        return Allocation(number, at, reserved, time.perf_counter() - began, self._engine.resource_set())
+        return Allocation(number, at, reserved, time.perf_counter() - began, resources)
 
     def _clock(self, now: Any) -> int:
         """The second of a call; None is the latest that any call has named."""
@@ -219,8 +230,14 @@ class Matcher:
         began = time.perf_counter()
         now = _second(now)
         number = NO_JOBID if jobid is None else self._table.choose(jobid)[0]
-        at = seek(self._question(jobspec, candidates, prefer), now)
-        return Allocation(number, at, False, time.perf_counter() - began, self._engine.resource_set())
+        question = self._question(jobspec, candidates, prefer)
+        at = seek(question, now)
+        resources = self._resources(at, min(at + question.duration, now + FOREVER))
+        return Allocation(number, at, False, time.perf_counter() - began, resources)
+
+    def _resources(self, at: int, end: int) -> Any:
+        """R of the engine's last result, from `at` to `end`."""
+        return self._write(Found(self._engine, at, end))
 
     # ---- held work ---------------------------------------------------------------------------------------------------
 
@@ -301,7 +318,7 @@ class Matcher:
         job = self._table.held(jobid)
         if job.mode is not Mode.ALLOCATED:
             raise InvalidJobspec(f"jobid {jobid}: only an allocation can be cancelled in part, not a reservation")
-        rest = remaining(self._engine, job.slot, read_resource_set(R))
+        rest = remaining(self._engine, job.slot, read_resource_set(R, self._shorthand))
         self._engine.keep(job.slot, self._engine.arrange(rest))
         if not rest:
             job.slot, job.mode = -1, Mode.CANCELED
@@ -317,15 +334,17 @@ class Matcher:
         """
         began = time.perf_counter()
         number, automatic = self._table.choose(jobid)
-        rset = read_resource_set(R)
+        rset = read_resource_set(R, self._shorthand)
         at = _second(now) if rset.start is None else rset.start
         holds = [hold for hold in holds_of(rset, self._engine) if hold[2]]
         if not holds:
             raise InvalidGraph("R: names nothing that is taken; mark it with exclusive: true", EINVAL)
         check_free(self._engine, holds, at, at + rset.duration)
-        slot = self._engine.hold(self._engine.arrange(holds), at, at + rset.duration, at)
+        entries = self._engine.arrange(holds)
+        resources = self._resources(at, at + rset.duration)
+        slot = self._engine.hold(entries, at, at + rset.duration, at)
         self._table.jobs[number] = Job(slot, at, Mode.ALLOCATED, automatic)
-        return Allocation(number, at, False, time.perf_counter() - began, self._engine.resource_set())
+        return Allocation(number, at, False, time.perf_counter() - began, resources)
 
     @_locked
     def info(self, jobid: int) -> JobInfo:
@@ -466,6 +485,7 @@ class Matcher:
         other = object.__new__(Matcher)
         other._lock = threading.RLock()
         other._policy = self._policy
+        other._write, other._shorthand = self._write, self._shorthand
         other._table = self._table.copy()
         other._engine = self._engine.copy()
         other._compile = Compiler(other._engine, other._policy.node_exclusive)

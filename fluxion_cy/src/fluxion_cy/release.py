@@ -12,7 +12,7 @@ def remaining(engine: Select, slot: int, given_back: ResourceSet) -> list[Hold]:
     held = {vertex: units for vertex, units, exclusive in engine.entries(slot) if exclusive}
     if given_back.graph is None:
         ranks = {rank for rank, _, _ in given_back.ranks}
-        return [(v, units, True) for v, units in held.items() if engine.rank_of(v) not in ranks]
+        return [(v, units, True) for v, units in held.items() if _rank(engine, v) not in ranks]
     for vertex, units, exclusive in holds_of(given_back, engine):
         if not exclusive:
             continue
@@ -20,3 +20,10 @@ def remaining(engine: Select, slot: int, given_back: ResourceSet) -> list[Hold]:
             raise InvalidGraph(f"R: vertex {engine.path(vertex)} is not held by this job", EINVAL)
         held[vertex] -= units
     return [(vertex, units, True) for vertex, units in held.items() if units > 0]
+
+
+def _rank(engine: Select, vertex: int) -> int:
+    """The vertex's own rank, or that of the nearest one above it that has one."""
+    while vertex >= 0 and engine.rank_of(vertex) < 0:
+        vertex = engine.parent_of(vertex)
+    return engine.rank_of(vertex) if vertex >= 0 else -1

@@ -11,6 +11,7 @@ from fluxion_cy.errors import Busy, InvalidGraph, shown
 from fluxion_cy.jobspec import FOREVER
 from fluxion_cy.ranges import idset
 
+_SEVERAL = -2
 Hold = tuple[int, int, bool]
 """(vertex, units, exclusive)."""
 
@@ -23,10 +24,15 @@ class ResourceSet:
     duration: int
     graph: Mapping[str, Any] | None
     ranks: list[tuple[int, str, list[tuple[int, int]]]]
+    shorthand: bool = False
+    """In `graph`, what lies below an exclusive vertex is left out."""
 
 
-def read_resource_set(value: Any) -> ResourceSet:
-    """A mapping or JSON text; InvalidGraph (EINVAL) names what is wrong."""
+def read_resource_set(value: Any, shorthand: bool = False) -> ResourceSet:
+    """A mapping or JSON text; InvalidGraph (EINVAL) names what is wrong.
+
+    `shorthand`: a bare JGF that does not say who wrote it is one.
+    """
     if isinstance(value, (str, bytes)):
         try:
             value = json.loads(value)
@@ -35,7 +41,7 @@ def read_resource_set(value: Any) -> ResourceSet:
     if not isinstance(value, Mapping):
         raise _bad(f"R: must be a mapping or JSON text, not {type(value).__name__}")
     if "graph" in value:
-        return ResourceSet(None, FOREVER, value, [])
+        return ResourceSet(None, FOREVER, value, [], _is_shorthand(value, "R", shorthand))
     if value.get("version") != 1 or not isinstance(value.get("execution"), Mapping):
         raise _bad("R: is neither JGF nor an RFC 20 resource set of version 1")
     execution = value["execution"]
@@ -43,8 +49,19 @@ def read_resource_set(value: Any) -> ResourceSet:
     if value.get("scheduling") is not None:
         if not isinstance(value["scheduling"], Mapping):
             raise _bad("R.scheduling: must be a mapping")
-        return ResourceSet(start, duration, value["scheduling"], [])
+        scheduling = value["scheduling"]
+        return ResourceSet(start, duration, scheduling, [], _is_shorthand(scheduling, "R.scheduling", False))
     return ResourceSet(start, duration, None, _ranks(execution.get("R_lite")))
+
+
+def _is_shorthand(document: Mapping[str, Any], where: str, default: bool) -> bool:
+    """What its key `writer` says; `fluxion`, with or without `:jgf`, is the long form."""
+    writer = document.get("writer")
+    if writer is None:
+        return default
+    if writer not in ("fluxion", "fluxion:", "fluxion:jgf", "fluxion:jgf_shorthand"):
+        raise _bad(f"{where}.writer: {shown(writer)} is not fluxion:jgf or fluxion:jgf_shorthand")
+    return bool(writer == "fluxion:jgf_shorthand")
 
 
 def _bad(message: str, errno: int = EINVAL) -> InvalidGraph:
@@ -70,8 +87,12 @@ def _ranks(rows: Any) -> list[tuple[int, str, list[tuple[int, int]]]]:
         if not isinstance(children, Mapping):
             raise _bad("R.execution.R_lite: each entry needs rank and children")
         for rank in _ids(_word(row.get("rank", "")), "rank"):
+            if not children:
+                found.append((rank, "", []))  # enough to give the rank back
             for kind, ids in children.items():
                 found.append((rank, _word(kind), _spans(_word(ids), _word(kind))))
+        if len(found) > 1_000_000:
+            raise _bad("R.execution.R_lite: more than a million ranks and types")
     return found
 
 
@@ -97,21 +118,57 @@ def _ids(text: str, what: str) -> list[int]:
 def holds_of(rset: ResourceSet, engine: Select) -> list[Hold]:
     """What the set takes in this graph, in its own order, ancestors without exclusive."""
     if rset.graph is not None:
-        return _holds_of_graph(rset.graph, engine)
+        return _holds_of_graph(rset.graph, engine, rset.shorthand)
+    return _holds_of_ranks(rset, engine)
+
+
+def _holds_of_ranks(rset: ResourceSet, engine: Select) -> list[Hold]:
+    """What R_lite names, and a node whole where that is all there is below it."""
     found: list[Hold] = []
+    tables: dict[int, dict[tuple[str, int], int]] = {}
+    taken: set[int] = set()
     for rank, kind, spans in rset.ranks:
-        below = {engine.id_of(v): v for v in engine.of_rank(rank) if engine.type_of(v) == kind}
+        if rank not in tables:
+            tables[rank] = _below(engine, rank)
         for low, high in spans:
             if high - low >= 1_000_000:
                 raise _bad(f"R.execution.R_lite: more than a million ids of {kind}")
             for number in range(low, high + 1):
-                if number not in below:
-                    raise _bad(f"R: rank {rank} has no {kind} {number} in the graph", ENOENT)
-                found.append((below[number], engine.size_of(below[number]), True))
+                vertex = tables[rank].get((kind, number), -1)
+                if vertex < 0:
+                    what = "several" if vertex == _SEVERAL else "no"
+                    raise _bad(f"R: rank {rank} has {what} {kind} {number} in the graph", ENOENT)
+                if vertex not in taken:
+                    taken.add(vertex)
+                    found.append((vertex, engine.size_of(vertex), True))
+    return found + _whole(engine, tables, taken)
+
+
+def _below(engine: Select, rank: int) -> dict[tuple[str, int], int]:
+    """By type and id what lies below the vertices of a rank; their own children may do without a rank."""
+    found: dict[tuple[str, int], int] = {}
+    seen: set[int] = set()
+    for top in engine.of_rank(rank):
+        for vertex in [] if top in seen else engine.subtree(top):
+            seen.add(vertex)
+            if engine.rank_of(vertex) in (rank, -1):
+                key = (engine.type_of(vertex), engine.id_of(vertex))
+                found[key] = _SEVERAL if key in found else vertex
     return found
 
 
-def _holds_of_graph(document: Mapping[str, Any], engine: Select) -> list[Hold]:
+def _whole(engine: Select, tables: Mapping[int, object], taken: set[int]) -> list[Hold]:
+    """Nodes of these ranks below which everything is taken."""
+    found: list[Hold] = []
+    for rank in tables:
+        for vertex in engine.of_rank(rank):
+            below = engine.subtree(vertex)[1:] if engine.type_of(vertex) in ("node", "storage_node") else []
+            if below and vertex not in taken and all(child in taken for child in below):
+                found.append((vertex, engine.size_of(vertex), True))
+    return found
+
+
+def _holds_of_graph(document: Mapping[str, Any], engine: Select, shorthand: bool) -> list[Hold]:
     graph = document.get("graph")
     nodes = graph.get("nodes") if isinstance(graph, Mapping) else None
     if not isinstance(nodes, (list, tuple)):
@@ -125,6 +182,10 @@ def _holds_of_graph(document: Mapping[str, Any], engine: Select) -> list[Hold]:
         if hold[0] in found:
             raise _bad(f"R: vertex {engine.path(hold[0])} is listed twice")
         found[hold[0]] = hold
+    if shorthand:
+        for vertex in [vertex for vertex, _, exclusive in found.values() if exclusive]:
+            for below in engine.subtree(vertex)[1:]:
+                found.setdefault(below, (below, engine.size_of(below), True))
     return list(found.values())
 
 

@@ -279,10 +279,10 @@ def test_nodes_loaded_down_do_not_count_against_those_that_are_up() -> None:
 
 def test_options_that_are_not_there_are_named() -> None:
     for option in (
-        {"match_format": "rv1"},
+        {"match_format": "rv2"},
         {"engine": "other"},
         {"traverser": "flexible"},
-        {"load_format": "grug"},
+        {"load_format": "hwloc"},
     ):
         with pytest.raises(NotSupported, match=next(iter(option))):
             Matcher(machine(), **option)
