@@ -81,7 +81,7 @@ def _times(execution: Mapping[str, Any]) -> tuple[int, int]:
 def _ranks(rows: Any) -> list[tuple[int, str, list[tuple[int, int]]]]:
     if isinstance(rows, str) or not isinstance(rows, Sequence):
         raise _bad("R.execution.R_lite: must be a list")
-    found = []
+    found: list[tuple[int, str, list[tuple[int, int]]]] = []
     for row in rows:
         children = row.get("children") if isinstance(row, Mapping) else None
         if not isinstance(children, Mapping):
