@@ -13,7 +13,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
-  lint format bench bench-live constraints clean
+  lint format bench bench-matcher bench-live constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -29,6 +29,7 @@ help:
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make bench        run the benchmarks'
+	@echo 'make bench-matcher  compare the matcher with Fluxion (beside its library where FLUXION_REAPI_LIB names it)'
 	@echo 'make bench-live   compare pods per second on a real API server with kube-scheduler and the raw binding rate'
 	@echo 'make constraints  write constraints.txt from what $(VENV) has now'
 	@echo 'make clean        remove $(VENV), caches and build results'
@@ -100,6 +101,10 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	set -e; for script in tests/benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+# BENCH='--nodes 1000 --only w1,w2 --huge' changes what is run.
+bench-matcher: $(STAMP)
+	$(BIN)/python tests/benchmarks/bench_matcher.py $(BENCH)
 
 # BENCH='--pods 1000 --only fluence,kube-scheduler --json result.json' changes what is run.
 bench-live: controlplane

@@ -1,0 +1,91 @@
+"""The two engines of bench_matcher.py behind one face: text in, R out, nothing between but what a caller needs.
+
+The real library is called through its C API here and not through `engine="reapi"`, so that the project's own checks and
+marshalling are not on its bill.
+"""
+
+import ctypes
+import os
+from typing import Any, Protocol
+
+_OPS = {"allocate": 1, "reserve": 3}
+
+
+class Engine(Protocol):
+    """`match` and `satisfy` answer success; job ids count from 1, one for every match."""
+
+    def match(self, op: str, jobspec: str) -> bool: ...
+
+    def satisfy(self, jobspec: str) -> bool: ...
+
+    def cancel(self, jobid: int) -> None: ...
+
+
+class Embedded:
+    """This project's engine."""
+
+    def __init__(self, graph: str, policy: str) -> None:
+        from fluxion_cy import Matcher, NotSupported
+
+        try:
+            self._matcher = Matcher(graph, policy=policy, match_format="rv1_nosched")
+        except NotSupported:
+            self._matcher = Matcher(graph, policy=policy)
+        self._call = {"allocate": self._matcher.allocate, "reserve": self._matcher.allocate_orelse_reserve}
+
+    def match(self, op: str, jobspec: str) -> bool:
+        from fluxion_cy import Busy, Unsatisfiable
+
+        try:
+            return bool(self._call[op](jobspec).R)
+        except (Busy, Unsatisfiable):
+            return False
+
+    def satisfy(self, jobspec: str) -> bool:
+        return self._matcher.satisfy(jobspec)
+
+    def cancel(self, jobid: int) -> None:
+        self._matcher.cancel(jobid)
+
+
+class Real:
+    """Fluxion's library, named by FLUXION_REAPI_LIB."""
+
+    def __init__(self, graph: str, policy: str) -> None:
+        self._library = library = ctypes.CDLL(os.environ["FLUXION_REAPI_LIB"])
+        self._free = ctypes.CDLL(None).free
+        self._free.argtypes = [ctypes.c_void_p]
+        library.reapi_cli_new.restype = ctypes.c_void_p
+        self._context = ctypes.c_void_p(library.reapi_cli_new())
+        self._jobid, self._reserved, self._answer = ctypes.c_uint64(), ctypes.c_bool(), ctypes.c_void_p()
+        self._at, self._overhead = ctypes.c_int64(), ctypes.c_double()
+        options = (
+            f'{{"load_format":"jgf","matcher_policy":"{policy}","match_format":"rv1_nosched",'
+            '"prune_filters":"ALL:core,ALL:node"}'
+        )
+        if library.reapi_cli_initialize(self._context, graph.encode(), options.encode()):
+            raise RuntimeError(f"the library does not take the graph for policy {policy}")
+
+    def match(self, op: str, jobspec: str) -> bool:
+        by = ctypes.byref
+        failed = self._library.reapi_cli_match(
+            self._context, _OPS[op], jobspec.encode(), by(self._jobid), by(self._reserved), by(self._answer),
+            by(self._at), by(self._overhead),
+        )  # fmt: skip
+        if failed:
+            return False
+        found = ctypes.string_at(self._answer).decode()
+        self._free(self._answer)
+        return bool(found)
+
+    def satisfy(self, jobspec: str) -> bool:
+        by = ctypes.byref
+        self._library.reapi_cli_match_satisfy(self._context, jobspec.encode(), by(self._reserved), by(self._overhead))
+        return self._reserved.value
+
+    def cancel(self, jobid: int) -> None:
+        if self._library.reapi_cli_cancel(self._context, ctypes.c_uint64(jobid), False):
+            raise RuntimeError(f"job {jobid} cannot be cancelled")
+
+
+ENGINES: dict[str, Any] = {"embedded": Embedded, "real": Real}
