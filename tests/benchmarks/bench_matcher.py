@@ -3,7 +3,7 @@
 python tests/benchmarks/bench_matcher.py [--nodes 100,1000,10000] [--only w1,w2] [--rounds 3] [--huge] [--json FILE]
 
 Each run is a process of its own, engines take turns, and the best of the rounds counts. Without the library the ratios
-are against its figures on another 2-core machine, and mean less. Beside the library it exits with 1 if a goal is missed.
+are against its figures on another 2-core machine, and mean less. Beside it, a goal that is missed ends with status 1.
 """
 
 import argparse
