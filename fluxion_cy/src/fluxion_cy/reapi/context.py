@@ -117,12 +117,6 @@ class Context:
         self._library.call("clear_err_msg", self._pointer)
         return " ".join((text or "").split())
 
-    def _text(self, pointer: c_void_p, what: str) -> str:
-        text = self._library.take(pointer.value)
-        if text is None:
-            raise FluxionError(f"{what}: the library answered nothing", _errno.EPROTO)
-        return text
-
     # ---- jobs --------------------------------------------------------------------------------------------------------
 
     def match(self, op: Op, jobspec: bytes, jobid: int) -> Answer:
@@ -131,7 +125,7 @@ class Context:
         self._call(
             "match_with_jobid", op, jobspec, jobid, byref(reserved), byref(found), byref(at), byref(overhead)
         )  # fmt: skip
-        return Answer(at.value, reserved.value, overhead.value, self._text(found, "R"))
+        return Answer(at.value, reserved.value, overhead.value, self._library.take(found.value) or "")
 
     def satisfy(self, jobspec: bytes) -> bool:
         """Whether an empty graph could hold it; Failure for anything but yes and no."""
@@ -148,7 +142,7 @@ class Context:
         """Holds what an R names."""
         at, overhead, found = c_int64(), c_double(), c_void_p()
         self._call("update_allocate", jobid, resources, byref(at), byref(overhead), byref(found))
-        return Answer(at.value, False, overhead.value, self._text(found, "R"))
+        return Answer(at.value, False, overhead.value, self._library.take(found.value) or "")
 
     def cancel(self, jobid: int) -> None:
         """Frees a job."""

@@ -150,15 +150,26 @@ class ReapiMatcher(Matcher):
             else:
                 number, automatic = self._new_jobid(jobid)
             text = self._jobspec(jobspec, candidates)
-            try:
-                answer = told(lambda: self._context.match(op, text, NO_JOBID if preview else number), match_refused)
-            except (Busy, Unsatisfiable):
-                if not preview:
-                    self._table.advance(number, automatic)
-                raise
-            if not preview:
-                self._enter(number, automatic, answer)
-            return self._allocation(number, answer, answer.reserved and not preview)
+            if preview:
+                answer = told(lambda: self._context.match(op, text, NO_JOBID), match_refused)
+                return self._allocation(number, answer, False)
+            return self._hold(op, text, number, automatic)
+
+    def _hold(self, op: Op, text: bytes, number: int, automatic: bool) -> Allocation:
+        try:
+            answer = told(lambda: self._context.match(op, text, number), match_refused)
+        except (Busy, Unsatisfiable):
+            self._table.advance(number, automatic)
+            raise
+        try:
+            allocation = self._allocation(number, answer, answer.reserved)
+        except FluxionError:  # nobody would learn what is held
+            told(lambda: self._context.cancel(number), job_refused)
+            raise
+        self._table.advance(number, automatic)
+        mode = Mode.RESERVED if answer.reserved else Mode.ALLOCATED
+        self._table.jobs[number] = Job(_HELD, answer.at, mode, automatic)
+        return allocation
 
     def _new_jobid(self, jobid: Any) -> tuple[int, bool]:
         number, automatic = self._table.choose(jobid)
@@ -166,11 +177,6 @@ class ReapiMatcher(Matcher):
             message = f"jobid {number}: the real engine could not cancel a job with an id above 2**63-1; choose another"
             raise InvalidJobspec(message, _errno.EOVERFLOW)
         return number, automatic
-
-    def _enter(self, number: int, automatic: bool, answer: Answer) -> None:
-        self._table.advance(number, automatic)
-        mode = Mode.RESERVED if answer.reserved else Mode.ALLOCATED
-        self._table.jobs[number] = Job(_HELD, answer.at, mode, automatic)
 
     def _allocation(self, number: int, answer: Answer, reserved: bool) -> Allocation:
         resources: Any = _parsed(answer.R) if self._format in _JSON_FORMATS else answer.R
@@ -266,8 +272,7 @@ class ReapiMatcher(Matcher):
         with self._lock:
             _check_extras(now, None)
             read_criteria(criteria)
-            words = criteria.replace("(", " ( ").replace(")", " ) ").split()
-            text = sending.word(" ".join(words), InvalidJobspec, "criteria")
+            text = sending.word(criteria, InvalidJobspec, "criteria")
             found = told(lambda: self._context.find(text, b"jgf"), criteria_refused)
             document: dict[str, Any] | None = None if found is None else _parsed(found)
             return document if document and document.get("graph", {}).get("nodes") else None

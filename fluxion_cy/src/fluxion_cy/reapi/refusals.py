@@ -44,9 +44,7 @@ def match_refused(failure: Failure) -> FluxionError:
     if failure.errno == _errno.ENODEV:
         return Unsatisfiable(f"jobspec: the graph could not hold it even if it were empty and all up{because}")
     if failure.errno == 0:
-        return InvalidJobspec(
-            "resources: nothing that was found is exclusive; put it under a slot, or say exclusive: true"
-        )
+        return InvalidJobspec(f"jobspec: the library cannot place it and gives no reason{because}; ask in another form")
     if failure.errno == _errno.EINVAL:
         return InvalidJobspec(f"jobspec: the library refuses it{because}")
     return _other(failure, "jobspec")

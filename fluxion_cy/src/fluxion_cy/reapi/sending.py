@@ -6,6 +6,7 @@ embedded engine's readers understood, with every default filled in.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from fluxion_cy.resource_set import Hold
 from fluxion_cy.search import entries_of
 
 _MAX_SIZE = 2**32 - 1
+_DIGITS = re.compile(r"\d+$")
 _NEVER: dict[str, Any] = {"or": []}
 
 
@@ -87,9 +89,8 @@ def _number(metadata: Mapping[str, Any], kind: str, uniq: int) -> int:
     """The vertex's own id; by default the digits at the end of a node's name, else its unique id."""
     if "id" in metadata:
         return int(metadata["id"])
-    name = metadata.get("name", "") if kind == "node" else ""
-    digits = name[len(name.rstrip("0123456789")) :]
-    return int(digits) if digits else uniq
+    digits = _DIGITS.search(metadata.get("name", "")) if kind == "node" else None
+    return int(digits[0]) if digits else uniq
 
 
 def _check(outer: str, metadata: Mapping[str, Any], sent: Mapping[str, Any], path: str) -> None:

@@ -1,0 +1,95 @@
+"""The recorded answers on Fluxion's own library, through this package: `make conformance-reapi`.
+
+Runs only where FLUXION_REAPI_LIB names the library. Its answers must be the recorded ones, ties and all, but for what
+the checks in front of it change; those are counted by kind here and in docs/reference/matcher.md.
+"""
+
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from replay import Outcome, Session, cases
+from test_corpus import HERE, PEER
+
+from fluxion_cy import FluxionError
+from fluxion_cy.reapi.library import VARIABLE
+
+pytestmark = pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} names no library of Fluxion's own")
+
+PAGE = HERE.parents[2] / "docs" / "reference" / "matcher.md"
+#: What a check in front of the library answers, and what the library answered when it was recorded.
+CHANGED = {
+    "nothing exclusive": (r"put it under a slot, or say exclusive", {"EBUSY", "EINVAL", "ENODEV", None}),
+    "no reason": (r"gives no reason", {None}),
+    "slots side by side": (r"two slots side by side", {"EBUSY", "ENODEV", "ok", None}),
+    "the id is held": (r"is known already", {"ok"}),
+    "no such vertex": (r"no such vertex is in the graph", {None}),
+}
+
+
+class RealSession(Session):
+    """A session that goes on where a check in front of the library refuses something."""
+
+    def perform(self, op: dict[str, Any]) -> dict[str, Any]:
+        return {**super().perform(op), "unsupported": False}
+
+    def judge(self, number: int, op: dict[str, Any], answer: dict[str, Any]) -> None:
+        # What a refused operation would have held is missing from what find gives.
+        super().judge(number, op if op["op"] == "find" else {**op, "tie": False}, answer)
+
+
+def replayed(case: dict[str, Any]) -> Outcome:
+    options = {**(case.get("options") or {}), "engine": "reapi"}
+    try:
+        session = RealSession({**case, "options": options})
+    except FluxionError as error:
+        return Outcome(differ={-1: str(error)} if case["init"]["ok"] else {})
+    return session.run()
+
+
+def kind_of(text: str, expect: dict[str, Any]) -> str:
+    recorded = "ok" if expect["ok"] else expect.get("errno")
+    for kind, (pattern, allowed) in CHANGED.items():
+        if re.search(pattern, text) and recorded in allowed:
+            return kind
+    return f"unexplained: {text}"
+
+
+def counted(path: Path) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for case in cases(path):
+        outcome = replayed(case)
+        found["agree"] += outcome.agree
+        for number, text in outcome.differ.items():
+            found[kind_of(text, case["ops"][number]["expect"]) if number >= 0 else f"{case['name']}: {text}"] += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "handwritten",
+        "random",
+        pytest.param("peer-suite", marks=pytest.mark.skipif(not PEER.exists(), reason=f"{PEER} is not there")),
+    ],
+)
+def test_the_library_answers_through_this_package_as_it_was_recorded(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = counted(PEER if name == "peer-suite" else HERE / f"{name}.jsonl.xz")
+    with capsys.disabled():
+        print(f"\nreapi, {name}: {dict(found)}", end="")
+    assert not [kind for kind in found if kind != "agree" and kind not in CHANGED]
+    row = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| {name} |"))
+    told = [int(cell) for cell in re.findall(r"\| *(\d+) *(?=\|)", row)]
+    assert told == [sum(found.values()), found["agree"], *(found[kind] for kind in CHANGED)]
+
+
+def test_a_difference_is_one_that_a_check_explains() -> None:
+    assert (
+        kind_of("put it under a slot, or say exclusive: true", {"ok": False, "errno": "EBUSY"}) == "nothing exclusive"
+    )
+    assert kind_of("put it under a slot, or say exclusive: true", {"ok": True}).startswith("unexplained")
