@@ -13,7 +13,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
-  lint format bench bench-matcher bench-live constraints clean
+  lint format conformance-reapi bench bench-matcher bench-live constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -28,6 +28,7 @@ help:
 	@echo 'make manifests          render the files of deploy/ from deploy/kustomize'
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
+	@echo 'make conformance-reapi  compare with the library of Fluxion itself, which FLUXION_REAPI_LIB names'
 	@echo 'make bench        run the benchmarks'
 	@echo 'make bench-matcher  compare the matcher with Fluxion (beside its library where FLUXION_REAPI_LIB names it)'
 	@echo 'make bench-live   compare pods per second on a real API server with kube-scheduler and the raw binding rate'
@@ -88,6 +89,10 @@ e2e-packages:
 # In namespaces of its own, as root: see tests/e2e/inside.py. One at a time on a machine.
 e2e: controlplane kwok
 	$(BIN)/python -m tests.e2e.inside $(BIN)/python -m pytest -p no:xdist --junitxml=.cache/tests-e2e.xml tests/e2e $(E2E)
+
+conformance-reapi: $(STAMP)
+	@test -n "$$FLUXION_REAPI_LIB" || { echo 'FLUXION_REAPI_LIB must name libreapi_cli.so'; exit 1; }
+	$(BIN)/python -m pytest -v tests/conformance/fluxion/test_reapi.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check

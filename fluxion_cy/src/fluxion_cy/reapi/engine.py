@@ -201,14 +201,6 @@ class ReapiMatcher(Matcher):
                 self.cancel(jobid)
             self._table.forget(int(jobid))
 
-    def moved(self) -> list[int]:
-        """Nothing: the library never plans anew."""
-        return []
-
-    def allocation(self, jobid: int) -> Allocation:
-        """Not there: the library tells of a job what it was given only once."""
-        raise NotSupported(f"allocation({shown(jobid)}): the real engine does not tell what a job holds; keep its R")
-
     def partial_cancel(
         self,
         jobid: int,
@@ -264,6 +256,14 @@ class ReapiMatcher(Matcher):
         """
         with self._lock:
             return self._table.info(jobid)
+
+    def moved(self) -> list[int]:
+        """None: the library never moves a reservation."""
+        return []
+
+    def allocation(self, jobid: int) -> Allocation:  # noqa: ARG002
+        """Not there: the library says once, when it matches, what a job has."""
+        raise NotSupported("allocation: the real engine says only when it matches what a job has")
 
     # ---- the graph ---------------------------------------------------------------------------------------------------
 

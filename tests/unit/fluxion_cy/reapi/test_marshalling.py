@@ -199,6 +199,7 @@ def test_cancelling_frees_once(fake: Fake) -> None:
     with pytest.raises(NoSuchJob):
         matcher.cancel(5)
     assert len(fake.called("cancel")) == 1
+    assert matcher.moved() == []
 
 
 def test_reservations_are_known_as_such(fake: Fake) -> None:
@@ -351,6 +352,10 @@ def test_what_the_c_api_lacks_is_not_supported(fake: Fake) -> None:
     matcher = fake.matcher(machine())
     for call in (
         lambda: matcher.why(ASK),
+        lambda: matcher.allocation(1),
+        lambda: matcher.cancel(1, now=5),
+        lambda: matcher.partial_cancel(1, held(matcher), now=5),
+        lambda: matcher.find("status=up", now=5),
         lambda: matcher.resize("/cluster0/node0/core0", 2),
         lambda: matcher.set_properties("/cluster0/node0", {}),
         lambda: matcher.allocate(ASK, now=5),
