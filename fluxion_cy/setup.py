@@ -3,7 +3,7 @@
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-MODULES = ("_columns", "_store", "_plans", "_pick", "_select")
+MODULES = ("_columns", "_store", "_plans", "_pick", "_index", "_select")
 
 setup(
     ext_modules=cythonize(

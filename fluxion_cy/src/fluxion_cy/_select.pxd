@@ -3,26 +3,26 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
-from fluxion_cy._pick cimport Entry, Group, Pick
+from fluxion_cy._index cimport Index
+from fluxion_cy._pick cimport Entry, Group
 
 cdef struct Rule:
     int32_t kind
     int32_t first
     int32_t count
 
-cdef class Select(Pick):
+cdef class Select(Index):
     cdef int32_t tops
     cdef int32_t top_slots
     cdef vector[int64_t] top_need             # pruned types of the whole request
     cdef vector[Rule] rules
     cdef vector[int32_t] links
-    cdef vector[uint8_t] prop_ok
+    cdef const uint8_t* prop_ok               # per property rule and property set: whether it holds
+    cdef object _prop_ok                      # keeps them
     cdef vector[int32_t] hosts
     cdef vector[pair[int64_t, int64_t]] rank_spans
     cdef bint constrained
     cdef bint node_only
-    cdef int32_t node_type
-    cdef int32_t storage_type
     cdef vector[int64_t] perf_class           # per property set
     cdef int32_t node_now
     cdef int64_t node_free_now
@@ -56,7 +56,7 @@ cdef class Select(Pick):
     cdef bint slots_in_turn(self, int32_t u, int32_t e) noexcept nogil
     cdef bint explore(self, int32_t u, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil
     cdef bint explore_all(self, int32_t inner, int32_t lo, int32_t n, int mode, bint x) noexcept nogil
-    cdef bint explore_some(self, int32_t inner, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil
+    cdef bint explore_some(self, int32_t u, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil
     cdef double liking(self, int32_t v) noexcept nogil
     cdef bint passes(self, int32_t inner, int32_t lo, int32_t n, int mode) noexcept nogil
     cdef bint unranked(self, int32_t inner) noexcept nogil

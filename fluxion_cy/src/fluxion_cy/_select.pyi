@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fluxion_cy._pick import Pick
+from fluxion_cy._index import Index
 
-class Select(Pick):
+class Select(Index):
     """Plans with a matching walk: first `set_policy`, `load`, `plan`, then `ask`, `constrain`, `restrict`, `match`."""
 
     deep: bool
@@ -26,9 +26,10 @@ class Select(Pick):
         self,
         rules: Sequence[tuple[int, int, int]],
         links: Sequence[int],
-        prop_ok: Sequence[int],
+        prop_ok: bytearray,
         hosts: Sequence[int],
         spans: Sequence[tuple[int, int]],
+        chosen: Sequence[int] | None,
     ) -> None: ...
     def restrict(self, candidates: Sequence[int], capped: bool, preference: Sequence[float]) -> None: ...
     def allow(self, mask: Any) -> None: ...

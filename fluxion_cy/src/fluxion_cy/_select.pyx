@@ -4,6 +4,7 @@
 No line of the walk touches a Python object; the GIL is released around `run`. What the walk answers is what Fluxion's
 depth-first-and-up traverser answers for the containment subsystem, beyond it where its documentation lists a mending.
 """
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cython.operator cimport dereference as deref, preincrement as inc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.algorithm cimport sort
@@ -11,9 +12,10 @@ from libcpp.pair cimport pair
 from libcpp.set cimport set as cppset
 from libcpp.vector cimport vector
 
+from fluxion_cy._index cimport Index
 from fluxion_cy._pick cimport (
     AT_TOP, BELOW, BY_CLASS, BY_FILL, BY_ID, BY_RUN, IN_SLOT, MAX_SIBLINGS, NO_PROBLEM, NOTHING_EXCLUSIVE,
-    SHARED_UNDER_SLOT, SIBLINGS, TOO_MANY_SLOTS, Group, Pick, Request)
+    SHARED_UNDER_SLOT, SIBLINGS, TOO_MANY_SLOTS, Group, Request)
 from fluxion_cy._plans cimport Entry, Plans
 from fluxion_cy._store cimport ChildKey
 
@@ -40,15 +42,15 @@ def performance_class(properties):
     return number if 0 <= number <= 9999 else 9999
 
 
-cdef class Select(Pick):
+cdef class Select(Index):
     """Plans with a matching walk."""
 
     def __init__(self):
         super().__init__()
         self.sign, self.match_no, self.pass_no = 1, 0, 0
         self._by_rank, self._ranks_version = {}, -1
-        self.node_type = self.type_ids["node"]
-        self.storage_type = self.type_ids["storage_node"]
+        self._prop_ok = bytearray()
+        self.prop_ok = NULL
 
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
@@ -89,6 +91,7 @@ cdef class Select(Pick):
             if self.V[v].alive and self.V[v].inner >= 0 and v != self.root and self.V[v].type != self.node_type:
                 self.deep = True
         self._sort_children()
+        self.index()
 
     def _sort_children(self):
         """Children in the order in which scores by id would rank them."""
@@ -135,12 +138,15 @@ cdef class Select(Pick):
             if self.requests[i].exclusive and self.requests[i].type >= 0:
                 self.whole[self.requests[i].type] = 1
 
-    def constrain(self, rules, links, prop_ok, hosts, spans):
-        """Takes a compiled constraint; no rules match everything."""
+    def constrain(self, rules, links, bytearray prop_ok not None, hosts, spans, chosen):
+        """Takes a compiled constraint; no rules match everything. `chosen` is for `narrow`."""
         self.rules.clear()
         for kind, first, count in rules:
             self.rules.push_back(Rule(kind, first, count))
-        self.links, self.prop_ok, self.hosts = links, prop_ok, hosts
+        self.links, self.hosts = links, hosts
+        self._prop_ok = prop_ok
+        self.prop_ok = <const uint8_t*> PyByteArray_AS_STRING(prop_ok)
+        self.narrow(chosen)
         self.rank_spans.clear()
         for low, high in spans:
             self.rank_spans.push_back(pair[int64_t, int64_t](low, high))
@@ -331,6 +337,7 @@ cdef class Select(Pick):
         other.taken, other.taken_units, other.touched = self.taken, self.taken_units, self.touched
         other.nodes_below, other.deep = self.nodes_below, self.deep
         other.by_id, other.inner_kinds = self.by_id, self.inner_kinds
+        other.having = self.having
         other.match_no, other.pass_no = self.match_no, self.pass_no
         return other
 
@@ -530,7 +537,7 @@ cdef class Select(Pick):
             return False
         if n > MAX_SIBLINGS or (not self.stop and self.ordering != BY_ID):
             return self.explore_all(inner, lo, n, mode, x)
-        return self.explore_some(inner, lo, n, mode, x, times)
+        return self.explore_some(u, lo, n, mode, x, times)
 
     cdef bint explore_all(self, int32_t inner, int32_t lo, int32_t n, int mode, bint x) noexcept nogil:
         cdef size_t k
@@ -581,7 +588,7 @@ cdef class Select(Pick):
                 return True
         return False
 
-    cdef bint explore_some(self, int32_t inner, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil:
+    cdef bint explore_some(self, int32_t u, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil:
         """Visits children in the policy's order and stops when every request has its shares.
 
         The order of a stopping policy is the emptiest first. For scores by id it is that of the scores: what comes later
@@ -590,13 +597,16 @@ cdef class Select(Pick):
         cdef int64_t before[MAX_SIBLINGS]
         cdef int64_t share[MAX_SIBLINGS]
         cdef int64_t shares[MAX_SIBLINGS]
-        cdef int32_t e, child
+        cdef int32_t e, child, inner = self.V[u].inner
         cdef size_t k = 0
         cdef bint any_found = False, enough, live = self.stop and not self.live_desc[inner].empty(), ordered
         cdef bint endless = not self.stop and self.passes(inner, lo, n, mode)
         cdef cppset[ChildKey].iterator it = self.live_desc[inner].begin()
         cdef vector[int32_t]* order = &self.static_desc[inner] if self.stop else &self.by_id[inner]
         cdef vector[pair[pair[double, int64_t], int32_t]] liked
+        cdef vector[int32_t] few
+        if self.selective and self.few_children(u, lo, n, self.stop, &few):
+            live, order = False, &few
         for e in range(n):
             before[e], share[e], shares[e] = self.found[lo + e], 0, 0
         ordered = not self.preference.empty()

@@ -25,13 +25,17 @@ class Rule:
 
 @dataclass(slots=True)
 class Program:
-    """A constraint as flat tables: rules (kind, first, count), links to rules, and what leaves refer to."""
+    """A constraint as flat tables: rules (kind, first, count), links to rules, and what leaves refer to.
+
+    `chosen` are property sets, one of which is a condition for the whole; None where there is no such condition.
+    """
 
     rules: list[tuple[int, int, int]] = field(default_factory=list)
     links: list[int] = field(default_factory=list)
-    prop_ok: list[int] = field(default_factory=list)
+    prop_ok: bytearray = field(default_factory=bytearray)
     hosts: list[int] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
+    chosen: list[int] | None = None
 
 
 def parse(value: Any) -> Rule:
@@ -113,7 +117,23 @@ def compile_rule(rule: Rule, symbols: Mapping[str, int], property_sets: Sequence
     """Tables for one graph: `symbols` are its interned names, `property_sets` its distinct properties."""
     program = Program()
     _emit(rule, program, symbols, property_sets)
+    chosen = _chosen(rule, property_sets)
+    program.chosen = None if chosen is None else sorted(chosen)
     return program
+
+
+def _chosen(rule: Rule, property_sets: Sequence[Mapping[str, str]]) -> set[int] | None:
+    """The property sets with which the rule can hold; None where it also can without any property."""
+    if rule.operation == "properties":
+        found = {i for i, properties in enumerate(property_sets) if holds(rule, "", -1, properties)}
+        return None if 0 in found else found
+    below = [_chosen(child, property_sets) for child in rule.rules]
+    known = [sets for sets in below if sets is not None]
+    if rule.operation == "and" and known:
+        return min(known, key=len)
+    if rule.operation == "or" and len(known) == len(below):
+        return set().union(*known)
+    return None
 
 
 def _emit(rule: Rule, program: Program, symbols: Mapping[str, int], property_sets: Sequence[Mapping[str, str]]) -> int:

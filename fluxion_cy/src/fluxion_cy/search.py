@@ -84,7 +84,7 @@ class Question:
         self.gather = False
         layout, program = compiled.layout, compiled.program
         engine.ask(layout.rows, layout.needs, layout.top_need, layout.tops, layout.top_slots)
-        engine.constrain(program.rules, program.links, program.prop_ok, program.hosts, program.spans)
+        engine.constrain(program.rules, program.links, program.prop_ok, program.hosts, program.spans, program.chosen)
         engine.restrict([], False, [])
         if candidates is not None:
             _allow(engine, candidates)

@@ -1,0 +1,13 @@
+# Which vertices have which properties, so that few need to be visited where a constraint names some.
+from libc.stdint cimport int32_t
+from libcpp.vector cimport vector
+
+from fluxion_cy._pick cimport Pick
+
+cdef class Index(Pick):
+    cdef int32_t node_type
+    cdef int32_t storage_type
+    cdef vector[vector[int32_t]] having       # per property set but the empty one: the vertices that have it
+    cdef vector[int32_t] chosen               # property sets, one of which the constraint asks for
+    cdef bint selective                       # whether it asks for one of them
+    cdef bint few_children(self, int32_t u, int32_t lo, int32_t n, bint stop, vector[int32_t]* out) noexcept nogil

@@ -1,0 +1,13 @@
+"""An index of properties (compiled)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fluxion_cy._pick import Pick
+
+class Index(Pick):
+    """Picking, with an index of properties."""
+
+    def index(self) -> None: ...
+    def set_props(self, v: int, properties: Any) -> None: ...
+    def narrow(self, sets: Sequence[int] | None) -> None: ...
