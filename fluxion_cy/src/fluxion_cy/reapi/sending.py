@@ -17,7 +17,7 @@ from fluxion_cy.jobspec import FOREVER, Jobspec, Resource, read
 from fluxion_cy.resource_set import Hold
 from fluxion_cy.search import entries_of
 
-_MAX_SIZE = 2**32 - 1
+_UNSIGNED = 2**32 - 1
 _DIGITS = re.compile(r"\d+$")
 _NEVER: dict[str, Any] = {"or": []}
 
@@ -98,9 +98,9 @@ def _check(outer: str, metadata: Mapping[str, Any], sent: Mapping[str, Any], pat
     if metadata.get("divisible"):
         raise NotSupported(f"vertex {outer!r}: the real engine has no divisible vertices; give it one per chunk")
     size = metadata.get("size", 1)
-    if size > _MAX_SIZE:
+    if size > _UNSIGNED:
         raise InvalidGraph(
-            f"vertex {outer!r}: size {size} is more than {_MAX_SIZE}, which is all the real engine keeps"
+            f"vertex {outer!r}: size {size} is more than {_UNSIGNED}, which is all the real engine keeps"
         )
     if sent["uniq_id"] < 0 or sent["id"] < -1:
         raise InvalidGraph(f"vertex {outer!r}: a negative id or uniq_id means another one to the real engine")
@@ -178,10 +178,30 @@ def _resource(resource: Resource) -> dict[str, Any]:
 
 
 def _count(resource: Resource) -> Any:
-    if resource.low == resource.high:
-        return resource.low
-    span = {"min": resource.low, "max": resource.high}
-    return {**span, "operator": resource.oper, "operand": resource.operand}
+    """A count that the library can step through.
+
+    It steps in 32 bits until it is past the maximum: a product that wraps round keeps it there for ever. So the maximum
+    is one whose next step does not wrap; what that leaves out are counts of more than 2^32 by the operand.
+    """
+    low, high = resource.low, resource.high
+    if resource.oper != "+" or resource.operand > high - low:
+        steps = [low]
+        while low and (following := _step(steps[-1], resource)) <= high:
+            steps.append(following)
+        if len(steps) > 1 and _step(steps[-1], resource) > _UNSIGNED:
+            steps.pop()
+        high = steps[-1]
+    if low == high:
+        return low
+    return {"min": low, "max": high, "operator": resource.oper, "operand": resource.operand}
+
+
+def _step(count: int, resource: Resource) -> int:
+    if resource.oper == "+":
+        return count + resource.operand
+    if resource.oper == "*":
+        return count * resource.operand
+    return _UNSIGNED + 1 if count > 1 and resource.operand > 32 else int(count**resource.operand)
 
 
 def _rules(spec: Jobspec, candidates: Any, ranks: list[int]) -> dict[str, Any] | None:

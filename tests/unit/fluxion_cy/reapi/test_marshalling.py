@@ -104,6 +104,32 @@ def test_a_jobspec_is_sent_with_all_that_it_asks(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "sent"),
+    [
+        ((3, 3, "*", 2), 3),
+        ((0, 0, "+", 1), 0),
+        ((1, 2**32 - 1, "+", 1), (1, 2**32 - 1, "+", 1)),
+        ((2, 9, "+", 7), (2, 9, "+", 7)),
+        ((2, 8, "+", 7), 2),
+        ((2, 8, "+", 2**32 - 1), 2),
+        ((1, 100, "*", 2), (1, 64, "*", 2)),
+        ((2, 2**32 - 1, "*", 2), (2, 2**30, "*", 2)),
+        ((3, 2**32 - 1, "*", 2**31), 3),
+        ((2, 300, "^", 2), (2, 256, "^", 2)),
+        ((2, 2**32 - 1, "^", 2), (2, 256, "^", 2)),
+        ((2, 2**32 - 1, "^", 2**31), 2),
+        ((2**32 - 1, 2**32 - 1, "*", 2), 2**32 - 1),
+    ],
+)
+def test_a_count_is_sent_in_steps_that_do_not_wrap_round(fake: Fake, count: Any, sent: Any) -> None:
+    keys = ("min", "max", "operator", "operand")
+    asked = dict(zip(keys, count, strict=True)) if count[0] else 0
+    fake.matcher(machine()).allocate(spec(slot(1, want("core", asked))))
+    found = json.loads(fake.called("match_with_jobid")[0][1])["resources"][0]["with"][0]["count"]
+    assert found == (dict(zip(keys, sent, strict=True)) if isinstance(sent, tuple) else sent)
+
+
+@pytest.mark.parametrize(
     ("candidates", "rule"),
     [
         ([True, False, True, True], {"ranks": ["0,2-3"]}),
