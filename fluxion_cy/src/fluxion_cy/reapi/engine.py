@@ -347,6 +347,10 @@ class ReapiMatcher(Matcher):
             vertex = self._vertex(path)
             if vertex == self._engine.root:
                 raise InvalidGraph(f"path {path!r}: the root cannot be removed", _errno.EINVAL)
+            if len(self._engine.children(self._engine.parent_of(vertex))) == 1:  # it would loop for ever
+                raise NotSupported(f"path {path!r}: the real engine cannot remove an only child; remove its parent")
+            if len(self._engine.lookup(path)) > 1:
+                raise NotSupported(f"path {path!r}: several vertices have it; the real engine would remove any of them")
             told(lambda: self._context.remove_subgraph(text), resources_refused)
             self._engine.remove(vertex)
             self._engine.plan()

@@ -356,15 +356,19 @@ def test_the_graph_grows_and_shrinks_on_both_sides(fake: Fake) -> None:
     assert matcher.stat()["by_type"]["node"] == 1
     with pytest.raises(FluxionError, match="root"):
         matcher.remove_subgraph("/cluster0")
+    for path in ("/cluster0/node1", "/cluster0/node1/core0/nope"):
+        with pytest.raises(FluxionError, match=r"only child|no such vertex"):
+            matcher.remove_subgraph(path)
+    assert len(fake.called("remove_subgraph")) == 1
 
 
 def test_the_graph_stays_when_the_library_refuses_the_change(fake: Fake) -> None:
-    matcher = fake.matcher(machine(nodes=1))
+    matcher = fake.matcher(machine(nodes=2))
     for function in ("add_subgraph", "remove_subgraph", "set_status", "set_rank_status"):
         fake.tell(function, errno=errno.EINVAL)
     before = matcher.graph()
     for call in (
-        lambda: matcher.add_subgraph(machine(nodes=2)),
+        lambda: matcher.add_subgraph(machine(nodes=3)),
         lambda: matcher.remove_subgraph("/cluster0/node0"),
         lambda: matcher.set_status("/cluster0/node0", False),
         lambda: matcher.set_rank_status("all", False),
