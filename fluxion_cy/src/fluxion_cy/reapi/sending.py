@@ -136,8 +136,7 @@ def jobspec_text(value: Any, engine: Select, candidates: Any, whole_nodes: bool,
     for resource in _all(spec.resources):
         if resource.type not in slots and resource.type not in engine.type_ids:
             raise InvalidJobspec(f"resources: the type {resource.type[:40]!r} is not known to the graph")
-    if not flexible:
-        _check_slots(spec.resources)
+    _check_slots(spec.resources, flexible)
     if not whole_nodes and not any(r.type in slots or r.exclusive is True for r in _all(spec.resources)):
         raise InvalidJobspec("resources: nothing is asked for exclusively; put it under a slot, or say exclusive: true")
     return text_of(_jobspec(spec, _rules(spec, candidates, engine.ranks())), InvalidJobspec, "jobspec")
@@ -149,8 +148,12 @@ def _all(resources: Iterable[Resource]) -> Iterable[Resource]:
         yield from _all(resource.children)
 
 
-def _check_slots(resources: list[Resource]) -> None:
-    """Of slots side by side the library serves only the last."""
+def _check_slots(resources: list[Resource], flexible: bool) -> None:
+    """Of slots side by side the simple traverser serves only the last; the flexible one dies of empty slots."""
+    if flexible:
+        if any(resource.type in ("slot", "xor_slot") and not resource.children for resource in _all(resources)):
+            raise NotSupported("resources: a slot is empty; the real engine's flexible traverser needs something in it")
+        return
     for below in (resources, *(resource.children for resource in _all(resources))):
         if sum(resource.type == "slot" for resource in below) > 1:
             raise NotSupported("resources: the real engine cannot serve two slots side by side; nest or join them")

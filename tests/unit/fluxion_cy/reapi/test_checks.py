@@ -126,6 +126,18 @@ def test_jobspecs_that_leave_a_trace_are_refused(fake: Fake, jobspec: Any) -> No
     assert matcher.next_jobid == 1
 
 
+def test_an_empty_slot_is_kept_from_the_flexible_traverser(fake: Fake) -> None:
+    matcher = fake.matcher(machine(), traverser="flexible")
+    core = want("core", 1)
+    for ask in (spec(slot(1)), spec(slot(1, core), slot(1)), spec(want("node", 1, want("xor_slot", 1, label="a")))):
+        with pytest.raises(FluxionError):
+            matcher.allocate(ask)
+    assert not fake.called("match_with_jobid")
+    matcher.allocate(spec(slot(1, core), slot(1, want("gpu", 1), label="b")))
+    fake.matcher(machine()).allocate(spec(slot(1)))
+    assert len(fake.called("match_with_jobid")) == 2
+
+
 JUNK: list[Any] = [
     None, True, 0, -1, 2**31, 2**63, 2**64, 10**5000, 0.5, float("nan"), "", "x", "1", "a\0b", "\udcff", b"x", [], [1],
     {}, {"a": 1}, {1: 2}, (), set(), object(), "[" * 50_000, "a: &a [*a]",
