@@ -205,6 +205,59 @@ def stores() -> str:
     return recipe(nodes, edges)
 
 
+def levels() -> str:
+    """Association by paths of unlike depth: what lies two levels below a rack, and beside a node."""
+    nodes = {"cluster": "root=1 type=cluster basename=cluster", **_pools("rack", "node", "core", "gpu")}
+    nodes |= {
+        "panel": "root=1 type=panel basename=panel subsystem=power",
+        "rack_p": "type=rack basename=rack subsystem=power",
+        "core_p": "type=core basename=core subsystem=power",
+        "node_p": "type=node basename=node subsystem=power",
+        "gpu_p": "type=gpu basename=gpu subsystem=power",
+    }
+    by_path = "e_subsystem=power relation=feeds gen_method=ASSOCIATE_BY_PATH_IN"
+    edges = {
+        "cluster>rack": "multi_scale=2",
+        "rack>node": "multi_scale=2 id_scope=1",
+        "node>core": "multi_scale=2 id_start=1 id_stride=3",
+        "rack>gpu": "multi_scale=1 id_scope=1 id_start=4",
+        "panel>rack_p": "e_subsystem=power relation=feeds gen_method=ASSOCIATE_IN",
+        "rack_p>core_p": f"{by_path} as_tgt_uplvl=2 as_src_uplvl=0",
+        "panel>node_p": "e_subsystem=power relation=feeds gen_method=ASSOCIATE_IN",
+        "node_p>gpu_p": f"{by_path} as_tgt_uplvl=1 as_src_uplvl=1",
+    }
+    return recipe(nodes, edges)
+
+
+def popped() -> str:
+    """An association between two scales: ids after it are counted on within one level less."""
+    nodes = {"cluster": "root=1 type=cluster basename=cluster", **_pools("rack", "node", "core", "bb")}
+    nodes["spare"] = "type=core basename=core subsystem=power"
+    edges = {
+        "cluster>rack": "multi_scale=2",
+        "rack>node": "multi_scale=3 id_scope=1",
+        "node>core": "multi_scale=2 id_scope=2",
+        "rack>spare": "e_subsystem=power gen_method=ASSOCIATE_BY_PATH_IN as_tgt_uplvl=2 as_src_uplvl=0",
+        "rack>bb": "multi_scale=2 id_scope=2",
+    }
+    return recipe(nodes, edges)
+
+
+def parallel() -> str:
+    """An association along an edge of containment."""
+    nodes = {"cluster": "root=1 type=cluster basename=cluster", **_pools("node", "core")}
+    nodes["panel"] = "root=1 type=panel basename=panel subsystem=power"
+    nodes["node_p"] = "type=node basename=node subsystem=power"
+    nodes["core_p"] = "type=core basename=core subsystem=power"
+    edges = {
+        "cluster>node": "multi_scale=2",
+        "node>core": "multi_scale=2",
+        "panel>node_p": "e_subsystem=power gen_method=ASSOCIATE_IN",
+        "node_p>core_p": "e_subsystem=power gen_method=ASSOCIATE_BY_PATH_IN as_tgt_uplvl=1 as_src_uplvl=0",
+    }
+    return recipe(nodes, edges)
+
+
 # ---- R version 1 -----------------------------------------------------------------------------------------------------
 
 
@@ -356,6 +409,59 @@ def partly() -> Iterator[Op]:
         yield session("clone", "rv1exec", plain(), clones, "lonode", form)
 
 
+def given_back() -> Iterator[Op]:
+    """Partial cancel by the vertices of a graph, by ranks below which nothing has one, and of what is none."""
+
+    def part(rank: int, cores: range, whole: bool, with_graph: bool = True, root: bool = False) -> Op:
+        """Cores of a rank of `flat`, or of `plain` where there is no graph; maybe with the root above them."""
+        node, host = 1 + 6 * rank, f"/cluster0/node{rank}"
+        fields: list[Op] = [
+            {"id": str(node + 1 + c), "metadata": {"type": "core", "id": c, "rank": rank, "exclusive": True,
+             "paths": {"containment": f"{host}/core{c}"}}}
+            for c in cores
+        ]  # fmt: skip
+        metadata = {"type": "node", "id": rank, "rank": rank, "paths": {"containment": host}}
+        fields.append({"id": str(node), "metadata": {**metadata, **({"exclusive": True} if whole else {})}})
+        edges = [{"source": str(node), "target": str(node + 1 + c)} for c in cores]
+        if root:
+            above = {"type": "cluster", "id": 0, "rank": -1, "paths": {"containment": "/cluster0"}}
+            fields.append({"id": "0", "metadata": above})
+            edges.append({"source": "0", "target": str(node)})
+        row = {"rank": str(rank), "children": {"core": f"{cores[0]}-{cores[-1]}"}}
+        document: Op = {"version": 1, "execution": {"R_lite": [row], "nodelist": [f"n{rank}"]}}
+        return {**document, "scheduling": {"graph": {"nodes": fields, "edges": edges}}} if with_graph else document
+
+    nodes = ask("allocate", 1, slot(2, want(NODE, 1, want("core", 4))))
+    ops = [
+        nodes,
+        {"op": "partial_cancel", "jobid": 1, "R": part(2, range(4), whole=True)},
+        {"op": "info", "jobid": 1},
+        {"op": "find", "criteria": "jobid-alloc=1"},
+        ask("allocate", 2, want(NODE, 2, slot(1, want("core", 4)))),
+        {"op": "partial_cancel", "jobid": 1, "R": part(1, range(4), whole=True)},
+        {"op": "info", "jobid": 1},
+        {"op": "find", "criteria": "sched-now=allocated"},
+    ]
+    yield session("by_vertices", "jgf", flat(), ops, "first", "rv1")
+    own = [nodes, {"op": "partial_cancel", "jobid": 1, "R": part(2, range(4), whole=True, root=True)}]
+    yield session("with_ancestors", "jgf", flat(), own, "first", "rv1")
+    later = [
+        ask("allocate", 1, want(NODE, 4, slot(1, want("core", 4)))),
+        ask("allocate_orelse_reserve", 2, slot(2, want(NODE, 1, want("core", 4)))),
+        {"op": "info", "jobid": 2},
+        {"op": "partial_cancel", "jobid": 2, "R": part(3, range(4), whole=True, with_graph=False)},
+        {"op": "info", "jobid": 2},
+    ]
+    yield session("reserved_part", "rv1exec", plain(), later, "first", "rv1")
+    rankless_cores = [
+        ask("allocate", 1, want(NODE, 2, slot(1, want("socket", 1, want("core", 2))))),
+        {"op": "partial_cancel", "jobid": 1, "R": part(3, range(2), whole=False, with_graph=False)},
+        {"op": "info", "jobid": 1},
+        {"op": "find", "criteria": "sched-now=allocated"},
+    ]
+    yield session("rank_of_recipe", "grug", scopes(), rankless_cores, "first", "rv1")
+
+
 def by_ranks() -> Iterator[Op]:
     """R without a graph: a part of a rank, a whole rank, what is held, what is not there, and below sockets."""
 
@@ -398,11 +504,14 @@ def listing() -> Iterator[Op]:
     """What was read, whole: `find` gives every vertex that is up."""
     for name, (load_format, graph, _) in graphs().items():
         yield session(f"load_{name}", load_format, graph, [{"op": "find", "criteria": "status=up"}])
+    for name, text in {"levels": levels(), "popped": popped(), "parallel": parallel()}.items():
+        yield session(f"load_{name}", "grug", text, [{"op": "find", "criteria": "status=up"}])
 
 
 def cases() -> Iterator[Op]:
     yield from listing()
     yield from partly()
+    yield from given_back()
     yield from by_ranks()
     yield from hostless()
     for name, (load_format, graph, ops) in graphs().items():
