@@ -111,13 +111,13 @@ def test_a_root_alone_is_a_graph() -> None:
     ],
 )  # fmt: skip
 def test_a_bad_recipe_is_an_error_of_one_line(text: Any, message: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(InvalidGraph, match=r"^(grug|graph):") as caught:
         Matcher(text, load_format="grug")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.errno == errno.EPROTO
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_entities_are_not_expanded_even_without_a_doctype_of_their_own() -> None:
