@@ -1,5 +1,6 @@
 # One match: the requests and the groups found for them, all as C++ vectors.
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libcpp.map cimport map as cppmap
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
@@ -64,6 +65,9 @@ cdef enum:
 
 cdef class Pick(Plans):
     cdef vector[Request] requests
+    cdef vector[int32_t] choice               # per request: which of `choices` says what its slots may be, -1: none
+    cdef vector[vector[vector[pair[int32_t, int32_t]]]] choices   # alternatives: (child searched, request that counts)
+    cdef cppmap[vector[int64_t], pair[int64_t, int32_t]] mixes    # what is left -> (slots that it gives, the next one)
     cdef vector[vector[int64_t]] needs        # per request: pruned types that one unit of it needs below
     cdef int64_t sign
     cdef int ordering
@@ -98,6 +102,7 @@ cdef class Pick(Plans):
     cdef int64_t calc(self, int32_t e, int64_t supply) noexcept nogil
     cdef void rank_groups(self, int32_t e, int64_t wanted, int where) noexcept nogil
     cdef int64_t run_start(self, int64_t score) noexcept nogil
+    cdef int64_t mix(self, int32_t slot, vector[int64_t] left, int depth) noexcept nogil
     cdef bint can_gather(self, int32_t slot) noexcept nogil
     cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil
     cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below) noexcept nogil

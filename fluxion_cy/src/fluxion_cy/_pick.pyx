@@ -8,6 +8,10 @@ from libcpp.vector cimport vector
 
 from fluxion_cy._plans cimport Entry, Plans
 
+cdef enum:
+    MAX_MIX_DEPTH = 4096
+    MAX_MIXES = 200000
+
 
 cdef class Pick(Plans):
     """Plans, the requests of one match, and what was found for each of them."""
@@ -142,6 +146,34 @@ cdef class Pick(Plans):
                 self.pieces.push_back(piece)
         out.pieces = <int32_t> self.pieces.size() - out.first
         return out.pieces > 0
+
+    cdef int64_t mix(self, int32_t slot, vector[int64_t] left, int depth) noexcept nogil:
+        """The most slots that these amounts per child give, any alternative for each; -1: too many ways to try."""
+        cdef vector[vector[pair[int32_t, int32_t]]]* ways = &self.choices[self.choice[slot]]
+        cdef pair[int64_t, int32_t] best = pair[int64_t, int32_t](0, -1)
+        cdef vector[int64_t] rest
+        cdef int64_t count, found
+        cdef size_t way, k
+        cdef int32_t first = self.requests[slot].first
+        if self.mixes.count(left):
+            return self.mixes[left].first
+        if depth > MAX_MIX_DEPTH or self.mixes.size() > MAX_MIXES:
+            return -1
+        for way in range(ways.size()):
+            rest = left
+            for k in range(ways[0][way].size()):
+                count = self.calc(ways[0][way][k].second, left[ways[0][way][k].first - first])
+                if count == 0:
+                    break
+                rest[ways[0][way][k].first - first] -= count
+            else:
+                found = self.mix(slot, rest, depth + 1)
+                if found < 0:
+                    return -1
+                if found + 1 > best.first:
+                    best = pair[int64_t, int32_t](found + 1, <int32_t> way)
+        self.mixes[left] = best
+        return best.first
 
     cdef int64_t run_start(self, int64_t score) noexcept nogil:
         """The first of the consecutive scores to which this one belongs; `run_scores` is sorted."""

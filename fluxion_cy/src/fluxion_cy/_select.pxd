@@ -61,6 +61,8 @@ cdef class Select(Index):
     cdef bint passes(self, int32_t inner, int32_t lo, int32_t n, int mode) noexcept nogil
     cdef bint unranked(self, int32_t inner) noexcept nogil
     cdef bint fill_slots(self, int32_t u, int32_t slot, int mode) noexcept nogil
+    cdef bint fill_mixed(self, int32_t u, int32_t slot) noexcept nogil
+    cdef void add_slot(self, int32_t u, int32_t slot, Group* group) noexcept nogil
     cdef int64_t free_below(self, int32_t u) noexcept nogil
     cdef bint one_pass(self, int32_t lo, int32_t n) noexcept nogil
     cdef bint run(self) noexcept nogil

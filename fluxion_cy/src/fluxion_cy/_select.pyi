@@ -22,6 +22,7 @@ class Select(Index):
         tops: int,
         top_slots: int,
     ) -> None: ...
+    def offer(self, choices: Sequence[tuple[int, Sequence[Sequence[tuple[int, int]]]]]) -> None: ...
     def constrain(
         self,
         rules: Sequence[tuple[int, int, int]],

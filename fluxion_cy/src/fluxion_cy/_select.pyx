@@ -130,6 +130,8 @@ cdef class Select(Index):
             self.needs.push_back(row)
         self.top_need = top_need
         self.tops, self.top_slots = tops, top_slots
+        self.choice.clear()
+        self.choices.clear()
         while self.groups.size() < self.requests.size():
             self.groups.push_back(vector[Group]())
         self.found.resize(self.groups.size())
@@ -137,6 +139,13 @@ cdef class Select(Index):
         for i in range(self.requests.size()):
             if self.requests[i].exclusive and self.requests[i].type >= 0:
                 self.whole[self.requests[i].type] = 1
+
+    def offer(self, choices):
+        """Takes the alternatives of slots of which each may be any: (request, lists of (child, request that counts))."""
+        self.choice.assign(self.requests.size(), -1)
+        for slot, ways in choices:
+            self.choice[<size_t> slot] = <int32_t> self.choices.size()
+            self.choices.push_back(ways)
 
     def constrain(self, rules, links, bytearray prop_ok not None, hosts, spans, chosen):
         """Takes a compiled constraint; no rules match everything. `chosen` is for `narrow`."""
@@ -396,7 +405,17 @@ cdef class Select(Index):
     cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil:
         """Whether children of every type that the slot asks for hang directly below `u`."""
         cdef int32_t e, inner = self.V[u].inner
+        cdef size_t way, k
         if inner < 0:
+            return False
+        if not self.choice.empty() and self.choice[slot] >= 0:
+            for way in range(self.choices[self.choice[slot]].size()):
+                for k in range(self.choices[self.choice[slot]][way].size()):
+                    e = self.choices[self.choice[slot]][way][k].first
+                    if not self._holds(&self.kid_types[inner], self.requests[e].type):
+                        break
+                else:
+                    return True
             return False
         for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
             if not self._holds(&self.kid_types[inner], self.requests[e].type):
@@ -673,6 +692,8 @@ cdef class Select(Index):
             self.groups[c].clear()
             self.found[c] = 0
         self.explore(u, first, n, mode, True, self.requests[slot].most)
+        if not self.choice.empty() and self.choice[slot] >= 0:
+            return self.fill_mixed(u, slot)
         for c in range(first, first + n):
             at[c - first] = 0
             counts[c - first] = self.calc(c, self.qualified(c))
@@ -683,17 +704,59 @@ cdef class Select(Index):
         if self.capped and self.V[u].rank >= 0 and most > self.candidates[self.V[u].rank]:
             most = self.candidates[self.V[u].rank]
         while made < most and self.fill_one(slot, counts, at, &group):
-            group.rank = self.V[u].rank if self.V[u].rank >= 0 else self.V[group.vertex].rank
-            self.groups[slot].push_back(group)
+            self.add_slot(u, slot, &group)
             made += 1
-            if not self.capped or group.rank < 0:
-                self.found[slot] += 1
-            elif self.rank_found[group.rank] < self.candidates[group.rank]:
-                self.rank_found[group.rank] += 1
-                self.found[slot] += 1
             if made > SLOT_LIMIT:
                 self.problem, self.problem_vertex = TOO_MANY_SLOTS, u
                 return False
+        return made > 0
+
+    cdef void add_slot(self, int32_t u, int32_t slot, Group* group) noexcept nogil:
+        group.rank = self.V[u].rank if self.V[u].rank >= 0 else self.V[group.vertex].rank
+        self.groups[slot].push_back(group[0])
+        if not self.capped or group.rank < 0:
+            self.found[slot] += 1
+        elif self.rank_found[group.rank] < self.candidates[group.rank]:
+            self.rank_found[group.rank] += 1
+            self.found[slot] += 1
+
+    cdef bint fill_mixed(self, int32_t u, int32_t slot) noexcept nogil:
+        """As many slots as what was found gives when each may be any of the alternatives."""
+        cdef int32_t c, way, first = self.requests[slot].first, n = self.requests[slot].count
+        cdef int64_t made = 0, limit = self.requests[slot].most
+        cdef int64_t counts[MAX_SIBLINGS]
+        cdef size_t at[MAX_SIBLINGS]
+        cdef size_t k
+        cdef vector[int64_t] left
+        cdef vector[pair[int32_t, int32_t]]* chosen
+        cdef Group group
+        for c in range(first, first + n):
+            at[c - first] = 0
+            left.push_back(self.qualified(c))
+            self.rank_groups(c, -1, IN_SLOT)
+        self.mixes.clear()
+        if self.mix(slot, left, 0) < 0:
+            for c in range(n):  # more than can be tried: keep to what the slots that are wanted can use
+                if self.requests[first + c].most < ENDLESS // (limit + 1) and left[c] > self.requests[first + c].most * limit:
+                    left[c] = self.requests[first + c].most * limit
+            self.mixes.clear()
+            if self.mix(slot, left, 0) < 0:
+                self.problem, self.problem_vertex = TOO_MANY_SLOTS, u
+                return False
+        while self.mixes.count(left) and self.mixes[left].second >= 0:
+            way = self.mixes[left].second
+            chosen = &self.choices[self.choice[slot]][way]
+            for c in range(n):
+                counts[c] = 0
+            for k in range(chosen.size()):
+                c = chosen[0][k].first - first
+                counts[c] = self.calc(chosen[0][k].second, left[c])
+            for c in range(n):
+                left[c] -= counts[c]
+            if not self.fill_one(slot, counts, at, &group):
+                break
+            self.add_slot(u, slot, &group)
+            made += 1
         return made > 0
 
     cdef int64_t free_below(self, int32_t u) noexcept nogil:

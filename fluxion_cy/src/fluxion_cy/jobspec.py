@@ -21,7 +21,10 @@ _TOP = ("version", "resources", "tasks", "attributes")
 
 @dataclass(slots=True)
 class Resource:
-    """One request: `low` to `high` of a type, by steps of `oper` and `operand`; `exclusive` None: not said."""
+    """One request: `low` to `high` of a type, by steps of `oper` and `operand`; `exclusive` None: not said.
+
+    `alternatives`: the children of each of several slots of which every slot may be one; `children` then: their union.
+    """
 
     type: str
     low: int
@@ -30,6 +33,7 @@ class Resource:
     operand: int = 1
     exclusive: bool | None = None
     children: list["Resource"] = field(default_factory=list)
+    alternatives: list[list["Resource"]] = field(default_factory=list)
 
     @property
     def slot(self) -> bool:

@@ -1,10 +1,10 @@
 """A jobspec laid out as the flat tables that the engine walks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fluxion_cy.errors import InvalidJobspec
-from fluxion_cy.jobspec import Jobspec, Resource
+from fluxion_cy.jobspec import Resource
 
 _CLAMP = 2**61
 Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
@@ -19,29 +19,50 @@ class Layout:
     top_need: list[int] = field(default_factory=list)
     tops: int = 0
     top_slots: int = 0
+    choices: list[tuple[int, list[list[tuple[int, int]]]]] = field(default_factory=list)
+    """Per slot with alternatives: its row, and for each of them pairs (row of the child searched, row of its count)."""
 
 
-def lay_out(spec: Jobspec, type_ids: Mapping[str, int], columns: Mapping[str, int]) -> Layout:
+def lay_out(resources: list[Resource], type_ids: Mapping[str, int], columns: Mapping[str, int]) -> Layout:
     """Tables for one graph. A type that is neither in the graph nor well known is an InvalidJobspec."""
-    tops = spec.resources
+    tops = resources
     layout = Layout(tops=len(tops), top_slots=sum(resource.slot for resource in tops))
     if layout.top_slots > 1:
         tops = sorted(tops, key=lambda resource: resource.slot)
     width = max(1, len(columns))
     level: list[Resource] = list(tops)
     place = len(level)
+    flexible: list[tuple[int, int, Resource]] = []
     while level:
         below: list[Resource] = []
         for resource in level:
+            if resource.alternatives:
+                flexible.append((len(layout.rows), place, resource))
             layout.rows.append(_row(resource, place, type_ids))
             layout.needs.append(_below(resource, columns, width))
             below.extend(resource.children)
             place += len(resource.children)
         level = below
+    for row, first, resource in flexible:
+        layout.choices.append((row, [_choice(layout, first, resource, chosen, type_ids, width)
+                                     for chosen in resource.alternatives]))  # fmt: skip
     layout.top_need = [0] * width
     for resource in tops:
         _add(layout.top_need, resource, columns, width)
     return layout
+
+
+def _choice(
+    layout: Layout, first: int, slot: Resource, chosen: list[Resource], type_ids: Mapping[str, int], width: int
+) -> list[tuple[int, int]]:
+    """Rows at the end, outside the tree, for what one alternative counts of each child."""
+    found = []
+    for resource in chosen:
+        at = next(i for i, child in enumerate(slot.children) if child.type == resource.type)
+        found.append((first + at, len(layout.rows)))
+        layout.rows.append(_row(replace(resource, children=[]), 0, type_ids))
+        layout.needs.append([0] * width)
+    return found
 
 
 def _row(resource: Resource, first: int, type_ids: Mapping[str, int]) -> Row:
@@ -56,11 +77,14 @@ def _row(resource: Resource, first: int, type_ids: Mapping[str, int]) -> Row:
 
 
 def _below(resource: Resource, columns: Mapping[str, int], width: int) -> list[int]:
-    """What one unit of the resource needs below it."""
-    need = [0] * width
-    for child in resource.children:
-        _add(need, child, columns, width)
-    return need
+    """What one unit of the resource needs below it, at the least."""
+    found = []
+    for children in resource.alternatives or [resource.children]:
+        need = [0] * width
+        for child in children:
+            _add(need, child, columns, width)
+        found.append(need)
+    return [min(amounts) for amounts in zip(*found, strict=True)]
 
 
 def _add(need: list[int], resource: Resource, columns: Mapping[str, int], width: int) -> None:

@@ -87,7 +87,9 @@ class Matcher:
         replan: bool = False,
         library: str | None = None,
     ) -> None:
-        self._check_options(engine, traverser, library)
+        self._check_options(engine, library)
+        if traverser not in ("simple", "flexible"):
+            raise NotSupported(f"traverser={shown(traverser)}: choose 'simple' or 'flexible'")
         if not isinstance(replan, bool):
             raise InvalidJobspec(f"replan: {shown(replan)} is neither true nor false")
         load = loader_of(load_format)
@@ -111,14 +113,14 @@ class Matcher:
         )
         self._engine.load(load(graph))
         self._engine.plan()
-        self._compile = Compiler(self._engine, self._policy.node_exclusive)
+        self._flexible = traverser == "flexible"
+        self._compile = Compiler(self._engine, self._policy.node_exclusive, self._flexible)
         self._replan, self._latest, self._moved = replan, 0, []
 
     @staticmethod
-    def _check_options(engine: str, traverser: str, library: str | None) -> None:
+    def _check_options(engine: str, library: str | None) -> None:
         given = {
             "engine": (engine, "embedded"),
-            "traverser": (traverser, "simple"),
             "library": (library, None),
         }
         for name, (value, only) in given.items():
@@ -283,8 +285,8 @@ class Matcher:
         """What a held job has as it stands, without overhead; NoSuchJob if it holds nothing."""
         job = self._table.held(jobid)
         self._engine.arrange(self._engine.entries(job.slot))
-        rset = self._engine.resource_set()
-        return Allocation(int(jobid), job.at, job.mode is Mode.RESERVED, 0.0, rset)
+        resources = self._resources(*self._engine.span(job.slot))
+        return Allocation(int(jobid), job.at, job.mode is Mode.RESERVED, 0.0, resources)
 
     def _holds(self, jobid: Any) -> bool:
         job = self._table.jobs.get(check_jobid(jobid))
@@ -488,7 +490,8 @@ class Matcher:
         other._write, other._shorthand = self._write, self._shorthand
         other._table = self._table.copy()
         other._engine = self._engine.copy()
-        other._compile = Compiler(other._engine, other._policy.node_exclusive)
+        other._flexible = self._flexible
+        other._compile = Compiler(other._engine, other._policy.node_exclusive, other._flexible)
         other._replan, other._latest, other._moved = self._replan, self._latest, list(self._moved)
         return other
 

@@ -9,6 +9,7 @@ from typing import Any
 from fluxion_cy._select import Select
 from fluxion_cy.constraint import Program, compile_rule
 from fluxion_cy.errors import Busy, FluxionError, InvalidJobspec, Unsatisfiable
+from fluxion_cy.flexible import variants
 from fluxion_cy.jobspec import FOREVER, Jobspec, Resource, read
 from fluxion_cy.layout import Layout, lay_out
 
@@ -19,10 +20,11 @@ _KEPT = 256
 
 @dataclass(slots=True)
 class Compiled:
-    """A jobspec laid out for one state of an engine's tables (`tables`)."""
+    """A jobspec laid out for one state of an engine's tables (`tables`); its `forms` are tried in order."""
 
     spec: Jobspec
-    layout: Layout
+    forms: list[list[Resource]]
+    layouts: list[Layout]
     program: Program
     tables: tuple[int, int, int, int]
 
@@ -30,9 +32,10 @@ class Compiled:
 class Compiler:
     """Reads jobspecs and lays them out; equal ones, which schedulers ask again and again, only once."""
 
-    def __init__(self, engine: Select, whole_nodes: bool) -> None:
+    def __init__(self, engine: Select, whole_nodes: bool, flexible: bool = False) -> None:
         self._engine = engine
         self._whole_nodes = whole_nodes
+        self._flexible = flexible
         self._known: dict[bytes, Compiled] = {}
 
     def _tables(self) -> tuple[int, int, int, int]:
@@ -64,15 +67,33 @@ class Compiler:
 
     def _laid_out(self, spec: Jobspec, tables: tuple[int, int, int, int]) -> Compiled:
         engine = self._engine
-        if not self._whole_nodes and not any(_exclusive(resource) for resource in spec.resources):
+        forms = variants(spec.resources) if self._flexible else [spec.resources]
+        if not self._flexible and any(_has_xor(resource) for resource in spec.resources):
+            raise InvalidJobspec('resources: xor_slot needs a matcher with traverser="flexible"')
+        if not self._whole_nodes and not any(_exclusive(resource) for form in forms for resource in form):
             raise InvalidJobspec(
                 "resources: nothing is asked for exclusively; put it under a slot, or say exclusive: true"
             )
         columns = {engine.types[kind]: i for i, kind in enumerate(engine.column_types())}
-        layout = lay_out(spec, engine.type_ids, columns)
+        forms, layouts = _laid_out(forms, engine, columns)
         rule = spec.constraint
         program = compile_rule(rule, engine.sym_ids, engine.props) if rule is not None else Program()
-        return Compiled(spec, layout, program, tables)
+        return Compiled(spec, forms, layouts, program, tables)
+
+
+def _laid_out(
+    forms: list[list[Resource]], engine: Select, columns: dict[str, int]
+) -> tuple[list[list[Resource]], list[Layout]]:
+    """Those forms whose types the graph knows, and their tables; the first error where it knows those of none."""
+    found, problem = [], None
+    for form in forms:
+        try:
+            found.append((form, lay_out(form, engine.type_ids, columns)))
+        except InvalidJobspec as error:
+            problem = problem or error
+    if not found and problem is not None:
+        raise problem
+    return [form for form, _ in found], [layout for _, layout in found]
 
 
 class Question:
@@ -81,9 +102,10 @@ class Question:
     def __init__(self, engine: Select, compiled: Compiled, candidates: Any, prefer: Any) -> None:
         self._engine = engine
         self.duration = compiled.spec.duration
-        self.gather = False
-        layout, program = compiled.layout, compiled.program
-        engine.ask(layout.rows, layout.needs, layout.top_need, layout.tops, layout.top_slots)
+        self._layouts, program = compiled.layouts, compiled.program
+        self._gather = [False] * len(self._layouts)
+        self._asked = -1
+        self._ask(0)
         engine.constrain(program.rules, program.links, program.prop_ok, program.hosts, program.spans, program.chosen)
         engine.restrict([], False, [])
         if candidates is not None:
@@ -91,19 +113,34 @@ class Question:
         if prefer is not None and engine.like(_scores(prefer)):
             raise InvalidJobspec("prefer: an entry is not a number (NaN)")
 
+    def _ask(self, which: int) -> None:
+        """Gives the engine one of the forms, if it has not got it."""
+        if which != self._asked:
+            layout = self._layouts[which]
+            self._engine.ask(layout.rows, layout.needs, layout.top_need, layout.tops, layout.top_slots)
+            if layout.choices:
+                self._engine.offer(layout.choices)
+            self._asked = which
+
     def now(self, now: int) -> bool:
         """Whether it matches at `now`; also by gathering, where spelling it out could never match."""
-        if self._try(now):
+        return any(self._now(which, now) for which in range(len(self._layouts)))
+
+    def _now(self, which: int, now: int) -> bool:
+        if self._try(which, now):
             return True
-        if self._engine.deep and not self.gather and not self._ever(False) and self._ever(True):
-            self.gather = True
-            return self._try(now)
+        gathers = self._gather[which] or not self._engine.deep
+        if not gathers and not self._ever(which, False) and self._ever(which, True):
+            self._gather[which] = True
+            return self._try(which, now)
         return False
 
-    def _try(self, at: int) -> bool:
-        return self._judge(self._engine.match(at, at + self.duration, False, self.gather))
+    def _try(self, which: int, at: int) -> bool:
+        self._ask(which)
+        return self._judge(self._engine.match(at, at + self.duration, False, self._gather[which]))
 
-    def _ever(self, gather: bool) -> bool:
+    def _ever(self, which: int, gather: bool) -> bool:
+        self._ask(which)
         return self._judge(self._engine.match(0, self.duration, True, gather))
 
     def _judge(self, matched: bool) -> bool:
@@ -119,14 +156,18 @@ class Question:
 
     def ever(self) -> bool:
         """Whether it matches an empty graph with everything up."""
-        return self._ever(self.gather) or (self._engine.deep and not self.gather and self._ever(True))
+        return any(self._ever_at_all(which) for which in range(len(self._layouts)))
+
+    def _ever_at_all(self, which: int) -> bool:
+        gather = self._gather[which]
+        return self._ever(which, gather) or (self._engine.deep and not gather and self._ever(which, True))
 
     def later(self, now: int, before: int | None = None) -> int | None:
         """The first second after `now` (and before `before`) at which it matches, or None."""
         at = self._engine.next_change(now)
         last = now + FOREVER if before is None else before
         while at is not None and at < last:
-            if self._try(at):
+            if any(self._try(which, at) for which in range(len(self._layouts))):
                 return int(at)
             at = self._engine.next_change(at)
         return None
@@ -157,6 +198,10 @@ class Question:
 
 def _exclusive(resource: Resource) -> bool:
     return resource.slot or resource.exclusive is True or any(_exclusive(child) for child in resource.children)
+
+
+def _has_xor(resource: Resource) -> bool:
+    return resource.type == "xor_slot" or any(_has_xor(child) for child in resource.children)
 
 
 def entries_of(value: Any, what: str) -> list[Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from fluxion_cy._select import Select
-from fluxion_cy.jobspec import Jobspec, Resource
+from fluxion_cy.jobspec import Resource
 
 
 @dataclass(slots=True)
@@ -62,10 +62,11 @@ class _Stage:
 
 @dataclass(slots=True)
 class Shortages:
-    """A jobspec held against the graph over [start, end), for the question that the engine was asked last."""
+    """A request held against the graph over [start, end), for the question that the engine was asked last."""
 
     engine: Select
-    spec: Jobspec
+    resources: list[Resource]
+    constrained: bool
     candidates: bool
     start: int
     end: int
@@ -73,12 +74,12 @@ class Shortages:
 
     def first(self) -> str:
         """The first shortage in words; nothing where counting finds none."""
-        wanted = _wanted(self.spec.resources, 1, {})
+        wanted = _wanted(self.resources, 1, {})
         there, free = self._everything(list(wanted))
         for kind, count in wanted.items():
             if count > there[kind]:
                 return f"asked {count} {kind}, {there[kind]} in the graph"
-        for level in self._levels(self.spec.resources, 1, False):
+        for level in self._levels(self.resources, 1, False):
             found = self._of_level(level)
             if found:
                 return found
@@ -103,13 +104,14 @@ class Shortages:
     def _levels(self, resources: list[Resource], times: int, slot: bool) -> Iterator[_Level]:
         """Outermost first."""
         for resource in resources:
-            count, below = times * resource.low, _wanted(resource.children, 1, {})
+            count, inside = times * resource.low, _inside(resource)
+            below = _wanted(inside, 1, {})
             if resource.slot:
-                if times == 1 and resource in self.spec.resources and not any(c.children for c in resource.children):
+                if times == 1 and resource in self.resources and not any(child.children for child in inside):
                     yield _Level(self._holder(below), resource.low, below, slots=True)
-            elif resource.children or self._inner(resource.type):
+            elif inside or self._inner(resource.type):
                 yield _Level(resource.type, count, below, exclusive=slot or resource.exclusive is True)
-            yield from self._levels(resource.children, count, slot or resource.slot)
+            yield from self._levels(inside, count, slot or resource.slot)
 
     def _inner(self, kind: str) -> bool:
         """Whether vertices of a type have something below them, or are nodes."""
@@ -153,7 +155,7 @@ class Shortages:
         if self.candidates:
             places, before = [place for place in places if place.slots != 0], "candidate"
             yield _Stage(places, kind, "among the candidates", before, capped=True)
-        if self.spec.constraint is not None:
+        if self.constrained:
             places, after = [place for place in places if place.fit], "allowed by the constraints"
             yield _Stage(places, kind, "allowed by the constraints", before, after, capped=self.candidates)
         if self.possible:
@@ -209,5 +211,10 @@ def _wanted(resources: list[Resource], times: int, totals: dict[str, int]) -> di
         count = times * resource.low
         if not resource.slot:
             totals[resource.type] = totals.get(resource.type, 0) + count
-        _wanted(resource.children, count, totals)
+        _wanted(_inside(resource), count, totals)
     return totals
+
+
+def _inside(resource: Resource) -> list[Resource]:
+    """Its children; of a slot with alternatives, those of the first."""
+    return resource.alternatives[0] if resource.alternatives else resource.children

@@ -7,7 +7,7 @@ one level of the request, which are counted as candidates, constraints, status a
 from typing import Any
 
 from fluxion_cy._select import Select
-from fluxion_cy.jobspec import Jobspec
+from fluxion_cy.jobspec import Resource
 from fluxion_cy.search import Compiled, Question, entries_of
 from fluxion_cy.shortage import Shortages
 
@@ -34,7 +34,7 @@ def explain(engine: Select, compiled: Compiled, candidates: Any, prefer: Any, no
         else:
             parts = _within(hosts, possible, fits)
     Question(engine, compiled, allowed, prefer)
-    short = _short(engine, compiled.spec, hosts is not None, now, possible)
+    short = _short(engine, compiled, hosts is not None, now, possible)
     return "; ".join([*parts, *([reason] if reason else []), short])
 
 
@@ -58,7 +58,13 @@ def _hosts(engine: Select, allowed: list[Any] | None) -> int | None:
     return fit if capped or fit < len(ranks) else None
 
 
-def _short(engine: Select, spec: Jobspec, candidates: bool, start: int, possible: bool) -> str:
-    end = start + spec.duration
-    found = Shortages(engine, spec, candidates, start, end, possible).first()
-    return found or "enough is there of each type, but not where the request wants it together"
+def _short(engine: Select, compiled: Compiled, candidates: bool, start: int, possible: bool) -> str:
+    end, constrained = start + compiled.spec.duration, compiled.spec.constraint is not None
+    form = compiled.forms[0]
+    found = Shortages(engine, form, constrained, candidates, start, end, possible).first()
+    text = found or "enough is there of each type, but not where the request wants it together"
+    return f"of its first alternative: {text}" if len(compiled.forms) > 1 or _mixed(form) else text
+
+
+def _mixed(resources: list[Resource]) -> bool:
+    return any(resource.alternatives or _mixed(resource.children) for resource in resources)

@@ -52,7 +52,7 @@ class Session:
         options = {OPTIONS.get(key, key): value for key, value in (case.get("options") or {}).items()}
         self.case = case
         self.matcher = Matcher(case["graph"], policy=case["policy"], **options)
-        self.ledger = Ledger(case["graph"])
+        self.ledger = Ledger(case["graph"], options.get("traverser") == "flexible")
         self.outcome = Outcome()
 
     def run(self) -> Outcome:

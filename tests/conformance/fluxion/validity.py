@@ -10,7 +10,9 @@ FOREVER = 100 * 365 * 86400
 class Ledger:
     """Who holds what in a recorded session; `check` names what is wrong with a new answer."""
 
-    def __init__(self, document: dict[str, Any]) -> None:
+    def __init__(self, document: dict[str, Any], flexible: bool = False) -> None:
+        self.flexible = flexible
+        """Whether slots side by side are alternatives."""
         self.held: dict[int, tuple[int, int, dict[str, int]]] = {}
         self.vertices: dict[str, dict[str, Any]] = {}
         self.grow(document)
@@ -46,7 +48,7 @@ class Ledger:
         return self._counts(jobspec, taken) or self._constraint(jobspec, taken)
 
     def _counts(self, jobspec: dict[str, Any], taken: dict[str, int]) -> str:
-        for kind, wanted in least(jobspec["resources"], 1, False, {}).items():
+        for kind, wanted in least(jobspec["resources"], 1, False, self.flexible).items():
             have = sum(units for path, units in taken.items() if self.vertices[path]["type"] == kind)
             if have < wanted:
                 return f"{wanted} {kind} were asked for, {have} given"
@@ -67,15 +69,29 @@ def span(jobspec: dict[str, Any]) -> int:
     return math.ceil(float((jobspec.get("attributes") or {}).get("system", {}).get("duration", 0))) or FOREVER
 
 
-def least(resources: list[dict[str, Any]], times: int, exclusive: bool, totals: dict[str, int]) -> dict[str, int]:
-    """The smallest number of units of each type that must be taken."""
+def least(resources: list[dict[str, Any]], times: int, exclusive: bool, flexible: bool) -> dict[str, int]:
+    """The smallest number of units of each type that must be taken; of alternatives, what any of them takes."""
+    totals: dict[str, int] = {}
+    either: list[dict[str, int]] = []
+    shared = [fewest(resource) for resource in resources if resource["type"] == "slot"]
     for resource in resources:
-        count = resource["count"]["min"] if isinstance(resource["count"], dict) else int(resource["count"])
-        inside = exclusive or resource["type"] == "slot" or resource.get("exclusive") in (True, "true")
-        if inside and resource["type"] != "slot":
-            totals[resource["type"]] = totals.get(resource["type"], 0) + times * count
-        least(resource.get("with", []), times * count, inside, totals)
+        slot = resource["type"] in ("slot", "xor_slot")
+        inside = exclusive or slot or resource.get("exclusive") in (True, "true")
+        number = times * (shared[-1] if flexible and resource["type"] == "slot" else fewest(resource))
+        below = least(resource.get("with", []), number, inside, flexible)
+        if inside and not slot:
+            below[resource["type"]] = below.get(resource["type"], 0) + number
+        if slot and flexible:
+            either.append(below)
+        else:
+            totals = {kind: totals.get(kind, 0) + below.get(kind, 0) for kind in {*totals, *below}}
+    for kind in either[0] if either else ():
+        totals[kind] = totals.get(kind, 0) + min(choice.get(kind, 0) for choice in either)
     return totals
+
+
+def fewest(resource: dict[str, Any]) -> int:
+    return resource["count"]["min"] if isinstance(resource["count"], dict) else int(resource["count"])
 
 
 def meets(rule: dict[str, Any], vertex: dict[str, Any], path: str) -> bool:

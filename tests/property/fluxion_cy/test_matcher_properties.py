@@ -401,3 +401,82 @@ def test_reservations_move_forward_as_far_as_a_search_of_every_second_finds_and_
                 other = matcher.clone()
                 other.retract(jobid)
                 assert earliest(other, ask, now) == after[jobid].at
+
+
+#: Per alternative: cores, gpus.
+ALTERNATIVES = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 2)).filter(any), min_size=1, max_size=3, unique=True
+)
+
+
+def slots_of(kind: str, count: int, ways: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    parts = [[want(k, n) for k, n in zip(("core", "gpu"), way, strict=True) if n] for way in ways]
+    return [want(kind, count, *inside, label="task") for inside in parts]
+
+
+def two_nodes(cores: int, gpus: int) -> dict[str, Any]:
+    graph = Graph()
+    root = graph.add("cluster", 0)
+    for n in range(2):
+        node = graph.add("node", n, root, rank=n)
+        for kind, number in (("core", cores), ("gpu", gpus)):
+            for i in range(number):
+                graph.add(kind, i, node, rank=n)
+    return graph.jgf()
+
+
+@settings(max_examples=150)
+@given(st.integers(1, 5), st.integers(1, 4), ALTERNATIVES, st.integers(1, 3), st.sampled_from(POLICIES))
+def test_of_exclusive_alternatives_the_first_that_matches_on_its_own_is_taken(
+    cores: int, gpus: int, ways: list[tuple[int, int]], count: int, policy: str
+) -> None:
+    flexible = Matcher(two_nodes(cores, gpus), policy=policy, traverser="flexible")
+    plain = Matcher(two_nodes(cores, gpus), policy=policy)
+    for _ in range(4):
+        expected: Any = None
+        for one in slots_of("slot", count, ways):
+            try:
+                expected = plain.allocate(spec(want("node", 1, one)))
+                break
+            except Busy:
+                continue
+        try:
+            found = flexible.allocate(spec(want("node", 1, *slots_of("xor_slot", count, ways))))
+        except Busy:
+            assert expected is None
+            return
+        assert taken(found.R) == taken(expected.R)
+
+
+def most_slots(cores: int, gpus: int, ways: list[tuple[int, int]]) -> int:
+    """By trying everything."""
+    rest = [(cores - core, gpus - gpu) for core, gpu in ways if core <= cores and gpu <= gpus]
+    return max((1 + most_slots(*left, ways) for left in rest), default=0)
+
+
+@settings(max_examples=150)
+@given(st.integers(1, 5), st.integers(1, 4), ALTERNATIVES, st.integers(1, 4), st.sampled_from(POLICIES))
+def test_slots_that_may_be_any_of_several_match_where_trying_everything_finds_enough(
+    cores: int, gpus: int, ways: list[tuple[int, int]], count: int, policy: str
+) -> None:
+    ask = spec(want("node", 1, *slots_of("slot", count, ways)))
+    matcher = Matcher(two_nodes(cores, gpus), policy=policy, traverser="flexible")
+    room = most_slots(cores, gpus, ways) >= count
+    assert matcher.satisfy(ask) == room
+    held: set[str] = set()
+    for _ in range(2 * room):
+        got = set(taken(matcher.allocate(ask).R)) - {"/cluster0/node0", "/cluster0/node1"}
+        assert got
+        assert not got & held
+        held |= got
+        if policy.endswith("nodex") or policy == "firstnodex":
+            continue
+        sizes = (sum("/core" in path for path in got), sum("/gpu" in path for path in got))
+        assert sizes in sums(ways, count)
+
+
+def sums(ways: list[tuple[int, int]], count: int) -> set[tuple[int, int]]:
+    """Every total of `count` alternatives."""
+    if count == 0:
+        return {(0, 0)}
+    return {(core + c, gpu + g) for c, g in ways for core, gpu in sums(ways, count - 1)}

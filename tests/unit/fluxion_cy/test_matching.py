@@ -281,7 +281,7 @@ def test_options_that_are_not_there_are_named() -> None:
     for option in (
         {"match_format": "rv2"},
         {"engine": "other"},
-        {"traverser": "flexible"},
+        {"traverser": "other"},
         {"load_format": "hwloc"},
     ):
         with pytest.raises(NotSupported, match=next(iter(option))):
