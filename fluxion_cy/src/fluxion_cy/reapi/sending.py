@@ -19,6 +19,7 @@ from fluxion_cy.search import entries_of
 
 _UNSIGNED = 2**32 - 1
 _DIGITS = re.compile(r"\d+$")
+_SLOTS = ("slot", "xor_slot")
 _NEVER: dict[str, Any] = {"or": []}
 
 
@@ -149,10 +150,11 @@ def _all(resources: Iterable[Resource]) -> Iterable[Resource]:
 
 
 def _check_slots(resources: list[Resource], flexible: bool) -> None:
-    """Of slots side by side the simple traverser serves only the last; the flexible one dies of empty slots."""
+    """Of slots side by side the simple traverser serves only the last; the flexible one dies of slots with nothing or slots in them."""
     if flexible:
-        if any(resource.type in ("slot", "xor_slot") and not resource.children for resource in _all(resources)):
-            raise NotSupported("resources: a slot is empty; the real engine's flexible traverser needs something in it")
+        for slot in (resource for resource in _all(resources) if resource.type in _SLOTS):
+            if not slot.children or any(child.type in _SLOTS for child in slot.children):
+                raise NotSupported("resources: the real engine's flexible traverser needs resources in each slot")
         return
     for below in (resources, *(resource.children for resource in _all(resources))):
         if sum(resource.type == "slot" for resource in below) > 1:

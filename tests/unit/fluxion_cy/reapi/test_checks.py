@@ -129,7 +129,12 @@ def test_jobspecs_that_leave_a_trace_are_refused(fake: Fake, jobspec: Any) -> No
 def test_an_empty_slot_is_kept_from_the_flexible_traverser(fake: Fake) -> None:
     matcher = fake.matcher(machine(), traverser="flexible")
     core = want("core", 1)
-    for ask in (spec(slot(1)), spec(slot(1, core), slot(1)), spec(want("node", 1, want("xor_slot", 1, label="a")))):
+    for ask in (
+        spec(slot(1)),
+        spec(slot(1, slot(1, core))),
+        spec(slot(1, core), slot(1)),
+        spec(want("node", 1, want("xor_slot", 1, label="a"))),
+    ):
         with pytest.raises(FluxionError):
             matcher.allocate(ask)
     assert not fake.called("match_with_jobid")
