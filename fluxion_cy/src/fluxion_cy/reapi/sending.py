@@ -150,7 +150,9 @@ def _all(resources: Iterable[Resource]) -> Iterable[Resource]:
 
 
 def _check_slots(resources: list[Resource], flexible: bool) -> None:
-    """Of slots side by side the simple traverser serves only the last; the flexible one dies of slots with nothing or slots in them."""
+    """Two slots side by side, of which the simple traverser serves one, and slots without resources, of which the
+    flexible one dies.
+    """
     if flexible:
         for slot in (resource for resource in _all(resources) if resource.type in _SLOTS):
             if not slot.children or any(child.type in _SLOTS for child in slot.children):
