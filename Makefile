@@ -13,7 +13,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
-  lint format conformance-reapi bench bench-matcher bench-live constraints clean
+  fuzz fuzz-asan lint format conformance-reapi bench bench-matcher bench-live constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -26,6 +26,8 @@ help:
 	@echo 'make e2e-packages       install containerd and what else a real node needs, as root, on a Debian'
 	@echo 'make e2e                run the tests with a real kubelet, real containers and 500 nodes, as root'
 	@echo 'make manifests          render the files of deploy/ from deploy/kustomize'
+	@echo 'make fuzz         feed the matcher broken and odd graphs, jobspecs, R, policies and criteria; for long'
+	@echo 'make fuzz-asan    the same, shorter, with its compiled part watched by AddressSanitizer'
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make conformance-reapi  compare with the library of Fluxion itself, which FLUXION_REAPI_LIB names'
@@ -93,6 +95,24 @@ e2e: controlplane kwok
 conformance-reapi: $(STAMP)
 	@test -n "$$FLUXION_REAPI_LIB" || { echo 'FLUXION_REAPI_LIB must name libreapi_cli.so'; exit 1; }
 	$(BIN)/python -m pytest -v tests/conformance/fluxion/test_reapi.py
+
+# FUZZ='jobspec r --runs 10000 --seed 2' runs fewer; see tests/fuzz/run.py. A finding is kept in .cache/fuzz.
+FUZZ ?= --runs 1000000
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz.run $(FUZZ)
+
+# A build of its own, with gcc. Python's own allocator would hide what it hands out again.
+ASAN := .cache/asan
+FUZZ_ASAN ?= --runs 100000
+fuzz-asan: $(STAMP)
+	mkdir -p $(ASAN)
+	cp -r fluxion_cy/src/fluxion_cy fluxion_cy/setup.py $(ASAN)/
+	rm -f $(ASAN)/fluxion_cy/*.so
+	mkdir -p $(ASAN)/src && ln -sfn ../fluxion_cy $(ASAN)/src/fluxion_cy
+	cd $(ASAN) && CFLAGS='-fsanitize=address -fno-omit-frame-pointer -g' \
+	  $(CURDIR)/$(BIN)/python setup.py -q build_ext --build-lib . --build-temp temp
+	LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+	  PYTHONPATH=$(ASAN) $(BIN)/python -m tests.fuzz.run --engine plain --slower 10 $(FUZZ_ASAN)
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -410,15 +410,24 @@ cdef class Plans(Store):
 
     def next_change(self, int64_t after):
         """The first second later than `after` at which anything begins or ends, or None."""
-        cdef size_t k = self.row_at(self.V[self.root].prof, after)
-        return self.times[self.V[self.root].prof][k] if k < self.times[self.V[self.root].prof].size() else None
+        cdef int32_t p = self.V[self.root].prof
+        cdef size_t k
+        if p < 0:  # the root stands alone
+            return min([t for span in self.own[self.root] for t in (span.start, span.end) if t > after], default=None)
+        k = self.row_at(p, after)
+        return self.times[p][k] if k < self.times[p].size() else None
 
     def resize(self, int32_t v, int64_t size):
-        """Changes the units of `v`; totals follow."""
+        """Changes the units of `v`; totals follow. InvalidGraph, and no change, where their sum gets too large."""
+        cdef int64_t before = self.V[v].size
         self.V[v].size = size
+        try:
+            self._check_totals()
+        except InvalidGraph:
+            self.V[v].size = before
+            raise
         if v in self.extras:
             self.extras[v].pop("size", None)
-        self._check_totals()
         self._count_below()
 
     def describe(self):

@@ -311,7 +311,7 @@ cdef class Select(Index):
         """Whether anything hangs below `v`."""
         return self.V[v].inner >= 0
 
-    def of_rank(self, int32_t rank):
+    def of_rank(self, int64_t rank):
         """Vertices of this rank, parents before children within a subtree."""
         cdef int32_t v
         if self._ranks_version != self.version:

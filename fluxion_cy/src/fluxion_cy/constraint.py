@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxion_cy.errors import InvalidJobspec, shown
-from fluxion_cy.ranges import hostlist, idset
+from fluxion_cy.ranges import Room, hostlist, idset
 
 _MAX_DEPTH = 64
 _MAX_RULES = 10_000
@@ -40,14 +40,22 @@ class Program:
 
 def parse(value: Any) -> Rule:
     """The rule of a constraint mapping; InvalidJobspec names the operation that is wrong."""
-    return _parse(value, 0, [_MAX_RULES])
+    return _parse(value, 0, _Limits())
 
 
-def _parse(value: Any, depth: int, room: list[int]) -> Rule:
-    room[0] -= 1
+@dataclass(slots=True)
+class _Limits:
+    """What one constraint may still hold."""
+
+    rules: int = _MAX_RULES
+    hosts: Room = field(default_factory=Room)
+
+
+def _parse(value: Any, depth: int, room: _Limits) -> Rule:
+    room.rules -= 1
     if not isinstance(value, Mapping):
         raise InvalidJobspec("attributes.system.constraints: a constraint must be a mapping")
-    if depth > _MAX_DEPTH or room[0] < 0:
+    if depth > _MAX_DEPTH or room.rules < 0:
         raise InvalidJobspec(
             f"attributes.system.constraints: more than {_MAX_DEPTH} levels deep, or more than {_MAX_RULES} operations"
         )
@@ -63,11 +71,11 @@ def _parse(value: Any, depth: int, room: list[int]) -> Rule:
     return _leaf_or_branch(operation, operands, depth, room)
 
 
-def _leaf_or_branch(operation: str, operands: Sequence[Any], depth: int, room: list[int]) -> Rule:
+def _leaf_or_branch(operation: str, operands: Sequence[Any], depth: int, room: _Limits) -> Rule:
     if operation == "properties":
         return Rule(operation, words=[_property(word) for word in operands])
     if operation == "hostlist":
-        return Rule(operation, words=[host for word in operands for host in _hosts(word)])
+        return Rule(operation, words=[host for word in operands for host in _hosts(word, room.hosts)])
     if operation == "ranks":
         return Rule(operation, spans=[span for word in operands for span in _ranks(word)])
     return Rule(operation, rules=[_parse(operand, depth + 1, room) for operand in operands])
@@ -83,11 +91,13 @@ def _property(word: Any) -> str:
     return word
 
 
-def _hosts(word: Any) -> list[str]:
+def _hosts(word: Any, room: Room) -> list[str]:
     try:
-        return hostlist(word if isinstance(word, str) else shown(word))
+        return hostlist(word if isinstance(word, str) else shown(word), room)
     except ValueError:
-        raise InvalidJobspec(f"attributes.system.constraints.hostlist: {shown(word)} is no hostlist") from None
+        raise InvalidJobspec(
+            f"attributes.system.constraints.hostlist: {shown(word)} is no hostlist, or too many hosts in all"
+        ) from None
 
 
 def _ranks(word: Any) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fluxion_cy.errors import InvalidJobspec
-from fluxion_cy.ranges import hostlist
+from fluxion_cy.ranges import Room, hostlist
 
 _MAX_DEPTH = 64
 _BLANK = " \t"
@@ -39,6 +39,8 @@ class Criteria:
     test: Test
     agfilter: bool = False
     jobid: int | None = None
+    room: Room = field(default_factory=Room)
+    """For the names that may still be spelled out."""
 
 
 def read_criteria(text: str) -> Criteria:
@@ -124,7 +126,7 @@ def _predicate(word: str, found: Criteria) -> Test:
         found.jobid = job = _jobid(value, word)
         return lambda facts: job in facts.jobs.get(key, ())
     if key == "names":
-        return _names(low, word)
+        return _names(low, word, found.room)
     if key == "property" and low:
         return lambda facts: low in facts.properties
     if key == "agfilter" and low in _YES + _NO:
@@ -169,9 +171,9 @@ def _number(value: str) -> int:
     return int(value, 16 if value.startswith("0x") else 10)
 
 
-def _names(value: str, word: str) -> Test:
+def _names(value: str, word: str, room: Room) -> Test:
     try:
-        names = frozenset(hostlist(value))
+        names = frozenset(hostlist(value, room))
     except ValueError:
-        raise InvalidJobspec(f"criteria: {word[:60]!r} is no hostlist") from None
+        raise InvalidJobspec(f"criteria: {word[:60]!r} is no hostlist, or too many hosts in all") from None
     return lambda facts: facts.name in names

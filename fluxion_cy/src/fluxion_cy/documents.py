@@ -10,6 +10,8 @@ from fluxion_cy.errors import InvalidGraph
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_DEPTH = 1000
+#: PyYAML's own, and what its constructors let through for a value that its tag does not allow (`!!int ''`, `!!bool x`).
+_YAML_ERRORS = (yaml.YAMLError, RecursionError, LookupError, AttributeError, TypeError, OverflowError)
 
 
 def read_text(text: str | bytes) -> Any:
@@ -25,7 +27,7 @@ def read_text(text: str | bytes) -> Any:
     try:
         _look_over(text)
         return yaml.load(text, Loader=_LOADER)  # noqa: S506 - one of the safe loaders
-    except (yaml.YAMLError, RecursionError) as error:
+    except _YAML_ERRORS as error:
         first = (str(error).splitlines() or ["nested too deeply"])[0]
         raise ValueError(f"neither JSON nor YAML: {first[:200]}") from None
 

@@ -452,7 +452,10 @@ class Matcher:
             raise InvalidGraph(f"vertex {path}: size {shown(size)} is not a number from 0 to 2**61", EINVAL)
         if self._engine.peak(vertex) > size:
             raise Busy(f"vertex {path}: {self._engine.peak(vertex)} units are held, more than {size}")
-        self._engine.resize(vertex, size)
+        try:
+            self._engine.resize(vertex, size)
+        except InvalidGraph as error:
+            raise InvalidGraph(str(error), EINVAL) from None
 
     @_locked
     def add_subgraph(self, graph: Any) -> None:

@@ -1,9 +1,11 @@
 """Hostlists (RFC 29) and idsets (RFC 22), as far as constraints and resource sets use them."""
 
 import re
+from dataclasses import dataclass
 
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
-_LIMIT = 1_000_000
+_HOSTS = 200_000
+_LETTERS = 8_000_000
 _MAX_ID = 2**32 - 1
 
 
@@ -31,11 +33,26 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def hostlist(text: str) -> list[str]:
-    """Hosts of a hostlist such as `node[0-3],login1`; ValueError if it is none or names more than a million."""
+@dataclass(slots=True)
+class Room:
+    """How much the hostlists of one text may still spell out: hosts, and letters of their names."""
+
+    hosts: int = _HOSTS
+    letters: int = _LETTERS
+
+
+def hostlist(text: str, room: Room | None = None) -> list[str]:
+    """Hosts of a hostlist such as `node[0-3],login1`; ValueError if it is none, or spells out more than there is room.
+
+    Without `room` it may name 200,000 hosts, in eight million letters.
+    """
+    room = room or Room()
     hosts: list[str] = []
     for word in _words(text):
-        hosts.extend(_expand(word, _LIMIT - len(hosts)))
+        found = _expand(word, room)
+        room.hosts -= len(found)
+        room.letters -= len(found) * len(word)
+        hosts.extend(found)
     return hosts
 
 
@@ -55,16 +72,17 @@ def _words(text: str) -> list[str]:
     return [word for word in words if word]
 
 
-def _expand(word: str, room: int) -> list[str]:
+def _expand(word: str, room: Room) -> list[str]:
     pieces = _BRACKET.split(word)
     hosts = [pieces[0]]
+    most = min(room.hosts, room.letters // max(1, len(word)))  # no host is longer than the word that stands for it
     for i in range(1, len(pieces), 2):
-        numbers = _padded(pieces[i], room)
-        if len(hosts) * len(numbers) > room:
-            raise ValueError(f"{word[:40]} names more than {_LIMIT} hosts")
+        numbers = _padded(pieces[i], most)
+        if len(hosts) * len(numbers) > most:
+            raise ValueError(f"{word[:40]} names too many hosts")
         hosts = [host + number + pieces[i + 1] for host in hosts for number in numbers]
-    if len(hosts) > room:
-        raise ValueError(f"{word[:40]} names more than {_LIMIT} hosts")
+    if len(hosts) > most:
+        raise ValueError(f"{word[:40]} names too many hosts")
     return hosts
 
 

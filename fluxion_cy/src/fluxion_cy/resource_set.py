@@ -82,17 +82,18 @@ def _ranks(rows: Any) -> list[tuple[int, str, list[tuple[int, int]]]]:
     if isinstance(rows, str) or not isinstance(rows, Sequence):
         raise _bad("R.execution.R_lite: must be a list")
     found: list[tuple[int, str, list[tuple[int, int]]]] = []
+    room = 1_000_000
     for row in rows:
         children = row.get("children") if isinstance(row, Mapping) else None
         if not isinstance(children, Mapping):
             raise _bad("R.execution.R_lite: each entry needs rank and children")
-        for rank in _ids(_word(row.get("rank", "")), "rank"):
-            if not children:
-                found.append((rank, "", []))  # enough to give the rank back
-            for kind, ids in children.items():
-                found.append((rank, _word(kind), _spans(_word(ids), _word(kind))))
-        if len(found) > 1_000_000:
+        below = [(_word(kind), _spans(_word(ids), _word(kind))) for kind, ids in children.items()]
+        below = below or [("", [])]  # enough to give the rank back
+        ranks = _spans(_word(row.get("rank", "")), "rank")
+        room -= sum(high - low + 1 for low, high in ranks) * len(below)
+        if room < 0:
             raise _bad("R.execution.R_lite: more than a million ranks and types")
+        found += [(rank, *what) for low, high in ranks for rank in range(low, high + 1) for what in below]
     return found
 
 
@@ -106,13 +107,6 @@ def _spans(text: str, what: str) -> list[tuple[int, int]]:
         return idset(text)
     except ValueError:
         raise _bad(f"R.execution.R_lite: {text[:40]!r} is no idset for {what[:40]}") from None
-
-
-def _ids(text: str, what: str) -> list[int]:
-    spans = _spans(text, what)
-    if sum(high - low + 1 for low, high in spans) > 1_000_000:
-        raise _bad(f"R.execution.R_lite: more than a million ids for {what}")
-    return [number for low, high in spans for number in range(low, high + 1)]
 
 
 def holds_of(rset: ResourceSet, engine: Select) -> list[Hold]:

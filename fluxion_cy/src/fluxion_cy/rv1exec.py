@@ -111,7 +111,7 @@ def _hosts(value: Any) -> list[str]:
             found.extend(hostlist(words) if isinstance(words, str) else _none())
         except ValueError:
             raise InvalidGraph(
-                f"R.execution.nodelist: {shown(words)} is no hostlist of up to a million hosts"
+                f"R.execution.nodelist: {shown(words)} is no hostlist, or too many hosts in all"
             ) from None
         if len(found) > MAX_VERTICES:
             raise InvalidGraph(f"R.execution.nodelist: names more than {MAX_VERTICES} hosts")

@@ -1,0 +1,268 @@
+"""What is fuzzed: one function for each kind of text that comes from outside.
+
+Each takes any bytes. The only exception that may leave the matcher is a FluxionError (for hostlists and idsets, which
+are read below it, a ValueError); a refusal leaves nothing held; and no input takes a second of processor time.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from fluxion_cy import FluxionError, InvalidJobspec, Matcher, building, rv1exec
+from fluxion_cy.criteria import read_criteria
+from fluxion_cy.policy import policy_of, prune_filters_of
+from fluxion_cy.ranges import hostlist, idset
+
+LIMIT = 1.0
+"""Seconds of processor time for one input."""
+
+#: A few words of a recipe or of R may ask for millions of vertices, which take their time; here for fewer.
+building.MAX_VERTICES = rv1exec.MAX_VERTICES = 1000
+
+FORMATS = ("jgf", "simple", "pretty_simple", "jgf_shorthand", "rlite", "rv1", "rv1_nosched", "rv1_shorthand", "rfc40")
+POLICIES = ("first", "low", "lonodex", "pack")
+
+
+class Finding(AssertionError):  # noqa: N818 - it is one
+    """What no input may bring about."""
+
+
+def vertex(number: int, kind: str, local: int, parent: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": str(number),
+        "metadata": {"type": kind, "id": local, "paths": {"containment": f"{parent}/{kind}{local}"}, **more},
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Two nodes with a socket of two cores, a gpu and a pool of memory each, and a licence beside them."""
+    nodes = [vertex(0, "cluster", 0, "")]
+    edges = []
+
+    def add(above: int, kind: str, local: int, **more: Any) -> int:
+        number = len(nodes)
+        nodes.append(vertex(number, kind, local, nodes[above]["metadata"]["paths"]["containment"], **more))
+        edges.append({"source": str(above), "target": str(number)})
+        return number
+
+    for rank in range(2):
+        node = add(0, "node", rank, rank=rank, properties={"a": "1", f"n{rank}": ""})
+        socket = add(node, "socket", 0, rank=rank)
+        for core in range(2):
+            add(socket, "core", core, rank=rank)
+        add(node, "gpu", 0, rank=rank)
+        add(node, "memory", 0, rank=rank, size=16, divisible=True)
+    add(0, "licence", 0, size=3)
+    return {"graph": {"nodes": nodes, "edges": edges}}
+
+
+def slot(*inside: tuple[str, int], count: int = 1) -> dict[str, Any]:
+    """A jobspec of one kind of slot."""
+    below = [{"type": kind, "count": number} for kind, number in inside]
+    return {
+        "version": 1,
+        "resources": [{"type": "slot", "count": count, "label": "a", "with": below}],
+        "tasks": [],
+        "attributes": {"system": {"duration": 10}},
+    }
+
+
+CORE, NODE = slot(("core", 1)), slot(("node", 1))
+_MACHINE = machine()
+_MATCHERS = [Matcher(_MACHINE, policy=policy, compatible=policy != "pack") for policy in POLICIES]
+
+
+def text_of(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def either(data: bytes) -> str | bytes:
+    """Text where it is text; the bytes themselves otherwise, which the matcher takes too."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def nothing_is_held(matcher: Matcher) -> None:
+    jobs = matcher.stat()["jobs"]
+    if jobs["ALLOCATED"] or jobs["RESERVED"]:
+        raise Finding(f"held after all: {jobs}")
+    if matcher.find("sched-now=allocated or sched-future=reserved") is not None:
+        raise Finding("vertices held by no job")
+
+
+def graph(data: bytes) -> None:
+    """A graph to load, to use, to grow another one by."""
+    text = either(data)
+    with suppress(FluxionError):
+        _MATCHERS[0].clone().add_subgraph(text)
+    try:
+        matcher = Matcher(text, policy=POLICIES[len(data) % len(POLICIES)])
+    except FluxionError:
+        return
+    written = matcher.graph()
+    if Matcher(written).graph() != written:
+        raise Finding("writing and reading changes the graph")
+    _use(matcher)
+    nothing_is_held(matcher)
+
+
+def loading(data: bytes) -> None:
+    """A recipe (GraphML) or R of version 1 to load, and a match written in each form."""
+    text = either(data)
+    form = "grug" if data.lstrip()[:1] == b"<" else "rv1exec"
+    try:
+        matcher = Matcher(text, load_format=form, match_format=FORMATS[len(data) % len(FORMATS)])
+    except FluxionError:
+        return
+    _use(matcher)
+
+
+def _use(matcher: Matcher) -> None:
+    matcher.stat()
+    matcher.find("status=up or status=down agfilter=true")
+    jobs = []
+    for ask in (CORE, CORE, NODE):
+        matcher.why(ask)
+        with suppress(FluxionError):
+            jobs.append(matcher.allocate_orelse_reserve(ask).jobid)
+    matcher.set_rank_status("all", False)
+    root = next((n for n in matcher.graph()["graph"]["nodes"] if _depth(n) == 1), None)
+    if root is not None:
+        with suppress(FluxionError):
+            matcher.resize(_path(root), 7)
+    copy = matcher.clone()
+    for jobid in jobs:
+        copy.cancel(jobid)
+        matcher.retract(jobid)
+    nothing_is_held(copy)
+
+
+def _path(node: dict[str, Any]) -> str:
+    return str(node["metadata"]["paths"].get("containment", ""))
+
+
+def _depth(node: dict[str, Any]) -> int:
+    return _path(node).count("/")
+
+
+def jobspec(data: bytes) -> None:
+    """A jobspec asked of an idle and of a half full machine, in every way."""
+    text = either(data)
+    matcher = _MATCHERS[len(data) % len(_MATCHERS)]
+    matcher.why(CORE)
+    jobs = []
+    with suppress(FluxionError):
+        matcher.why(text)
+        if not matcher.satisfy(text) and matcher.satisfy(text, candidates=[True, True]):
+            raise Finding("satisfiable by candidates only")
+    for operation in (
+        matcher.allocate,
+        matcher.without_allocating_future,
+        matcher.allocate_with_satisfiability,
+        matcher.allocate_orelse_reserve,
+        matcher.allocate_orelse_reserve,
+    ):
+        try:
+            found = operation(text)
+        except InvalidJobspec:
+            break
+        except FluxionError:
+            continue
+        if operation != matcher.without_allocating_future:
+            jobs.append(found.jobid)
+    for jobid in reversed(jobs):
+        matcher.retract(jobid)
+    matcher.next_jobid = matcher.next_jobid
+    nothing_is_held(matcher)
+
+
+def r(data: bytes) -> None:
+    """A resource set to take, and to give back a part by."""
+    text = either(data)
+    matcher = _MATCHERS[len(data) % len(_MATCHERS)]
+    held = []
+    for jobid in (1, 2):
+        with suppress(FluxionError):
+            held.append(matcher.update_allocate(jobid, text).jobid)
+    if 1 in held and not matcher.partial_cancel(1, text):
+        matcher.cancel(1)
+    matcher.allocate(NODE, 3)
+    with suppress(FluxionError):
+        matcher.partial_cancel(3, text)
+    for jobid in {*held, 3}:
+        matcher.retract(jobid)
+    nothing_is_held(matcher)
+
+
+def policy(data: bytes) -> None:
+    """A policy's text, or (after the first line) a list of prune filters, and a match with them."""
+    first, _, rest = text_of(data).partition("\n")
+    with suppress(FluxionError):
+        policy_of(first)
+        prune_filters_of(rest)
+        matcher = Matcher(_MACHINE, policy=first, prune_filters=rest)
+        matcher.retract(matcher.allocate(CORE).jobid)
+        nothing_is_held(matcher)
+
+
+_BUSY = Matcher(_MACHINE)
+_BUSY.allocate(CORE)
+_BUSY.allocate_orelse_reserve(slot(("node", 1), count=2))
+_BUSY.set_status("/cluster0/node1/gpu0", False)
+_ALL = {node["id"] for node in _MACHINE["graph"]["nodes"]}
+
+
+def criteria(data: bytes) -> None:
+    """Criteria of `find`; what is found is in the graph, with its ancestors."""
+    text = text_of(data)
+    with suppress(FluxionError):
+        read_criteria(text)
+        found = _BUSY.find(text)
+        if found is not None and not {node["id"] for node in found["graph"]["nodes"]} <= _ALL:
+            raise Finding("found what is not there")
+
+
+def ranges(data: bytes) -> None:
+    """Hostlists and idsets, alone, as ranks and in constraints."""
+    text = text_of(data)
+    for read in (idset, hostlist):
+        with suppress(ValueError):
+            read(text)
+    matcher = _MATCHERS[0]
+    with suppress(FluxionError):
+        matcher.set_rank_status(text, False)
+    matcher.set_rank_status("all", True)
+    for operation in ("hostlist", "ranks", "properties"):
+        asked = slot(("node", 1))
+        asked["attributes"]["system"]["constraints"] = {operation: [text]}
+        with suppress(FluxionError):
+            matcher.satisfy(asked)
+    with suppress(FluxionError):
+        matcher.update_allocate(1, json.dumps(_execution(text)))
+        matcher.retract(1)
+
+
+def _execution(text: str) -> dict[str, Any]:
+    return {"version": 1, "execution": {"R_lite": [{"rank": text, "children": {"core": text}}], "nodelist": [text]}}
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    target.__name__: target for target in (graph, loading, jobspec, r, policy, criteria, ranges)
+}
+
+
+def bounded(target: Callable[[bytes], None], limit: float = LIMIT) -> Callable[[bytes], None]:
+    """The target with its limit of processor time, which a busy machine does not spend."""
+
+    def run(data: bytes) -> None:
+        began = time.thread_time()
+        target(data)
+        spent = time.thread_time() - began
+        if spent > limit:
+            raise Finding(f"took {spent:.2f} s")
+
+    return run
