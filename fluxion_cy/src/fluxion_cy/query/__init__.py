@@ -1,0 +1,1 @@
+"""A prompt over the matcher, in the words of the reference's resource-query."""

@@ -1,0 +1,75 @@
+"""The prompt: the commands of resource-query, from a file or standard input."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graphs import machine, slot, spec, want
+
+from fluxion_cy.query.shell import main
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "graph").write_text(json.dumps(machine(nodes=1, cores=2)))
+    (tmp_path / "job").write_text(json.dumps(spec(slot(2, want("core", 1)), duration=10)))
+    (tmp_path / "large").write_text(json.dumps(spec(slot(3, want("core", 1)))))
+    return tmp_path
+
+
+def told(files: Path, capsys: pytest.CaptureFixture[str], *lines: str) -> tuple[int, list[dict[str, Any]]]:
+    (files / "commands").write_text("\n".join(lines))
+    status = main(["-L", "graph", "-F", "jgf", "-c", "commands", "--json"])
+    return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_jobs_are_matched_told_of_and_cancelled(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ("match allocate job", "match allocate_orelse_reserve job", "m allocate_with_satisfiability large", "list")
+    status, found = told(files, capsys, *lines, "cancel 1", "info 1", "quit", "never read")
+    assert status == 0
+    assert [answer.get("mode") for answer in found] == ["ALLOCATED", "RESERVED", None, None, None, "CANCELED"]
+    assert found[1]["at"] == 10
+    assert found[2]["unsatisfiable"]
+    assert [job["jobspec"] for job in found[3]["jobs"]] == ["job", "job"]
+
+
+def test_what_is_wrong_is_said_in_one_line_and_the_rest_goes_on(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, found = told(
+        files, capsys, "fly", "match allocate nothing", "cancel 5", "cancel x", "find (", "get-status /x", "stat"
+    )
+    assert status == 1
+    assert [answer["ok"] for answer in found] == [False] * 6 + [True]
+    assert found[2]["errno"] == "ENOENT"
+    assert all("\n" not in answer["error"] for answer in found[:6])
+
+
+def test_status_and_properties_are_set_and_shown(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = "/cluster0/node0"
+    lines = (f"set-status {node} down", f"get-status {node}", f"set-property {node} a=b", f"get-property {node}")
+    status, found = told(files, capsys, *lines)
+    assert status == 0
+    assert found[1]["status"] == "down"
+    assert found[3]["properties"] == {"a": "b"}
+
+
+def test_as_a_process_it_prints_as_resource_query_does(files: Path) -> None:
+    command = [sys.executable, "-m", "fluxion_cy", "-L", "graph", "-F", "jgf"]
+    run = subprocess.run(command, input="match allocate job\nno\n", capture_output=True, text=True, cwd=files)
+    lines = run.stdout.splitlines()
+    assert lines[1:] == [
+        "INFO: =============================",
+        "INFO: JOBID=1",
+        "INFO: RESOURCES=ALLOCATED",
+        "INFO: SCHEDULED AT=Now",
+        "INFO: =============================",
+    ]
+    assert run.stderr.startswith("ERROR: unknown command 'no'")
+    assert run.returncode == 1
+    bad = subprocess.run([*command[:4], "nothing"], capture_output=True, text=True, cwd=files)
+    assert (bad.returncode, bad.stderr) == (2, "ERROR: can't open nothing: No such file or directory\n")
