@@ -2,7 +2,7 @@
 """The commands of the prompt: each takes its words and answers lines for people and values for `--json`."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -175,8 +175,11 @@ def get_status(session: Session, words: list[str]) -> Answer:
 def _properties(session: Session, path: str) -> dict[str, str]:
     session.matcher.get_status(path)  # says so if there is no such vertex
     nodes = session.matcher.graph()["graph"]["nodes"]
-    at = (node["metadata"] for node in nodes if node["metadata"]["paths"].get("containment") == path)
-    return dict(next(at, {}).get("properties") or {})
+    at: Iterator[dict[str, Any]] = (
+        node["metadata"] for node in nodes if node["metadata"]["paths"].get("containment") == path
+    )
+    found: dict[str, Any] = next(at, {})
+    return dict(found.get("properties") or {})
 
 
 def set_property(session: Session, words: list[str]) -> Answer:
