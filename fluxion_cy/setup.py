@@ -3,7 +3,7 @@
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-MODULES = ("_columns", "_store", "_plans", "_pick", "_index", "_select")
+MODULES = ("_columns", "_store", "_plans", "_pick", "_index", "_select", "_scan")
 
 setup(
     ext_modules=cythonize(

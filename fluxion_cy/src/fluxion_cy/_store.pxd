@@ -13,7 +13,12 @@ cdef class Store(Columns):
     cdef _settle(self, Py_ssize_t first, Py_ssize_t first_edge, list raw_paths)
     cdef int32_t _inner(self, int32_t v)
     cdef _check_depth(self, Py_ssize_t first)
-    cdef _settle_paths(self, int32_t v, dict paths)
+    cdef _settle_paths(self, int32_t v, given)
+    cdef _finish(self, dict document, list raw_paths)
+    cdef _keep_frame(self, document)
+    cdef _check_root(self)
+    cdef _empty(self)
+    cdef int32_t _shape_of(self, tuple keys) except -1
     cdef bint _regular(self, int32_t v, str own)
     cdef _check_totals(self)
     cdef _check_duplicates(self, Py_ssize_t first)

@@ -45,13 +45,36 @@ cdef class Store(Columns):
     def load(self, document):
         """Reads a whole JGF document (a mapping with `graph`)."""
         nodes, edges = self._parts(document)
+        self._keep_frame(document)
+        self._extend(nodes, edges, {})
+        self._check_root()
+
+    cdef _finish(self, dict document, list raw_paths):
+        """The rest of `load` when vertices and edges have been appended; `document` is what is around them."""
+        self._keep_frame(document)
+        self._settle(0, 0, raw_paths)
+        self._check_root()
+
+    cdef _keep_frame(self, document):
         self.frame = {key: thaw(value) for key, value in document.items() if key != "graph"}
         self.frame["graph"] = {
             key: ([] if key in ("nodes", "edges") else thaw(value)) for key, value in document["graph"].items()}
         self._order = list(document)
-        self._extend(nodes, edges, {})
+
+    cdef _check_root(self):
         if self.root < 0:
             raise InvalidGraph("graph: no vertex has a containment path with a single slash; one must be the root")
+
+    cdef _empty(self):
+        """Forgets everything that was read."""
+        Columns.__init__(self)
+        self.V.clear()
+        self.edges.clear()
+        self.kids.clear()
+        self.kid_types.clear()
+        self.static_desc.clear()
+        self.live_desc.clear()
+        self.weight.clear()
 
     def _parts(self, document):
         if not isinstance(document, dict):
@@ -198,13 +221,16 @@ cdef class Store(Columns):
                     if type(key) is not str:
                         raise InvalidGraph(f"vertex {outer!r}: the metadata key {key!r} is not a string")
                     extra[key] = thaw(metadata[key])
-        shape = tuple(metadata)
-        found = self.shape_ids.get(shape)
-        if found is None:
-            found = self.shape_ids[shape] = len(self.shapes)
-            self.shapes.append(shape)
-        x.shape = found
+        x.shape = self._shape_of(tuple(metadata))
         return extra
+
+    cdef int32_t _shape_of(self, tuple keys) except -1:
+        """Interns a sequence of metadata keys."""
+        found = self.shape_ids.get(keys)
+        if found is None:
+            found = self.shape_ids[keys] = len(self.shapes)
+            self.shapes.append(keys)
+        return found
 
     cdef _add_edge(self, edge, dict ids, Py_ssize_t first):
         cdef Edge e
@@ -304,8 +330,10 @@ cdef class Store(Columns):
                     raise InvalidGraph(
                         f"vertex {self.outer_id(i)!r}: its edges form a cycle or lie more than {MAX_DEPTH} levels deep")
 
-    cdef _settle_paths(self, int32_t v, dict paths):
+    cdef _settle_paths(self, int32_t v, given):
+        """Takes the paths of a vertex: a mapping, or the containment path alone."""
         cdef bint regular = False
+        cdef dict paths = {"containment": given} if type(given) is str else given
         own = paths.get("containment")
         if len(paths) == 1 and type(own) is str and (own.count("/") > 1 or not own.startswith("/")):
             if not self._regular(v, own):

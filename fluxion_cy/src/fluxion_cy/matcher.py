@@ -8,6 +8,7 @@ from errno import EINVAL
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from fluxion_cy._scan import scan
 from fluxion_cy._select import Select
 from fluxion_cy.documents import read_graph
 from fluxion_cy.errors import Busy, InvalidGraph, InvalidJobspec, NotSupported, Unsatisfiable, shown
@@ -111,7 +112,9 @@ class Matcher:
             bool(compatible),
             chosen.ordering,
         )
-        self._engine.load(load(graph))
+        plain = load is read_graph and isinstance(graph, (str, bytes)) and scan(self._engine, graph)
+        if not plain:
+            self._engine.load(load(graph))
         self._engine.plan()
         self._flexible = traverser == "flexible"
         self._compile = Compiler(self._engine, self._policy.node_exclusive, self._flexible)
