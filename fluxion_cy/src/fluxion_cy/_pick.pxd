@@ -54,6 +54,7 @@ cdef enum:
     NOTHING_EXCLUSIVE = 3
     TOO_MANY_SLOTS = 4
     NOT_WHOLE = 5            # something below an exclusive vertex is held
+    UNSPELLED = 6            # a level between a vertex and its slots is left out
 
 cdef enum:
     BELOW = 0                # where groups are ranked: below a vertex,
@@ -93,6 +94,8 @@ cdef class Pick(Plans):
     cdef vector[int32_t] taken
     cdef vector[int64_t] taken_units
     cdef vector[int32_t] touched
+    cdef vector[int32_t] skipped              # taken in this match although a level above it was left out
+    cdef bint spelled                         # what is skipped does not count
     cdef int32_t match_no
     cdef int32_t pass_no
     cdef vector[Entry] result
@@ -105,7 +108,7 @@ cdef class Pick(Plans):
     cdef int64_t mix(self, int32_t slot, vector[int64_t] left, int depth) noexcept nogil
     cdef bint can_gather(self, int32_t slot) noexcept nogil
     cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil
-    cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below) noexcept nogil
+    cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below, bint top) noexcept nogil
     cdef void mark(self, int32_t v, int64_t units, bint exclusive) noexcept nogil
     cdef void climb(self, int32_t v, int32_t below) noexcept nogil
     cdef void take(self, int32_t v, int64_t units) noexcept nogil

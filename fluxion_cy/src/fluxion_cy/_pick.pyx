@@ -255,7 +255,7 @@ cdef class Pick(Plans):
         if pools:
             for k in range(self.groups[e].size()):
                 if self.V[self.groups[e][k].vertex].pool and self.groups[e][k].count >= wanted:
-                    self.choose(e, k, wanted, below)
+                    self.choose(e, k, wanted, below, top)
                     return True
         if capped:
             self.rank_used.assign(self.candidates.size(), 0)
@@ -271,10 +271,10 @@ cdef class Pick(Plans):
             elif self.V[self.groups[e][k].vertex].pool:
                 continue
             have += self.groups[e][k].count
-            self.choose(e, k, self.groups[e][k].count, below)
+            self.choose(e, k, self.groups[e][k].count, below, top)
         return have >= wanted
 
-    cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below) noexcept nogil:
+    cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below, bint top) noexcept nogil:
         """Marks one group, and the way to it from below `below`."""
         cdef Group* group = &self.groups[e][k]
         cdef int32_t i
@@ -287,6 +287,8 @@ cdef class Pick(Plans):
             self.mark(self.pieces[i].vertex, self.pieces[i].units, True)
             self.climb(self.pieces[i].vertex, below)
             self.take(self.pieces[i].vertex, self.pieces[i].units)
+            if self.spelled and not top and self.V[self.pieces[i].vertex].parent != below:
+                self.skipped[self.pieces[i].vertex] = self.match_no
 
     cdef void mark(self, int32_t v, int64_t units, bint exclusive) noexcept nogil:
         if self.mark_pass[v] == self.pass_no and self.V[v].pool and self.mark_exclusive[v] and exclusive:

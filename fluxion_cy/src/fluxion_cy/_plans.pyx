@@ -303,6 +303,8 @@ cdef class Plans(Store):
             row = self.row_at(p, now)
             if row > 0:
                 free -= self.rows[p][(row - 1) * self.width + FIRST + col]
+            if free == 0 and self.times[p].empty():
+                continue
             mark.inner, mark.before, mark.after = inner, self.weight[inner], <uint64_t> free
             self.weighed[slot].push_back(mark)
             self.reweigh(inner, v, <uint64_t> free)

@@ -22,7 +22,7 @@ cdef class Select(Index):
     cdef vector[int32_t] hosts
     cdef vector[pair[int64_t, int64_t]] rank_spans
     cdef bint constrained
-    cdef bint node_only
+    cdef readonly bint node_only
     cdef vector[int64_t] perf_class           # per property set
     cdef int32_t node_now
     cdef int64_t node_free_now

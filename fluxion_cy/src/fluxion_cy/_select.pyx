@@ -15,7 +15,7 @@ from libcpp.vector cimport vector
 from fluxion_cy._index cimport Index
 from fluxion_cy._pick cimport (
     AT_TOP, BELOW, BY_CLASS, BY_FILL, BY_ID, BY_RUN, IN_SLOT, MAX_SIBLINGS, NO_PROBLEM, NOTHING_EXCLUSIVE,
-    SHARED_UNDER_SLOT, SIBLINGS, TOO_MANY_SLOTS, Group, Request)
+    SHARED_UNDER_SLOT, SIBLINGS, TOO_MANY_SLOTS, UNSPELLED, Group, Request)
 from fluxion_cy._plans cimport Entry, Plans
 from fluxion_cy._store cimport ChildKey
 
@@ -55,7 +55,10 @@ cdef class Select(Index):
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
     def set_policy(self, bint high, bint node_centric, bint stop, bint node_exclusive, bint node_only, int ordering):
-        """Chooses the scores; `node_only` keeps constraints to vertices of type node and storage_node."""
+        """Chooses the scores.
+
+        `node_only` keeps constraints to vertices of type node and storage_node, and wants levels spelled out.
+        """
         self.sign = -1 if high else 1
         self.ordering = ordering
         self.node_centric, self.stop, self.node_only = node_centric, stop, node_only
@@ -76,6 +79,7 @@ cdef class Select(Index):
         self.taken.assign(self.V.size(), 0)
         self.taken_units.assign(self.V.size(), 0)
         self.touched.assign(self.V.size(), 0)
+        self.skipped.assign(self.V.size(), 0)
         self.nodes_below.assign(self.V.size(), 0)
         self.match_no = self.pass_no = 0
         self.deep = False
@@ -200,6 +204,7 @@ cdef class Select(Index):
         """Matches over [at, end), or on an empty graph with everything up (`ever`); answers success."""
         cdef bint ok
         self.at, self.end, self.ever, self.gather = at, end, ever, gather
+        self.spelled = self.node_only and not ever and not gather
         while <Py_ssize_t> self.perf_class.size() < len(self.props):
             self.perf_class.push_back(performance_class(self.props[self.perf_class.size()]))
         with nogil:
@@ -299,6 +304,18 @@ cdef class Select(Index):
             v = self.V[v].parent
         return True
 
+    def glance(self, int64_t now):
+        """Puts what the last match found to its place among its siblings, by what is free now; holds nothing.
+
+        Fluxion does so for a preview: it sets the order of whatever an answer names, held or not.
+        """
+        cdef int32_t slot = self.take_slot(now, now)
+        self.held[slot] = self.result
+        with nogil:
+            self.weigh(slot, now)
+        self.held[slot].clear()
+        self.free_slots.push_back(slot)
+
     def column_types(self):
         """The pruned types, by column."""
         return list(self.col_type)
@@ -344,6 +361,7 @@ cdef class Select(Index):
                          self.policy_whole[self.node_type], self.node_only, self.ordering)
         other.mark_pass, other.mark_units, other.mark_exclusive = self.mark_pass, self.mark_units, self.mark_exclusive
         other.taken, other.taken_units, other.touched = self.taken, self.taken_units, self.touched
+        other.skipped = self.skipped
         other.nodes_below, other.deep = self.nodes_below, self.deep
         other.by_id, other.inner_kinds = self.by_id, self.inner_kinds
         other.having = self.having
@@ -792,7 +810,7 @@ cdef class Select(Index):
         """The whole match; the result lies in `result`."""
         cdef int32_t e, first
         cdef size_t k
-        cdef bint any_exclusive = False
+        cdef bint any_exclusive = False, counts = False
         self.match_no += 1
         self.problem, self.problem_vertex, self.factor_sum = NO_PROBLEM, -1, 0
         self.pieces.clear()
@@ -822,7 +840,10 @@ cdef class Select(Index):
             if not self.collect(self.root, self.V[self.root].size, False, False):
                 return False
         for k in range(self.result.size()):
-            any_exclusive = any_exclusive or self.result[k].exclusive
-        if not any_exclusive:
-            self.problem = NOTHING_EXCLUSIVE
-        return any_exclusive
+            if self.result[k].exclusive:
+                any_exclusive = True
+                counts = counts or self.skipped[self.result[k].vertex] != self.match_no
+                self.problem_vertex = self.result[k].vertex
+        if not counts:
+            self.problem = UNSPELLED if any_exclusive else NOTHING_EXCLUSIVE
+        return counts

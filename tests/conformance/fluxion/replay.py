@@ -1,4 +1,4 @@
-"""Replays recorded sessions of the real matcher and says where the answers differ."""
+"""Replays recorded sessions of the real matcher, says where the answers differ and what excuses that."""
 
 import errno
 import json
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from judge import Difference, excuses
 from validity import FOREVER, Ledger, span
 
 from fluxion_cy import FluxionError, Matcher, NotSupported
@@ -25,7 +26,9 @@ class Outcome:
     agree: int = 0
     unsupported: str = ""
     differ: dict[int, str] = field(default_factory=dict)
+    excuses: dict[int, set[str]] = field(default_factory=dict)
     invalid: dict[int, str] = field(default_factory=dict)
+    recorded_invalid: dict[int, str] = field(default_factory=dict)
 
 
 def cases(path: Path) -> Iterator[dict[str, Any]]:
@@ -65,10 +68,15 @@ class Session:
         return self.outcome
 
     def judge(self, number: int, op: dict[str, Any], answer: dict[str, Any]) -> None:
+        wrong = ""
         if op["op"] in MATCHING and answer["ok"]:
             wrong = self.ledger.check(op["jobspec"], answer["at"], taken_in(answer))
             if wrong:
                 self.outcome.invalid[number] = wrong
+        if op["op"] in MATCHING and op["expect"]["ok"]:
+            flaw = self.ledger.check(op["jobspec"], op["expect"]["at"], taken_in(op["expect"]))
+            if flaw:
+                self.outcome.recorded_invalid[number] = flaw
         reason = difference(op, answer, FIELDS)
         # A tie of the reference is broken by the order of edges in its file: only success and time are comparable,
         # and not even they where that order decides them.
@@ -79,11 +87,25 @@ class Session:
             told = reason
         if told:
             self.outcome.differ[number] = told
+            self.outcome.excuses[number] = excuses(
+                Difference(op, answer, self.ledger, wrong, lambda: self.exhibit(op["jobspec"]))
+            )
         else:
             self.outcome.agree += 1
         self.enter(op, answer)
         if reason and op["op"] in HOLDING:
             self.follow(op, answer)
+
+    def exhibit(self, jobspec: dict[str, Any]) -> bool:
+        """Whether the graph as it is now, idle and all up, has a placement that passes every check."""
+        document = self.matcher.graph()
+        for node in document["graph"]["nodes"]:
+            node["metadata"].pop("status", None)
+        try:
+            found = Matcher(document, policy=self.case["policy"]).allocate(jobspec)
+        except FluxionError:
+            return False
+        return not Ledger(document).check(jobspec, found.at, taken_in(facts_of(found.R)))
 
     def enter(self, op: dict[str, Any], answer: dict[str, Any]) -> None:
         """Keeps the ledger."""
@@ -100,6 +122,10 @@ class Session:
             self.ledger.free(op["jobid"], {p for p, v in self.ledger.vertices.items() if v.get("rank", -1) in ranks})
         elif op["op"] == "add_subgraph":
             self.ledger.grow(op["graph"])
+        elif op["op"] == "remove_subgraph":
+            self.ledger.shrink(op["path"])
+        elif op["op"] == "set_status":
+            self.ledger.set_status(op["path"], op["status"] == "up")
 
     def follow(self, op: dict[str, Any], answer: dict[str, Any]) -> None:
         """Brings the matcher to the state in which the recorded session went on, so that later answers compare."""
@@ -168,14 +194,15 @@ class Session:
 
 
 def taken_in(answer: dict[str, Any]) -> dict[str, int]:
-    return {path: answer["units"].get(path, 1) for path in answer["exclusive"]}
+    return {path: answer.get("units", {}).get(path, 1) for path in answer["exclusive"]}
 
 
 def difference(op: dict[str, Any], answer: dict[str, Any], fields: tuple[str, ...]) -> str:
     """The first field in which the answer is not the expected one; empty if all agree."""
     expect = op["expect"]
     for key in fields:
-        if key not in expect or (key == "errno" and expect["ok"]):
+        # An errno of 0 (null) beside a failure says nothing that an error could agree with.
+        if key not in expect or (key == "errno" and (expect["ok"] or expect["errno"] is None)):
             continue
         wanted, found = expect[key], answer.get(key)
         if key == "R":

@@ -15,11 +15,29 @@ class Ledger:
         """Whether slots side by side are alternatives."""
         self.held: dict[int, tuple[int, int, dict[str, int]]] = {}
         self.vertices: dict[str, dict[str, Any]] = {}
+        self.down: set[str] = set()
         self.grow(document)
+        #: Nodes up as the recorded sessions count them: those loaded down are taken off twice, later ones never come in.
+        self.counted_up = self.up("node") - sum(self.vertices[path]["type"] == "node" for path in self.down)
 
     def grow(self, document: dict[str, Any]) -> None:
         for node in document["graph"]["nodes"]:
-            self.vertices[node["metadata"]["paths"]["containment"]] = node["metadata"]
+            path = node["metadata"]["paths"]["containment"]
+            self.vertices[path] = node["metadata"]
+            if node["metadata"].get("status"):
+                self.down.add(path)
+
+    def shrink(self, top: str) -> None:
+        """A vertex goes, with all below it."""
+        self.vertices = {path: v for path, v in self.vertices.items() if top not in _upwards(path)}
+        self.down &= self.vertices.keys()
+
+    def up(self, kind: str) -> int:
+        """How many vertices of a type are up."""
+        return sum(v["type"] == kind and path not in self.down for path, v in self.vertices.items())
+
+    def set_status(self, path: str, up: bool) -> None:
+        (self.down.discard if up else self.down.add)(path)
 
     def hold(self, jobid: int, start: int, end: int, taken: dict[str, int]) -> None:
         self.held[jobid] = (start, end, taken)
@@ -40,11 +58,11 @@ class Ledger:
             )
             if used + units > size:
                 return f"{path} is double-booked"
-            above = path.rpartition("/")[0]
-            while above:
-                if any(above in job and b < end and s > start for b, s, job in self.held.values()):
+            for above in _upwards(path):
+                if above in self.down:
+                    return f"{above} is down"
+                if above != path and any(above in job and b < end and s > start for b, s, job in self.held.values()):
                     return f"{above}, which holds {path}, is taken by another job"
-                above = above.rpartition("/")[0]
         return self._counts(jobspec, taken) or self._constraint(jobspec, taken)
 
     def _counts(self, jobspec: dict[str, Any], taken: dict[str, int]) -> str:
@@ -92,6 +110,39 @@ def least(resources: list[dict[str, Any]], times: int, exclusive: bool, flexible
 
 def fewest(resource: dict[str, Any]) -> int:
     return resource["count"]["min"] if isinstance(resource["count"], dict) else int(resource["count"])
+def never(ledger: Ledger, jobspec: dict[str, Any]) -> bool:
+    """Whether the graph can never hold a jobspec, idle and all up.
+
+    Counts generously: what a request needs may lie anywhere below, and one vertex may serve several requests. What is
+    too much even so is too much for any way to match. Says nothing of alternatives.
+    """
+    if ledger.flexible:
+        return False
+    below: dict[str, list[str]] = {}
+    for path in ledger.vertices:
+        below.setdefault(path.rpartition("/")[0], []).append(path)
+    rule = (jobspec.get("attributes") or {}).get("system", {}).get("constraints") or {}
+
+    def within(path: str, resource: dict[str, Any]) -> int:
+        """At most so many units of a request at a vertex and below it."""
+        vertex = ledger.vertices.get(path)
+        if vertex is not None and vertex["type"] == "node" and not meets(rule, vertex, path):
+            return 0
+        if resource["type"] == "slot":
+            return min(within(path, child) // max(1, fewest(child)) for child in resource["with"])
+        found = sum(within(child, resource) for child in below.get(path, ()))
+        if vertex is not None and vertex["type"] == resource["type"]:
+            fits = all(within(path, child) >= fewest(child) for child in resource.get("with", []))
+            found += int(vertex.get("size", 1)) if fits else 0
+        return found
+
+    return any(within("", resource) < fewest(resource) for resource in jobspec["resources"])
+
+
+def _upwards(path: str) -> list[str]:
+    """A path and all above it."""
+    parts = path.split("/")
+    return ["/".join(parts[:n]) for n in range(len(parts), 1, -1)]
 
 
 def meets(rule: dict[str, Any], vertex: dict[str, Any], path: str) -> bool:

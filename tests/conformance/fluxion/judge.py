@@ -1,0 +1,104 @@
+"""Whether a row of section 7 of the semantics truly excuses a difference; nothing here knows how the engine searches.
+
+Each predicate proves the recorded answer wrong, or that the row forbids it, from the session itself: what was held, what
+was down, what the graph has, and from a placement that passes every check of `validity`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from validity import Ledger, at_least, never
+
+#: Operations that promise to say that a jobspec can never match.
+PROMISING = ("allocate_orelse_reserve", "allocate_with_satisfiability", "without_allocating_future", "satisfy")
+
+
+@dataclass
+class Difference:
+    """One operation that was answered otherwise than recorded, with what was known before it."""
+
+    op: dict[str, Any]
+    answer: dict[str, Any]
+    ledger: Ledger
+    invalid: str
+    """What is wrong with this engine's placement; empty if it passes or there is none."""
+    exhibit: Callable[[], bool]
+    """Whether the graph, idle and all up, has a placement that passes every check."""
+
+    @property
+    def resources(self) -> list[dict[str, Any]]:
+        """What the jobspec asks for."""
+        found: list[dict[str, Any]] = (self.op.get("jobspec") or {}).get("resources", [])
+        return found
+
+    @property
+    def errors(self) -> tuple[str | None, str | None]:
+        """(recorded, answered) errno; None where the operation succeeded."""
+        expect = self.op["expect"]
+        return (None if expect["ok"] else expect["errno"]), self.answer.get("errno")
+
+    @property
+    def placed_what_was_refused(self) -> bool:
+        """The recorded session was refused what this engine placed, and the placement passes every check."""
+        return not self.op["expect"]["ok"] and self.answer["ok"] and "exclusive" in self.answer and not self.invalid
+
+
+def miscounted(case: Difference) -> bool:
+    """1, 2: nodes that were loaded down or came later are not counted; the jobspec needs them."""
+    wanted = at_least(case.resources).get("node", 0)
+    return case.placed_what_was_refused and case.ledger.counted_up < wanted <= case.ledger.up("node")
+
+
+def two_slots(case: Difference) -> bool:
+    """4: slots side by side; the recorded session refused them or gave less than they ask for."""
+    return case.placed_what_was_refused and _slots_side_by_side(case.resources)
+
+
+def nothing_exclusive(case: Difference) -> bool:
+    """5: no slot and nothing exclusive; no answer but EINVAL tells so."""
+    recorded, answered = case.errors
+    return recorded == "EBUSY" and answered == "EINVAL" and not _exclusive(case.resources)
+
+
+def can_never_be(case: Difference) -> bool:
+    """7: more is asked for than the empty graph has within the constraint, and the operation promises to say so."""
+    return case.errors == ("EBUSY", "ENODEV") and case.op["op"] in PROMISING and never(case.ledger, case.op["jobspec"])
+
+
+def can_be(case: Difference) -> bool:
+    """8: said to be impossible, although the graph holds it once it is all up and idle."""
+    return case.errors == ("ENODEV", "EBUSY") and case.exhibit()
+
+
+def held_twice(case: Difference) -> bool:
+    """13: the id is that of a job that holds something."""
+    return case.op["expect"]["ok"] and case.answer.get("errno") == "EEXIST" and case.op["jobid"] in case.ledger.held
+
+
+#: Row of section 7 -> what shows that it applies. A row without an entry excuses nothing.
+RULES: dict[str, tuple[Callable[[Difference], bool], ...]] = {
+    "1, 2": (miscounted,),
+    "4, 6": (two_slots,),
+    "5": (nothing_exclusive,),
+    "7, 8": (can_never_be, can_be),
+    "13": (held_twice,),
+}
+
+
+def excuses(case: Difference) -> set[str]:
+    """The rows of section 7 that apply."""
+    return {rule for rule, proofs in RULES.items() if any(holds(case) for holds in proofs)}
+
+
+def _slots_side_by_side(resources: list[dict[str, Any]]) -> bool:
+    if sum(resource["type"] == "slot" for resource in resources) > 1:
+        return True
+    return any(_slots_side_by_side(resource.get("with", [])) for resource in resources)
+
+
+def _exclusive(resources: list[dict[str, Any]]) -> bool:
+    return any(
+        resource["type"] == "slot" or resource.get("exclusive") in (True, "true") or _exclusive(resource.get("with", []))
+        for resource in resources
+    )
