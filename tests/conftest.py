@@ -20,3 +20,13 @@ def unconfigured_logs() -> Iterator[None]:
     """A command sets the logs of its process up, which in a test is everybody's."""
     yield
     structlog.reset_defaults()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests recorded as their `summary` stands at the end, from every worker."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") == "call":
+                for name, text in report.user_properties:
+                    if name == "summary":
+                        terminalreporter.write_line(f"\n{text}")

@@ -1,7 +1,7 @@
-"""Whether a row of section 7 of the semantics truly excuses a difference; nothing here knows how the engine searches.
+"""Whether a row of section 7 of the semantics truly excuses a difference; knows nothing of the engine.
 
-Each predicate proves the recorded answer wrong, or that the row forbids it, from the session itself: what was held, what
-was down, what the graph has, and from a placement that passes every check of `validity`.
+Each predicate proves the recorded answer wrong, or that the row forbids it, from the session itself: what was held,
+what was down, what the graph has, and from a placement that passes every check of `validity`.
 """
 
 from collections.abc import Callable
@@ -99,6 +99,8 @@ def _slots_side_by_side(resources: list[dict[str, Any]]) -> bool:
 
 def _exclusive(resources: list[dict[str, Any]]) -> bool:
     return any(
-        resource["type"] == "slot" or resource.get("exclusive") in (True, "true") or _exclusive(resource.get("with", []))
+        resource["type"] == "slot"
+        or resource.get("exclusive") in (True, "true")
+        or _exclusive(resource.get("with", []))
         for resource in resources
     )

@@ -17,7 +17,7 @@ class Ledger:
         self.vertices: dict[str, dict[str, Any]] = {}
         self.down: set[str] = set()
         self.grow(document)
-        #: Nodes up as the recorded sessions count them: those loaded down are taken off twice, later ones never come in.
+        #: Nodes up as recorded sessions count them: those loaded down are taken off twice, later ones never come in.
         self.counted_up = self.up("node") - sum(self.vertices[path]["type"] == "node" for path in self.down)
 
     def grow(self, document: dict[str, Any]) -> None:

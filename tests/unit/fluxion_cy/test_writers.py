@@ -69,7 +69,7 @@ def test_shorthand_leaves_out_what_lies_below_what_is_taken_and_says_so() -> Non
 
 
 def test_previews_have_the_same_form() -> None:
-    matcher = Matcher(marked(), match_format="rlite")
+    matcher = Matcher(marked(), policy="low", match_format="rlite")
     assert matcher.without_allocating(WHOLE).R == matcher.allocate(WHOLE).R
 
 
