@@ -116,12 +116,8 @@ class Matcher:
         if not plain:
             self._engine.load(load(graph))
         self._engine.plan()
-<<<<<<< HEAD
         self._flexible = traverser == "flexible"
-        self._compile = Compiler(self._engine, self._policy.node_exclusive, self._flexible)
-=======
-        self._compile = Compiler(self._engine)
->>>>>>> e793987 (Answer as Fluxion where its answer is no listed defect: written-out levels below a match, previews, nothing free for nothing exclusive)
+        self._compile = Compiler(self._engine, self._flexible)
         self._replan, self._latest, self._moved = replan, 0, []
 
     @staticmethod
@@ -502,12 +498,8 @@ class Matcher:
         other._write, other._shorthand = self._write, self._shorthand
         other._table = self._table.copy()
         other._engine = self._engine.copy()
-<<<<<<< HEAD
         other._flexible = self._flexible
-        other._compile = Compiler(other._engine, other._policy.node_exclusive, other._flexible)
-=======
-        other._compile = Compiler(other._engine)
->>>>>>> e793987 (Answer as Fluxion where its answer is no listed defect: written-out levels below a match, previews, nothing free for nothing exclusive)
+        other._compile = Compiler(other._engine, other._flexible)
         other._replan, other._latest, other._moved = self._replan, self._latest, list(self._moved)
         return other
 

@@ -9,12 +9,8 @@ from typing import Any
 from fluxion_cy._select import Select
 from fluxion_cy.constraint import Program, compile_rule
 from fluxion_cy.errors import Busy, FluxionError, InvalidJobspec, Unsatisfiable
-<<<<<<< HEAD
 from fluxion_cy.flexible import variants
 from fluxion_cy.jobspec import FOREVER, Jobspec, Resource, read
-=======
-from fluxion_cy.jobspec import FOREVER, Jobspec, read
->>>>>>> e793987 (Answer as Fluxion where its answer is no listed defect: written-out levels below a match, previews, nothing free for nothing exclusive)
 from fluxion_cy.layout import Layout, lay_out
 
 _SIBLINGS, _SHARED, _NOTHING, _TOO_MANY, _UNSPELLED = 1, 2, 3, 4, 6
@@ -37,15 +33,9 @@ class Compiled:
 class Compiler:
     """Reads jobspecs and lays them out; equal ones, which schedulers ask again and again, only once."""
 
-<<<<<<< HEAD
-    def __init__(self, engine: Select, whole_nodes: bool, flexible: bool = False) -> None:
+    def __init__(self, engine: Select, flexible: bool = False) -> None:
         self._engine = engine
-        self._whole_nodes = whole_nodes
         self._flexible = flexible
-=======
-    def __init__(self, engine: Select) -> None:
-        self._engine = engine
->>>>>>> e793987 (Answer as Fluxion where its answer is no listed defect: written-out levels below a match, previews, nothing free for nothing exclusive)
         self._known: dict[bytes, Compiled] = {}
 
     def _tables(self) -> tuple[int, int, int, int]:
@@ -77,16 +67,9 @@ class Compiler:
 
     def _laid_out(self, spec: Jobspec, tables: tuple[int, int, int, int]) -> Compiled:
         engine = self._engine
-<<<<<<< HEAD
         forms = variants(spec.resources) if self._flexible else [spec.resources]
         if not self._flexible and any(_has_xor(resource) for resource in spec.resources):
             raise InvalidJobspec('resources: xor_slot needs a matcher with traverser="flexible"')
-        if not self._whole_nodes and not any(_exclusive(resource) for form in forms for resource in form):
-            raise InvalidJobspec(
-                "resources: nothing is asked for exclusively; put it under a slot, or say exclusive: true"
-            )
-=======
->>>>>>> e793987 (Answer as Fluxion where its answer is no listed defect: written-out levels below a match, previews, nothing free for nothing exclusive)
         columns = {engine.types[kind]: i for i, kind in enumerate(engine.column_types())}
         forms, layouts = _laid_out(forms, engine, columns)
         rule = spec.constraint
@@ -115,20 +98,11 @@ class Question:
     def __init__(self, engine: Select, compiled: Compiled, candidates: Any, prefer: Any) -> None:
         self._engine = engine
         self.duration = compiled.spec.duration
-<<<<<<< HEAD
         self._layouts, program = compiled.layouts, compiled.program
         self._gather = [False] * len(self._layouts)
+        self._trouble: tuple[int, int] = (0, -1)
         self._asked = -1
         self._ask(0)
-=======
-        self._gather = False
-        self._trouble: tuple[int, int] = (0, -1)
-        layout, program = compiled.layout, compiled.program
-        # Compatible: below the first match every level is to be written out, so only slots at the top gather.
-        self._could_gather = engine.deep and any(row[_IS_SLOT] for row in layout.rows)
-        self._may_gather = self._could_gather and (layout.top_slots > 0 or not engine.node_only)
-        engine.ask(layout.rows, layout.needs, layout.top_need, layout.tops, layout.top_slots)
->>>>>>> e793987 (Answer as Fluxion where its answer is no listed defect: written-out levels below a match, previews, nothing free for nothing exclusive)
         engine.constrain(program.rules, program.links, program.prop_ok, program.hosts, program.spans, program.chosen)
         engine.restrict([], False, [])
         if candidates is not None:
@@ -146,39 +120,33 @@ class Question:
             self._asked = which
 
     def now(self, now: int) -> bool:
-<<<<<<< HEAD
-        """Whether it matches at `now`; also by gathering, where spelling it out could never match."""
+        """Whether it matches at `now`; also by gathering, where only that could ever match."""
         return any(self._now(which, now) for which in range(len(self._layouts)))
 
     def _now(self, which: int, now: int) -> bool:
         if self._try(which, now):
             return True
-        gathers = self._gather[which] or not self._engine.deep
-        if not gathers and not self._ever(which, False) and self._ever(which, True):
+        if not self._gather[which] and self._only_gathered(which):
             self._gather[which] = True
             return self._try(which, now)
         return False
 
+    def _could_gather(self, which: int) -> bool:
+        return self._engine.deep and any(row[_IS_SLOT] for row in self._layouts[which].rows)
+
+    def _may_gather(self, which: int) -> bool:
+        """Compatible: below the first match every level is to be written out, so only slots at the top gather."""
+        at_top = self._layouts[which].top_slots > 0
+        return (at_top or not self._engine.node_only) and self._could_gather(which)
+
+    def _only_gathered(self, which: int) -> bool:
+        return self._may_gather(which) and not self._ever(which, False) and self._ever(which, True)
+
     def _try(self, which: int, at: int) -> bool:
         self._ask(which)
-        return self._judge(self._engine.match(at, at + self.duration, False, self._gather[which]))
-=======
-        """Whether it matches at `now`; also by gathering, where only that could ever match."""
-        if self._try(now):
-            return True
-        if not self._gather and self._only_gathered():
-            self._gather = True
-            return self._try(now)
-        return False
-
-    def _only_gathered(self) -> bool:
-        return self._may_gather and not self._ever(False) and self._ever(True)
-
-    def _try(self, at: int) -> bool:
-        matched = self._judge(self._engine.match(at, at + self.duration, False, self._gather))
+        matched = self._judge(self._engine.match(at, at + self.duration, False, self._gather[which]))
         self._trouble = self._engine.trouble()
         return matched
->>>>>>> e793987 (Answer as Fluxion where its answer is no listed defect: written-out levels below a match, previews, nothing free for nothing exclusive)
 
     def _ever(self, which: int, gather: bool) -> bool:
         self._ask(which)
@@ -197,15 +165,11 @@ class Question:
 
     def ever(self) -> bool:
         """Whether it matches an empty graph with everything up."""
-<<<<<<< HEAD
         return any(self._ever_at_all(which) for which in range(len(self._layouts)))
 
     def _ever_at_all(self, which: int) -> bool:
         gather = self._gather[which]
-        return self._ever(which, gather) or (self._engine.deep and not gather and self._ever(which, True))
-=======
-        return self._ever(self._gather) or (not self._gather and self._only_gathered())
->>>>>>> e793987 (Answer as Fluxion where its answer is no listed defect: written-out levels below a match, previews, nothing free for nothing exclusive)
+        return self._ever(which, gather) or (not gather and self._may_gather(which) and self._ever(which, True))
 
     def later(self, now: int, before: int | None = None) -> int | None:
         """The first second after `now` (and before `before`) at which it matches, or None."""
@@ -230,12 +194,18 @@ class Question:
                 f": the jobspec leaves out levels above {self._engine.path(vertex)}, which it wants in a slot; "
                 "write them out, or use compatible=False"
             )
-        if self._could_gather and not self._may_gather and not self._ever(False) and self._ever(True):
+        if any(map(self._wants_levels, range(len(self._layouts)))):
             return (
                 ": a slot would have to gather from several vertices below its parent; write out the levels between, "
                 "or use compatible=False"
             )
         return ""
+
+    def _wants_levels(self, which: int) -> bool:
+        """Whether a form would match by gathering if compatible mode let it."""
+        if not self._could_gather(which) or self._may_gather(which):
+            return False
+        return not self._ever(which, False) and self._ever(which, True)
 
     def busy(self) -> Busy:
         """The error for: not now."""
@@ -251,17 +221,10 @@ class Question:
         )
 
 
-<<<<<<< HEAD
-def _exclusive(resource: Resource) -> bool:
-    return resource.slot or resource.exclusive is True or any(_exclusive(child) for child in resource.children)
-
-
 def _has_xor(resource: Resource) -> bool:
     return resource.type == "xor_slot" or any(_has_xor(child) for child in resource.children)
 
 
-=======
->>>>>>> e793987 (Answer as Fluxion where its answer is no listed defect: written-out levels below a match, previews, nothing free for nothing exclusive)
 def entries_of(value: Any, what: str) -> list[Any]:
     """A list of an iterable; numpy arrays by their own tolist."""
     if hasattr(value, "tolist"):

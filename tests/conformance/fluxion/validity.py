@@ -36,6 +36,11 @@ class Ledger:
         """How many vertices of a type are up."""
         return sum(v["type"] == kind and path not in self.down for path, v in self.vertices.items())
 
+    def kind_and_id(self, path: str) -> tuple[str, int]:
+        """What scores by id know of a vertex."""
+        vertex = self.vertices[path]
+        return vertex["type"], int(vertex.get("id", -1))
+
     def set_status(self, path: str, up: bool) -> None:
         (self.down.discard if up else self.down.add)(path)
 
@@ -110,6 +115,8 @@ def least(resources: list[dict[str, Any]], times: int, exclusive: bool, flexible
 
 def fewest(resource: dict[str, Any]) -> int:
     return resource["count"]["min"] if isinstance(resource["count"], dict) else int(resource["count"])
+
+
 def never(ledger: Ledger, jobspec: dict[str, Any]) -> bool:
     """Whether the graph can never hold a jobspec, idle and all up.
 
