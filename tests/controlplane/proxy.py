@@ -181,7 +181,8 @@ class Proxy:
         self._release_all()
         self._sever()
         await self._runner.cleanup()
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        # A connection that is half made is made to its end: asyncio leaks one whose making is cancelled.
+        rest = asyncio.all_tasks() - {asyncio.current_task()} - self._connector.making
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)

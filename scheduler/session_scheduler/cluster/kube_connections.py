@@ -41,6 +41,11 @@ class Connector(aiohttp.TCPConnector):
             protocol.abort()
         super()._release(key, protocol, should_close=should_close)
 
+    @property
+    def making(self) -> frozenset[asyncio.Future[Any]]:
+        """The tasks that make connections now; whoever cancels them leaks sockets."""
+        return frozenset(self._making)
+
     async def settle(self, seconds: float) -> None:
         """Wait until no connection is half made, at most so long."""
         if self._making:
