@@ -27,7 +27,7 @@ from session_scheduler.model.bindings import Runtime
 from session_scheduler.offline import load_calls
 from session_scheduler.reporting import Reporter
 from session_scheduler.service import KINDS, Scheduler
-from session_scheduler.stopping import stop_on_signals
+from session_scheduler.stopping import background, stop_on_signals
 from session_scheduler.telling import Teller
 
 _log = structlog.get_logger()
@@ -130,11 +130,11 @@ class Replica:
         metrics.follow_profiles(self._profiles, lambda: scheduler.in_session)
         mirror = self._mirror = Mirror(cluster, KINDS, engine.deliver, clock=self._clock,
                                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches)  # fmt: skip
-        async with _background(reporter.run(), *self._kept()) as beside, _abandoned(scheduler):
+        async with background(reporter.run(), *self._kept()) as beside, _abandoned(scheduler):
             await _unless(stop, beside, self._recover(mirror, scheduler))
             if stop.is_set():
                 return True
-            async with self._serving(engine), _background(mirror.run(), engine.run()) as inner:
+            async with self._serving(engine), background(mirror.run(), engine.run()) as inner:
                 await _unless(stop, [*beside, *inner], _event(stop))
                 _log.info("stopping: bindings under way may end")
                 drained = await engine.stop(DRAIN_SECONDS)
@@ -226,22 +226,10 @@ async def _event(event: asyncio.Event) -> None:
 
 async def _first(*works: Coroutine[Any, Any, None]) -> None:
     """Until the first of them ends; the others are cancelled. Raises what it raised."""
-    async with _background(*works) as tasks:
+    async with background(*works) as tasks:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
-
-
-@asynccontextmanager
-async def _background(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[list[asyncio.Task[None]]]:
-    """The works as tasks that are cancelled and awaited at the end."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        yield tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _unless(stop: asyncio.Event, others: list[asyncio.Task[None]], work: Awaitable[None]) -> None:

@@ -1,12 +1,12 @@
-"""How a server of the command is told to end: SIGTERM, as a kubelet does, and SIGINT, as a person does. Public."""
+"""How a server of the command is told to end, by SIGTERM or SIGINT, and how its tasks end with it. Public."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
 
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -27,3 +27,15 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
         for number in _ENDS:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
+
+
+@asynccontextmanager
+async def background(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[list[asyncio.Task[None]]]:
+    """The works as tasks that are cancelled and awaited at the end."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

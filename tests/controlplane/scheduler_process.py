@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from .asking import ask, scraped
 from .harness import SCHEDULER, ControlPlane
 from .processes import Program, StartError, free_ports
 
@@ -186,21 +187,14 @@ class SchedulerProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """One of its own endpoints: status and text."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode(errors="replace")
-        finally:
-            connection.close()
+        return ask("127.0.0.1", self.port, path)
 
     def metrics(self) -> dict[str, float]:
         """/metrics as {"name{label="value"}": number}."""
         status, text = self.get("/metrics")
         if status != HTTPStatus.OK:
             raise StartError(f"{self.name}: /metrics: {status}: {text}")
-        lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
-        return {name: float(value) for name, _, value in lines}
+        return scraped(text)
 
     def tail(self, lines: int = _LOG_LINES) -> str:
         """The last lines of its log."""

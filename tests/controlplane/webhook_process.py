@@ -23,6 +23,7 @@ import yaml
 from fluence_plugins.env_injection.certificates import Material
 from fluence_plugins.env_injection.secret import material_of, new_secret, with_material
 
+from .asking import ask, scraped
 from .harness import ADMIN, DEPLOY, ControlPlane
 from .processes import Program, free_ports
 
@@ -99,18 +100,11 @@ class WebhookProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """One of its own endpoints: status and text."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode(errors="replace")
-        finally:
-            connection.close()
+        return ask("127.0.0.1", self.port, path)
 
     def metrics(self) -> dict[str, float]:
         """/metrics as {"name{label="value"}": number}."""
-        lines = (line.rpartition(" ") for line in self.get("/metrics")[1].splitlines() if line[:1] not in ("", "#"))
-        return {name: float(value) for name, _, value in lines}
+        return scraped(self.get("/metrics")[1])
 
     def certificate(self, bundle: bytes) -> bytes:
         """The certificate that it serves, verified by the bundle and for the Service's name. Raises ssl.SSLError."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ..controlplane.asking import ask, scraped
 from ..controlplane.harness import DEPLOY
 from ..controlplane.invariants import DEVICE_PREFIX, amount, condition
 from .cluster import RealCluster, is_ready
@@ -85,16 +86,9 @@ class Deployed:
 
     def metrics(self, pod: Object) -> Mapping[str, float]:
         """What Prometheus would get from a server: {"name{label="value"}": number}."""
-        connection = http.client.HTTPConnection(pod["status"]["podIP"], _HTTP, timeout=10)
-        try:
-            connection.request("GET", "/metrics")
-            answer = connection.getresponse()
-            assert answer.status == http.HTTPStatus.OK
-            text = answer.read().decode()
-        finally:
-            connection.close()
-        lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
-        return {name: float(value) for name, _, value in lines}
+        status, text = ask(pod["status"]["podIP"], _HTTP, "/metrics")
+        assert status == HTTPStatus.OK
+        return scraped(text)
 
     def signal(self, pod: Object, number: signal.Signals) -> None:
         """Send the first process of a pod's container a signal from outside, as a crash or a paused machine."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -22,7 +22,7 @@ from session_scheduler.config import Serving
 from session_scheduler.endpoints import Endpoints
 from session_scheduler.kube_api import connect
 from session_scheduler.listening import bound
-from session_scheduler.stopping import stop_on_signals
+from session_scheduler.stopping import background, stop_on_signals
 
 LEAVING_SECONDS: Final = 2.0
 """How long new connections are still taken after SIGTERM: proxies hear of a replica that leaves a moment later, and a
@@ -95,7 +95,7 @@ class _Replica:
         )  # fmt: skip
         await stack.enter_async_context(probes)
         works = [keeper.run(options.check_seconds), *(handler.run() for handler in self._handlers.values())]
-        tasks = await stack.enter_async_context(_background(*works))
+        tasks = await stack.enter_async_context(background(*works))
         await _first(tasks, stop, self._certified)
         if stop.is_set():
             return
@@ -142,18 +142,6 @@ class _Replica:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-@asynccontextmanager
-async def _background(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[list[asyncio.Task[None]]]:
-    """The works as tasks that are cancelled and awaited at the end."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        yield tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _first(tasks: list[asyncio.Task[None]], *events: asyncio.Event) -> None:

@@ -1,0 +1,22 @@
+"""What tests ask a server's own endpoints."""
+
+from __future__ import annotations
+
+import http.client
+
+
+def ask(host: str, port: int, path: str) -> tuple[int, str]:
+    """GET over plain HTTP: status and text."""
+    connection = http.client.HTTPConnection(host, port, timeout=10)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
+    finally:
+        connection.close()
+
+
+def scraped(text: str) -> dict[str, float]:
+    """What /metrics answers, as {"name{label=\"value\"}": number}."""
+    lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
