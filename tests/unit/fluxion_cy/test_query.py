@@ -69,7 +69,7 @@ def test_as_a_process_it_prints_as_resource_query_does(files: Path) -> None:
         "INFO: SCHEDULED AT=Now",
         "INFO: =============================",
     ]
-    assert run.stderr.startswith("ERROR: unknown command 'no'")
+    assert run.stderr.startswith("ERROR: stdin:2: unknown command 'no'")
     assert run.returncode == 1
     bad = subprocess.run([*command[:4], "nothing"], capture_output=True, text=True, cwd=files)
     assert (bad.returncode, bad.stderr) == (2, "ERROR: can't open nothing: No such file or directory\n")

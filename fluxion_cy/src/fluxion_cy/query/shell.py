@@ -1,74 +1,67 @@
-"""Options, the loop over lines, and what is printed."""
+"""The loop over lines, and what is printed."""
 
 import argparse
 import errno
 import json
+import os
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any, TextIO
 
-from fluxion_cy.errors import FluxionError
+from fluxion_cy.errors import FluxionError, InvalidGraph
 from fluxion_cy.matcher import Matcher
-from fluxion_cy.query.commands import Answer, Malformed, Session, read, run
+from fluxion_cy.query.answers import Answer, Malformed, Session, informed, read
+from fluxion_cy.query.commands import run
+from fluxion_cy.query.drawing import drawn
+from fluxion_cy.query.options import options
 
 PROMPT = "resource-query> "
+INTERRUPTED = 130
+Line = tuple[str, str]
+"""A line, and where it stands: empty for a person's."""
 
 
-def _options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fluxion_cy",
-        description="Match jobspecs against a resource graph, with the commands of resource-query; try help.",
-        epilog="Exit status: 0, 1 after a command that failed, 2 for options or a graph that cannot be used. "
-        "A match that finds no place is an answer and no failure.",
-    )
-    add = parser.add_argument
-    add("-L", "--load-file", required=True, metavar="FILE", help="the resource graph")
-    add("-f", "--load-format", help="jgf, jgf_shorthand, rv1exec or grug (default: grug for XML, otherwise jgf)")
-    add("-P", "--match-policy", default="first", help="a policy (default: %(default)s)")
-    add("-F", "--match-format", default="simple", help="the form of R (default: %(default)s)")
-    add("-S", "--match-subsystems", default="CA", choices=["CA", "ca"], help="only CA, containment")
-    add("-T", "--traverser-policy", default="simple", help="simple or flexible (default: %(default)s)")
-    add("-p", "--prune-filters", default="ALL:core", metavar="FILTERS", help="(default: %(default)s)")
-    add("-t", "--test-output", metavar="FILE", help="write answers there")
-    add("-r", "--reserve-vtx-vec", type=int, metavar="N", help="taken for the sake of old scripts; changes nothing")
-    add("-e", "--elapse-time", action="store_true", help="print how long each match took")
-    add("-d", "--disable-prompt", action="store_true", help="print no prompt")
-    add("-c", "--command-file", metavar="FILE", help="read commands there, not from standard input")
-    add("--json", action="store_true", help="one JSON object a line for each command")
-    return parser
-
-
-def _matcher(given: argparse.Namespace) -> Matcher:
+def load(given: argparse.Namespace) -> Matcher:
+    """The matcher that the options ask for; Malformed, InvalidGraph and others say what is wrong with them."""
     text = read(given.load_file)
     form = given.load_format or ("grug" if text.lstrip().startswith("<") else "jgf")
-    return Matcher(
-        text,
-        policy=given.match_policy,
-        match_format=given.match_format,
-        load_format=form,
-        prune_filters=given.prune_filters,
-        traverser=given.traverser_policy,
-    )
+    wishes: dict[str, Any] = {
+        "policy": given.match_policy,
+        "match_format": given.match_format,
+        "prune_filters": ",".join(given.prune_filters or ["ALL:core"]),
+        "traverser": given.traverser_policy,
+        "compatible": not given.not_compatible,
+        "replan": given.replan,
+        "engine": given.engine,
+        "library": given.library,
+    }
+    try:
+        if given.engine == "reapi" and form != "jgf":  # it reads only that; the embedded engine reads the others
+            return Matcher(Matcher(text, load_format=form).graph(), **wishes)
+        return Matcher(text, load_format=form, **wishes)
+    except InvalidGraph as error:
+        raise InvalidGraph(f"{given.load_file}: {error}", error.errno) from None
 
 
-def _lines(given: argparse.Namespace) -> Iterator[str]:
+def _lines(given: argparse.Namespace) -> Iterator[Line]:
     """Lines of the file, of standard input, or of a person, who has a prompt with a history."""
-    if given.command_file:
-        yield from read(given.command_file).splitlines()
-        return
-    if not sys.stdin.isatty():
-        yield from sys.stdin
+    if given.command_file or not sys.stdin.isatty():
+        name = given.command_file or "stdin"
+        lines = read(name).split("\n") if given.command_file else sys.stdin
+        yield from ((line, f"{name}:{number}: ") for number, line in enumerate(lines, start=1))
         return
     with suppress(ImportError):
         import readline  # noqa: F401 - its import is what gives input() a history
     while True:
         try:
-            yield input("" if given.disable_prompt else PROMPT)
+            yield input("" if given.disable_prompt else PROMPT), ""
         except KeyboardInterrupt:
             print()
         except EOFError:
+            print()
             return
 
 
@@ -79,57 +72,113 @@ def _words(line: str) -> list[str]:
         raise Malformed(f"malformed command: {error}") from None
 
 
-class Shell:
-    """Prints answers to `out`, errors to standard error (to `out`, as JSON) and remembers whether there were any."""
+def _printable(text: str) -> str:
+    """On one line, whatever a name in a file holds."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
-    def __init__(self, session: Session, out: TextIO, as_json: bool) -> None:
-        self.session, self.out, self.as_json = session, out, as_json
+
+class Shell:
+    """Prints answers to `out`, asides to `aside`, errors to standard error; as JSON everything goes to `out`.
+
+    It remembers whether there were errors.
+    """
+
+    def __init__(self, session: Session, out: TextIO, aside: TextIO, as_json: bool) -> None:
+        self.session, self.out, self.aside, self.as_json = session, out, aside, as_json
         self.failed = False
 
-    def line(self, line: str) -> bool:
+    def line(self, line: str, where: str = "") -> bool:
         """Carries out one line; False when the session is to end."""
+        line = line.strip()
         try:
             words = _words(line)
             if words and words[0] in ("quit", "q"):
                 return False
-            if words:
-                self._tell(line.strip(), run(self.session, words))
+            answer = run(self.session, words) if words else None
         except FluxionError as error:
-            self.failed = True
-            self._refuse(line.strip(), error)
+            answer = Answer(error=error)
+        except (MemoryError, RecursionError) as error:
+            answer = Answer(error=Malformed(f"too much for this machine: {type(error).__name__}", errno.ENOMEM))
+        if answer is not None:
+            self._tell(line, where, answer)
         return True
 
-    def _tell(self, line: str, answer: Answer) -> None:
-        if self.as_json:
-            self._object({"command": line, "ok": True, **answer.values})
-            return
-        self.out.write(answer.text + "".join(f"INFO: {told}\n" for told in answer.lines))
-        self.out.flush()
+    def loaded(self, seconds: float) -> None:
+        """How long the graph took, and how large it is."""
+        graph = self.session.matcher.graph()["graph"]
+        values = {"elapse": seconds, "vertices": len(graph["nodes"]), "edges": len(graph.get("edges", []))}
+        names = ("Graph Load Time", "Vertex Count", "Edge Count")
+        lines = [f"{name}: {value:g}" for name, value in zip(names, values.values(), strict=True)]
+        self._tell("", "", Answer(values, informed(*lines), aside=True))
 
-    def _refuse(self, line: str, error: FluxionError) -> None:
+    def _tell(self, line: str, where: str, answer: Answer) -> None:
+        self.failed = self.failed or answer.error is not None
         if self.as_json:
-            code = errno.errorcode.get(error.errno, str(error.errno))
-            self._object({"command": line, "ok": False, "errno": code, "error": str(error)})
-        else:
-            print(f"ERROR: {error}", file=sys.stderr)
+            self._object(
+                {"command": line, "ok": answer.error is None, **answer.values, **_failure(where, answer.error)}
+            )
+            return
+        out = self.aside if answer.aside else self.out
+        out.write(answer.text)
+        out.flush()
+        if answer.error is not None:
+            print(f"ERROR: {where}{_printable(str(answer.error))}", file=sys.stderr)
 
     def _object(self, value: dict[str, Any]) -> None:
         self.out.write(json.dumps(value) + "\n")
         self.out.flush()
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The exit status."""
-    given = _options().parse_args(arguments)
+def _failure(where: str, error: FluxionError | None) -> dict[str, Any]:
+    if error is None:
+        return {}
+    code = errno.errorcode.get(error.errno, str(error.errno))
+    return {"errno": code, "error": where + _printable(str(error))}
+
+
+def _opened(name: str) -> TextIO:
+    try:
+        return open(name, "w", encoding="utf-8", errors="backslashreplace")
+    except (OSError, ValueError) as error:
+        raise Malformed(f"can't write {name}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _session(given: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        try:
-            session = Session(_matcher(given), given.elapse_time)
-            out = stack.enter_context(open(given.test_output, "w")) if given.test_output else sys.stdout
-            shell = Shell(session, out, given.json)
-            for line in _lines(given):
-                if not shell.line(line):
-                    break
-        except (FluxionError, OSError) as error:
-            print(f"ERROR: {error}", file=sys.stderr)
-            return 2
+        lines = _lines(given)
+        if given.command_file:
+            lines = iter(list(lines))  # a file that is not there is known before the graph is loaded
+        began = time.perf_counter()
+        session = Session(load(given), given.match_format, given.elapse_time)
+        seconds = time.perf_counter() - began
+        out = stack.enter_context(_opened(given.test_output)) if given.test_output else sys.stdout
+        shell = Shell(session, out, sys.stdout, given.json)
+        if given.elapse_time:
+            shell.loaded(seconds)
+        for line, where in lines:
+            if not shell.line(line, where):
+                break
+        if given.graph_output:
+            with _opened(f"{given.graph_output}.{given.graph_format}") as file:
+                file.write(drawn(session.matcher.graph(), given.graph_format))
     return 1 if shell.failed else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status; no input gives a traceback."""
+    given = options().parse_args(arguments)
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=errors)
+    try:
+        return _session(given)
+    except KeyboardInterrupt:
+        print("ERROR: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # nobody reads on; the interpreter would complain at its end
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (FluxionError, OSError, MemoryError) as error:
+        print(f"ERROR: {_printable(str(error)) or type(error).__name__}", file=sys.stderr)
+        return 2
