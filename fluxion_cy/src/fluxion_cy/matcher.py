@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from errno import EINVAL
 from functools import wraps
+from inspect import Signature, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fluxion_cy._scan import scan
@@ -119,6 +120,9 @@ class Matcher:
         self._flexible = traverser == "flexible"
         self._compile = Compiler(self._engine, self._flexible)
         self._replan, self._latest, self._moved = replan, 0, []
+
+    #: What `help` shows: without this, the arguments of `__new__`.
+    __signature__ = Signature(list(signature(__init__).parameters.values())[1:])
 
     @staticmethod
     def _check_options(engine: str, library: str | None) -> None:
