@@ -410,6 +410,15 @@ cdef class Plans(Store):
         cdef int64_t last = 0x7FFFFFFFFFFFFFFF
         return self.V[v].size - self.avail(v, -last, last)
 
+    def profile(self, int32_t v):
+        """What a vertex's time profile says: (second, jobs from there on, used of each pruned type below), in order."""
+        cdef size_t k
+        cdef int32_t p = self.V[v].prof
+        return [] if p < 0 else [
+            (self.times[p][k], self.rows[p][k * self.width + HOLDERS],
+             [self.rows[p][k * self.width + FIRST + i] for i in range(self.ncols)])
+            for k in range(self.times[p].size())]
+
     def next_change(self, int64_t after):
         """The first second later than `after` at which anything begins or ends, or None."""
         cdef int32_t p = self.V[self.root].prof

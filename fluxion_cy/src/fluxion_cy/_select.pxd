@@ -35,18 +35,20 @@ cdef class Select(Index):
     cdef vector[vector[int32_t]] by_id        # per inner vertex: children in the order of their scores
     cdef vector[vector[int32_t]] inner_kinds  # per inner vertex: types of children that have children
     cdef vector[uint8_t] nodes_below
+    cdef vector[uint8_t] within_nodes         # per type: some vertex of it lies below a node
     cdef vector[Entry] merged
     cdef public bint deep
     cdef object _by_rank
     cdef int64_t _ranks_version
-    cdef void tally(self, int32_t v, int64_t start, int64_t end, bint up, size_t n, vector[int32_t]& index,
-                    vector[int64_t]& amounts) noexcept nogil
+    cdef void tally(self, int32_t v, int64_t start, int64_t end, bint up, vector[int64_t]& parts,
+                    vector[int32_t]& index, vector[int64_t]& amounts) noexcept nogil
     cdef bint up_to_root(self, int32_t v) noexcept nogil
     cdef bint open_to_root(self, int32_t v, int64_t start, int64_t end) noexcept nogil
     cdef bint chosen_to_root(self, int32_t v) noexcept nogil
     cdef bint fit_to_root(self, int32_t v) noexcept nogil
     cdef bint rule_holds(self, int32_t i, int32_t v) noexcept nogil
     cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil
+    cdef bint spans_nodes(self, int32_t slot) noexcept nogil
     cdef bint admitted(self, int32_t u) noexcept nogil
     cdef int64_t free_units(self, int32_t u) noexcept nogil
     cdef bint pruned(self, int32_t u, int32_t lo, int32_t n, bint x) noexcept nogil

@@ -81,6 +81,7 @@ cdef class Select(Index):
         self.touched.assign(self.V.size(), 0)
         self.skipped.assign(self.V.size(), 0)
         self.nodes_below.assign(self.V.size(), 0)
+        self.within_nodes.assign(len(self.types), 0)
         self.match_no = self.pass_no = 0
         self.deep = False
         for v in range(<int32_t> self.V.size()):
@@ -91,6 +92,10 @@ cdef class Select(Index):
                 while up >= 0 and not self.nodes_below[up]:
                     self.nodes_below[up] = 1
                     up = self.V[up].parent
+            up = self.V[v].parent
+            while up >= 0 and not self.within_nodes[self.V[v].type]:
+                self.within_nodes[self.V[v].type] = self.V[up].type == self.node_type
+                up = self.V[up].parent
         for v in range(<int32_t> self.V.size()):
             if self.V[v].alive and self.V[v].inner >= 0 and v != self.root and self.V[v].type != self.node_type:
                 self.deep = True
@@ -220,15 +225,16 @@ cdef class Select(Index):
             self.weigh(slot, now)
         return slot
 
-    def survey(self, int32_t place, kinds, int64_t start, int64_t end):
+    def survey(self, int32_t place, kinds, needs, int64_t start, int64_t end):
         """Every vertex of a type, against the last question: what of some types lies below it, and what is free of it.
 
         Answers tuples (vertex, slots that candidates allow or -1, meets the constraint, up, untouched, amounts, free
-        amounts); the flags take in all that it hangs below.
+        amounts, parts, free parts, whether parts are an upper bound only); the flags take in all that it hangs below.
+        A part is so much of a type as `needs` says: out of one pool, or of whole vertices.
         """
         cdef int32_t v, rank
         cdef vector[int32_t] index
-        cdef vector[int64_t] amounts
+        cdef vector[int64_t] amounts, parts = needs
         cdef size_t n = len(kinds), k
         index.assign(len(self.types), -1)
         for k in range(n):
@@ -237,25 +243,26 @@ cdef class Select(Index):
         for v in range(<int32_t> self.V.size()):
             if not self.V[v].alive or self.V[v].type != place:
                 continue
-            amounts.assign(2 * n, 0)
+            amounts.assign(5 * n, 0)
             up = self.up_to_root(v)
             with nogil:
-                self.tally(v, start, end, up and self.open_to_root(v, start, end), n, index, amounts)
+                self.tally(v, start, end, up and self.open_to_root(v, start, end), parts, index, amounts)
             rank = self.V[v].rank
             allowed = -1
             if not self.chosen_to_root(v):
                 allowed = 0
             elif self.capped and 0 <= rank:
                 allowed = self.candidates[rank]
-            found.append((v, allowed, self.fit_to_root(v), up, not self.busy(v, start, end),
-                          [amounts[k] for k in range(n)], [amounts[n + k] for k in range(n)]))
+            rows = [[amounts[k] for k in range(i * n, i * n + n)] for i in range(5)]
+            found.append((v, allowed, self.fit_to_root(v), up, not self.busy(v, start, end), *rows[:4], any(rows[4])))
         return found
 
-    cdef void tally(self, int32_t v, int64_t start, int64_t end, bint up, size_t n, vector[int32_t]& index,
-                    vector[int64_t]& amounts) noexcept nogil:
-        """Adds what lies below `v`: sizes first, then what is free and up of them."""
-        cdef size_t k
+    cdef void tally(self, int32_t v, int64_t start, int64_t end, bint up, vector[int64_t]& parts,
+                    vector[int32_t]& index, vector[int64_t]& amounts) noexcept nogil:
+        """Adds what lies below `v`: all, free, and both in parts; then how many vertices are whole and of other sizes."""
+        cdef size_t k, n = parts.size()
         cdef int32_t child, at
+        cdef int64_t units
         cdef bint child_up
         if self.V[v].inner < 0:
             return
@@ -264,10 +271,17 @@ cdef class Select(Index):
             child_up = up and not self.V[child].down and (self.V[child].inner < 0 or self.avail(child, start, end) > 0)
             at = index[self.V[child].type]
             if at >= 0:
+                units = self.avail(child, start, end) if child_up else 0
                 amounts[at] += self.V[child].size
-                if child_up:
-                    amounts[n + at] += self.avail(child, start, end)
-            self.tally(child, start, end, child_up, n, index, amounts)
+                amounts[n + at] += units
+                if self.V[child].pool:
+                    amounts[2 * n + at] += self.V[child].size // parts[at] if parts[at] > 0 else 0
+                    amounts[3 * n + at] += units // parts[at] if parts[at] > 0 else 0
+                else:
+                    amounts[2 * n + at] += self.V[child].size > 0
+                    amounts[3 * n + at] += units > 0
+                    amounts[4 * n + at] += self.V[child].size > 1
+            self.tally(child, start, end, child_up, parts, index, amounts)
 
     cdef bint up_to_root(self, int32_t v) noexcept nogil:
         while v >= 0:
@@ -362,7 +376,7 @@ cdef class Select(Index):
         other.mark_pass, other.mark_units, other.mark_exclusive = self.mark_pass, self.mark_units, self.mark_exclusive
         other.taken, other.taken_units, other.touched = self.taken, self.taken_units, self.touched
         other.skipped = self.skipped
-        other.nodes_below, other.deep = self.nodes_below, self.deep
+        other.nodes_below, other.within_nodes, other.deep = self.nodes_below, self.within_nodes, self.deep
         other.by_id, other.inner_kinds = self.by_id, self.inner_kinds
         other.having = self.having
         other.match_no, other.pass_no = self.match_no, self.pass_no
@@ -440,6 +454,14 @@ cdef class Select(Index):
                 return False
         return True
 
+    cdef bint spans_nodes(self, int32_t slot) noexcept nogil:
+        """Whether nothing that a slot asks for lies in nodes, so that it may gather above them."""
+        cdef int32_t e
+        for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
+            if self.requests[e].type < 0 or self.within_nodes[self.requests[e].type]:
+                return False
+        return True
+
     cdef bint pruned(self, int32_t u, int32_t lo, int32_t n, bint x) noexcept nogil:
         """Exclusivity of `u`, and the amounts below it, against the requests that it would serve."""
         cdef int32_t e
@@ -493,7 +515,8 @@ cdef class Select(Index):
             return False
         anchor = slot >= 0 and self.anchors(u, slot)
         if match < 0 and not anchor and slot >= 0 and self.gather:
-            anchor = self.can_gather(slot) and (self.V[u].type == self.node_type or not self.nodes_below[u])
+            anchor = self.can_gather(slot) and (
+                self.V[u].type == self.node_type or not self.nodes_below[u] or self.spans_nodes(slot))
         if match < 0 and not anchor:
             if mode == STRICT or self.hopeless(u, lo, n):
                 return False

@@ -269,7 +269,7 @@ class Matcher:
         """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`.
 
         With `replan`, reservations move forward, to `now` at the earliest: by default the latest second that any call
-        has named. `moved` says which.
+        has named. `moved` says which. So they do where a vertex comes, comes up, grows or gets other properties.
         """
         now = self._clock(now)
         if missing_ok and not self._holds(jobid):
@@ -279,9 +279,10 @@ class Matcher:
         job.slot, job.mode, job.request = -1, Mode.CANCELED, None
         self._freed(now)
 
-    def _freed(self, now: int) -> None:
+    def _freed(self, now: int | None = None) -> None:
+        """There may be more room than before, from `now` or the latest second that any call has named."""
         if self._replan:
-            self._moved += replan(self._engine, self._table, self._compile, now)
+            self._moved += replan(self._engine, self._table, self._compile, self._latest if now is None else now)
 
     @_locked
     def moved(self) -> list[int]:
@@ -398,7 +399,8 @@ class Matcher:
     @_locked
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
         """Says in words whether the request fits at `now` within the candidates, and if not, what is missing."""
-        return explain(self._engine, self._compile(jobspec), candidates, prefer, _second(now))
+        now, compiled = _second(now), self._compile(jobspec)
+        return explain(self._engine, compiled, candidates, prefer, now, self._policy.node_exclusive)
 
     def _vertex(self, path: Any) -> int:
         found = self._engine.lookup(path) if isinstance(path, str) else []
@@ -410,6 +412,8 @@ class Matcher:
     def set_status(self, path: str, up: bool) -> None:
         """Marks a vertex, and so all below it, up or down."""
         self._engine.set_down(self._vertex(path), not up)
+        if up:
+            self._freed()
 
     @_locked
     def get_status(self, path: str) -> bool:
@@ -423,6 +427,8 @@ class Matcher:
             found = self._engine.of_rank(rank)
             if found:
                 self._engine.set_down(found[0], not up)
+        if up:
+            self._freed()
 
     def _ranks(self, ranks: Any) -> Iterable[int]:
         known = set(self._engine.ranks())
@@ -452,6 +458,7 @@ class Matcher:
             self._engine.set_props(self._vertex(path), properties)
         except InvalidGraph as error:
             raise InvalidGraph(str(error), EINVAL) from None
+        self._freed()
 
     @_locked
     def resize(self, path: str, size: int) -> None:
@@ -465,6 +472,7 @@ class Matcher:
             self._engine.resize(vertex, size)
         except InvalidGraph as error:
             raise InvalidGraph(str(error), EINVAL) from None
+        self._freed()
 
     @_locked
     def add_subgraph(self, graph: Any) -> None:
@@ -476,6 +484,7 @@ class Matcher:
             raise InvalidGraph(str(error), EINVAL) from None
         finally:
             self._engine.plan()
+        self._freed()
 
     @_locked
     def remove_subgraph(self, path: str) -> None:
@@ -492,6 +501,7 @@ class Matcher:
                 job.mode = job.mode if rest else Mode.CANCELED
         self._engine.remove(vertex)
         self._engine.plan()
+        self._freed()
 
     @_locked
     def clone(self) -> "Matcher":

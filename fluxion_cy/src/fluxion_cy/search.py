@@ -171,15 +171,26 @@ class Question:
         gather = self._gather[which]
         return self._ever(which, gather) or (not gather and self._may_gather(which) and self._ever(which, True))
 
-    def later(self, now: int, before: int | None = None) -> int | None:
-        """The first second after `now` (and before `before`) at which it matches, or None."""
+    def later(self, now: int, before: int | None = None, changes: int | None = None) -> int | None:
+        """The first second after `now` (and before `before`) at which it matches, or None.
+
+        With `changes`, only so many of the seconds are tried at which something begins or ends.
+        """
         at = self._engine.next_change(now)
         last = now + FOREVER if before is None else before
-        while at is not None and at < last:
+        while at is not None and at < last and changes != 0:
             if any(self._try(which, at) for which in range(len(self._layouts))):
                 return int(at)
             at = self._engine.next_change(at)
+            changes = None if changes is None else changes - 1
         return None
+
+    def gathers(self, which: int, possible: bool) -> bool:
+        """Whether slots at the top of a form look for children anywhere below a node; if so, they do from now on."""
+        if not possible:
+            return self._may_gather(which)
+        self._gather[which] = self._gather[which] or self._only_gathered(which)
+        return self._gather[which]
 
     def why_not(self) -> str:
         """The engine's own reason for the last failure, or nothing."""

@@ -2,39 +2,54 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 
 from fluxion_cy._select import Select
 from fluxion_cy.jobspec import Resource
 
+#: How many vertices above what a slot asks for are looked at.
+_LOOKED_AT = 64
+
 
 @dataclass(slots=True)
 class _Level:
-    """`wanted` vertices of a type, each with `needs` below it; `slots`: the needs of one slot, many fit one place."""
+    """`wanted` vertices of a type, each with `needs` below it.
+
+    `slots`: the needs of one slot, many fit one place; `units`: single units of the one type in `needs`.
+    """
 
     type: str
     wanted: int
     needs: dict[str, int]
     slots: bool = False
     exclusive: bool = False
+    units: bool = False
 
-    def room(self, amounts: dict[str, int]) -> int:
-        """How many of the wanted this much gives: 0 or 1, or so many slots."""
+    def room(self, amounts: dict[str, int], parts: dict[str, int]) -> int:
+        """How many of the wanted this much gives: 0 or 1, or so many slots, or units."""
+        if self.units:
+            return sum(amounts.values())
         if self.slots:
-            return min((amounts[kind] // need for kind, need in self.needs.items() if need), default=0)
+            rooms = [min(amounts[kind] // need, parts[kind]) for kind, need in self.needs.items() if need]
+            return min(rooms, default=0)
         return int(all(amounts[kind] >= need for kind, need in self.needs.items()))
 
 
 @dataclass(slots=True)
 class _Place:
-    """A vertex of a level's type; `slots`: at most that many may be taken there, -1: any number."""
+    """A vertex of a level's type; `slots`: at most that many may be taken there, -1: any number.
+
+    `parts` and `free_parts`: so many times what a slot needs of a type; `loose`: at the most.
+    """
 
     slots: int
     fit: bool
     up: bool
     untouched: bool
+    loose: bool
     total: dict[str, int]
     free: dict[str, int]
+    parts: dict[str, int]
+    free_parts: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -49,6 +64,7 @@ class _Stage:
     free: bool = False
     capped: bool = False
     room: int = 0
+    loose: bool = False
     amounts: list[dict[str, int]] = field(default_factory=list)
 
     @property
@@ -71,6 +87,10 @@ class Shortages:
     start: int
     end: int
     possible: bool
+    gathers: bool
+    """Slots at the top level take their children from anywhere below a node."""
+    whole_nodes: bool
+    """The policy takes nodes whole."""
 
     def first(self) -> str:
         """The first shortage in words; nothing where counting finds none."""
@@ -93,7 +113,7 @@ class Shortages:
         engine = self.engine
         root = engine.root
         ids = [engine.type_ids[kind] for kind in kinds]
-        rows = engine.survey(engine.type_ids[engine.type_of(root)], ids, self.start, self.end)
+        rows = engine.survey(engine.type_ids[engine.type_of(root)], ids, [1] * len(ids), self.start, self.end)
         ((up, total, free),) = [(row[3], row[5], row[6]) for row in rows if row[0] == root]
         there, left = dict(zip(kinds, total, strict=True)), dict(zip(kinds, free, strict=True))
         if engine.type_of(root) in there:
@@ -104,42 +124,65 @@ class Shortages:
     def _levels(self, resources: list[Resource], times: int, slot: bool) -> Iterator[_Level]:
         """Outermost first."""
         for resource in resources:
-            count, inside = times * resource.low, _inside(resource)
+            count, inside = times * resource.low, resource.children
             below = _wanted(inside, 1, {})
             if resource.slot:
-                if times == 1 and resource in self.resources and not any(child.children for child in inside):
-                    yield _Level(self._holder(below), resource.low, below, slots=True)
-            elif inside or self._inner(resource.type):
-                yield _Level(resource.type, count, below, exclusive=slot or resource.exclusive is True)
+                if any(resource is top for top in self.resources) and not any(map(self._has_level, inside)):
+                    holder = self._holder(below)
+                    yield _Level(holder, resource.low, below, slots=True, exclusive=self._whole(holder))
+            elif self._has_level(resource):
+                exclusive = slot or resource.exclusive is True or self._whole(resource.type)
+                yield _Level(resource.type, count, below, exclusive=exclusive)
+            elif any(resource is top for top in self.resources):
+                needs = {resource.type: 1}
+                yield _Level(self._around(needs), count, needs, units=True)
             yield from self._levels(inside, count, slot or resource.slot)
 
-    def _inner(self, kind: str) -> bool:
-        """Whether vertices of a type have something below them, or are nodes."""
-        engine = self.engine
-        return kind == "node" or any(
-            engine.has_children(v) for v in islice((v for v in engine.vertices() if engine.type_of(v) == kind), 1)
-        )
+    def _has_level(self, resource: Resource) -> bool:
+        """Whether something is wanted or can be below such a vertex, or it is a node."""
+        engine, kind = self.engine, resource.type
+        if resource.slot or resource.children or kind == "node":
+            return True
+        first = next((v for v in engine.vertices() if engine.type_of(v) == kind), None)
+        return first is not None and engine.has_children(first)
+
+    def _whole(self, kind: str) -> bool:
+        return self.whole_nodes and kind == "node"
 
     def _holder(self, below: dict[str, int]) -> str:
-        """What slots at the top level lie in: nodes, unless what they hold hangs elsewhere."""
-        engine, other = self.engine, "node"
+        """What slots at the top level lie in: the type that has all they hold as children, or what they gather from."""
+        engine, seen = self.engine, set[int]()
+        for v in engine.vertices() if not self.gathers else ():
+            above = engine.parent_of(v)
+            if above < 0 or above in seen or engine.type_of(v) not in below:
+                continue
+            if below.keys() <= {engine.type_of(child) for child in engine.children(above)}:
+                return engine.type_of(above)
+            seen.add(above)
+            if len(seen) > _LOOKED_AT:
+                break
+        return self._around(below)
+
+    def _around(self, below: dict[str, int]) -> str:
+        """The nodes that such things lie in; the root's type where they lie in none."""
+        engine = self.engine
         for v in engine.vertices():
-            if engine.type_of(v) in below:
-                above = engine.parent_of(v)
-                other = engine.type_of(above) if above >= 0 else other
-                while above >= 0:
-                    if engine.type_of(above) == "node":
-                        return "node"
-                    above = engine.parent_of(above)
-        return other
+            above = engine.parent_of(v) if engine.type_of(v) in below else -1
+            while above >= 0:
+                if engine.type_of(above) == "node":
+                    return "node"
+                above = engine.parent_of(above)
+        return engine.type_of(engine.root)
 
     def _of_level(self, level: _Level) -> str:
         before: _Stage | None = None
         for stage in self._stages(level):
             for place in stage.places:
                 amounts = place.free if stage.free else place.total
-                room = level.room(amounts) if place.untouched or not (stage.free and level.exclusive) else 0
+                parts = place.free_parts if stage.free else place.parts
+                room = level.room(amounts, parts) if place.untouched or not (stage.free and level.exclusive) else 0
                 capped = stage.capped and level.slots and place.slots >= 0
+                stage.loose = stage.loose or place.loose
                 stage.room += min(room, place.slots) if capped else room
                 stage.amounts.append(amounts)
             if stage.room < level.wanted:
@@ -170,11 +213,12 @@ class Shortages:
         type_ids = engine.type_ids
         if level.type not in type_ids:
             return []
-        rows = engine.survey(type_ids[level.type], [type_ids[kind] for kind in kinds], self.start, self.end)
+        ids, needs = [type_ids[kind] for kind in kinds], list(level.needs.values())
+        rows = engine.survey(type_ids[level.type], ids, needs, self.start, self.end)
         return [
-            _Place(slots, fit, up, untouched, dict(zip(kinds, total, strict=True)), dict(zip(kinds, free, strict=True)))
-            for _, slots, fit, up, untouched, total, free in rows
-            if not kinds or any(total)
+            _Place(slots, fit, up, untouched, loose, *(dict(zip(kinds, row, strict=True)) for row in amounts))
+            for _, slots, fit, up, untouched, *amounts, loose in rows
+            if not kinds or any(amounts[0])
         ]
 
 
@@ -182,18 +226,23 @@ def _told(level: _Level, stage: _Stage, before: _Stage | None) -> str:
     """In words; `before`: the stage that still had enough."""
     number = len(stage.places)
     each, free = _listed(level.needs), " free" * stage.free
-    asked = (
-        f"{level.wanted} slot{'s' * (level.wanted != 1)} of {each}" if level.slots else f"{level.wanted} {level.type}"
-    )
-    if before is not None and stage.step and not (number and level.slots) and stage.room == number:
+    asked = f"{level.wanted} {level.type}"
+    if level.slots:
+        asked = f"{level.wanted} slot{'s' * (level.wanted != 1)} of {each}"
+    if level.units:
+        asked = f"{level.wanted} {next(iter(level.needs))}"
+    if before is not None and stage.step and not (number and (level.slots or level.units)) and stage.room == number:
         return f"asked {asked}, {number or 'none'} of {before.name} {'is' if number < 2 else 'are'} {stage.step}"
+    if level.units:
+        return f"asked {asked}, {stage.room or 'none'}{free} on {stage.name}"
     for kind, need in level.needs.items():
         most = max((amounts[kind] for amounts in stage.amounts), default=0)
         if most < need:
             on = f"any of {stage.name}" if number > 1 else f"the {stage.name}"
             return f"asked {need} {kind} below {level.type}, {f'at most {most}' if most else 'none'}{free} on {on}"
     if level.slots:
-        return f"asked {asked}, room for {stage.room} on {stage.name}"
+        at_most = "at most " if stage.loose and stage.room else ""
+        return f"asked {asked}, room for {at_most}{stage.room} on {stage.name}"
     each = f" with {each} each" if each else ""
     if level.exclusive and stage.free:
         return f"asked {asked}{each}, whole; {stage.room} of {stage.name} wholly free"
@@ -211,10 +260,5 @@ def _wanted(resources: list[Resource], times: int, totals: dict[str, int]) -> di
         count = times * resource.low
         if not resource.slot:
             totals[resource.type] = totals.get(resource.type, 0) + count
-        _wanted(_inside(resource), count, totals)
+        _wanted(resource.children, count, totals)
     return totals
-
-
-def _inside(resource: Resource) -> list[Resource]:
-    """Its children; of a slot with alternatives, those of the first."""
-    return resource.alternatives[0] if resource.alternatives else resource.children

@@ -2,8 +2,13 @@
 
 The verdict first, then the first thing that ran short, with numbers: a type in the whole graph, or the places for
 one level of the request, which are counted as candidates, constraints, status and other jobs leave fewer and fewer.
+Of alternatives each is described. In the end, when it would fit: looked for at the next few seconds at which a job
+ends.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fluxion_cy._select import Select
@@ -13,10 +18,20 @@ from fluxion_cy.shortage import Shortages
 
 #: How an answer begins where not even an empty graph with everything up could hold the request.
 NEVER = "the graph could not hold it even if it were empty and all up"
+#: What it says where no number is short.
+ENOUGH = "enough is there of each type, but not where the request wants it together"
+_TOLD = 3
+_CHANGES = 16
+_SOON = 10 * 365 * 86400
 
 
-def explain(engine: Select, compiled: Compiled, candidates: Any, prefer: Any, now: int) -> str:
-    """One line; its first part says fits, busy or never."""
+def explain(
+    engine: Select, compiled: Compiled, candidates: Any, prefer: Any, now: int, whole_nodes: bool = False
+) -> str:
+    """One line; its first part says fits, busy or never, its last one when it would fit, if that is soon.
+
+    `whole_nodes`: the policy takes nodes whole.
+    """
     allowed = None if candidates is None else entries_of(candidates, "candidates")
     question = Question(engine, compiled, allowed, prefer)
     if question.now(now):
@@ -33,9 +48,21 @@ def explain(engine: Select, compiled: Compiled, candidates: Any, prefer: Any, no
             allowed, hosts, parts = None, None, [NEVER]
         else:
             parts = _within(hosts, possible, fits)
-    Question(engine, compiled, allowed, prefer)
-    short = _short(engine, compiled, hosts is not None, now, possible)
-    return "; ".join([*parts, *([reason] if reason else []), short])
+    question = Question(engine, compiled, allowed, prefer)
+    parts += [reason] if reason else []
+    shortages = partial(
+        Shortages,
+        engine=engine,
+        constrained=compiled.spec.constraint is not None,
+        candidates=hosts is not None,
+        start=now,
+        end=now + compiled.spec.duration,
+        possible=possible,
+        whole_nodes=whole_nodes,
+    )
+    parts.append(_short(question, compiled.forms, shortages, possible))
+    at = question.later(now, now + _SOON, _CHANGES) if possible else None
+    return "; ".join(parts if at is None else [*parts, f"it would fit at second {at}"])
 
 
 def _within(hosts: int, possible: bool, fits: bool) -> list[str]:
@@ -58,13 +85,31 @@ def _hosts(engine: Select, allowed: list[Any] | None) -> int | None:
     return fit if capped or fit < len(ranks) else None
 
 
-def _short(engine: Select, compiled: Compiled, candidates: bool, start: int, possible: bool) -> str:
-    end, constrained = start + compiled.spec.duration, compiled.spec.constraint is not None
-    form = compiled.forms[0]
-    found = Shortages(engine, form, constrained, candidates, start, end, possible).first()
-    text = found or "enough is there of each type, but not where the request wants it together"
-    return f"of its first alternative: {text}" if len(compiled.forms) > 1 or _mixed(form) else text
+def _short(question: Question, forms: list[list[Resource]], shortages: Callable[..., Shortages], possible: bool) -> str:
+    """What each alternative runs short of, the first few of them."""
+    ways = _alternatives(forms)
+    found: list[tuple[int, list[Resource], bool]] = []
+    for which, form, alone in ways[:_TOLD]:
+        short = shortages(resources=form, gathers=question.gathers(which, possible)).first() or ENOUGH
+        found.append(f"alternative {len(found) + 1} of {len(ways)}{' alone' * alone}: {short}")
+    return "; ".join(found) if len(ways) > 1 else found[0].partition(": ")[2]
 
 
-def _mixed(resources: list[Resource]) -> bool:
-    return any(resource.alternatives or _mixed(resource.children) for resource in resources)
+def _alternatives(forms: list[list[Resource]]) -> list[tuple[int, list[Resource], bool]]:
+    """(which form, its resources, whether its slots may also be mixed) for each of the alternatives."""
+    found: list[tuple[int, list[Resource], bool]] = []
+    for which, form in enumerate(forms):
+        number = max(map(_ways, form))
+        found += [(which, [_chosen(resource, i) for resource in form], number > 1) for i in range(number)]
+    return found
+
+
+def _ways(resource: Resource) -> int:
+    return max([len(resource.alternatives), 1, *map(_ways, resource.children)])
+
+
+def _chosen(resource: Resource, which: int) -> Resource:
+    """With the children of one alternative; of those that have fewer, the last."""
+    ways = resource.alternatives
+    children = ways[min(which, len(ways) - 1)] if ways else [_chosen(child, which) for child in resource.children]
+    return replace(resource, children=children, alternatives=[])

@@ -1,6 +1,7 @@
-"""Lets the tests here import the graphs of the unit tests."""
+"""Lets the tests here import their neighbours, and those of the unit tests."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "fluxion_cy"))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "unit" / HERE.name)]

@@ -9,7 +9,7 @@ from graphs import Graph, slot, spec, taken, want
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxion_cy import Busy, Matcher, NoSuchJob, Unsatisfiable
+from fluxion_cy import Busy, InvalidJobspec, Matcher, NoSuchJob, Unsatisfiable
 
 POLICIES = ["first", "low", "high", "lonode", "hinode", "firstnodex", "lonodex", "variation", "locality", "pack"]
 PROPERTIES = [None, {}, {"a": ""}, {"a": "", "b": "x"}]
@@ -378,29 +378,76 @@ def test_reservations_move_forward_as_far_as_a_search_of_every_second_finds_and_
     document: dict[str, Any], asks: list[dict[str, Any]], policy: str, data: st.DataObject
 ) -> None:
     matcher = Matcher(document, policy=policy, replan=True)
-    there = vertices(document)
+    nodes = sorted(path for path, fields in vertices(document).items() if fields["type"] == "node")
+    for path in data.draw(st.lists(st.sampled_from(nodes), max_size=2)):
+        matcher.set_status(path, up=False)
     asked: dict[int, dict[str, Any]] = {}
     for ask in asks:
         with contextlib.suppress(Busy, Unsatisfiable):
             asked[matcher.allocate_orelse_reserve(ask).jobid] = ask
     now = 0
-    while asked:
-        before = {jobid: matcher.info(jobid) for jobid in asked}
-        gone = data.draw(st.sampled_from(sorted(asked)))
+    for _ in range(6):
         now += data.draw(st.integers(0, 3))
-        matcher.cancel(gone, now=now)
-        del asked[gone]
+        before = {jobid: matcher.info(jobid) for jobid in asked}
+        makes_room = make_room(matcher, asked, now, data)
+        asked = {jobid: ask for jobid, ask in asked.items() if matcher.info(jobid).mode != "CANCELED"}
         after = {jobid: matcher.info(jobid) for jobid in asked}
         assert sorted(matcher.moved()) == [jobid for jobid in sorted(asked) if after[jobid] != before[jobid]]
         assert all(now <= after[jobid].at < before[jobid].at for jobid in asked if after[jobid] != before[jobid])
         lengths = {jobid: ask["attributes"]["system"]["duration"] for jobid, ask in asked.items()}
         spans = [(a.at, a.at + lengths[j], taken(a.R)) for j in asked for a in [matcher.allocation(j)]]
+        there = vertices(matcher.graph())
         assert all(most <= there[path].get("size", 1) for path, most in peaks(spans).items())
-        for jobid, ask in asked.items():
+        for jobid, ask in asked.items() if makes_room else ():
             if after[jobid].reserved and after[jobid].at > now:
                 other = matcher.clone()
                 other.retract(jobid)
-                assert earliest(other, ask, now) == after[jobid].at
+                try:
+                    soonest = earliest(other, ask, now)
+                except InvalidJobspec:  # a type has left the graph
+                    continue
+                assert soonest is None or soonest >= after[jobid].at
+
+
+def make_room(matcher: Matcher, asked: dict[int, Any], now: int, data: st.DataObject) -> bool:
+    """Does something at `now`; answers whether it is something after which reservations are planned anew."""
+    there = vertices(matcher.graph())
+    nodes = sorted(path for path, fields in there.items() if fields["type"] == "node")
+    pools = sorted(path for path, fields in there.items() if fields.get("divisible"))
+    do = data.draw(st.sampled_from(["cancel", "give back", "up", "properties", "resize", "grow", "shrink", "down"]))
+    # the time of a change of the graph is the latest that a call has named
+    matcher.cancel(0, missing_ok=True, now=now)
+    path = data.draw(st.sampled_from(nodes))
+    if do == "cancel" and asked:
+        matcher.cancel(data.draw(st.sampled_from(sorted(asked))), now=now)
+    elif do == "give back" and asked:
+        jobid = data.draw(st.sampled_from(sorted(asked)))
+        if matcher.info(jobid).reserved:
+            return False
+        ranks = [{"rank": str(there[path]["rank"]), "children": {"core": "0"}}]
+        matcher.partial_cancel(jobid, {"version": 1, "execution": {"R_lite": ranks}}, now=now)
+    elif do in ("up", "down"):
+        matcher.set_status(path, up=do == "up")
+        return do == "up"
+    elif do == "properties":
+        matcher.set_properties(path, data.draw(st.sampled_from(PROPERTIES[1:])) or {})
+    elif do == "resize" and pools:
+        with contextlib.suppress(Busy):
+            matcher.resize(data.draw(st.sampled_from(pools)), data.draw(st.integers(1, 9)))
+    elif do == "grow":
+        graph = Graph()
+        node = graph.add("node", 9, graph.add("cluster", 0), rank=9)
+        graph.add("core", 0, node, rank=9)
+        for vertex in graph.nodes:
+            vertex["id"] = f"{900 + int(vertex['id'])}"
+        for edge in graph.edges:
+            edge.update({end: f"{900 + int(edge[end])}" for end in edge})
+        matcher.add_subgraph(graph.jgf())
+    elif do == "shrink" and len(nodes) > 1:
+        matcher.remove_subgraph(path)
+    else:
+        return False
+    return True
 
 
 #: Per alternative: cores, gpus.

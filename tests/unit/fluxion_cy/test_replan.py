@@ -1,9 +1,12 @@
 """`replan=True`: reservations move forward when something ends early, and never back."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from graphs import machine, pools, slot, spec, taken, want
 
-from fluxion_cy import Busy, InvalidJobspec, Matcher, NoSuchJob
+from fluxion_cy import Busy, InvalidGraph, InvalidJobspec, Matcher, NoSuchJob
 
 WHOLE = want("node", 1, slot(1, want("core", 4)))
 
@@ -102,6 +105,92 @@ def test_units_of_pools_are_planned_anew() -> None:
     assert (later.at, small.at) == (100, 0)
     matcher.cancel(most[0].jobid, now=1)
     assert (matcher.info(later.jobid).at, matcher.info(small.jobid).at) == (1, 0)
+
+
+def grown(number: int) -> dict[str, Any]:
+    """What adds a node of four cores and a gpu to `machine`."""
+    return machine(nodes=number + 1)
+
+
+def set_up(matcher: Matcher) -> None:
+    matcher.set_status("/cluster0/node1", up=True)
+
+
+def set_rank_up(matcher: Matcher) -> None:
+    matcher.set_rank_status("1", up=True)
+
+
+def set_all_up(matcher: Matcher) -> None:
+    matcher.set_rank_status("all", up=True)
+
+
+def take_one_away(matcher: Matcher) -> None:
+    """Makes no room by itself, but whoever comes next finds the second node up."""
+    matcher.set_rank_status([1], up=True)
+    matcher.remove_subgraph("/cluster0/node0/gpu0")
+
+
+@pytest.mark.parametrize("change", [set_up, set_rank_up, set_all_up, take_one_away])
+def test_a_reservation_starts_at_once_on_a_node_that_comes_up(change: Callable[[Matcher], None]) -> None:
+    matcher = Matcher(machine(nodes=2), replan=True)
+    matcher.set_status("/cluster0/node1", up=False)
+    matcher.allocate(whole(100), now=4)
+    later = matcher.allocate_orelse_reserve(whole(50), now=4)
+    matcher.set_status("/cluster0/node0", up=True)
+    assert (later.at, matcher.moved()) == (104, [])
+    change(matcher)
+    assert matcher.moved() == [later.jobid]
+    found = matcher.allocation(later.jobid)
+    assert (found.at, found.reserved) == (4, False)
+    assert {path.split("/")[2] for path in taken(found.R)} == {"node1"}
+
+
+def test_a_reservation_starts_at_once_on_a_node_that_is_added() -> None:
+    matcher = Matcher(machine(nodes=1), replan=True)
+    matcher.allocate(whole(100))
+    later = matcher.allocate_orelse_reserve(whole(50))
+    with pytest.raises(InvalidGraph):
+        matcher.add_subgraph({"graph": {"nodes": [], "edges": [{"source": "8", "target": "9"}]}})
+    assert matcher.moved() == []
+    matcher.add_subgraph(grown(1))
+    assert matcher.moved() == [later.jobid]
+    assert matcher.info(later.jobid).mode == "ALLOCATED"
+
+
+def test_a_reservation_starts_at_once_in_a_pool_that_grows() -> None:
+    matcher = Matcher(pools(), policy="low", replan=True)
+    most = [matcher.allocate(spec(slot(1, want("memory", 80)), duration=100)) for _ in range(2)]
+    later = matcher.allocate_orelse_reserve(spec(slot(1, want("memory", 30)), duration=10))
+    matcher.resize("/cluster0/node1/memory0", 109)
+    assert (later.at, len(most), matcher.moved()) == (100, 2, [])
+    matcher.resize("/cluster0/node1/memory0", 110)
+    assert matcher.moved() == [later.jobid]
+    assert taken(matcher.allocation(later.jobid).R) == {"/cluster0/node1/memory0": 30}
+
+
+def test_a_reservation_starts_at_once_where_properties_come_to_meet_its_constraint() -> None:
+    matcher = Matcher(machine(nodes=2, properties={0: {"a": ""}}), replan=True)
+    only = {"properties": ["a"]}
+    matcher.allocate(spec(WHOLE, duration=100, constraints=only))
+    later = matcher.allocate_orelse_reserve(spec(WHOLE, duration=10, constraints=only))
+    matcher.set_properties("/cluster0/node1", {"b": ""})
+    assert (later.at, matcher.moved()) == (100, [])
+    matcher.set_properties("/cluster0/node1", {"a": ""})
+    assert matcher.moved() == [later.jobid]
+
+
+def test_what_takes_room_away_moves_no_reservation() -> None:
+    matcher = Matcher(machine(nodes=2), policy="low", replan=True)
+    jobs = [matcher.allocate(whole(100)) for _ in range(2)]
+    later = matcher.allocate_orelse_reserve(whole(50))
+    for path in ("/cluster0/node0", "/cluster0"):
+        matcher.set_status(path, up=False)
+    matcher.set_properties("/cluster0/node0", {"a": ""})
+    matcher.remove_subgraph("/cluster0/node1")
+    assert (matcher.moved(), matcher.info(later.jobid).at) == ([], 100)
+    assert [matcher.info(job.jobid).mode for job in jobs] == ["ALLOCATED", "CANCELED"]
+    matcher.retract(jobs[0].jobid)
+    assert (matcher.moved(), matcher.info(later.jobid).at) == ([], 100), "as if it had never been"
 
 
 def test_a_clone_plans_on_its_own() -> None:
