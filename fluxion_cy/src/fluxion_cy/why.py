@@ -88,7 +88,7 @@ def _hosts(engine: Select, allowed: list[Any] | None) -> int | None:
 def _short(question: Question, forms: list[list[Resource]], shortages: Callable[..., Shortages], possible: bool) -> str:
     """What each alternative runs short of, the first few of them."""
     ways = _alternatives(forms)
-    found: list[tuple[int, list[Resource], bool]] = []
+    found: list[str] = []
     for which, form, alone in ways[:_TOLD]:
         short = shortages(resources=form, gathers=question.gathers(which, possible)).first() or ENOUGH
         found.append(f"alternative {len(found) + 1} of {len(ways)}{' alone' * alone}: {short}")

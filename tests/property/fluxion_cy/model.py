@@ -60,6 +60,12 @@ def meets(rule: Any, fields: dict[str, Any]) -> bool:
     return any(found) if operation == "or" else all(found) == (operation == "and")
 
 
+def _slots_by_parent(nodes: list[str], ask: Ask) -> int:
+    """How many slots of `ask.nodes` nodes there are if those of a slot have the same parent."""
+    parents = [node.rpartition("/")[0] for node in nodes]
+    return sum(parents.count(parent) // ask.nodes for parent in set(parents))
+
+
 @dataclass
 class Held:
     """Units by path over [start, end)."""
@@ -145,9 +151,11 @@ class World:
         if ask.shape == "memory":
             return self._memory(ask, start, end, ever)
         if ask.shape == "whole":
-            free = [n for n in self.nodes() if self.admitted(ask, n) and (ever or self._idle(n, start, end))]
-            parents = [n.rpartition("/")[0] for n in free]
-            return sum(parents.count(parent) // ask.nodes for parent in set(parents)) >= ask.slots
+            admitted = [node for node in self.nodes() if self.admitted(ask, node)]
+            free = [node for node in admitted if ever or self._idle(node, start, end)]
+            if _slots_by_parent(admitted, ask) < ask.slots:  # never, if a slot's nodes were to have one parent
+                return len(free) >= ask.nodes * ask.slots
+            return _slots_by_parent(free, ask) >= ask.slots
         rooms = [self.room(ask, node, start, end, ever) for node in self.nodes()]
         if ask.shape == "nodes":
             return sum(room >= ask.slots for room in rooms) >= ask.nodes
