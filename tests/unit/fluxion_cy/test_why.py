@@ -1,5 +1,6 @@
 """`why`: the verdict, and the first thing that ran short, in numbers."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -193,3 +194,120 @@ def test_the_graph_stands_as_it_was() -> None:
     matcher.why(spec(slot(1, want("gpu", 4)), constraints=X), candidates=[1, 0, 0, 0])
     assert matcher.graph() == before
     assert matcher.stat()["jobs"] == {"ALLOCATED": 0, "RESERVED": 0, "CANCELED": 0}
+
+
+def test_every_alternative_is_described_the_first_three_of_them() -> None:
+    def xor(*inside: dict[str, Any]) -> dict[str, Any]:
+        return want("xor_slot", 1, *inside, label="task")
+
+    matcher = Matcher(machine(nodes=1, gpus=2), traverser="flexible")
+    ways = [xor(want("core", 5)), xor(want("gpu", 3)), xor(want("core", 9)), xor(want("gpu", 9))]
+    assert matcher.why(spec(*ways)) == (
+        NEVER + "alternative 1 of 4: asked 5 core, 4 in the graph; alternative 2 of 4: asked 3 gpu, 2 in the graph; "
+        "alternative 3 of 4: asked 9 core, 4 in the graph"
+    )
+    matcher.allocate(spec(slot(1, want("core", 3), want("gpu", 2)), duration=50))
+    mixed = spec(want("node", 1, slot(2, want("core", 2)), slot(2, want("gpu", 1))), duration=1)
+    assert matcher.why(mixed) == (
+        BUSY + "alternative 1 of 2 alone: asked 4 core below node, at most 1 free on the 1 node; "
+        "alternative 2 of 2 alone: asked 2 gpu below node, none free on the 1 node; it would fit at second 50"
+    )
+
+
+def test_units_asked_for_by_themselves_are_counted_where_they_are_allowed() -> None:
+    matcher = Matcher(pools())
+    ask = spec(want("memory", 120, exclusive=True), constraints={"ranks": ["1"]})
+    assert matcher.why(ask) == NEVER + "asked 120 memory, 100 on 1 node allowed by the constraints"
+    matcher.allocate(spec(slot(1, want("memory", 60)), constraints={"ranks": ["1"]}))
+    ask = spec(want("memory", 50, exclusive=True), constraints={"ranks": ["1"]})
+    assert matcher.why(ask) == BUSY + "asked 50 memory, 40 free on 1 node allowed by the constraints" + LATER
+    none = spec(want("memory", 1, exclusive=True), constraints={"ranks": ["7"]})
+    assert matcher.why(none) == NEVER + "asked 1 memory, none of 2 nodes is allowed by the constraints"
+
+
+def test_large_vertices_are_whole_parts_of_a_slot() -> None:
+    graph = Graph()
+    root = graph.add("cluster", 0)
+    for n in range(2):
+        node = graph.add("node", n, root, rank=n)
+        for chunk in range(3):
+            graph.add("memory", chunk, node, rank=n, size=4)
+    ask = spec(slot(7, want("memory", 1)))
+    assert Matcher(graph.jgf()).why(ask) == NEVER + "asked 7 slots of 1 memory, room for at most 6 on 2 nodes"
+    assert Matcher(graph.jgf()).allocate(spec(slot(6, want("memory", 1)))).at == 0
+
+
+def test_slots_are_counted_per_socket_where_they_do_not_gather() -> None:
+    """Six cores of a node are free, and three of each of its sockets: there is no slot of four."""
+    matcher = Matcher(sockets(), policy="low")
+    for number in range(4):
+        place = want("node", 1, want("socket", 1, slot(1, CORE)))
+        core = f"/cluster0/node{number // 2}/socket{number % 2}/core{number % 2 * 4}"
+        fields = {"type": "core", "rank": number // 2, "exclusive": True, "paths": {"containment": core}}
+        matcher.update_allocate(number, {"graph": {"nodes": [{"metadata": fields}]}})
+        assert matcher.satisfy(spec(place))
+    assert matcher.why(spec(slot(1, want("core", 4)))) == (
+        BUSY + "asked 4 core below socket, at most 3 free on any of 4 sockets"
+    )
+    assert matcher.why(spec(slot(1, want("core", 7)))) == (
+        BUSY + "asked 7 core below node, at most 6 free on any of 2 nodes"
+    )
+
+
+def test_a_slot_of_nodes_is_counted_over_all_racks() -> None:
+    graph = Graph()
+    root = graph.add("cluster", 0)
+    for n in range(4):
+        node = graph.add("node", n, graph.add("rack", n, root), rank=n)
+        graph.add("core", 0, node, rank=n)
+    matcher = Matcher(graph.jgf())
+    four = spec(slot(1, want("node", 4)))
+    assert matcher.why(four) == "fits now"
+    matcher.set_status("/cluster0/rack2", up=False)
+    assert matcher.why(four) == BUSY + "asked 4 node, 3 of 4 nodes are up"
+    assert matcher.why(spec(slot(1, want("node", 5)))) == NEVER + "asked 5 node, 4 in the graph"
+
+
+def test_it_says_when_it_would_fit_at_now_and_among_reservations() -> None:
+    matcher = Matcher(machine(nodes=1))
+    half, whole = (spec(slot(1, want("core", n)), duration=100) for n in (2, 4))
+    matcher.allocate(half)
+    assert matcher.allocate_orelse_reserve(whole).at == 100
+    assert matcher.why(spec(slot(1, want("core", 4)), duration=20), now=50) == (
+        BUSY + "asked 4 core below node, at most 2 free on the 1 node; it would fit at second 200"
+    )
+    for ask, now in ((whole, 50), (half, 1)):  # their spans reach into the reservation
+        assert matcher.why(ask, now=now).endswith("none free on the 1 node; it would fit at second 200")
+    assert matcher.why(half, now=200) == "fits now"
+    assert matcher.why(whole, now=200, prefer=[1.0]) == "fits now"
+    with pytest.raises(InvalidJobspec, match="now"):
+        matcher.why(half, now=-1)
+    with pytest.raises(InvalidJobspec, match="prefer"):
+        matcher.why(half, prefer=["x"])
+
+
+def test_what_gathering_is_not_allowed_for_is_said() -> None:
+    ask = spec(want("node", 1, slot(1, want("core", 6))))
+    text = Matcher(sockets()).why(ask)
+    assert text.startswith(NEVER + "a slot would have to gather from several vertices below its parent")
+    assert text.endswith("; enough is there of each type, but not where the request wants it together")
+    assert Matcher(sockets(), compatible=False).why(ask) == "fits now"
+
+
+def test_ten_thousand_nodes_are_counted_in_bounded_time() -> None:
+    matcher = Matcher(machine(nodes=10_000, cores=4, gpus=0))
+    for job in range(40):
+        matcher.allocate(spec(slot(1, want("node", 250)), duration=10 + job))
+    asks = [
+        spec(slot(9, want("core", 3))),
+        spec(want("node", 20, slot(1, want("core", 5)))),
+        spec(slot(50_000, CORE)),
+        spec(slot(5, CORE), constraints={"properties": ["none"]}),
+    ]
+    began = time.process_time()
+    texts = [matcher.why(ask) for ask in asks]
+    assert time.process_time() - began < 4
+    assert texts[0] == BUSY + "asked 3 core below node, none free on any of 10000 nodes; it would fit at second 10"
+    assert texts[1] == NEVER + "asked 5 core below node, at most 4 on any of 10000 nodes"
+    assert texts[2] == NEVER + "asked 50000 core, 40000 in the graph"
+    assert texts[3] == NEVER + "asked 5 slots of 1 core, none of 10000 nodes is allowed by the constraints"
