@@ -13,7 +13,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
-  fuzz fuzz-asan lint format conformance-reapi bench bench-matcher bench-live constraints clean
+  fuzz fuzz-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-live constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -28,6 +28,7 @@ help:
 	@echo 'make manifests          render the files of deploy/ from deploy/kustomize'
 	@echo 'make fuzz         feed the matcher broken and odd graphs, jobspecs, R, policies and criteria; for long'
 	@echo 'make fuzz-asan    the same, shorter, with its compiled part watched by AddressSanitizer'
+	@echo 'make fuzz-reapi   random sessions on the library of Fluxion itself, which FLUXION_REAPI_LIB names; for 20 minutes'
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make conformance-reapi  compare with the library of Fluxion itself, which FLUXION_REAPI_LIB names'
@@ -113,6 +114,12 @@ fuzz-asan: $(STAMP)
 	  $(CURDIR)/$(BIN)/python setup.py -q build_ext --build-lib . --build-temp temp
 	LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 	  PYTHONPATH=$(ASAN) $(BIN)/python -m tests.fuzz.run --engine plain --slower 10 $(FUZZ_ASAN)
+
+# FUZZ_REAPI='--seconds 60 --seed 7' runs fewer or others; what breaks it is named by its seed, for --only SEED.
+FUZZ_REAPI ?= --seconds 1200
+fuzz-reapi: $(STAMP)
+	@test -n "$$FLUXION_REAPI_LIB" || { echo 'FLUXION_REAPI_LIB must name libreapi_cli.so'; exit 1; }
+	$(BIN)/python -m tests.fuzz.real $(FUZZ_REAPI)
 
 lint: $(STAMP)
 	$(BIN)/ruff check

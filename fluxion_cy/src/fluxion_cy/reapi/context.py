@@ -107,9 +107,17 @@ class Context:
     def _call(self, function: str, *arguments: Any) -> None:
         with LOCK:
             self._library.bury()
-            result, errno = self._library.call(function, self._alive(), *arguments)
+            pointer = self._alive()
+            self._library.call("clear_err_msg", pointer)  # of calls that went well all the same
+            result, errno = self._library.call(function, pointer, *arguments)
             if result:
                 raise Failure(errno, self._complaint())
+
+    def complaint(self) -> str:
+        """What the library has said since the last call began, although that did not fail."""
+        with LOCK:
+            self._alive()
+            return self._complaint()
 
     def _complaint(self) -> str:
         """The library's error text in one line; it is cleared there."""

@@ -1,8 +1,6 @@
 """The matcher over Fluxion's own library, with the embedded engine's checks before each call and its errors after."""
 
 import errno as _errno
-import json
-import operator
 import threading
 from typing import Any
 
@@ -19,10 +17,14 @@ from fluxion_cy.errors import (
     shown,
 )
 from fluxion_cy.jobs import NO_JOBID, Job, JobInfo, JobTable, Mode
+from fluxion_cy.jobspec import FOREVER
+from fluxion_cy.loaders import loader_of
 from fluxion_cy.matcher import Allocation, Matcher
 from fluxion_cy.policy import policy_of, prune_filters_of
-from fluxion_cy.reapi import sending
-from fluxion_cy.reapi.context import Answer, Context, Op
+from fluxion_cy.reapi import hazards, sending
+from fluxion_cy.reapi.answers import held_in, parsed
+from fluxion_cy.reapi.arguments import check_choice, check_extras
+from fluxion_cy.reapi.context import Answer, Context, Failure, Op
 from fluxion_cy.reapi.library import open_library
 from fluxion_cy.reapi.refusals import (
     criteria_refused,
@@ -33,13 +35,13 @@ from fluxion_cy.reapi.refusals import (
     resources_refused,
     told,
 )
-from fluxion_cy.reapi.releasing import ranks_to_free, touched_by
+from fluxion_cy.reapi.releasing import ranks_to_free
 from fluxion_cy.resource_set import holds_of, read_resource_set
+from fluxion_cy.writers import Found, writer_of
 
-_JSON_FORMATS = ("jgf", "jgf_shorthand", "rv1", "rv1_nosched", "rv1_shorthand")
-_TEXT_FORMATS = ("rlite", "simple", "pretty_simple")
 _HIGHEST = 2**63 - 1
 _PREVIEWS = (Op.WITHOUT_ALLOCATING, Op.WITHOUT_ALLOCATING_FUTURE)
+_SEEKING = (Op.ALLOCATE_W_SATISFIABILITY, Op.ALLOCATE_ORELSE_RESERVE, Op.WITHOUT_ALLOCATING_FUTURE)
 _HELD, _GONE = 0, -1
 
 
@@ -63,16 +65,17 @@ class ReapiMatcher(Matcher):
         replan: bool = False,
         library: str | None = None,
     ) -> None:
-        _check_choice("engine", engine, ("reapi",))
-        _check_choice("match_format", match_format, (*_JSON_FORMATS, *_TEXT_FORMATS))
-        _check_choice("load_format", load_format, ("jgf",))
-        _check_choice("traverser", traverser, ("simple", "flexible"))
-        _check_choice("compatible", compatible, (True,))
-        _check_choice("replan", replan, (False,))
+        check_choice("engine", engine, ("reapi",))
+        load, self._write = loader_of(load_format), writer_of(match_format)
+        # Of a recipe it would write the units, of the JGF that it is given instead it does not.
+        self._plain, self._shorthand = match_format == "jgf" and load_format != "grug", load_format == "jgf_shorthand"
+        check_choice("traverser", traverser, ("simple", "flexible"))
+        check_choice("compatible", compatible, (True,))
+        check_choice("replan", replan, (False,))
         self._policy = policy_of(policy)
         if policy == "pack":
             raise NotSupported("policy='pack': only the embedded engine has it")
-        self._format, self._flexible = match_format, traverser == "flexible"
+        self._flexible = traverser == "flexible"
         self._lock = threading.RLock()
         self._table = JobTable()
         self._engine = Select()
@@ -81,12 +84,16 @@ class ReapiMatcher(Matcher):
             "load_format": "jgf",
             "matcher_policy": policy,
             "traverser_policy": traverser,
-            "match_format": match_format,
+            "match_format": "jgf",  # its other writers free twice what they could not write
             "prune_filters": prune_filters,
         }
-        document = read_graph(graph)
+        document = load(graph)
+        self._engine.units = load_format == "grug"
         self._engine.load(document)
         self._engine.plan()
+        hazards.check_sizes(self._engine, self._engine.vertices())
+        self._counted = hazards.leaf_types(self._engine)
+        self._sought = False  # a search for a time is left halfway in the library
         text = sending.graph_text(document, self._engine)
         wishes = sending.text_of(options, InvalidJobspec, "options")
         opened = open_library(library)
@@ -133,36 +140,41 @@ class ReapiMatcher(Matcher):
     def satisfy(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> bool:
         """Whether the graph could hold the request if it were empty and everything were up."""
         with self._lock:
-            _check_extras(now, prefer)
-            text = self._jobspec(jobspec, candidates)
+            check_extras(now, prefer)
+            text, _ = self._jobspec(jobspec, candidates)
+            hazards.check_root(self._engine)
             return told(lambda: self._context.satisfy(text), match_refused)
 
-    def _jobspec(self, jobspec: Any, candidates: Any) -> bytes:
+    def _jobspec(self, jobspec: Any, candidates: Any) -> tuple[bytes, int]:
+        """The text for the library, and the seconds that it asks for."""
         whole_nodes = self._policy.node_exclusive
         return sending.jobspec_text(jobspec, self._engine, candidates, whole_nodes, self._flexible)
 
     def _match(self, op: Op, jobspec: Any, jobid: Any, now: Any, candidates: Any, prefer: Any) -> Allocation:
         with self._lock:
-            _check_extras(now, prefer)
+            check_extras(now, prefer)
             preview = op in _PREVIEWS
             if preview and jobid is None:
                 number, automatic = NO_JOBID, False
             else:
                 number, automatic = self._new_jobid(jobid)
-            text = self._jobspec(jobspec, candidates)
+            text, duration = self._jobspec(jobspec, candidates)
+            if op in _SEEKING:
+                hazards.check_root(self._engine)
+                self._sought = True
             if preview:
                 answer = told(lambda: self._context.match(op, text, NO_JOBID), match_refused)
-                return self._allocation(number, answer, False)
-            return self._hold(op, text, number, automatic)
+                return self._allocation(number, answer, False, min(answer.at + duration, FOREVER))
+            return self._hold(op, text, number, automatic, duration)
 
-    def _hold(self, op: Op, text: bytes, number: int, automatic: bool) -> Allocation:
+    def _hold(self, op: Op, text: bytes, number: int, automatic: bool, duration: int) -> Allocation:
         try:
             answer = told(lambda: self._context.match(op, text, number), match_refused)
         except (Busy, Unsatisfiable):
             self._table.advance(number, automatic)
             raise
         try:
-            allocation = self._allocation(number, answer, answer.reserved)
+            allocation = self._allocation(number, answer, answer.reserved, min(answer.at + duration, FOREVER))
         except FluxionError:  # nobody would learn what is held
             told(lambda: self._context.cancel(number), job_refused)
             raise
@@ -178,8 +190,11 @@ class ReapiMatcher(Matcher):
             raise InvalidJobspec(message, _errno.EOVERFLOW)
         return number, automatic
 
-    def _allocation(self, number: int, answer: Answer, reserved: bool) -> Allocation:
-        resources: Any = _parsed(answer.R) if self._format in _JSON_FORMATS else answer.R
+    def _allocation(self, number: int, answer: Answer, reserved: bool, end: int) -> Allocation:
+        resources = parsed(answer.R)
+        if not self._plain:
+            self._engine.arrange(held_in(resources, self._engine))
+            resources = self._write(Found(self._engine, answer.at, end))
         return Allocation(number, answer.at, reserved, answer.overhead, resources)
 
     # ---- held work ---------------------------------------------------------------------------------------------------
@@ -187,7 +202,7 @@ class ReapiMatcher(Matcher):
     def cancel(self, jobid: int, missing_ok: bool = False, *, now: int | None = None) -> None:
         """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`."""
         with self._lock:
-            _check_extras(now or 0, None)
+            check_extras(now or 0, None)
             if missing_ok and not self._holds(jobid):
                 return
             job = self._table.held(jobid)
@@ -211,13 +226,13 @@ class ReapiMatcher(Matcher):
     ) -> bool:
         """Frees the part of an allocation that `R` names; answers whether nothing is left."""
         with self._lock:
-            _check_extras(now or 0, None)
+            check_extras(now or 0, None)
             if missing_ok and not self._holds(jobid):
                 return False
             job = self._table.held(jobid)
             if job.mode is not Mode.ALLOCATED:
                 raise InvalidJobspec(f"jobid {jobid}: only an allocation can be cancelled in part, not a reservation")
-            ranks = ranks_to_free(read_resource_set(R), self._touched(jobid), self._engine)
+            ranks = ranks_to_free(read_resource_set(R, self._shorthand), self._touched(jobid), self._engine)
             if ranks is None:
                 self.cancel(jobid)
                 return True
@@ -226,7 +241,8 @@ class ReapiMatcher(Matcher):
     def _touched(self, jobid: int) -> set[int]:
         text = f"jobid-tag={int(jobid)}".encode()
         found = told(lambda: self._context.find(text, b"jgf"), criteria_refused)
-        return touched_by(None if found is None else _parsed(found), self._engine)
+        entries = held_in(None if found is None else parsed(found), self._engine)
+        return {vertex for vertex, _, _ in entries}
 
     def _free(self, jobid: int, job: Job, ranks: str) -> bool:
         text = sending.ranks_text(ranks)
@@ -238,16 +254,16 @@ class ReapiMatcher(Matcher):
     def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is the field's own name
         """Holds exactly what `R` names, as `jobid`; Busy (EINVAL) if some of it is held already."""
         with self._lock:
-            _check_extras(now, None)
+            check_extras(now, None)
             number, automatic = self._new_jobid(jobid)
-            rset = read_resource_set(R)
+            rset = read_resource_set(R, self._shorthand)
             holds = [hold for hold in holds_of(rset, self._engine) if hold[2]]
             if not holds:
                 raise InvalidGraph("R: names nothing that is taken; mark it with exclusive: true", _errno.EINVAL)
             text = sending.holding_text(holds, self._engine, rset.start or 0, rset.duration)
             answer = told(lambda: self._context.update_allocate(number, text), holding_refused)
             self._table.jobs[number] = Job(_HELD, answer.at, Mode.ALLOCATED, automatic)
-            return self._allocation(number, answer, False)
+            return self._allocation(number, answer, False, answer.at + rset.duration)
 
     def info(self, jobid: int) -> JobInfo:
         """Mode (ALLOCATED, RESERVED or CANCELED), `reserved` and `at` of a job; NoSuchJob if it is unknown.
@@ -270,11 +286,11 @@ class ReapiMatcher(Matcher):
     def find(self, criteria: str, *, now: int = 0) -> dict[str, Any] | None:
         """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none."""
         with self._lock:
-            _check_extras(now, None)
+            check_extras(now, None)
             read_criteria(criteria)
             text = sending.word(criteria, InvalidJobspec, "criteria")
             found = told(lambda: self._context.find(text, b"jgf"), criteria_refused)
-            document: dict[str, Any] | None = None if found is None else _parsed(found)
+            document: dict[str, Any] | None = None if found is None else parsed(found)
             return document if document and document.get("graph", {}).get("nodes") else None
 
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:  # noqa: ARG002
@@ -334,11 +350,16 @@ class ReapiMatcher(Matcher):
                 grown.add(document)
                 known = sending.known_ids(document, self._engine)
                 text = sending.graph_text(document, self._engine, known)
+                hazards.check_sizes(grown, grown.vertices())
             except InvalidGraph as error:
                 raise InvalidGraph(str(error), _errno.EINVAL) from None
             grown.plan()
+            if self._anything_held():
+                hazards.check_growth(self._counted, grown)
+            self._settle()
             told(lambda: self._context.add_subgraph(text), resources_refused)
             self._engine = grown
+            self._counted |= hazards.leaf_types(grown)
 
     def remove_subgraph(self, path: str) -> None:
         """Removes a vertex and all below it."""
@@ -347,10 +368,10 @@ class ReapiMatcher(Matcher):
             vertex = self._vertex(path)
             if vertex == self._engine.root:
                 raise InvalidGraph(f"path {path!r}: the root cannot be removed", _errno.EINVAL)
-            if len(self._engine.children(self._engine.parent_of(vertex))) == 1:  # it would loop for ever
-                raise NotSupported(f"path {path!r}: the real engine cannot remove an only child; remove its parent")
-            if len(self._engine.lookup(path)) > 1:
-                raise NotSupported(f"path {path!r}: several vertices have it; the real engine would remove any of them")
+            hazards.check_removal(self._engine, path, vertex)
+            if self._anything_held():
+                hazards.check_growth(self._counted, self._engine)
+            self._settle()
             told(lambda: self._context.remove_subgraph(text), resources_refused)
             self._engine.remove(vertex)
             self._engine.plan()
@@ -358,37 +379,42 @@ class ReapiMatcher(Matcher):
     def clone(self) -> "ReapiMatcher":
         """A deep copy with all allocations; both go their own ways."""
         with self._lock:
+            if self._anything_held():
+                hazards.check_clone(self._counted, self._engine)
+            self._settle()
             other = object.__new__(ReapiMatcher)
             other._lock = threading.RLock()
-            other._policy, other._format, other._flexible = self._policy, self._format, self._flexible
+            other._policy, other._write, other._flexible = self._policy, self._write, self._flexible
+            other._plain, other._shorthand = self._plain, self._shorthand
             other._table = self._table.copy()
             other._engine = self._engine.copy()
+            other._counted, other._sought = hazards.leaf_types(other._engine), False
             other._context = told(self._context.clone, resources_refused)
             return other
 
+    def _anything_held(self) -> bool:
+        return any(job.slot == _HELD for job in self._table.jobs.values())
 
-# ---- checks ----------------------------------------------------------------------------------------------------------
+    def _settle(self) -> None:
+        """Ends the last search for a time, of which a clone would make a tree with a vertex in it twice.
 
+        Only what is held at the root ends it, so a leaf is held for a second that is far away.
+        """
+        if self._sought and not any(map(self._touch, hazards.leaves_to_hold(self._engine))):
+            raise NotSupported(
+                "graph: the real engine's last search for a time is in the way, and it cannot count what would end it; "
+                "name the types of all leaves in prune_filters, as in ALL:core"
+            )
+        self._sought = False
 
-def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise NotSupported(f"{name}={shown(value)}: the real engine only has {', '.join(map(repr, choices))}")
-
-
-def _check_extras(now: Any, prefer: Any) -> None:
-    """Its clock stands still, and it has no preferences."""
-    try:
-        second = operator.index(now)
-    except TypeError:
-        raise InvalidJobspec(f"now: {shown(now)} is not a whole number of seconds") from None
-    if second != 0:
-        raise NotSupported(f"now={shown(now)}: the real engine's clock is always at 0")
-    if prefer is not None:
-        raise NotSupported("prefer: the real engine has no preferences")
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise FluxionError(f"the library's answer is no JSON: {text[:40]!r}", _errno.EPROTO) from None
+    def _touch(self, leaf: int) -> bool:
+        """Holds a leaf for a moment; whether the library could count it up to the root."""
+        number = next(number for number in range(_HIGHEST, 0, -1) if number not in self._table.jobs)
+        text = sending.holding_text([(leaf, self._engine.size_of(leaf), True)], self._engine, sending.LATEST - 1, 1)
+        try:
+            self._context.update_allocate(number, text)
+            complaint = self._context.complaint()
+            self._context.cancel(number)
+        except Failure:
+            return False
+        return not complaint

@@ -5,25 +5,11 @@ stops halfway (flux-sched 0.54), so an R of vertices is only taken where it name
 """
 
 import errno as _errno
-from collections.abc import Mapping
-from typing import Any
 
 from fluxion_cy._select import Select
 from fluxion_cy.errors import InvalidGraph, NotSupported
 from fluxion_cy.reapi.sending import idset_of
 from fluxion_cy.resource_set import ResourceSet, holds_of
-
-
-def touched_by(found: Mapping[str, Any] | None, engine: Select) -> set[int]:
-    """The vertices of a JGF that the library wrote."""
-    nodes = found["graph"]["nodes"] if found else []
-    vertices = set()
-    for node in nodes:
-        metadata = node["metadata"]
-        for vertex in engine.lookup(metadata["paths"]["containment"]):
-            if engine.rank_of(vertex) == metadata.get("rank", -1):
-                vertices.add(vertex)
-    return vertices
 
 
 def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Select) -> str | None:

@@ -14,12 +14,14 @@ from fluxion_cy._select import Select
 from fluxion_cy.constraint import Rule
 from fluxion_cy.errors import FluxionError, InvalidGraph, InvalidJobspec, NotSupported, shown
 from fluxion_cy.jobspec import FOREVER, Jobspec, Resource, read
+from fluxion_cy.reapi.slots import check_slots, every
 from fluxion_cy.resource_set import Hold
 from fluxion_cy.search import entries_of
 
+#: The library reads times as floating-point numbers: beyond this second it would round them.
+LATEST = 2**53
 _UNSIGNED = 2**32 - 1
 _DIGITS = re.compile(r"\d+$")
-_SLOTS = ("slot", "xor_slot")
 _NEVER: dict[str, Any] = {"or": []}
 
 
@@ -130,37 +132,21 @@ def known_ids(document: Mapping[str, Any], engine: Select) -> dict[str, int]:
 # ---- jobspecs --------------------------------------------------------------------------------------------------------
 
 
-def jobspec_text(value: Any, engine: Select, candidates: Any, whole_nodes: bool, flexible: bool) -> bytes:
-    """A jobspec, with `candidates` (true or false per rank) as a constraint; InvalidJobspec says what is wrong."""
+def jobspec_text(value: Any, engine: Select, candidates: Any, whole_nodes: bool, flexible: bool) -> tuple[bytes, int]:
+    """A jobspec with `candidates` (true or false per rank) as a constraint, and its seconds.
+
+    InvalidJobspec says what is wrong.
+    """
     spec = read(value)
     slots = ("slot", "xor_slot") if flexible else ("slot",)
-    for resource in _all(spec.resources):
+    for resource in every(spec.resources):
         if resource.type not in slots and resource.type not in engine.type_ids:
             raise InvalidJobspec(f"resources: the type {resource.type[:40]!r} is not known to the graph")
-    _check_slots(spec.resources, flexible)
-    if not whole_nodes and not any(r.type in slots or r.exclusive is True for r in _all(spec.resources)):
+    check_slots(spec.resources, engine, flexible)
+    if not whole_nodes and not any(r.type in slots or r.exclusive is True for r in every(spec.resources)):
         raise InvalidJobspec("resources: nothing is asked for exclusively; put it under a slot, or say exclusive: true")
-    return text_of(_jobspec(spec, _rules(spec, candidates, engine.ranks())), InvalidJobspec, "jobspec")
-
-
-def _all(resources: Iterable[Resource]) -> Iterable[Resource]:
-    for resource in resources:
-        yield resource
-        yield from _all(resource.children)
-
-
-def _check_slots(resources: list[Resource], flexible: bool) -> None:
-    """Two slots side by side, of which the simple traverser serves one, and slots without resources, of which the
-    flexible one dies.
-    """
-    if flexible:
-        for slot in (resource for resource in _all(resources) if resource.type in _SLOTS):
-            if not slot.children or any(child.type in _SLOTS for child in slot.children):
-                raise NotSupported("resources: the real engine's flexible traverser needs resources in each slot")
-        return
-    for below in (resources, *(resource.children for resource in _all(resources))):
-        if sum(resource.type == "slot" for resource in below) > 1:
-            raise NotSupported("resources: the real engine cannot serve two slots side by side; nest or join them")
+    sent = _jobspec(spec, _rules(spec, candidates, engine.ranks()))
+    return text_of(sent, InvalidJobspec, "jobspec"), spec.duration
 
 
 def _jobspec(spec: Jobspec, rule: dict[str, Any] | None) -> dict[str, Any]:
@@ -260,6 +246,10 @@ def idset_of(ranks: Iterable[int]) -> str:
 
 def holding_text(holds: Iterable[Hold], engine: Select, start: int, duration: int) -> bytes:
     """An envelope of RFC 20 that holds vertices, with all that leads to them, from `start` for `duration` seconds."""
+    if start + duration > LATEST:
+        raise NotSupported(
+            f"R.execution: ends after second {LATEST}, beyond which the real engine rounds; end it before"
+        )
     end = start + duration if duration < FOREVER else 0
     envelope = {"version": 1, "execution": {"starttime": start, "expiration": end}}
     return text_of({**envelope, "scheduling": _tree(holds, engine)}, InvalidGraph, "R")

@@ -31,7 +31,7 @@ static struct {
 } told[16];
 static int told_count;
 static char next_text[512] = "something went wrong\n  in two lines\n";
-static char next_R[1024] = "{\"graph\":{\"nodes\":[],\"edges\":[]}}";
+static char next_R[1 << 16] = "{\"graph\":{\"nodes\":[],\"edges\":[]}}";
 static bool no_R, next_flag = true, next_reserved;
 static int64_t next_at;
 

@@ -86,7 +86,6 @@ def test_the_default_id_is_the_embedded_engines(fake: Fake) -> None:
         ({"traverser": "other"}, NotSupported),
         ({"traverser": None}, NotSupported),
         ({"match_format": "jfg"}, NotSupported),
-        ({"match_format": "rfc40"}, NotSupported),
         ({"load_format": "hwloc"}, NotSupported),
         ({"compatible": False}, NotSupported),
         ({"replan": True}, NotSupported),

@@ -13,6 +13,16 @@ from graphs import machine, slot, spec, want
 from fluxion_cy import NO_JOBID, FluxionError, InvalidJobspec, JobExists, Matcher, NoSuchJob, NotSupported
 from fluxion_cy.reapi.engine import ReapiMatcher
 
+RECIPE = """<graphml>
+<key id="t" for="node" attr.name="type" attr.type="string"/>
+<key id="r" for="node" attr.name="root" attr.type="int"><default>0</default></key>
+<key id="n" for="edge" attr.name="multi_scale" attr.type="int"/>
+<graph edgedefault="directed">
+<node id="c"><data key="t">cluster</data><data key="r">1</data></node>
+<node id="n"><data key="t">node</data></node>
+<node id="k"><data key="t">core</data></node>
+<edge source="c" target="n"><data key="n">2</data></edge><edge source="n" target="k"><data key="n">3</data></edge>
+</graph></graphml>"""
 ASK = spec(slot(1, want("core", 1)))
 R = '{"graph": {"nodes": [{"id": "é"}], "edges": []}}'
 
@@ -155,16 +165,45 @@ def test_satisfy_answers_yes_and_no(fake: Fake) -> None:
     assert not matcher.satisfy(ASK)
 
 
-@pytest.mark.parametrize("form", ["jgf", "jgf_shorthand", "rv1", "rv1_nosched", "rv1_shorthand"])
-def test_json_formats_give_a_mapping(fake: Fake, form: str) -> None:
-    fake.give('{"version": 1}')
-    assert fake.matcher(machine(), match_format=form).allocate(ASK).R == {"version": 1}
+FORMS = ["jgf", "jgf_shorthand", "rv1", "rv1_nosched", "rv1_shorthand", "rfc40", "rlite", "simple", "pretty_simple"]
 
 
-@pytest.mark.parametrize("form", ["simple", "pretty_simple", "rlite"])
-def test_text_formats_give_text(fake: Fake, form: str) -> None:
-    fake.give("  core0[1:x]\n")
-    assert fake.matcher(machine(), match_format=form).allocate(ASK).R == "  core0[1:x]\n"
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_written_here_from_jgf(fake: Fake, form: str) -> None:
+    whole = spec(slot(1, want("node", 1)), duration=60)
+    fake.give(json.dumps(Matcher(machine(), policy="firstnodex").allocate(whole).R))
+    matcher = fake.matcher(machine(), policy="firstnodex", match_format=form)
+    embedded = Matcher(machine(), policy="firstnodex", match_format=form)
+    assert matcher.allocate(whole).R == embedded.allocate(whole).R
+    assert matcher.clone().allocate(whole).R == matcher.without_allocating(whole).R
+    assert json.loads(fake.called("initialize")[-1][1])["match_format"] == "jgf"
+
+
+def test_a_span_ends_with_the_graph_or_with_its_resource_set(fake: Fake) -> None:
+    fake.give(json.dumps(Matcher(machine()).allocate(ASK).R))
+    matcher = fake.matcher(machine(), match_format="rv1_nosched")
+    fake.answer(at=100, reserved=True)
+    told = matcher.allocate_orelse_reserve(spec(slot(1, want("core", 1)), duration=60)).R["execution"]
+    assert (told["starttime"], told["expiration"]) == (100, 160)
+    rows = [{"rank": "0", "children": {"core": "0"}}]
+    held = {"version": 1, "execution": {"R_lite": rows, "starttime": 100, "expiration": 130}}
+    told = matcher.update_allocate(7, held).R["execution"]
+    assert (told["starttime"], told["expiration"]) == (100, 130)
+
+
+def test_graphs_in_every_form_reach_the_library_as_jgf(fake: Fake) -> None:
+    rows = [{"rank": "0-1", "children": {"core": "0-3", "gpu": "0"}}]
+    execution = {"R_lite": rows, "nodelist": ["node[0-1]"], "properties": {"fast": "1"}}
+    for form, graph in (
+        ("rv1exec", {"version": 1, "execution": execution}),
+        ("grug", RECIPE),
+        ("jgf_shorthand", machine()),
+    ):
+        matcher = fake.matcher(graph, load_format=form)
+        sent = json.loads(fake.called("initialize")[-1][0])
+        assert matcher.graph() == Matcher(graph, load_format=form).graph()
+        assert Matcher(sent).stat() == matcher.stat()
+        assert json.loads(fake.called("initialize")[-1][1])["load_format"] == "jgf"
 
 
 def test_ids_count_as_in_the_embedded_engine(fake: Fake) -> None:

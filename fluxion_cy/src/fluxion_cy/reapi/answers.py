@@ -1,0 +1,34 @@
+"""What the library answers, read back: JSON, and the vertices of a JGF."""
+
+import json
+from errno import EPROTO
+from typing import Any
+
+from fluxion_cy._select import Select
+from fluxion_cy.errors import FluxionError
+from fluxion_cy.rlite import Entry
+
+
+def parsed(text: str) -> Any:
+    """The document; FluxionError (EPROTO) where it is no JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise FluxionError(f"the library's answer is no JSON: {text[:40]!r}", EPROTO) from None
+
+
+def held_in(document: Any, engine: Select) -> list[Entry]:
+    """(vertex, units, exclusive) of each vertex of a JGF; none of None. FluxionError (EPROTO) where it is no JGF."""
+    try:
+        return _entries(document["graph"]["nodes"], engine) if document is not None else []
+    except (AttributeError, KeyError, TypeError):
+        raise FluxionError("the library's answer is no JGF", EPROTO) from None
+
+
+def _entries(nodes: Any, engine: Select) -> list[Entry]:
+    return [
+        (vertex, metadata.get("size", 1), metadata.get("exclusive", False))
+        for metadata in (node["metadata"] for node in nodes)
+        for vertex in engine.lookup(metadata["paths"]["containment"])
+        if engine.rank_of(vertex) == metadata.get("rank", -1)
+    ]
