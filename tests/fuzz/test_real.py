@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.fuzz.sessions import Session
 
 from fluxion_cy.reapi.library import VARIABLE
-from tests.fuzz.sessions import Session
 
 ROOT = Path(__file__).parents[2]
 

@@ -23,10 +23,8 @@ PAGE = HERE.parents[2] / "docs" / "reference" / "matcher.md"
 #: What a check in front of the library answers, and what the library answered when it was recorded.
 CHANGED = {
     "nothing exclusive": (r"put it under a slot, or say exclusive", {"EBUSY", "EINVAL", "ENODEV", None}),
-    "no reason": (r"gives no reason", {None}),
     "slots side by side": (r"two slots side by side", {"EBUSY", "ENODEV", "ok", None}),
     "the id is held": (r"is known already", {"ok"}),
-    "no such vertex": (r"no such vertex is in the graph", {None}),
 }
 
 

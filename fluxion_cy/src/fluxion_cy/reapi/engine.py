@@ -326,7 +326,7 @@ class ReapiMatcher(Matcher):
     def set_rank_status(self, ranks: Any, up: bool) -> None:
         """Marks the topmost vertex of each rank (`all`, an idset, a number or several); unknown ranks are ignored."""
         with self._lock:
-            known = [rank for rank in self._ranks(ranks) if rank >= 0]
+            known = [rank for rank in self._ranks(ranks) if rank >= 0 and self._engine.of_rank(rank)]
             text = sending.idset_of(known).encode()
             if not text:
                 return
@@ -337,7 +337,8 @@ class ReapiMatcher(Matcher):
     def get_rank_status(self, rank: int) -> bool:
         """Whether the node of a rank is up."""
         with self._lock:
-            if isinstance(rank, bool) or not isinstance(rank, int) or rank not in self._engine.ranks() or rank < 0:
+            number = isinstance(rank, int) and not isinstance(rank, bool) and -1 < rank < 2**31
+            if not number or not self._engine.of_rank(rank):
                 raise InvalidGraph(f"rank {shown(rank)}: no vertex has it", _errno.EINVAL)
             return told(lambda: self._context.get_rank_status(str(rank).encode()), resources_refused)
 

@@ -6,6 +6,8 @@ The library keeps its error text in one static variable of the process, and its 
 
 import ctypes
 import os
+import struct
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -131,6 +133,7 @@ def _name(path: Any) -> str:
 
 def _open(name: str) -> CDLL:
     try:
+        _check_file(name)
         return partial(CDLL, use_errno=True)(name)
     except (OSError, ValueError) as error:  # ValueError: a null character
         reason = (str(error).splitlines() or ["no reason given"])[0]
@@ -138,3 +141,27 @@ def _open(name: str) -> CDLL:
             f"library {shown(name, 200)}: cannot be opened ({reason[:200]}); install flux-sched, or name the path of "
             f"{_FILE} by library= or {VARIABLE}"
         ) from None
+
+
+def _check_file(name: str) -> None:
+    """What the loader would wait for (a pipe), not come back from (a cut-off file) or call by another name."""
+    if "/" not in name or not os.path.exists(name):
+        return
+    if not os.path.isfile(name):
+        raise ValueError("a folder, not a file" if os.path.isdir(name) else "not a regular file")
+    with open(name, "rb") as file, open(sys.executable, "rb") as own:
+        header, ours = file.read(64), own.read(64)
+    if not header[:4] == ours[:4] == b"\x7fELF":
+        return
+    if header[4:6] + header[18:20] != ours[4:6] + ours[18:20]:
+        raise ValueError("built for another kind of machine than this Python")
+    if len(header) < 64 or _sections_end(header) > os.path.getsize(name):
+        raise ValueError("cut off")
+
+
+def _sections_end(header: bytes) -> int:
+    """Where the last table of an ELF file of 64 bits ends, in bytes; of another, 0."""
+    if header[4] != 2:
+        return 0
+    start, size, number = struct.unpack_from("Q", header, 40)[0], *struct.unpack_from("HH", header, 58)
+    return int(start + size * number)

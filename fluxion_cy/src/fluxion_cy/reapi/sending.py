@@ -211,7 +211,9 @@ def _candidates(value: Any) -> list[bool]:
     allowed = entries_of(value, "candidates")
     if not all(type(entry) is bool for entry in allowed):
         if all(type(entry) in (bool, int) for entry in allowed):
-            raise NotSupported("candidates: the real engine takes true or false per rank, not a number of slots")
+            raise NotSupported(
+                "candidates: the real engine takes true or false per rank, not a number of slots; ask for whole nodes"
+            )
         raise InvalidJobspec("candidates: each entry must be true or false")
     return allowed
 

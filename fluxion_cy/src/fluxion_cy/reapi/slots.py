@@ -36,20 +36,18 @@ def check_slots(resources: list[Resource], engine: Select, flexible: bool) -> No
 
 def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: Select) -> None:
     """It takes all entries beside a slot for slots, and those without resources for slots that always fit."""
-    for slot in slots:
-        if not slot.children or any(child.type in _SLOTS for child in slot.children):
-            raise NotSupported("resources: the real engine's flexible traverser needs resources in each slot")
-    if slots and len(slots) < len(beside):
-        other = next(resource for resource in beside if resource.type not in _SLOTS)
-        raise NotSupported(
-            f"resources: the real engine's flexible traverser takes {other.type[:40]} beside a slot for a slot; put it "
-            "into each slot"
-        )
-    if len(slots) > 1 and any(slot.type == "slot" for slot in slots):
-        for slot in slots:
-            if len({child.type for child in slot.children}) < len(slot.children):
-                raise NotSupported("resources: a slot names one type twice; join them")
-        _check_ways(slots, engine)
+    if not slots:
+        return
+    for entry in beside:
+        if not entry.children or any(child.type in _SLOTS for child in entry.children):
+            what = "each slot" if entry.slot else f"{entry.type[:40]}, which stands beside a slot,"
+            raise NotSupported(f"resources: the real engine's flexible traverser needs resources in {what} and no slot")
+    plain = sum(entry.type != "xor_slot" for entry in beside)
+    if plain + (plain < len(beside)) > 1:
+        for entry in beside:
+            if len({child.type for child in entry.children}) < len(entry.children):
+                raise NotSupported(f"resources: {entry.type[:40]} beside a slot names one type twice; join them")
+        _check_ways(beside, engine)
 
 
 def _check_ways(slots: list[Resource], engine: Select) -> None:

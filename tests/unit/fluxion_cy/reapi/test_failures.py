@@ -1,6 +1,7 @@
 """How the library's failures, and its absence, are told."""
 
 import errno
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -133,6 +134,43 @@ def test_a_library_that_is_not_there_is_named_with_the_remedy(tmp_path: Path) ->
     (tmp_path / "text.so").write_text("no library")
     with pytest.raises(NotSupported, match="cannot be opened"):
         Matcher(machine(), engine="reapi", library=str(tmp_path / "text.so"))
+
+
+def refused(path: object) -> str:
+    with pytest.raises(NotSupported, match=r"; install flux-sched, or name the path of libreapi_cli\.so") as caught:
+        Matcher(machine(), engine="reapi", library=str(path))
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_no_library_for_this_machine_is_told_by_its_cause(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "a folder, not a file" in refused(tmp_path)
+    os.mkfifo(tmp_path / "pipe.so")
+    assert "not a regular file" in refused(tmp_path / "pipe.so")
+    header = bytearray(built.read_bytes())
+    for place, value in ((18, 0xF3), (4, 1)):  # e_machine: RISC-V; EI_CLASS: 32 bits
+        other = bytearray(header)
+        other[place] = value
+        (tmp_path / f"other{place}.so").write_bytes(other)
+        assert "another kind of machine" in refused(tmp_path / f"other{place}.so")
+    for length in (30, 1000, len(header) - 1):
+        (tmp_path / "half.so").write_bytes(header[:length])
+        assert "cut off" in refused(tmp_path / "half.so")
+    (tmp_path / "empty.so").touch()
+    refused(tmp_path / "empty.so")
+    monkeypatch.setenv(library.VARIABLE, str(tmp_path))
+    with pytest.raises(NotSupported, match="a folder, not a file"):
+        Matcher(machine(), engine="reapi")
+
+
+def test_an_empty_variable_names_nothing(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(library.VARIABLE, "")
+    monkeypatch.setattr(library, "find_library", lambda _: None)
+    with pytest.raises(NotSupported, match=r"library 'libreapi_cli\.so': cannot be opened"):
+        Matcher(machine(), engine="reapi")
 
 
 @pytest.mark.parametrize("path", [5, b"x", "", "a\0b", ["x"], "\udcff"])

@@ -76,26 +76,25 @@ def test_numbers_that_turn_over_are_refused(fake: Fake, field: str, value: int) 
     assert not fake.called("add_subgraph")[1:]
 
 
-def test_a_search_for_a_time_is_ended_before_a_clone_or_a_change(fake: Fake) -> None:
-    for change in ("clone", "add_subgraph", "remove_subgraph"):
-        matcher = fake.matcher(machine())
-        matcher.without_allocating_future(ASK)
-        before = len(fake.calls)
-        if change == "clone":
-            matcher.clone()
-        elif change == "add_subgraph":
-            matcher.add_subgraph(with_part(machine(), "gpu", "more", "1"))
-        else:
-            matcher.remove_subgraph("/cluster0/node0")
-        called = [call[0] for call in fake.calls[before:]]
-        assert called[:3] == ["update_allocate", "cancel", change]
-        held, text = fake.called("update_allocate")[-1]
-        assert held == str(2**63 - 1)
-        assert '"starttime":9007199254740991,"expiration":9007199254740992' in text
+@pytest.mark.parametrize("change", ["clone", "add_subgraph", "remove_subgraph"])
+def test_a_search_for_a_time_is_ended_before_a_clone_or_a_change(fake: Fake, change: str) -> None:
+    matcher = fake.matcher(machine())
+    matcher.without_allocating_future(ASK)
+    before = len(fake.calls)
+    if change == "clone":
         matcher.clone()
-        assert len(fake.called("update_allocate")) == 1, "once is enough"
-        assert matcher.stat()["jobs"] == {"ALLOCATED": 0, "RESERVED": 0, "CANCELED": 0}
-        fake.controls.fake_reset()
+    elif change == "add_subgraph":
+        matcher.add_subgraph(with_part(machine(), "gpu", "more", "1"))
+    else:
+        matcher.remove_subgraph("/cluster0/node0")
+    called = [call[0] for call in fake.calls[before:]]
+    assert called[:3] == ["update_allocate", "cancel", change]
+    held, text = fake.called("update_allocate")[-1]
+    assert held == str(2**63 - 1)
+    assert '"starttime":9007199254740991,"expiration":9007199254740992' in text
+    matcher.clone()
+    assert len(fake.called("update_allocate")) == 1, "once is enough"
+    assert matcher.stat()["jobs"] == {"ALLOCATED": 0, "RESERVED": 0, "CANCELED": 0}
 
 
 def test_a_search_that_cannot_be_ended_is_told(fake: Fake) -> None:
@@ -154,19 +153,31 @@ def test_a_branch_with_a_path_that_lies_elsewhere_too_is_not_removed(fake: Fake)
     assert fake.called("remove_subgraph") == [["/cluster0/node1"]]
 
 
+def test_a_rank_of_which_nothing_is_left_is_not_marked(fake: Fake) -> None:
+    matcher = fake.matcher(machine())
+    matcher.remove_subgraph("/cluster0/node1")
+    matcher.set_rank_status("all", False)
+    matcher.set_rank_status(1, False)
+    assert fake.called("set_rank_status") == [["0,2", "1"]]
+    with pytest.raises(InvalidGraph, match="rank 1: no vertex has it"):
+        matcher.get_rank_status(1)
+
+
 @pytest.mark.parametrize(
     ("resources", "told"),
     [
-        ([slot(1, want("core", 1)), want("gpu", 1)], "gpu beside a slot"),
-        ([want("node", 1, slot(1, want("core", 1)), want("core", 1, want("core", 1)))], "core beside a slot"),
+        ([slot(1, want("core", 1)), want("gpu", 1)], "gpu, which stands beside a slot"),
+        ([slot(1)], "needs resources in each slot and no slot"),
+        ([slot(1, slot(1, want("core", 1)))], "needs resources in each slot and no slot"),
+        ([want("node", 1, slot(1, want("core", 1)), want("socket", 1))], "socket, which stands beside a slot"),
         ([slot(1, want("core", 1), want("core", 2)), slot(1, want("gpu", 1), label="b")], "one type twice"),
     ],
 )
 def test_what_the_flexible_traverser_takes_for_an_endless_slot_is_refused(
     fake: Fake, resources: list[dict[str, Any]], told: str
 ) -> None:
-    matcher = fake.matcher(machine(), traverser="flexible")
-    with pytest.raises(NotSupported, match=f"resources: .*{told}.*; "):
+    matcher = fake.matcher(with_part(machine(), "socket", "s"), traverser="flexible")
+    with pytest.raises(NotSupported, match=f"resources: .*{told}"):
         matcher.allocate(spec(*resources))
     assert not fake.called("match_with_jobid")
 
