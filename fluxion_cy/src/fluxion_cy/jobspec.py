@@ -126,11 +126,12 @@ def _resource(value: Any, what: str, depth: int, room: list[int]) -> Resource:
         raise InvalidJobspec(f"{what}: a slot needs a label")
     low, high, oper, operand = _count(value["count"], f"{what}.count")
     children = _resources(value["with"], f"{what}.with", depth + 1, room) if "with" in value else []
-    return Resource(kind, low, high, oper, operand, _exclusive(value.get("exclusive"), what), children)
+    exclusive = _exclusive(value["exclusive"], what) if "exclusive" in value else None
+    return Resource(kind, low, high, oper, operand, exclusive, children)
 
 
-def _exclusive(value: Any, what: str) -> bool | None:
-    if value is None or isinstance(value, bool):
+def _exclusive(value: Any, what: str) -> bool:
+    if isinstance(value, bool):
         return value
     if value in ("true", "false"):
         return bool(value == "true")
@@ -201,6 +202,8 @@ def _attributes(value: Any) -> tuple[int, constraint.Rule | None, str | None]:
         raise InvalidJobspec("attributes.system: must be a mapping")
     rule = constraint.parse(system["constraints"]) if "constraints" in system else None
     queue = system.get("queue")
+    if isinstance(queue, (Mapping, list, tuple)):
+        raise InvalidJobspec(f"attributes.system.queue: must be a single value, not {shown(queue)}")
     return (
         _duration(system.get("duration", 0)),
         rule,
@@ -209,8 +212,10 @@ def _attributes(value: Any) -> tuple[int, constraint.Rule | None, str | None]:
 
 
 def _duration(value: Any) -> int:
+    written = not isinstance(value, str) or not any(char.isspace() or char == "_" for char in value)
+    number = not isinstance(value, bool) and isinstance(value, (int, float, str)) and written
     try:
-        seconds = float(value) if not isinstance(value, bool) and isinstance(value, (int, float, str)) else math.nan
+        seconds = float(value) if number else math.nan
     except (ValueError, OverflowError):
         seconds = math.nan
     if not 0 <= seconds <= FOREVER:
