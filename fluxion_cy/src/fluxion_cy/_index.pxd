@@ -2,11 +2,9 @@
 from libc.stdint cimport int32_t
 from libcpp.vector cimport vector
 
-from fluxion_cy._pick cimport Pick
+from fluxion_cy._hosts cimport Hosts
 
-cdef class Index(Pick):
-    cdef int32_t node_type
-    cdef int32_t storage_type
+cdef class Index(Hosts):
     cdef vector[vector[int32_t]] having       # per property set but the empty one: the vertices that have it
     cdef vector[int32_t] chosen               # property sets, one of which the constraint asks for
     cdef bint selective                       # whether it asks for one of them

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fluxion_cy._pick import Pick
+from fluxion_cy._hosts import Hosts
 
-class Index(Pick):
+class Index(Hosts):
     """Picking, with an index of properties."""
 
     def index(self) -> None: ...

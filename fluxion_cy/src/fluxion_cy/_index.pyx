@@ -8,19 +8,17 @@ from libcpp.algorithm cimport sort
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
-from fluxion_cy._pick cimport Pick
+from fluxion_cy._hosts cimport Hosts
 
 cdef uint64_t MAX_WEIGHT = 0xFFFFFFFFFFFFFFFF
 cdef size_t WORTH_IT = 4  # the rest must be that many times as many
 
 
-cdef class Index(Pick):
+cdef class Index(Hosts):
     """Picking, with an index of properties."""
 
     def __init__(self):
         super().__init__()
-        self.node_type = self.type_ids["node"]
-        self.storage_type = self.type_ids["storage_node"]
         self.selective = False
 
     def index(self):
@@ -35,7 +33,7 @@ cdef class Index(Pick):
         """Replaces the properties of vertex `v`."""
         cdef int32_t before = self.V[v].props
         cdef size_t k
-        Pick.set_props(self, v, properties)
+        Hosts.set_props(self, v, properties)
         self.having.resize(len(self.props))
         if before:
             for k in range(self.having[before].size()):

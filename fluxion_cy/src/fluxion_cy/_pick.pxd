@@ -88,6 +88,8 @@ cdef class Pick(Plans):
     cdef vector[int64_t] rank_used
     cdef vector[RankedGroup] keys
     cdef vector[Group] sorted_groups
+    cdef vector[uint8_t] ascending            # per inner vertex: whether its children lie in the order of their numbers
+    cdef vector[int32_t] marks                # what has been marked in this pass
     cdef vector[int32_t] mark_pass
     cdef vector[int64_t] mark_units
     cdef vector[uint8_t] mark_exclusive
@@ -109,7 +111,9 @@ cdef class Pick(Plans):
     cdef bint can_gather(self, int32_t slot) noexcept nogil
     cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil
     cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below, bint top) noexcept nogil
+    cdef void next_pass(self) noexcept nogil
     cdef void mark(self, int32_t v, int64_t units, bint exclusive) noexcept nogil
     cdef void climb(self, int32_t v, int32_t below) noexcept nogil
     cdef void take(self, int32_t v, int64_t units) noexcept nogil
+    cdef bint few_marked(self, int32_t u, vector[int32_t]* out) noexcept nogil
     cdef bint collect(self, int32_t u, int64_t units, bint exclusive, bint within) noexcept nogil

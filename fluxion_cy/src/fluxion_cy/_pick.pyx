@@ -9,6 +9,7 @@ from libcpp.vector cimport vector
 from fluxion_cy._plans cimport Entry, Plans
 
 cdef enum:
+    MANY = 8  # children to a mark, from which on it is quicker to go through the marks
     MAX_MIX_DEPTH = 4096
     MAX_MIXES = 200000
 
@@ -30,7 +31,7 @@ cdef class Pick(Plans):
         Nothing is taken beyond what is given.
         """
         cdef int32_t v
-        self.pass_no += 1
+        self.next_pass()
         self.ever = True
         self.result.clear()
         self.whole.assign(len(self.types), 0)
@@ -290,11 +291,18 @@ cdef class Pick(Plans):
             if self.spelled and not top and self.V[self.pieces[i].vertex].parent != below:
                 self.skipped[self.pieces[i].vertex] = self.match_no
 
+    cdef void next_pass(self) noexcept nogil:
+        """Forgets all marks."""
+        self.pass_no += 1
+        self.marks.clear()
+
     cdef void mark(self, int32_t v, int64_t units, bint exclusive) noexcept nogil:
-        if self.mark_pass[v] == self.pass_no and self.V[v].pool and self.mark_exclusive[v] and exclusive:
+        if self.mark_pass[v] != self.pass_no:
+            self.mark_pass[v] = self.pass_no
+            self.marks.push_back(v)
+        elif self.V[v].pool and self.mark_exclusive[v] and exclusive:
             self.mark_units[v] += units
             return
-        self.mark_pass[v] = self.pass_no
         self.mark_units[v] = units
         self.mark_exclusive[v] = exclusive
 
@@ -317,16 +325,30 @@ cdef class Pick(Plans):
             self.touched[v] = self.match_no
             v = self.V[v].parent
 
+    cdef bint few_marked(self, int32_t u, vector[int32_t]* out) noexcept nogil:
+        """The marked children of `u` in file order, where that is quicker than to look at them all; False: it is not."""
+        cdef int32_t v, inner = self.V[u].inner
+        if self.marks.size() * MANY > self.kids[inner].size() or not self.ascending[inner]:
+            return False
+        for v in self.marks:
+            if self.V[v].parent == u:
+                out.push_back(v)
+        sort(out.begin(), out.end())
+        return True
+
     cdef bint collect(self, int32_t u, int64_t units, bint exclusive, bint within) noexcept nogil:
         """Gathers what is marked from `u` down, children first; whole subtrees where exclusivity asks for them."""
         cdef Entry entry
         cdef size_t k, before = self.result.size()
         cdef int32_t child
+        cdef vector[int32_t] few
+        cdef vector[int32_t]* kids
         cdef bint marked, whole = within or (self.whole[self.V[u].type] and not self.V[u].pool)
         exclusive = exclusive or whole
         if self.V[u].inner >= 0:
-            for k in range(self.kids[self.V[u].inner].size()):
-                child = self.kids[self.V[u].inner][k]
+            kids = &few if not whole and self.few_marked(u, &few) else &self.kids[self.V[u].inner]
+            for k in range(kids.size()):
+                child = deref(kids)[k]
                 marked = self.mark_pass[child] == self.pass_no
                 if not marked and not whole:
                     continue

@@ -83,6 +83,7 @@ cdef class Select(Index):
         self.nodes_below.assign(self.V.size(), 0)
         self.within_nodes.assign(len(self.types), 0)
         self.match_no = self.pass_no = 0
+        self.marks.clear()
         self.deep = False
         for v in range(<int32_t> self.V.size()):
             if not self.V[v].alive or self.V[v].parent < 0:
@@ -109,10 +110,13 @@ cdef class Select(Index):
         cdef vector[pair[pair[int64_t, int64_t], int32_t]] row
         self.by_id.assign(self.kids.size(), vector[int32_t]())
         self.inner_kinds.assign(self.kids.size(), vector[int32_t]())
+        self.ascending.assign(self.kids.size(), 1)
         for i in range(self.kids.size()):
             row.clear()
             for k in range(self.kids[i].size()):
                 v = self.kids[i][k]
+                if k > 0 and v < self.kids[i][k - 1]:
+                    self.ascending[i] = 0
                 row.push_back(pair[pair[int64_t, int64_t], int32_t](
                     pair[int64_t, int64_t](self.sign * self.V[v].id, self.V[v].order), v))
                 if self.V[v].inner >= 0 and not self._holds(&self.inner_kinds[i], self.V[v].type):
@@ -377,7 +381,7 @@ cdef class Select(Index):
         other.taken, other.taken_units, other.touched = self.taken, self.taken_units, self.touched
         other.skipped = self.skipped
         other.nodes_below, other.within_nodes, other.deep = self.nodes_below, self.within_nodes, self.deep
-        other.by_id, other.inner_kinds = self.by_id, self.inner_kinds
+        other.by_id, other.inner_kinds, other.ascending = self.by_id, self.inner_kinds, self.ascending
         other.having = self.having
         other.match_no, other.pass_no = self.match_no, self.pass_no
         return other
@@ -812,7 +816,7 @@ cdef class Select(Index):
         cdef int32_t e
         cdef int64_t wanted
         cdef bint x = False
-        self.pass_no += 1
+        self.next_pass()
         self.run_scores.clear()
         if self.capped:
             self.rank_found.assign(self.candidates.size(), 0)
@@ -855,7 +859,7 @@ cdef class Select(Index):
                 if not self.one_pass(e, 1):
                     return False
                 self.merged.insert(self.merged.end(), self.result.begin(), self.result.end())
-            self.pass_no += 1
+            self.next_pass()
             for k in range(self.merged.size()):
                 if self.mark_pass[self.merged[k].vertex] != self.pass_no or self.merged[k].exclusive:
                     self.mark(self.merged[k].vertex, self.merged[k].units, self.merged[k].exclusive)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 _SUFFIX = re.compile(r"[0-9]{1,18}$")
 
@@ -25,11 +26,9 @@ def hostlist_text(names: Iterable[str]) -> str:
     """`node[0-3],login` for hosts in this order; only neighbours in the order are joined."""
     runs: list[_Run] = []
     for name in names:
-        run = _Run.of(name)
-        if runs and runs[-1].takes(run):
-            runs[-1].high = run.high
-        else:
-            runs.append(run)
+        stem, number, width = _split(name)
+        if not (runs and runs[-1].takes(stem, number, width)):
+            runs.append(_Run(stem, number, width))
     words: list[str] = []
     first = 0
     while first < len(runs):
@@ -41,33 +40,40 @@ def hostlist_text(names: Iterable[str]) -> str:
     return ",".join(words)
 
 
+@lru_cache(maxsize=1 << 16)
+def _split(name: str) -> tuple[str, int, int]:
+    """Stem, number at the end and its width; width 0: a host without a number."""
+    found = _SUFFIX.search(name)
+    return (name[: found.start()], int(found.group()), len(found.group())) if found else (name, 0, 0)
+
+
 class _Run:
-    """Hosts of one stem with consecutive numbers of one width; `numbered` false: one host without a number."""
+    """Hosts of one stem with consecutive numbers of one width; `width` 0: one host without a number."""
 
-    __slots__ = ("high", "low", "numbered", "stem", "width")
+    __slots__ = ("high", "low", "stem", "width")
 
-    def __init__(self, stem: str, low: int, width: int, numbered: bool) -> None:
-        self.stem, self.low, self.high, self.width, self.numbered = stem, low, low, width, numbered
+    def __init__(self, stem: str, low: int, width: int) -> None:
+        self.stem, self.low, self.high, self.width = stem, low, low, width
 
-    @classmethod
-    def of(cls, name: str) -> "_Run":
-        found = _SUFFIX.search(name)
-        if found is None:
-            return cls(name, 0, 0, False)
-        digits = found.group()
-        return cls(name[: found.start()], int(digits), len(digits), True)
+    @property
+    def numbered(self) -> bool:
+        return self.width > 0
 
-    def takes(self, run: "_Run") -> bool:
-        """Whether `run` goes on where this ends, written with as many leading zeros."""
-        if not (self.numbered and run.numbered) or self.stem != run.stem or run.low != self.high + 1:
+    def takes(self, stem: str, number: int, width: int) -> bool:
+        """Whether a host goes on where this ends, written with as many leading zeros; it belongs to the run then."""
+        if number != self.high + 1 or stem != self.stem or not (self.width and width):
             return False
-        return self._same_width(run)
+        longer = width > self.width and number >= 10 ** (width - 1)  # the plain way from node9 to node10
+        if width != self.width and not longer and not self._same_width(number, width):
+            return False
+        self.high = number
+        return True
 
-    def _same_width(self, run: "_Run") -> bool:
-        if _zeros(self.low, self.width) == _zeros(self.low, run.width):
-            self.width = run.width
+    def _same_width(self, number: int, width: int) -> bool:
+        if _zeros(self.low, self.width) == _zeros(self.low, width):
+            self.width = width
             return True
-        return _zeros(run.low, run.width) == _zeros(run.low, self.width)
+        return _zeros(number, width) == _zeros(number, self.width)
 
     def __str__(self) -> str:
         low, high = str(self.low).zfill(self.width), str(self.high).zfill(self.width)

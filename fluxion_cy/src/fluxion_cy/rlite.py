@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from errno import EINVAL
 from typing import Any
 
@@ -13,73 +12,48 @@ from fluxion_cy.errors import InvalidGraph
 Entry = tuple[int, int, bool]
 """(vertex, units, exclusive), children before parents."""
 
-KINDS = ("core", "gpu")
-HOSTS = ("node", "storage_node")
+Host = tuple[int, int, str, str]
+"""A node of which cores or gpus are taken: the vertex, its rank, the idsets of cores and of gpus ("" for none)."""
 
 
-@dataclass(slots=True)
-class Host:
-    """A node of which cores or gpus are taken."""
-
-    rank: int
-    name: str
-    properties: dict[str, str]
-    ids: dict[str, list[int]] = field(default_factory=dict)
-
-
-def hosts_of(engine: Select, entries: Iterable[Entry]) -> list[Host]:
-    """The hosts that the entries use, by rank; InvalidGraph names a vertex without a rank or an id."""
-    found: dict[int, Host] = {}
-    for vertex, _, _ in entries:
-        kind = engine.type_of(vertex)
-        host = _host_above(engine, vertex) if kind in KINDS else -1
-        if host < 0:
-            continue
-        if host not in found:
-            found[host] = _host(engine, host)
-        number = engine.id_of(vertex)
-        if number < 0:
-            raise InvalidGraph(
-                f"vertex {engine.path(vertex)}: no idset holds id {number}; use match_format jgf", EINVAL
-            )
-        found[host].ids.setdefault(kind, []).append(number)
-    return sorted(found.values(), key=lambda host: host.rank)
-
-
-def _host_above(engine: Select, vertex: int) -> int:
-    vertex = engine.parent_of(vertex)
-    while vertex >= 0 and engine.type_of(vertex) not in HOSTS:
-        vertex = engine.parent_of(vertex)
-    return vertex
-
-
-def _host(engine: Select, vertex: int) -> Host:
-    rank = engine.rank_of(vertex)
-    if rank < 0:
-        raise InvalidGraph(f"vertex {engine.path(vertex)}: has no rank for R_lite; use match_format jgf", EINVAL)
-    return Host(rank, engine.name_of(vertex), engine.props_of(vertex))
+def hosts_of(engine: Select) -> list[Host]:
+    """The hosts that the last result uses, by rank; InvalidGraph names a vertex without a rank or an id."""
+    hosts, wrong = engine.by_host()
+    if wrong < 0:
+        return hosts
+    if engine.id_of(wrong) < 0 and engine.type_of(wrong) in ("core", "gpu"):
+        problem = f"no idset holds id {engine.id_of(wrong)}"
+    else:
+        problem = "has no rank for R_lite"
+    raise InvalidGraph(f"vertex {engine.path(wrong)}: {problem}; use match_format jgf", EINVAL)
 
 
 def r_lite(hosts: Iterable[Host]) -> list[dict[str, Any]]:
-    """One entry per set of children that hosts share, as RFC 20 has it."""
-    by_children: dict[str, tuple[dict[str, str], list[int]]] = {}
-    for host in hosts:
-        children = {kind: idset_text(host.ids[kind]) for kind in KINDS if kind in host.ids}
-        by_children.setdefault(json.dumps(children), (children, []))[1].append(host.rank)
-    return [{"rank": idset_text(ranks), "children": children} for _, (children, ranks) in sorted(by_children.items())]
+    """One entry per set of children that hosts share, as RFC 20 has it: in the order of the children as JSON."""
+    by_children: dict[tuple[str, str], list[int]] = {}
+    for _, rank, cores, gpus in hosts:
+        by_children.setdefault((cores, gpus), []).append(rank)
+    found = [
+        ({kind: ids for kind, ids in (("core", cores), ("gpu", gpus)) if ids}, ranks)
+        for (cores, gpus), ranks in by_children.items()
+    ]
+    if len(found) > 1:
+        found.sort(key=lambda entry: json.dumps(entry[0]))
+    return [{"rank": idset_text(ranks), "children": children} for children, ranks in found]
 
 
-def execution(engine: Select, entries: Iterable[Entry], start: int, end: int) -> dict[str, Any]:
-    """The key `execution` of R version 1."""
-    hosts = hosts_of(engine, entries)
+def execution(engine: Select, start: int, end: int) -> dict[str, Any]:
+    """The key `execution` of R version 1, for the engine's last result."""
+    hosts = hosts_of(engine)
     out: dict[str, Any] = {
         "R_lite": r_lite(hosts),
-        "nodelist": [hostlist_text(host.name for host in hosts)] if hosts else [],
+        "nodelist": [hostlist_text(engine.name_of(host[0]) for host in hosts)] if hosts else [],
     }
     ranks: dict[str, list[int]] = {}
-    for host in hosts:
-        for name, value in host.properties.items():
-            ranks.setdefault(f"{name}={value}" if value else name, []).append(host.rank)
+    for vertex, rank, _, _ in hosts:
+        for name, value in engine.props_of(vertex).items():
+            ranks.setdefault(f"{name}={value}" if value else name, []).append(rank)
     if ranks:
         out["properties"] = {name: idset_text(ranks[name]) for name in sorted(ranks)}
-    return {**out, "starttime": start, "expiration": end}
+    out["starttime"], out["expiration"] = start, end
+    return out

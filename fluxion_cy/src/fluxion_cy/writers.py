@@ -58,7 +58,7 @@ def _rv1(scheduling: GraphWriter | None) -> GraphWriter:
     """R version 1, with the graph below `scheduling` or without."""
 
     def write(found: Found) -> dict[str, Any]:
-        held = execution(found.engine, found.entries, found.start, found.end)
+        held = execution(found.engine, found.start, found.end)
         document: dict[str, Any] = {"version": 1, "execution": held}
         if scheduling is not None:
             document["scheduling"] = scheduling(found)
@@ -68,7 +68,7 @@ def _rv1(scheduling: GraphWriter | None) -> GraphWriter:
 
 
 def _rlite(found: Found) -> str:
-    return json.dumps(r_lite(hosts_of(found.engine, found.entries))) + "\n"
+    return json.dumps(r_lite(hosts_of(found.engine))) + "\n"
 
 
 def _lines(found: Found, taken: str, shared: str) -> list[str]:

@@ -10,7 +10,7 @@ from Cython.Compiler.Main import compile as cython_compile
 from Cython.Compiler.Options import CompilationOptions
 
 import fluxion_cy
-from fluxion_cy import _columns, _index, _pick, _plans, _select, _store
+from fluxion_cy import _columns, _hosts, _index, _pick, _plans, _select, _store
 
 SOURCE = Path(__file__).parents[3] / "fluxion_cy" / "src" / "fluxion_cy"
 LINE = re.compile(
@@ -52,7 +52,9 @@ def nogil_lines(module: str) -> dict[str, range]:
     return found
 
 
-@pytest.mark.parametrize(("module", "at_least"), [("_select", 15), ("_index", 1), ("_pick", 12), ("_plans", 9)])
+@pytest.mark.parametrize(
+    ("module", "at_least"), [("_select", 15), ("_index", 1), ("_hosts", 3), ("_pick", 12), ("_plans", 9)]
+)
 def test_no_line_of_the_walk_calls_python(module: str, at_least: int, tmp_path: Path) -> None:
     calls = annotated(module, tmp_path)
     bodies = nogil_lines(module)
@@ -63,7 +65,7 @@ def test_no_line_of_the_walk_calls_python(module: str, at_least: int, tmp_path: 
         assert not touching, name
 
 
-@pytest.mark.parametrize("module", [_columns, _store, _plans, _pick, _index, _select])
+@pytest.mark.parametrize("module", [_columns, _store, _plans, _pick, _hosts, _index, _select])
 def test_the_stub_names_every_method_and_nothing_else(module: object) -> None:
     name = getattr(module, "__name__", "").rpartition(".")[2]
     stub = ast.parse((SOURCE / f"{name}.pyi").read_text())
