@@ -13,7 +13,8 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
-  fuzz fuzz-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-live constraints clean
+  fuzz fuzz-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions bench-live \
+  constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -32,8 +33,9 @@ help:
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make conformance-reapi  compare with the library of Fluxion itself, which FLUXION_REAPI_LIB names'
-	@echo 'make bench        run the benchmarks'
+	@echo 'make bench        place pods in memory, and say how many a second'
 	@echo 'make bench-matcher  compare the matcher with Fluxion (beside its library where FLUXION_REAPI_LIB names it)'
+	@echo 'make bench-instructions  count what the matcher needs for a match (needs valgrind), and compare with what was recorded'
 	@echo 'make bench-live   compare pods per second on a real API server with kube-scheduler and the raw binding rate'
 	@echo 'make constraints  write constraints.txt from what $(VENV) has now'
 	@echo 'make clean        remove $(VENV), caches and build results'
@@ -132,11 +134,15 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 bench: $(STAMP)
-	set -e; for script in tests/benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	$(BIN)/python tests/benchmarks/bench_simulate.py
 
 # BENCH='--nodes 1000 --only w1,w2 --huge' changes what is run.
 bench-matcher: $(STAMP)
 	$(BIN)/python tests/benchmarks/bench_matcher.py $(BENCH)
+
+# The same on every run of one build, however busy the machine is. BENCH='--record' keeps what was counted.
+bench-instructions: $(STAMP)
+	$(BIN)/python tests/benchmarks/instructions.py $(BENCH)
 
 # BENCH='--pods 1000 --only fluence,kube-scheduler --json result.json' changes what is run.
 bench-live: controlplane

@@ -20,6 +20,8 @@ class Engine(Protocol):
 
     def cancel(self, jobid: int) -> None: ...
 
+    def clear(self) -> None: ...
+
 
 class Embedded:
     """This project's engine."""
@@ -46,6 +48,11 @@ class Embedded:
 
     def cancel(self, jobid: int) -> None:
         self._matcher.cancel(jobid)
+
+    def clear(self) -> None:
+        """Cancels whatever is held."""
+        for jobid in range(1, self._matcher.next_jobid):
+            self._matcher.cancel(jobid, missing_ok=True)
 
 
 class Real:

@@ -1,0 +1,166 @@
+"""Instructions that the compiled engine needs for a match, counted by valgrind: the same on every run of one build.
+
+python tests/benchmarks/instructions.py [--only by-property] [--record]
+
+Each case runs in a process of its own below `valgrind --tool=callgrind`; only the engine's match, commit and release
+are counted. It ends with status 1 where a case needs a tenth more than was recorded in instructions.json (another
+compiler counts otherwise: record anew with `--record` before the change that is to be judged), or where it grows with
+what is not asked for.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from matcher_engines import Embedded
+from matcher_work import graph_text, job, nodes, slot
+
+from fluxion_cy import Busy, Matcher
+
+RECORDED = Path(__file__).with_suffix(".json")
+COUNTED = [f"__pyx_pw_*Select_*{name}(*" for name in ("match", "commit")] + [
+    "__pyx_pw_*Hosts_*by_host(*",
+    "__pyx_pw_*Plans_*release(*",
+]
+WORSE = 1.1
+SMALL = job(nodes(4, slot(1, core=4, gpu=1)))
+
+
+def small(size: int, policy: str) -> int:
+    """Jobs of four nodes, a quarter of them cancelled."""
+    engine, count = Embedded(graph_text(size), policy), 20
+    for jobid in range(1, count + 1):
+        engine.match("allocate", SMALL)
+        if jobid % 4 == 0:
+            engine.cancel(jobid)
+    return count
+
+
+def by_property(size: int, policy: str) -> int:
+    """One of 64 devices by its property, beside hosts."""
+    engine = Embedded(graph_text(size, 64), policy)
+    for i in range(64):
+        constraints = {"properties": [f"device{i}"]}
+        engine.match("allocate", job(nodes(1, slot(1, core=1)), constraints=constraints))
+    return 64
+
+
+def gang(size: int, policy: str) -> int:
+    """Slots of one core anywhere."""
+    engine = Embedded(graph_text(size), policy)
+    for _ in range(3):
+        engine.match("allocate", job(slot(4 * size, core=1)))
+    return 3
+
+
+def occupied(size: int, policy: str) -> Matcher:
+    """A machine that is taken for an hour, without a match."""
+    matcher = Matcher(graph_text(size), policy=policy, match_format="rv1_nosched")
+    graph = matcher.graph()
+    for node in graph["graph"]["nodes"]:
+        node["metadata"]["exclusive"] = node["metadata"]["type"] in ("core", "gpu")
+    held = {"R_lite": [], "nodelist": [], "starttime": 0, "expiration": 3600}
+    matcher.update_allocate(1, {"version": 1, "execution": held, "scheduling": graph})
+    return matcher
+
+
+def full(size: int, policy: str) -> int:
+    """What finds no room."""
+    matcher = occupied(size, policy)
+    for _ in range(20):
+        with suppress(Busy):
+            matcher.allocate(SMALL)
+    return 20
+
+
+def reserve(size: int, policy: str) -> int:
+    """Reservations one after the other."""
+    matcher = occupied(size, policy)
+    for _ in range(50):
+        matcher.allocate_orelse_reserve(SMALL)
+    return 50
+
+
+Case = tuple[Callable[[int, str], int], int, str]
+CASES: dict[str, Case] = {
+    "first-100": (small, 100, "first"),
+    "first-400": (small, 400, "first"),
+    "firstnodex-100": (small, 100, "firstnodex"),
+    "low-100": (small, 100, "low"),
+    "lonodex-100": (small, 100, "lonodex"),
+    "by-property-0": (by_property, 0, "first"),
+    "by-property-400": (by_property, 400, "first"),
+    "gang-low-100": (gang, 100, "low"),
+    "full-100": (full, 100, "first"),
+    "full-400": (full, 400, "first"),
+    "reserve-100": (reserve, 100, "first"),
+}
+#: (case, beside which case it may need at most that many times as much)
+GROWTH = (("first-400", "first-100", 1.2), ("by-property-400", "by-property-0", 1.2), ("full-400", "full-100", 1.2))
+
+
+def count(name: str) -> int:
+    """Instructions of one match of a case."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise SystemExit("valgrind is not installed; it counts the instructions")
+    command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"]
+    command += [f"--toggle-collect={function}" for function in COUNTED]
+    done = subprocess.run(
+        [*command, sys.executable, __file__, "--run", name], capture_output=True, text=True, check=False, timeout=600
+    )
+    found = re.search(r"I\s+refs:\s+([0-9,]+)", done.stderr)
+    if done.returncode or found is None:
+        raise SystemExit(f"{name} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return int(found.group(1).replace(",", "")) // int(done.stdout)
+
+
+def judge(found: dict[str, int], recorded: dict[str, int]) -> list[str]:
+    """What is worse than it may be."""
+    wrong = [
+        f"{name}: {count:,} instructions a match, {recorded[name]:,} were recorded"
+        for name, count in found.items()
+        if name in recorded and count > recorded[name] * WORSE
+    ]
+    for large, small_one, most in GROWTH:
+        if large in found and small_one in found and found[large] > found[small_one] * most:
+            wrong.append(f"{large}: {found[large] / found[small_one]:.2f} times {small_one}, at most {most} is meant")
+    return wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases whose names begin so")
+    parser.add_argument("--record", action="store_true", help="write what was counted to instructions.json")
+    parser.add_argument("--run", choices=CASES, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        work, size, policy = CASES[options.run]
+        print(work(size, policy))
+        return
+    recorded: dict[str, int] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    names = [name for name in CASES if name.startswith(options.only)]
+    found: dict[str, int] = {}
+    print("| case | instructions a match | ÷ recorded |\n|---|---|---|")
+    with ThreadPoolExecutor(2) as pool:
+        for name, instructions in zip(names, pool.map(count, names), strict=True):
+            found[name] = instructions
+            ratio = f"{instructions / recorded[name]:.3f}" if name in recorded else ""
+            print(f"| {name} | {instructions:,} | {ratio} |", flush=True)
+    if options.record:
+        RECORDED.write_text(json.dumps(recorded | found, indent=1) + "\n")
+        return
+    wrong = judge(found, recorded)
+    print("\n".join(wrong))
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
