@@ -553,6 +553,8 @@ cdef class Select(Index):
         group.exclusive = x
         self.groups[match].push_back(group)
         self.found[match] += group.count
+        if self.V[u].pool:  # what is left over of one pool is no help to another
+            self.found[match] -= group.count % self.requests[match].most if self.requests[match].most > 0 else group.count
         return True
 
     cdef bint satisfied(self, int32_t u, int32_t e, int32_t slot, bint x, bint anchor) noexcept nogil:

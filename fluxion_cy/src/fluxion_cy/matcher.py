@@ -206,11 +206,11 @@ class Matcher:
     ) -> Allocation:
         began = time.perf_counter()
         now = self._clock(now)
-        number, automatic = self._table.choose(jobid)
         if self._replan:  # they are asked again later: an iterator would be empty by then
             candidates, prefer = copied(candidates, "candidates"), copied(prefer, "prefer")
         compiled = self._compile(jobspec)
         question = Question(self._engine, compiled, candidates, prefer)
+        number, automatic = self._table.choose(jobid)
         try:
             at = seek(question, now)
         except (Busy, Unsatisfiable):

@@ -102,6 +102,8 @@ class Question:
         self._gather = [False] * len(self._layouts)
         self._trouble: tuple[int, int] = (0, -1)
         self._asked = -1
+        # first, because an iterator's own code may ask this engine something else
+        candidates, prefer = _settled(candidates, "candidates"), _settled(prefer, "prefer")
         self._ask(0)
         engine.constrain(program.rules, program.links, program.prop_ok, program.hosts, program.spans, program.chosen)
         engine.restrict([], False, [])
@@ -243,6 +245,11 @@ def entries_of(value: Any, what: str) -> list[Any]:
     if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
         raise InvalidJobspec(f"{what}: must be a list or an array with one entry per rank")
     return list(value)
+
+
+def _settled(value: Any, what: str) -> Any:
+    """An array as it is, anything else as a list."""
+    return value if value is None or _buffer(value) is not None else entries_of(value, what)
 
 
 def _buffer(value: Any) -> memoryview | None:

@@ -318,7 +318,7 @@ def test_threads_share_one_matcher() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(120)
     assert len(found) == len(set(found)) == 160
     with pytest.raises(Busy):
         matcher.allocate(ask)

@@ -288,3 +288,20 @@ def test_options_that_are_not_there_are_named() -> None:
             Matcher(machine(), **option)
     with pytest.raises(InvalidJobspec, match="policy"):
         Matcher(machine(), policy="policy")
+
+
+@pytest.mark.parametrize("policy", ["first", "firstnodex", "low", "pack"])
+@pytest.mark.parametrize(
+    ("sizes", "asked"), [([(8, True), (5, True), (5, True)], 8), ([(1, False), (1, True), (1, False), (1, False)], 3)]
+)
+def test_what_is_left_over_of_one_pool_does_not_end_the_search_for_another(
+    policy: str, sizes: list[tuple[int, bool]], asked: int
+) -> None:
+    graph = Graph()
+    node = graph.add("node", 0, graph.add("cluster", 0), rank=0)
+    for n, (size, divisible) in enumerate(sizes):
+        graph.add("memory", n, node, rank=0, size=size, divisible=divisible)
+    for ask in (spec(slot(1, want("memory", asked))), spec(want("memory", asked, exclusive=True))):
+        matcher = Matcher(graph.jgf(), policy=policy)
+        assert matcher.satisfy(ask)
+        assert sum(taken(matcher.allocate(ask).R).values()) >= asked

@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parent / "fake_reapi.c"
 
 def build(target: Path, *options: str, source: Path = SOURCE) -> Path:
     compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", *options, "-o", target, source], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", *options, "-o", target, source], check=True, timeout=300)
     return target
 
 
