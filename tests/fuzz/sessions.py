@@ -183,12 +183,11 @@ class Session:
         usual = source.choice((1, 1, 1, 2, 3, 5))
         if self.often(0.85):
             return self.number(usual)
-        return {
-            "min": self.number(usual),
-            "max": self.number(source.choice((2, 4, 100))),
-            "operator": source.choice("+*^"),
-            "operand": self.number(source.choice((1, 2, 3))),
-        }
+        step = source.choice("+*^")
+        low = source.choice((1, 2, 3)) if step != "^" else source.choice((2, 3))
+        most = low + source.choice((0, 1, 4, 100))
+        operand = source.choice((1, 2, 3)) if step == "+" else source.choice((2, 3))
+        return {"min": self.number(low), "max": self.number(most), "operator": step, "operand": self.number(operand)}
 
     def request(self, depth: int) -> dict[str, Any]:
         source = self.source
@@ -330,7 +329,7 @@ class Session:
     def jobid(self) -> Any:
         if self.jobs and self.often(0.9):
             return self.source.choice(list(self.jobs))
-        return self.source.choice((0, 1, 2, 5, 2**63 - 1, 2**63, -1, None))
+        return self.source.choice((0, 1, 2, 5, 2**63 - 1, 2**63, -1))
 
     def operation(self, matcher: Matcher, matchers: list[Matcher]) -> tuple[str, Callable[[], Any]]:
         source = self.source

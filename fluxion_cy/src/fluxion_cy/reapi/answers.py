@@ -17,6 +17,15 @@ def parsed(text: str) -> Any:
         raise FluxionError(f"the library's answer is no JSON: {text[:40]!r}", EPROTO) from None
 
 
+def completed(document: Any, engine: Select) -> Any:
+    """A JGF with what the library was not told of its vertices: units, and their paths in other subsystems."""
+    nodes = document["graph"]["nodes"] if held_in(document, engine) else []
+    for node in nodes:
+        for vertex, units, exclusive in _entries([node], engine):
+            node["metadata"] = {**node["metadata"], **engine.emit(vertex, units, exclusive)["metadata"]}
+    return document
+
+
 def held_in(document: Any, engine: Select) -> list[Entry]:
     """(vertex, units, exclusive) of each vertex of a JGF; none of None. FluxionError (EPROTO) where it is no JGF."""
     try:

@@ -22,7 +22,7 @@ from fluxion_cy.loaders import loader_of
 from fluxion_cy.matcher import Allocation, Matcher
 from fluxion_cy.policy import policy_of, prune_filters_of
 from fluxion_cy.reapi import hazards, sending
-from fluxion_cy.reapi.answers import held_in, parsed
+from fluxion_cy.reapi.answers import completed, held_in, parsed
 from fluxion_cy.reapi.arguments import check_choice, check_extras
 from fluxion_cy.reapi.context import Answer, Context, Failure, Op
 from fluxion_cy.reapi.library import open_library
@@ -67,8 +67,7 @@ class ReapiMatcher(Matcher):
     ) -> None:
         check_choice("engine", engine, ("reapi",))
         load, self._write = loader_of(load_format), writer_of(match_format)
-        # Of a recipe it would write the units, of the JGF that it is given instead it does not.
-        self._plain, self._shorthand = match_format == "jgf" and load_format != "grug", load_format == "jgf_shorthand"
+        self._plain, self._shorthand = match_format == "jgf", load_format == "jgf_shorthand"
         check_choice("traverser", traverser, ("simple", "flexible"))
         check_choice("compatible", compatible, (True,))
         check_choice("replan", replan, (False,))
@@ -92,6 +91,9 @@ class ReapiMatcher(Matcher):
         self._engine.load(document)
         self._engine.plan()
         hazards.check_sizes(self._engine, self._engine.vertices())
+        self._untold = self._engine.units or any(
+            node["metadata"]["paths"].keys() != {"containment"} for node in document["graph"]["nodes"]
+        )
         self._counted = hazards.leaf_types(self._engine)
         self._sought = False  # a search for a time is left halfway in the library
         text = sending.graph_text(document, self._engine)
@@ -191,11 +193,15 @@ class ReapiMatcher(Matcher):
         return number, automatic
 
     def _allocation(self, number: int, answer: Answer, reserved: bool, end: int) -> Allocation:
-        resources = parsed(answer.R)
+        resources = self._read(answer.R)
         if not self._plain:
             self._engine.arrange(held_in(resources, self._engine))
             resources = self._write(Found(self._engine, answer.at, end))
         return Allocation(number, answer.at, reserved, answer.overhead, resources)
+
+    def _read(self, text: str) -> Any:
+        document = parsed(text)
+        return completed(document, self._engine) if self._untold else document
 
     # ---- held work ---------------------------------------------------------------------------------------------------
 
@@ -290,7 +296,7 @@ class ReapiMatcher(Matcher):
             read_criteria(criteria)
             text = sending.word(criteria, InvalidJobspec, "criteria")
             found = told(lambda: self._context.find(text, b"jgf"), criteria_refused)
-            document: dict[str, Any] | None = None if found is None else parsed(found)
+            document: dict[str, Any] | None = None if found is None else self._read(found)
             return document if document and document.get("graph", {}).get("nodes") else None
 
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:  # noqa: ARG002
@@ -360,6 +366,7 @@ class ReapiMatcher(Matcher):
             self._settle()
             told(lambda: self._context.add_subgraph(text), resources_refused)
             self._engine = grown
+            self._untold = True
             self._counted |= hazards.leaf_types(grown)
 
     def remove_subgraph(self, path: str) -> None:
@@ -386,7 +393,7 @@ class ReapiMatcher(Matcher):
             other = object.__new__(ReapiMatcher)
             other._lock = threading.RLock()
             other._policy, other._write, other._flexible = self._policy, self._write, self._flexible
-            other._plain, other._shorthand = self._plain, self._shorthand
+            other._plain, other._shorthand, other._untold = self._plain, self._shorthand, self._untold
             other._table = self._table.copy()
             other._engine = self._engine.copy()
             other._counted, other._sought = hazards.leaf_types(other._engine), False
