@@ -14,7 +14,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
   fuzz fuzz-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions bench-live \
-  constraints clean
+  dist constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -37,6 +37,7 @@ help:
 	@echo 'make bench-matcher  compare the matcher with Fluxion (beside its library where FLUXION_REAPI_LIB names it)'
 	@echo 'make bench-instructions  count what the matcher needs for a match (needs valgrind), and compare with what was recorded'
 	@echo 'make bench-live   compare pods per second on a real API server with kube-scheduler and the raw binding rate'
+	@echo 'make dist         build the sdist of fluxion-cy, and from it a wheel, into dist/'
 	@echo 'make constraints  write constraints.txt from what $(VENV) has now'
 	@echo 'make clean        remove $(VENV), caches and build results'
 
@@ -147,6 +148,13 @@ bench-instructions: $(STAMP)
 # BENCH='--pods 1000 --only fluence,kube-scheduler --json result.json' changes what is run.
 bench-live: controlplane
 	$(BIN)/python -m tests.controlplane.bench_live $(BENCH)
+
+# The wheel is built from the sdist alone, so that nothing can be missing there. For every Python and machine:
+# `cibuildwheel --platform linux fluxion_cy`, configured in its pyproject.toml.
+dist: $(STAMP)
+	rm -rf .cache/dist && mkdir -p .cache/dist
+	cd fluxion_cy && $(CURDIR)/$(BIN)/python setup.py -q egg_info --egg-base $(CURDIR)/.cache/dist sdist -d $(CURDIR)/dist
+	CFLAGS=-g0 CXXFLAGS=-g0 $(PIP) wheel --no-build-isolation --no-deps --no-index -w dist dist/fluxion_cy-*.tar.gz
 
 constraints: $(STAMP)
 	@mkdir -p .cache

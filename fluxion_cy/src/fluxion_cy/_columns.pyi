@@ -12,7 +12,18 @@ class Columns:
     type_ids: dict[str, int]
     syms: list[str]
     sym_ids: dict[str, int]
+    shapes: list[tuple[str, ...]]
+    shape_ids: dict[tuple[str, ...], int]
     props: list[dict[str, str]]
+    props_ids: dict[Any, int]
+    edge_shapes: list[Any]
+    edge_shape_ids: dict[Any, int]
+    extras: dict[int, dict[str, Any]]
+    outer: dict[int, str]
+    node_extras: dict[int, dict[str, Any]]
+    paths: dict[int, dict[str, str]]
+    path_index: dict[str, list[int]]
+    frame: Any
 
     def subtree(self, v: int) -> list[int]: ...
     def dump(self) -> dict[str, Any]: ...

@@ -2,15 +2,19 @@
 
 import ast
 import html
+import inspect
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from Cython.Compiler.Main import compile as cython_compile
 from Cython.Compiler.Options import CompilationOptions
 
 import fluxion_cy
-from fluxion_cy import _columns, _hosts, _index, _pick, _plans, _select, _store
+from fluxion_cy import _columns, _hosts, _index, _pick, _plans, _scan, _select, _store
+
+MODULES = [_columns, _store, _plans, _pick, _hosts, _index, _select, _scan]
 
 SOURCE = Path(__file__).parents[3] / "fluxion_cy" / "src" / "fluxion_cy"
 LINE = re.compile(
@@ -65,16 +69,25 @@ def test_no_line_of_the_walk_calls_python(module: str, at_least: int, tmp_path: 
         assert not touching, name
 
 
-@pytest.mark.parametrize("module", [_columns, _store, _plans, _pick, _hosts, _index, _select])
-def test_the_stub_names_every_method_and_nothing_else(module: object) -> None:
-    name = getattr(module, "__name__", "").rpartition(".")[2]
-    stub = ast.parse((SOURCE / f"{name}.pyi").read_text())
-    for cls in (node for node in stub.body if isinstance(node, ast.ClassDef)):
-        told = {item.name for item in cls.body if isinstance(item, ast.FunctionDef)}
-        there = {
-            key for key, value in vars(getattr(module, cls.name)).items() if callable(value) and not key.startswith("_")
-        }
-        assert told == there
+def named(function: ast.FunctionDef) -> list[str]:
+    return [argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_stub_names_every_function_with_its_arguments_and_nothing_else(module: ModuleType) -> None:
+    stub = ast.parse((SOURCE / f"{module.__name__.rpartition('.')[2]}.pyi").read_text())
+    scopes = [
+        (module, stub.body),
+        *((getattr(module, c.name), c.body) for c in stub.body if isinstance(c, ast.ClassDef)),
+    ]
+    for scope, body in scopes:
+        told = {item.name: named(item) for item in body if isinstance(item, ast.FunctionDef)}
+        there = {name: value for name, value in vars(scope).items() if "cyfunction" in repr(value) and name[0] != "_"}
+        assert told == {name: list(inspect.signature(value).parameters) for name, value in there.items()}
+
+
+def test_every_compiled_module_is_checked() -> None:
+    assert {module.__name__ for module in MODULES} == {f"fluxion_cy.{path.stem}" for path in SOURCE.glob("*.pyx")}
 
 
 def test_the_package_exports_what_it_says() -> None:

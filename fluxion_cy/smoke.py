@@ -1,0 +1,57 @@
+"""What an installed wheel must do: the README's example, the prompt, types for everything compiled.
+
+cibuildwheel runs it on every wheel, and the tests on the one that they build.
+"""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+import fluxion_cy
+
+HERE = Path(__file__).parent
+PACKAGE = Path(fluxion_cy.__file__).parent
+COMPILED = ("_columns", "_hosts", "_index", "_pick", "_plans", "_scan", "_select", "_store")
+
+
+def example() -> dict[str, object]:
+    """Runs the README's example; its names."""
+    found = re.search(r"```python\n(.*?)```", (HERE / "README.md").read_text(), re.DOTALL)
+    assert found is not None, "README.md has no example"
+    names: dict[str, object] = {}
+    exec(compile(found[1], "README.md", "exec"), names)  # noqa: S102
+    return names
+
+
+def prompt(names: dict[str, object]) -> None:
+    """Runs `python -m fluxion_cy` on the example's graph and jobspec, with a command file."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("hosts", "job"):
+            Path(folder, name).write_text(json.dumps(names[name]))
+        Path(folder, "commands").write_text("match allocate job\nmatch allocate_orelse_reserve job\nlist\nquit\n")
+        command = [sys.executable, "-m", "fluxion_cy", "-L", "hosts", "-f", "rv1exec", "-c", "commands", "--json"]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    answers = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [answer.get("mode") for answer in answers] == ["ALLOCATED", "RESERVED", None], run.stdout
+    assert [job["at"] for job in answers[2]["jobs"]] == [0, 60], run.stdout
+
+
+def types() -> None:
+    """Every compiled module is one, has a stub, and the package says that it is typed."""
+    assert (PACKAGE / "py.typed").exists(), "py.typed is missing"
+    for name in COMPILED:
+        module = import_module(f"fluxion_cy.{name}")
+        assert str(module.__file__).endswith(".so"), f"{name} is not compiled"
+        ast.parse((PACKAGE / f"{name}.pyi").read_text())
+    assert not [*PACKAGE.rglob("*.cpp")], "generated code is in the wheel"
+
+
+if __name__ == "__main__":
+    prompt(example())
+    types()
+    print(f"fluxion_cy in {PACKAGE}: all well")
