@@ -29,7 +29,7 @@ def sources() -> set[str]:
 def test_the_sdist_has_every_source_and_nothing_generated(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
-    assert {name for name in found if name.startswith("src/") and Path(name).suffix} == sources()
+    assert {name for name in found if name.startswith("src/fluxion_cy/") and Path(name).suffix} == sources()
     assert {"LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py", "smoke.py"} <= found
 
 
