@@ -44,11 +44,12 @@ def _look_over(text: str | bytes) -> None:
 
 def read_graph(value: Any) -> dict[str, Any]:
     """The JGF document; InvalidGraph (EPROTO) where the text is neither JSON nor YAML."""
+    advice = ""
     if isinstance(value, (str, bytes)):
         try:
-            value = read_text(value)
+            value, advice = read_text(value), "; give the text of a file, not its name"
         except ValueError as error:
             raise InvalidGraph(f"graph: {error}") from None
     if not isinstance(value, Mapping):
-        raise InvalidGraph(f"graph: a JGF document is a mapping, not {type(value).__name__}")
+        raise InvalidGraph(f"graph: a JGF document is a mapping, not {type(value).__name__}{advice}")
     return value if isinstance(value, dict) else dict(value)

@@ -72,10 +72,11 @@ def read(value: Any) -> Jobspec:
 
 
 def _document(value: Any) -> Mapping[str, Any]:
+    advice = ""
     if isinstance(value, (str, bytes)):
-        value = _text(value)
+        value, advice = _text(value), "; give the text of a file, not its name"
     if not isinstance(value, Mapping):
-        raise InvalidJobspec(f"jobspec: the top level must be a mapping, not {type(value).__name__}")
+        raise InvalidJobspec(f"jobspec: the top level must be a mapping, not {type(value).__name__}{advice}")
     return value
 
 

@@ -14,6 +14,7 @@ from fluxion_cy._select import Select
 from fluxion_cy.documents import read_graph
 from fluxion_cy.errors import Busy, InvalidGraph, InvalidJobspec, NotSupported, Unsatisfiable, shown
 from fluxion_cy.finding import find
+from fluxion_cy.flags import flag
 from fluxion_cy.jobs import NO_JOBID, Job, JobInfo, JobTable, Mode, check_jobid
 from fluxion_cy.jobspec import FOREVER
 from fluxion_cy.loaders import loader_of
@@ -110,7 +111,7 @@ class Matcher:
             chosen.node_centric,
             chosen.stop_on_1_matches,
             chosen.node_exclusive,
-            bool(compatible),
+            flag(compatible, "compatible"),
             chosen.ordering,
         )
         plain = load is read_graph and isinstance(graph, (str, bytes)) and scan(self._engine, graph)
@@ -411,7 +412,7 @@ class Matcher:
     @_locked
     def set_status(self, path: str, up: bool) -> None:
         """Marks a vertex, and so all below it, up or down."""
-        self._engine.set_down(self._vertex(path), not up)
+        self._engine.set_down(self._vertex(path), not flag(up, "up"))
         if up:
             self._freed()
 
@@ -423,6 +424,7 @@ class Matcher:
     @_locked
     def set_rank_status(self, ranks: Any, up: bool) -> None:
         """Marks the topmost vertex of each rank (`all`, an idset, a number or several); unknown ranks are ignored."""
+        up = flag(up, "up")
         for rank in self._ranks(ranks):
             found = self._engine.of_rank(rank)
             if found:

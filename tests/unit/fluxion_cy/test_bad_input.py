@@ -4,10 +4,11 @@ import contextlib
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from graphs import machine, slot, spec, want
 
-from fluxion_cy import FluxionError, InvalidJobspec, Matcher
+from fluxion_cy import FluxionError, InvalidGraph, InvalidJobspec, Matcher
 
 LONG = 10**5000
 JUNK: list[Any] = [
@@ -188,3 +189,22 @@ def test_huge_counts_neither_overflow_nor_take_long() -> None:
     ask = spec(want("node", most, slot(most, want("core", most))))
     assert not matcher.satisfy(ask)
     assert not matcher.satisfy(spec(slot(most, want("node", most, want("core", most)))))
+
+
+@pytest.mark.parametrize("up", ["down", "", None, [], np.zeros(2), 2, float("nan")])
+def test_a_status_is_true_or_false_and_no_word(up: Any) -> None:
+    matcher = Matcher(machine())
+    for mark in (lambda: matcher.set_status("/cluster0/node0", up), lambda: matcher.set_rank_status("0", up)):
+        with pytest.raises(InvalidJobspec, match=r"^up: .* is neither true nor false"):
+            mark()
+    with pytest.raises(InvalidJobspec, match=r"^compatible: "):
+        Matcher(machine(), compatible=up)
+    matcher.set_status("/cluster0/node0", np.bool_(False))
+    assert matcher.stat()["nodes_down"] == 1
+
+
+def test_the_name_of_a_file_is_not_taken_for_its_text() -> None:
+    with pytest.raises(InvalidGraph, match=r"not its name$"):
+        Matcher("graph.json")
+    with pytest.raises(InvalidJobspec, match=r"not its name$"):
+        Matcher(machine()).allocate("job.yaml")

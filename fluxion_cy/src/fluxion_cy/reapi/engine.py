@@ -16,6 +16,7 @@ from fluxion_cy.errors import (
     Unsatisfiable,
     shown,
 )
+from fluxion_cy.flags import flag
 from fluxion_cy.jobs import NO_JOBID, Job, JobInfo, JobTable, Mode
 from fluxion_cy.jobspec import FOREVER
 from fluxion_cy.loaders import loader_of
@@ -318,8 +319,8 @@ class ReapiMatcher(Matcher):
     def set_status(self, path: str, up: bool) -> None:
         """Marks a vertex, and so all below it, up or down."""
         with self._lock:
-            text = self._path(path)
-            told(lambda: self._context.set_status(text, bool(up)), resources_refused)
+            text, up = self._path(path), flag(up, "up")
+            told(lambda: self._context.set_status(text, up), resources_refused)
             for vertex in self._engine.lookup(path):
                 self._engine.set_down(vertex, not up)
 
@@ -332,11 +333,12 @@ class ReapiMatcher(Matcher):
     def set_rank_status(self, ranks: Any, up: bool) -> None:
         """Marks the topmost vertex of each rank (`all`, an idset, a number or several); unknown ranks are ignored."""
         with self._lock:
+            up = flag(up, "up")
             known = [rank for rank in self._ranks(ranks) if rank >= 0 and self._engine.of_rank(rank)]
             text = sending.idset_of(known).encode()
             if not text:
                 return
-            told(lambda: self._context.set_rank_status(text, bool(up)), resources_refused)
+            told(lambda: self._context.set_rank_status(text, up), resources_refused)
             for rank in known:
                 self._engine.set_down(self._engine.of_rank(rank)[0], not up)
 
