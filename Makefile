@@ -13,8 +13,8 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
   $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
-  fuzz fuzz-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions bench-live \
-  dist constraints clean
+  fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
+  bench-live dist constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -29,6 +29,7 @@ help:
 	@echo 'make manifests          render the files of deploy/ from deploy/kustomize'
 	@echo 'make fuzz         feed the matcher broken and odd graphs, jobspecs, R, policies and criteria; for long'
 	@echo 'make fuzz-asan    the same, shorter, with its compiled part watched by AddressSanitizer'
+	@echo 'make test-asan    the recorded sessions and the tests of the matcher on that build'
 	@echo 'make fuzz-reapi   random sessions on the library of Fluxion itself, which FLUXION_REAPI_LIB names; for 20 minutes'
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
@@ -105,18 +106,27 @@ FUZZ ?= --runs 1000000
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz.run $(FUZZ)
 
-# A build of its own, with gcc. Python's own allocator would hide what it hands out again.
+# A build of its own, with gcc, which also checks undefined behaviour and the bounds of vectors. Python's own allocator
+# would hide what it hands out again; what a setuptools makes of CFLAGS for C++ differs from one to the next.
 ASAN := .cache/asan
+ASAN_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -D_GLIBCXX_ASSERTIONS
+ASAN_RUN = LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+  PYTHONMALLOC=malloc PYTHONPATH=$(ASAN)
 FUZZ_ASAN ?= --runs 100000
-fuzz-asan: $(STAMP)
-	mkdir -p $(ASAN)
-	cp -r fluxion_cy/src/fluxion_cy fluxion_cy/setup.py $(ASAN)/
-	rm -f $(ASAN)/fluxion_cy/*.so
-	mkdir -p $(ASAN)/src && ln -sfn ../fluxion_cy $(ASAN)/src/fluxion_cy
-	cd $(ASAN) && CFLAGS='-fsanitize=address -fno-omit-frame-pointer -g' \
-	  $(CURDIR)/$(BIN)/python setup.py -q build_ext --build-lib . --build-temp temp
-	LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-	  PYTHONPATH=$(ASAN) $(BIN)/python -m tests.fuzz.run --engine plain --slower 10 $(FUZZ_ASAN)
+asan-build: $(STAMP)
+	mkdir -p $(ASAN)/src
+	cp -rp fluxion_cy/src/fluxion_cy fluxion_cy/setup.py $(ASAN)/
+	ln -sfn ../fluxion_cy $(ASAN)/src/fluxion_cy
+	cd $(ASAN) && CFLAGS='$(ASAN_FLAGS)' CXXFLAGS='$(ASAN_FLAGS)' LDFLAGS='$(ASAN_FLAGS)' \
+	  $(CURDIR)/$(BIN)/python setup.py -q build_ext --force --build-lib . --build-temp temp
+	for module in $(ASAN)/fluxion_cy/*.so; do nm -D $$module | grep -q __asan_report || exit 1; done
+
+fuzz-asan: asan-build
+	$(ASAN_RUN) $(BIN)/python -m tests.fuzz.run --engine plain --slower 10 $(FUZZ_ASAN)
+
+# The recorded sessions and the matcher's own tests on the same build.
+test-asan: asan-build
+	$(ASAN_RUN) $(BIN)/python -m pytest -q -p no:xdist -p no:cacheprovider tests/conformance/fluxion tests/unit/fluxion_cy
 
 # FUZZ_REAPI='--seconds 60 --seed 7' runs fewer or others; what breaks it is named by its seed, for --only SEED.
 FUZZ_REAPI ?= --seconds 1200

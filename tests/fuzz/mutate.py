@@ -1,6 +1,7 @@
 """Mutations that keep a document a document: a byte out of place mostly ends in the parser, and nothing beyond is seen."""
 
 import json
+import re
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -31,31 +32,52 @@ WORDS = (
 )  # fmt: skip
 
 Mutation = Callable[[bytes, Random], bytes]
+_MARKUP = re.compile(rb"\"[^\"]*\"|'[^']*'|>[^<>]+<|<[^<>]*>")
 
 
-def mutated(data: bytes, source: Random) -> bytes:
-    """One mutation or a few: of the document if there is one, else of its words, else of its bytes."""
-    for _ in range(source.choice((1, 1, 1, 2, 2, 4, 8))):
-        change: Mutation = source.choice((_document, _document, _document, _words, _bytes))
-        data = change(data, source)
+def mutated(data: bytes, source: Random, other: bytes = b"") -> bytes:
+    """One mutation or a few: of the document if there is one, else of its words, else of its bytes.
+
+    Of a document, parts of an `other` may get into it.
+    """
+    rounds = source.choice((1, 1, 1, 2, 2, 4, 8))
+    if source.random() < 0.9:
+        document = _read(data)
+        if document is not None:
+            return _document(document, _read(other), rounds, source) or data
+    changes: tuple[Mutation, ...] = (_markup, _markup, _words, _bytes) if data[:1] == b"<" else (_words, _words, _bytes)
+    for _ in range(rounds):
+        data = source.choice(changes)(data, source)
     return data
 
 
-def _document(data: bytes, source: Random) -> bytes:
+def _read(data: bytes) -> Any:
+    """The mapping or list that the data are as JSON, if they are and hold anything."""
+    if data[:1] not in (b"{", b"["):
+        return None
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
-        return _words(data, source)
-    if not isinstance(value, (dict, list)) or not value:
-        return _words(data, source)
-    places: list[tuple[Any, Any]] = []
-    _collect(value, places)
-    holder, key = source.choice(places)
-    _alter(holder, key, places, source)
+        return None
+    return value if isinstance(value, (dict, list)) and value else None
+
+
+def _document(value: Any, other: Any, rounds: int, source: Random) -> bytes:
+    """The document with some parts altered; nothing where that cannot be written."""
+    for _ in range(rounds):
+        places: list[tuple[Any, Any]] = []
+        _collect(value, places)
+        if not places:
+            break
+        strange: list[tuple[Any, Any]] = []
+        if other is not None and source.random() < 0.2:
+            _collect(other, strange)
+        holder, key = source.choice(places)
+        _alter(holder, key, strange or places, source)
     try:
         return json.dumps(value).encode()
     except (ValueError, RecursionError):
-        return data
+        return b""
 
 
 def _collect(value: Any, places: list[tuple[Any, Any]]) -> None:
@@ -92,6 +114,26 @@ def _alter(holder: Any, key: Any, places: list[tuple[Any, Any]], source: Random)
 def _copied(value: Any) -> Any:
     """A copy of its own: a part put below itself would have no end."""
     return json.loads(json.dumps(value)) if isinstance(value, (dict, list)) else value
+
+
+def _markup(data: bytes, source: Random) -> bytes:
+    """Takes away, doubles or exchanges a value, a text or a tag of XML."""
+    spots = [found.span() for found in _MARKUP.finditer(data)]
+    if not spots:
+        return _words(data, source)
+    (start, end), (other, there) = source.choice(spots), source.choice(spots)
+    first, last = data[start : start + 1], data[end - 1 : end]
+    how = source.randrange(5)
+    if how == 0:
+        piece = b""
+    elif how == 1:
+        piece = data[start:end] * 2
+    elif how == 2:
+        piece = data[other:there]
+    else:
+        junk = source.choice((*JUNK, *WORDS))
+        piece = first + (junk if isinstance(junk, str) else repr(junk)[:40]).encode("utf-8", "replace") + last
+    return data[:start] + piece + data[end:]
 
 
 def _words(data: bytes, source: Random) -> bytes:

@@ -1,9 +1,9 @@
 """Runs one target, or each in turn: `python -m tests.fuzz.run [TARGET ...] --runs 10000`.
 
 With atheris (libFuzzer; coverage of the Python code guides it) where that is installed, otherwise, or with
-`--engine plain`, with the same mutations of the kept corpus from one seed. What breaks a target is written to
-`.cache/fuzz`, named, and ends the run with status 1; `--replay FILE` runs it again. `--keep` adds to the corpus what
-reached new code and was minimised.
+`--engine plain`, with the same mutations of the kept corpus from one seed, guided by what the matcher answers. What
+breaks a target is written to `.cache/fuzz`, named, and ends the run with status 1; `--replay FILE` runs it again.
+`--keep` makes the corpus anew of its inputs and of those that reached new code.
 """
 
 import argparse
@@ -20,12 +20,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.fuzz.corpus import keep, minimised, seeds
 from tests.fuzz.mutate import mutated
 
-HERE = Path(__file__).parent
-CORPUS = HERE / "corpus"
-NAMES = ("graph", "loading", "jobspec", "r", "policy", "criteria", "ranges")
-LONGEST = 4096
+NAMES = ("graph", "loading", "jobspec", "r", "policy", "criteria", "ranges", "session")
+LONGEST = {"policy": 512, "criteria": 1024, "ranges": 256}
+"""Bytes of one input, where not 4096."""
+POOL = 2000
 STUCK = 60
 """Seconds after which one input has hung, however busy the machine; the targets count processor time themselves."""
 
@@ -55,39 +56,57 @@ def main() -> int:
     return max(statuses)
 
 
-def function_of(name: str, given: argparse.Namespace) -> Callable[[bytes], None]:
+def function_of(name: str, given: argparse.Namespace) -> Callable[[bytes], tuple[str, ...]]:
     module: Any = importlib.import_module("tests.fuzz.targets")
-    function: Callable[[bytes], None] = module.bounded(module.TARGETS[name], module.LIMIT * given.slower)
+    watch: Any = importlib.import_module("tests.fuzz.watch")
+    function: Callable[[bytes], tuple[str, ...]] = watch.bounded(module.TARGETS[name], watch.LIMIT * given.slower)
     return function
 
 
-def seeds(name: str) -> list[bytes]:
-    return [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
+def keep_of(name: str, given: argparse.Namespace, inputs: list[bytes]) -> None:
+    """Makes the corpus of a target of all that reaches something of its own."""
+    target = function_of(name, argparse.Namespace(slower=1000))
+    package = Path(sys.modules["fluxion_cy"].__file__ or "").parent
+    found = minimised([*seeds(name), *inputs], target, str(package))
+    keep(name, found)
+    print(f"fuzz {name}: {len(found)} inputs kept, {sum(map(len, found))} bytes", flush=True)
 
 
 def plainly(name: str, given: argparse.Namespace) -> int:
-    """Mutations of the corpus, and of mutations that were let through, all from one seed."""
+    """Mutations of the corpus, and of mutations that brought an answer of their own, all from one seed."""
     target, source = function_of(name, given), Random(given.seed)
-    pool = seeds(name)
+    first = seeds(name)
+    pool, seen, longest = list(first), set(), LONGEST.get(name, 4096)
     began = time.monotonic()
     for number in range(given.runs):
-        data = pool[number] if number < len(pool) else mutated(source.choice(pool), source)[:LONGEST]
+        if number < len(first):
+            data = first[number]
+        else:
+            data = mutated(source.choice(pool), source, source.choice(pool))[:longest]
         faulthandler.dump_traceback_later(STUCK * given.slower, exit=True)
         try:
-            target(data)
+            answers = target(data)
         except BaseException:  # noqa: BLE001 - whatever it is, it is told and kept
             path = given.found / f"crash-{name}"
             path.write_bytes(data)
             print(f"fuzz {name}: input {number} of seed {given.seed} breaks it; kept in {path}", flush=True)
             traceback.print_exc()
             return 1
-        if source.random() < 0.02:
-            pool[source.randrange(len(pool))] = data
+        if answers not in seen:
+            seen.add(answers)
+            if len(pool) < POOL:
+                pool.append(data)
+            else:
+                pool[source.randrange(len(first), POOL)] = data
     faulthandler.cancel_dump_traceback_later()
     spent = time.monotonic() - began
     print(
-        f"fuzz {name}: {given.runs} executions in {spent:.0f} s, nothing found (plain, seed {given.seed})", flush=True
+        f"fuzz {name}: {given.runs} executions in {spent:.0f} s, nothing found "
+        f"(plain, seed {given.seed}, {len(seen)} kinds of answer)",
+        flush=True,
     )
+    if given.keep:
+        keep_of(name, given, pool)
     return 0
 
 
@@ -96,26 +115,33 @@ def with_atheris(name: str, given: argparse.Namespace) -> int:
     child = os.environ.get("FUZZ_CHILD")
     if child:
         _fuzz(name, given, child.split("\n"))
-    fresh = given.found / name
-    fresh.mkdir(exist_ok=True)
-    common = [
+    fresh, old = given.found / f"{name}-new", given.found / f"{name}-seeds"
+    for folder in (fresh, old):
+        folder.mkdir(exist_ok=True)
+    for path in old.iterdir():
+        path.unlink()
+    for number, data in enumerate(seeds(name)):
+        (old / str(number)).write_bytes(data)
+    words = [
         f"-artifact_prefix={given.found}/{name}-",
-        f"-max_len={LONGEST}",
+        f"-max_len={LONGEST.get(name, 4096)}",
         f"-timeout={STUCK}",
         "-print_final_stats=1",
+        "-verbosity=0",
+        f"-runs={given.runs}",
+        f"-seed={given.seed}",
     ]
-    runs, seed = f"-runs={given.runs}", f"-seed={given.seed}"
-    status = _again(name, [*common, "-verbosity=0", runs, seed, str(fresh), str(CORPUS / name)])
+    status = _again(name, given, [*words, str(fresh), str(old)])
     if given.keep and not status:
-        status = _again(name, [*common, "-merge=1", str(CORPUS / name), str(fresh)])
+        keep_of(name, given, [path.read_bytes() for path in fresh.iterdir()])
     said = "nothing found" if not status else f"something found, kept in {given.found}"
     print(f"fuzz {name}: {given.runs} executions, {said} (atheris, seed {given.seed})", flush=True)
     return status
 
 
-def _again(name: str, words: list[str]) -> int:
+def _again(name: str, given: argparse.Namespace, words: list[str]) -> int:
     environment = {**os.environ, "FUZZ_CHILD": "\n".join(words)}
-    command = [sys.executable, "-m", "tests.fuzz.run", name, "--engine", "atheris"]
+    command = [sys.executable, "-m", "tests.fuzz.run", name, "--engine", "atheris", "--slower", str(given.slower)]
     return 1 if subprocess.call(command, env=environment) else 0
 
 
@@ -125,13 +151,16 @@ def _fuzz(name: str, given: argparse.Namespace, words: list[str]) -> None:
     with atheris.instrument_imports(include=["fluxion_cy"]):
         target = function_of(name, given)
 
+    def once(data: bytes) -> None:
+        target(data)
+
     def mutator(data: bytes, longest: int, seed: int) -> bytes:
         source = Random(seed)
         if source.random() < 0.2:
             return bytes(atheris.Mutate(data, longest))
         return mutated(data, source)[:longest]
 
-    atheris.Setup([sys.argv[0], *words], target, custom_mutator=mutator)
+    atheris.Setup([sys.argv[0], *words], once, custom_mutator=mutator)
     atheris.Fuzz()
 
 

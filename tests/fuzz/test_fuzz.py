@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.fuzz.run import CORPUS, NAMES
+from tests.fuzz.corpus import FOLDER, minimised, seeds
+from tests.fuzz.run import LONGEST, NAMES
+from tests.fuzz.targets import TARGETS
+from tests.fuzz.watch import Finding, bounded
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,8 +22,22 @@ def test_ten_thousand_inputs_break_nothing(name: str, tmp_path: Path) -> None:
 
 
 def test_every_target_has_a_small_corpus_of_its_own() -> None:
-    assert sorted(NAMES) == sorted(path.name for path in CORPUS.iterdir())
+    assert sorted(NAMES) == sorted(TARGETS) == sorted(path.stem for path in FOLDER.iterdir())
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 500_000
     for name in NAMES:
-        sizes = [path.stat().st_size for path in (CORPUS / name).iterdir()]
-        assert sizes
-        assert max(sizes) <= 4096
+        assert all(len(data) <= LONGEST.get(name, 4096) for data in seeds(name))
+
+
+def test_the_corpus_keeps_what_goes_somewhere_and_the_shortest_of_it() -> None:
+    def target(data: bytes) -> tuple[str, ...]:
+        return ("long",) if len(data) > 3 else ()
+
+    assert minimised([b"12345", b"1234", b"1", b""], target, "/nowhere") == [b"1234"]
+
+
+def test_what_takes_a_second_of_processor_time_is_a_finding() -> None:
+    def endless(_: bytes) -> None:
+        sum(range(100_000))
+
+    with pytest.raises(Finding, match="took"):
+        bounded(endless, 1e-6)(b"")

@@ -12,6 +12,7 @@ cdef enum:
     MANY = 8  # children to a mark, from which on it is quicker to go through the marks
     MAX_MIX_DEPTH = 4096
     MAX_MIXES = 200000
+cdef int64_t MAX_SCORE = 0x7FFFFFFFFFFFFFFF
 
 
 cdef class Pick(Plans):
@@ -141,7 +142,10 @@ cdef class Pick(Plans):
                     piece.vertex, piece.units = group.vertex, group.count
                     have += group.count
                     at[i] += 1
-                out.score += group.score
+                if out.score > 0 and group.score > MAX_SCORE - out.score:
+                    out.score = MAX_SCORE
+                else:
+                    out.score += group.score
                 if out.vertex < 0:
                     out.vertex, out.node, out.node_free = piece.vertex, group.node, group.node_free
                 self.pieces.push_back(piece)

@@ -25,6 +25,7 @@ cdef enum:
     GATHER = 2      # a slot collects its children from anywhere below
 cdef int64_t ENDLESS = 4294967295
 cdef int64_t SLOT_LIMIT = 1 << 20
+cdef int64_t FAR = 1 << 40  # nodes with ids beyond it score alike, so that no score wraps
 
 
 def performance_class(properties):
@@ -527,7 +528,8 @@ cdef class Select(Index):
         elif self.pruned(u, lo, n, x):
             return False
         if self.node_centric and self.V[u].type == self.node_type:
-            factor = (self.V[u].id + 2) * 10000
+            factor = (FAR if self.V[u].id > FAR else -FAR if self.V[u].id < -FAR else self.V[u].id) + 2
+            factor *= 10000
             factor += self.V[u].uniq % 10000 - 1 if self.V[u].uniq % 10000 > 0 else 1 - self.V[u].uniq % 10000
             self.factor_sum += factor
         if self.ordering == BY_FILL and self.V[u].type == self.node_type:

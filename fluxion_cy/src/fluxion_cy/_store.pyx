@@ -299,9 +299,10 @@ cdef class Store(Columns):
         self._last_parent = -1
         for i in range(first, <Py_ssize_t> self.V.size()):
             self._settle_paths(<int32_t> i, raw_paths[i - first])
-        for i in range(first, <Py_ssize_t> self.V.size()):
-            if self.V[i].pool and self.V[i].inner >= 0:
-                raise InvalidGraph(f"vertex {self.outer_id(i)!r}: a divisible vertex can have no children")
+        for i in range(first_edge, <Py_ssize_t> self.edges.size()):
+            e = self.edges[i]
+            if e.contains and self.V[e.source].pool:
+                raise InvalidGraph(f"vertex {self.outer_id(e.source)!r}: a divisible vertex can have no children")
         self._children_by_name = None
         self._check_totals()
         self._check_duplicates(first)
@@ -410,7 +411,7 @@ cdef class Store(Columns):
 
         On an error nothing is appended.
         """
-        cdef Py_ssize_t vertices = self.V.size(), edges = self.edges.size()
+        cdef Py_ssize_t vertices = self.V.size(), edges = self.edges.size(), families = self.kids.size()
         nodes, links = self._parts(document)
         known, fresh = {}, []
         for node in nodes:
@@ -422,15 +423,36 @@ cdef class Store(Columns):
         root = self.root
         try:
             self._extend(fresh, links, known)
+            for i in range(vertices, <Py_ssize_t> self.V.size()):
+                if self.V[i].parent < 0:
+                    raise InvalidGraph(f"vertex {self.outer_id(i)!r}: no edge leads to it from the graph", _errno.EINVAL)
+            self._check_ids(vertices)
         except BaseException:
+            self._orphan(families)
             self._truncate(vertices, edges, root)
             raise
-        for i in range(vertices, <Py_ssize_t> self.V.size()):
-            if self.V[i].parent < 0:
-                name = self.outer_id(i)
-                self._truncate(vertices, edges, root)
-                raise InvalidGraph(f"vertex {name!r}: no edge leads to it from the graph", _errno.EINVAL)
         return list(range(vertices, self.V.size()))
+
+    def _orphan(self, Py_ssize_t families):
+        """Takes back that vertices have got their first children; so many have had some before."""
+        cdef Py_ssize_t i
+        for i in range(<Py_ssize_t> self.V.size()):
+            if self.V[i].inner >= families:
+                self.V[i].inner = -1
+        self.kids.resize(families)
+        self.kid_types.resize(families)
+        self.static_desc.resize(families)
+        self.live_desc.resize(families)
+        self.weight.resize(families)
+
+    def _check_ids(self, Py_ssize_t first):
+        """An id of another vertex would stand twice in what `dump` writes."""
+        cdef Py_ssize_t i
+        fresh = {self.outer_id(i) for i in range(first, <Py_ssize_t> self.V.size())}
+        for i in range(first if fresh else 0):
+            if self.V[i].alive and self.outer_id(i) in fresh:
+                raise InvalidGraph(
+                    f"vertex {self.outer_id(i)!r}: the id is that of {self.path_of(i)} already; choose another", _errno.EINVAL)
 
     def _existing(self, node):
         if type(node) is not dict or type(node.get("metadata")) is not dict or type(node.get("id")) is not str:

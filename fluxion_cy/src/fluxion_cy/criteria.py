@@ -3,6 +3,7 @@
 Words are set apart by blanks; a parenthesis opens before a word and closes after one. `and` may be left out.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from fluxion_cy.ranges import Room, hostlist
 
 _MAX_DEPTH = 64
 _BLANK = " \t"
+_BLANKS = re.compile(r"[ \t]")
+_BRACKET = re.compile(r"[()]")
 _VALUES = {"status": ("up", "down"), "sched-now": ("allocated", "free"), "sched-future": ("reserved", "free")}
 _JOBS = ("jobid-alloc", "jobid-reserved", "jobid-span", "jobid-tag")
 _YES, _NO = ("true", "t"), ("false", "f")
@@ -83,9 +86,8 @@ def _either(left: Test, right: Test) -> Test:
 
 def _word(text: str) -> tuple[str, str]:
     """(the first word, what follows it)."""
-    text = text.lstrip(_BLANK)
-    end = next((i for i, char in enumerate(text) if char in _BLANK), len(text))
-    return text[:end], text[end:]
+    word, *rest = _BLANKS.split(text.lstrip(_BLANK), 1)
+    return word, " " + rest[0] if rest else ""
 
 
 def _operand(text: str, depth: int, found: Criteria) -> tuple[Test, str]:
@@ -108,10 +110,10 @@ def _operand(text: str, depth: int, found: Criteria) -> tuple[Test, str]:
 def _closing(text: str) -> int:
     """Where the parenthesis closes with which the text begins."""
     depth = 0
-    for i, char in enumerate(text):
-        depth += (char == "(") - (char == ")")
+    for found in _BRACKET.finditer(text):
+        depth += 1 if found[0] == "(" else -1
         if depth == 0:
-            return i
+            return found.start()
     raise InvalidJobspec("criteria: a closing parenthesis is missing")
 
 

@@ -6,13 +6,25 @@ import errno as _errno
 def shown(value: object, width: int = 40) -> str:
     """A short form of any value for a message; never fails itself."""
     try:
-        return repr(value)[:width]
+        return repr(value[:width] if isinstance(value, (str, bytes)) else value)[:width]
     except (ValueError, RecursionError):  # an integer of thousands of digits, or endless nesting
         return f"a {type(value).__name__}"
 
 
+_LONGEST = 1000
+
+
+def _line(message: str) -> str:
+    """The message as one line that can be printed, whatever names it quotes, and not without end."""
+    if len(message) > _LONGEST:
+        message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 4 :]}"
+    if message.isprintable():
+        return message
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+
+
 class FluxionError(Exception):
-    """Base of every error that the matcher raises on purpose.
+    """Base of every error that the matcher raises on purpose, with a message of one line.
 
     `errno` is the integer of the module `errno` that the C binding would have set.
     """
@@ -20,7 +32,7 @@ class FluxionError(Exception):
     errno: int = _errno.EINVAL
 
     def __init__(self, message: str, errno: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(_line(message))
         if errno is not None:
             self.errno = errno
 

@@ -442,7 +442,7 @@ class Matcher:
             if isinstance(ranks, int):
                 return known & {ranks}
             return sorted(known & {int(rank) for rank in ranks})
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidGraph(f"ranks: {shown(ranks)} is neither an idset nor numbers", EINVAL) from None
 
     @_locked

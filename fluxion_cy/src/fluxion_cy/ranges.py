@@ -1,11 +1,12 @@
 """Hostlists (RFC 29) and idsets (RFC 22), as far as constraints and resource sets use them."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
-_HOSTS = 200_000
-_LETTERS = 8_000_000
+_MARK = re.compile(r"[\[\], \t]")
+MAX_HOSTS = 200_000
+MAX_LETTERS = 8_000_000
 _MAX_ID = 2**32 - 1
 
 
@@ -37,8 +38,8 @@ def _number(text: str) -> int:
 class Room:
     """How much the hostlists of one text may still spell out: hosts, and letters of their names."""
 
-    hosts: int = _HOSTS
-    letters: int = _LETTERS
+    hosts: int = field(default_factory=lambda: MAX_HOSTS)
+    letters: int = field(default_factory=lambda: MAX_LETTERS)
 
 
 def hostlist(text: str, room: Room | None = None) -> list[str]:
@@ -59,13 +60,14 @@ def hostlist(text: str, room: Room | None = None) -> list[str]:
 def _words(text: str) -> list[str]:
     """Splits at commas and blanks outside of brackets."""
     words, depth, start = [], 0, 0
-    for i, char in enumerate(text):
+    for mark in _MARK.finditer(text):
+        char = mark[0]
         depth += (char == "[") - (char == "]")
         if depth not in (0, 1):
             raise ValueError(text)
         if char in ", \t" and depth == 0:
-            words.append(text[start:i])
-            start = i + 1
+            words.append(text[start : mark.start()])
+            start = mark.end()
     if depth:
         raise ValueError(text)
     words.append(text[start:])

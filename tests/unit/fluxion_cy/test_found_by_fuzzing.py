@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import pytest
-from graphs import Graph, machine, slot, spec, want
+from graphs import Graph, machine, pools, slot, spec, want
 
 from fluxion_cy import Busy, FluxionError, InvalidGraph, InvalidJobspec, Matcher, Unsatisfiable
 from fluxion_cy.ranges import hostlist
@@ -86,3 +86,82 @@ def test_a_size_that_is_refused_changes_nothing() -> None:
     matcher.allocate(spec(slot(3, want("memory", 1))))
     with pytest.raises(Busy):
         matcher.resize("/cluster0/memory2", 5)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\udcff", "x" * 100_000, "\u2028"])
+def test_a_message_is_one_line_that_can_be_printed_whatever_it_quotes(name: str) -> None:
+    graph = Graph()
+    graph.add("cluster", 0)
+    graph.nodes[0]["metadata"]["paths"][name] = 1
+    with pytest.raises(InvalidGraph, match="must be a string") as refused:
+        Matcher(graph.jgf())
+    text = str(refused.value)
+    assert text.isprintable()
+    assert len(text) < 1100
+    text.encode()
+
+
+def test_what_is_added_cannot_have_the_id_of_another_vertex() -> None:
+    matcher = Matcher(machine())
+    before = matcher.graph()
+    more = Graph()
+    more.add("cluster", 0)
+    more.add("node", 9, 0, rank=9, uniq_id=99)
+    with pytest.raises(InvalidGraph, match=r"vertex '1': the id is that of /cluster0/node0 already"):
+        matcher.add_subgraph(more.jgf())
+    assert matcher.graph() == before
+    more.nodes[1]["id"] = more.edges[0]["target"] = "x"
+    matcher.add_subgraph(more.jgf())
+    assert Matcher(matcher.graph()).graph() == matcher.graph()
+
+
+@pytest.mark.parametrize("ranks", [[float("inf")], [float("nan")], [None], ["x"], {"a": 1}, 1.5])
+def test_ranks_that_are_no_numbers_are_refused(ranks: Any) -> None:
+    with pytest.raises(InvalidGraph, match="ranks"):
+        Matcher(machine()).set_rank_status(ranks, False)
+
+
+def test_nothing_can_be_added_below_a_pool_that_is_there_already() -> None:
+    matcher = Matcher(pools())
+    before = matcher.graph()
+    more = Graph()
+    cluster = more.add("cluster", 0)
+    node = more.add("node", 0, cluster, rank=0)
+    memory = more.add("memory", 0, node, rank=0)
+    more.add("page", 0, memory, rank=0)
+    more.nodes[-1]["id"] = more.edges[-1]["target"] = "999"
+    with pytest.raises(InvalidGraph, match="a divisible vertex can have no children"):
+        matcher.add_subgraph(more.jgf())
+    assert matcher.graph() == before
+
+
+def test_what_could_not_be_added_leaves_no_place_for_it() -> None:
+    matcher, other = Matcher(machine()), Matcher(machine())
+    more = Graph()
+    cluster = more.add("cluster", 0)
+    node = more.add("node", 0, cluster, rank=0)
+    core = more.add("core", 0, node, rank=0)
+    more.add("thread", 0, core, rank=0)
+    more.add("stray", 0)
+    for number in (3, 4):
+        more.nodes[number]["id"] = f"{number + 900}"
+        more.nodes[number]["metadata"]["uniq_id"] = number + 900
+    more.edges[-1]["target"] = "903"
+    more.nodes[4]["metadata"]["paths"] = {"containment": "/cluster0/elsewhere/stray0"}
+    with pytest.raises(InvalidGraph, match="no edge leads to it"):
+        matcher.add_subgraph(more.jgf())
+    assert matcher.graph() == other.graph()
+    assert not matcher._engine.has_children(matcher._engine.lookup("/cluster0/node0/core0")[0])
+    for _ in range(12):
+        assert matcher.allocate(CORE).R == other.allocate(CORE).R
+
+
+@pytest.mark.parametrize("policy", ["first", "lonode", "hinode", "hinodex", "low", "high", "pack", "locality"])
+def test_what_lies_below_a_node_of_a_very_large_id_can_be_had(policy: str) -> None:
+    graph = Graph()
+    root = graph.add("cluster", 0)
+    node = graph.add("node", 10**15, root, rank=0)
+    for core in (2**62 - 1, 2**62 - 2):
+        graph.add("core", core, node, rank=0)
+    found = Matcher(graph.jgf(), policy=policy).allocate(spec(slot(1, want("core", 2))))
+    assert len(found.R["graph"]["nodes"]) == 4

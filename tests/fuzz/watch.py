@@ -1,0 +1,79 @@
+"""What every target is watched for: its refusals, what it leaves held, and the time that it takes."""
+
+import re
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from fluxion_cy import FluxionError, Matcher
+
+LIMIT = 1.0
+"""Seconds of processor time for one input."""
+
+_PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|[^a-z :]")
+_answers: list[str] = []
+
+
+class Finding(AssertionError):  # noqa: N818 - it is one
+    """What no input may bring about."""
+
+
+class Refusals:
+    """Lets FluxionErrors of one line pass, and remembers what they say, without particulars, as an answer."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> bool:
+        if error is None:
+            _answers.append("")
+        elif isinstance(error, FluxionError):
+            note(error)
+        return isinstance(error, FluxionError)
+
+
+def note(error: FluxionError) -> None:
+    """Remembers a refusal; its message is one line, not too long, and all of it can be printed."""
+    text = str(error)
+    if len(text.splitlines()) != 1 or len(text) > 2000:
+        raise Finding(f"not one line: {text[:2000]!r}") from error
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Finding(f"cannot be printed: {text!r}") from error
+    _answers.append(" ".join(_PARTICULARS.sub("", text).rsplit(":", 1)[-1].split()[:5]))
+
+
+refusals = Refusals()
+
+
+def nothing_is_held(matcher: Matcher) -> None:
+    """No job is, and nothing begins or ends at any time anywhere below the root."""
+    held = [number for number, job in matcher._table.jobs.items() if job.slot >= 0]
+    at = matcher._engine.next_change(-1)
+    if held or at is not None:
+        raise Finding(f"held after all: {held}; something changes at {at}")
+
+
+def bounded(target: Callable[[bytes], None], limit: float = LIMIT) -> Callable[[bytes], tuple[str, ...]]:
+    """The target with its limit of processor time, which a busy machine does not spend; gives back its answers.
+
+    What took too long is tried once more: the interpreter collects its garbage when it likes.
+    """
+
+    def seconds(data: bytes) -> float:
+        _answers.clear()
+        began = time.thread_time()
+        target(data)
+        return time.thread_time() - began
+
+    def run(data: bytes) -> tuple[str, ...]:
+        if seconds(data) > limit:
+            spent = seconds(data)
+            if spent > limit:
+                raise Finding(f"took {spent:.2f} s")
+        return tuple(_answers)
+
+    return run
