@@ -99,7 +99,7 @@ def _alternatives(forms: list[list[Resource]]) -> list[tuple[int, list[Resource]
     """(which form, its resources, whether its slots may also be mixed) for each of the alternatives."""
     found: list[tuple[int, list[Resource], bool]] = []
     for which, form in enumerate(forms):
-        number = max(map(_ways, form))
+        number = max(map(_ways, form), default=1)  # of none of each slot nothing is left
         found += [(which, [_chosen(resource, i) for resource in form], number > 1) for i in range(number)]
     return found
 
