@@ -23,7 +23,7 @@ from fluxion_cy.ranges import idset
 from fluxion_cy.release import remaining
 from fluxion_cy.replanning import Request, copied, replan
 from fluxion_cy.resource_set import check_free, holds_of, read_resource_set
-from fluxion_cy.search import Compiler, Question
+from fluxion_cy.search import Compiler, Question, entries_of
 from fluxion_cy.why import explain
 from fluxion_cy.writers import Found, writer_of
 
@@ -441,7 +441,9 @@ class Matcher:
                 return [rank for low, high in idset(ranks) for rank in sorted(known) if low <= rank <= high]
             if isinstance(ranks, int):
                 return known & {ranks}
-            return sorted(known & {int(rank) for rank in ranks})
+            return sorted(known & {int(rank) for rank in entries_of(ranks, "ranks")})
+        except InvalidJobspec as error:
+            raise InvalidGraph(str(error), EINVAL) from None
         except (TypeError, ValueError, OverflowError):
             raise InvalidGraph(f"ranks: {shown(ranks)} is neither an idset nor numbers", EINVAL) from None
 

@@ -4,6 +4,7 @@ import marshal
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from fluxion_cy._select import Select
@@ -17,6 +18,7 @@ _SIBLINGS, _SHARED, _NOTHING, _TOO_MANY, _UNSPELLED = 1, 2, 3, 4, 6
 _IS_SLOT = 9
 _LATEST = 2**62
 _KEPT = 256
+_MOST_ENTRIES = 1 << 24
 
 
 @dataclass(slots=True)
@@ -244,7 +246,10 @@ def entries_of(value: Any, what: str) -> list[Any]:
         value = value.tolist()
     if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
         raise InvalidJobspec(f"{what}: must be a list or an array with one entry per rank")
-    return list(value)
+    found = list(islice(value, _MOST_ENTRIES + 1))
+    if len(found) > _MOST_ENTRIES:
+        raise InvalidJobspec(f"{what}: has more than {_MOST_ENTRIES:,} entries; one per rank is meant")
+    return found
 
 
 def _settled(value: Any, what: str) -> Any:

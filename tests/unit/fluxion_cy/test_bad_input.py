@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -208,3 +209,12 @@ def test_the_name_of_a_file_is_not_taken_for_its_text() -> None:
         Matcher("graph.json")
     with pytest.raises(InvalidJobspec, match=r"not its name$"):
         Matcher(machine()).allocate("job.yaml")
+
+
+@pytest.mark.parametrize("keyword", ["candidates", "prefer"])
+def test_an_argument_per_rank_that_never_ends_is_refused(keyword: str) -> None:
+    matcher = Matcher(machine())
+    with pytest.raises(InvalidJobspec, match=rf"^{keyword}: has more than 16,777,216 entries"):
+        matcher.allocate(spec(slot(1, want("core", 1))), **{keyword: count()})
+    with pytest.raises(InvalidGraph, match=r"^ranks: has more than 16,777,216 entries"):
+        matcher.set_rank_status(count(), False)
