@@ -3,7 +3,7 @@
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-MODULES = ("_columns", "_store", "_plans", "_pick", "_hosts", "_index", "_select", "_scan")
+MODULES = ("_columns", "_store", "_plans", "_pick", "_hosts", "_index", "_walk", "_select", "_scan")
 
 setup(
     ext_modules=cythonize(

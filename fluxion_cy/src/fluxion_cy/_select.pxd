@@ -1,42 +1,11 @@
-# The walk: policy, constraint and what it needs to know of the graph.
-from libc.stdint cimport int32_t, int64_t, uint8_t
-from libcpp.pair cimport pair
+# What Python asks of the engine.
+from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
 
-from fluxion_cy._index cimport Index
-from fluxion_cy._pick cimport Entry, Group
+from fluxion_cy._walk cimport Walk
 
-cdef struct Rule:
-    int32_t kind
-    int32_t first
-    int32_t count
-
-cdef class Select(Index):
-    cdef int32_t tops
-    cdef int32_t top_slots
-    cdef vector[int64_t] top_need             # pruned types of the whole request
-    cdef vector[Rule] rules
-    cdef vector[int32_t] links
-    cdef const uint8_t* prop_ok               # per property rule and property set: whether it holds
+cdef class Select(Walk):
     cdef object _prop_ok                      # keeps them
-    cdef vector[int32_t] hosts
-    cdef vector[pair[int64_t, int64_t]] rank_spans
-    cdef bint constrained
-    cdef readonly bint node_only
-    cdef vector[int64_t] perf_class           # per property set
-    cdef int32_t node_now
-    cdef int64_t node_free_now
-    cdef bint node_centric
-    cdef bint stop
-    cdef vector[uint8_t] policy_whole         # per type: taken with its whole subtree, by policy
-    cdef bint gather
-    cdef int64_t factor_sum
-    cdef vector[int64_t] rank_found           # slots of a rank found in this pass
-    cdef vector[vector[int32_t]] by_id        # per inner vertex: children in the order of their scores
-    cdef vector[vector[int32_t]] inner_kinds  # per inner vertex: types of children that have children
-    cdef vector[uint8_t] nodes_below
-    cdef vector[uint8_t] within_nodes         # per type: some vertex of it lies below a node
-    cdef vector[Entry] merged
     cdef public bint deep
     cdef object _by_rank
     cdef int64_t _ranks_version
@@ -46,25 +15,3 @@ cdef class Select(Index):
     cdef bint open_to_root(self, int32_t v, int64_t start, int64_t end) noexcept nogil
     cdef bint chosen_to_root(self, int32_t v) noexcept nogil
     cdef bint fit_to_root(self, int32_t v) noexcept nogil
-    cdef bint rule_holds(self, int32_t i, int32_t v) noexcept nogil
-    cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil
-    cdef bint spans_nodes(self, int32_t slot) noexcept nogil
-    cdef bint admitted(self, int32_t u) noexcept nogil
-    cdef int64_t free_units(self, int32_t u) noexcept nogil
-    cdef bint pruned(self, int32_t u, int32_t lo, int32_t n, bint x) noexcept nogil
-    cdef bint hopeless(self, int32_t u, int32_t lo, int32_t n) noexcept nogil
-    cdef bint walk(self, int32_t u, int32_t lo, int32_t n, int mode, bint x_in) noexcept nogil
-    cdef bint satisfied(self, int32_t u, int32_t e, int32_t slot, bint x, bint anchor) noexcept nogil
-    cdef bint slots_in_turn(self, int32_t u, int32_t e) noexcept nogil
-    cdef bint explore(self, int32_t u, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil
-    cdef bint explore_all(self, int32_t inner, int32_t lo, int32_t n, int mode, bint x) noexcept nogil
-    cdef bint explore_some(self, int32_t u, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil
-    cdef double liking(self, int32_t v) noexcept nogil
-    cdef bint passes(self, int32_t inner, int32_t lo, int32_t n, int mode) noexcept nogil
-    cdef bint unranked(self, int32_t inner) noexcept nogil
-    cdef bint fill_slots(self, int32_t u, int32_t slot, int mode) noexcept nogil
-    cdef bint fill_mixed(self, int32_t u, int32_t slot) noexcept nogil
-    cdef void add_slot(self, int32_t u, int32_t slot, Group* group) noexcept nogil
-    cdef int64_t free_below(self, int32_t u) noexcept nogil
-    cdef bint one_pass(self, int32_t lo, int32_t n) noexcept nogil
-    cdef bint run(self) noexcept nogil

@@ -1,15 +1,14 @@
-"""The match itself (compiled)."""
+"""What Python asks of the engine (compiled)."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from fluxion_cy._index import Index
+from fluxion_cy._walk import Walk
 
-class Select(Index):
+class Select(Walk):
     """Plans with a matching walk: first `set_policy`, `load`, `plan`, then `ask`, `constrain`, `restrict`, `match`."""
 
     deep: bool
-    node_only: bool
 
     def set_policy(
         self, high: bool, node_centric: bool, stop: bool, node_exclusive: bool, node_only: bool, ordering: int
