@@ -10,6 +10,9 @@ Contracts that hold for all of them:
 * A hook that raises, or answers with something that its contract does not allow, fails the group that was being
   scheduled, with the plugin's and the hook's name in the reason; the cycle goes on.
 * A class (`TaskClass`) stands for all pods with equal needs: read `cls.pod.spec`, never the pod's identity.
+* What is neither node nor pod is read by kind: `session.objects(PersistentVolume)` maps keys (namespace/name, or the
+  name) to objects as they are in this session; `session.objects_version(kind)` tells whether what was computed from
+  them still holds. A kind that the cluster refuses to list has none.
 * `nodes` is a `NodeView`: all rows, some rows or *virtual* rows (k more pods of the class on a node). Read columns
   through it only; arrays have its length.
 

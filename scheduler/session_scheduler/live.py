@@ -26,7 +26,7 @@ from session_scheduler.metrics import Metrics
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.offline import load_calls
 from session_scheduler.reporting import Reporter
-from session_scheduler.service import KINDS, Scheduler
+from session_scheduler.service import KINDS, OPTIONAL_KINDS, Scheduler
 from session_scheduler.stopping import background, stop_on_signals
 from session_scheduler.telling import Teller
 
@@ -129,7 +129,8 @@ class Replica:
         metrics.follow_pending(lambda: engine)
         metrics.follow_profiles(self._profiles, lambda: scheduler.in_session)
         mirror = self._mirror = Mirror(cluster, KINDS, engine.deliver, clock=self._clock,
-                                       reconcile_seconds=config.reconcile_seconds, meter=metrics.watches)  # fmt: skip
+                                       reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
+                                       optional=OPTIONAL_KINDS)  # fmt: skip
         async with background(reporter.run(), *self._kept()) as beside, _abandoned(scheduler):
             await _unless(stop, beside, self._recover(mirror, scheduler))
             if stop.is_set():

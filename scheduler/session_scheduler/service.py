@@ -35,6 +35,7 @@ from session_scheduler.model.classes import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.model.storage import STORAGE_KINDS
 from session_scheduler.observer import Observer
 from session_scheduler.pod_binding import Failure
 from session_scheduler.session import Outcome, Session, SessionOptions
@@ -46,8 +47,10 @@ from session_scheduler.under_way import Settle, UnderWay, kept, raise_first
 
 _log = structlog.get_logger()
 
-KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, Pod)
+KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, *STORAGE_KINDS, Pod)
 """What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
+OPTIONAL_KINDS: tuple[type[KubeObject], ...] = STORAGE_KINDS
+"""Those of `KINDS` without which the rest can be served."""
 _DECIDED_AT_ONCE = 8
 """Pods that a session decides on, some 3 ms, between two looks at what is under way: each look costs as much as a
 tenth of a pod, and what the processor has at hand for the one is not what the other needs."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from session_scheduler.board import Board
 from session_scheduler.evaluation import ClassPlan, NodeInfo, NodeOrderCall, PredicateCall, make_plan
@@ -14,12 +14,15 @@ from session_scheduler.hookspecs import Refusal, Scope
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, NodeTable
 from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.objects import KubeObject
 from session_scheduler.state.snapshot import Snapshot
+from session_scheduler.state.volume_use import VolumeUse
 from session_scheduler.statement import Decision, Event, Statement
 
 Key = Any
 """What orders: anything that compares; smaller comes first."""
 
+Kube = TypeVar("Kube", bound=KubeObject)
 _MOST_BOARDS = 64
 
 
@@ -120,6 +123,22 @@ class Session:
     def facts(self, plugin: str) -> Any:
         """What the plugin's `facts` answered when the session opened; None without."""
         return self.snapshot.facts.get(plugin)
+
+    def objects(self, kind: type[Kube]) -> Mapping[str, Kube]:
+        """The objects of a kind, by namespace/name, or by name where it has no namespace; to be read only.
+
+        All kinds that are watched beside nodes, pods, PodGroups and PriorityClasses: see `model.storage`.
+        """
+        return self.snapshot.cache.objects.of(kind)
+
+    def objects_version(self, kind: type[KubeObject]) -> int:
+        """Moves between sessions whenever an object of the kind comes, goes or changes: for what is computed once."""
+        return self.snapshot.cache.objects.version(kind)
+
+    @property
+    def volume_use(self) -> VolumeUse:
+        """Which volumes the pods on each node use, this session's placements included."""
+        return self.snapshot.cache.volume_use
 
     def groups(self) -> Iterable[Group]:
         """The groups that are due."""

@@ -99,7 +99,7 @@ def test_no_rule_is_wider_than_it_must_be() -> None:
     assert not any("*" in part for grant in granted for part in grant)
     writable = {resource for _, resource, verb in granted if verb in ("create", "update", "patch", "delete")}
     assert writable == {"pods", "pods/binding", "pods/eviction", "pods/status", "podgroups", "podgroups/status",
-                        "events", "configmaps", "leases"}  # fmt: skip
+                        "events", "configmaps", "leases", "persistentvolumeclaims", "persistentvolumes"}  # fmt: skip
     assert {verb for _, resource, verb in granted if resource == "pods"} == {"get", "list", "watch", "delete"}
 
 

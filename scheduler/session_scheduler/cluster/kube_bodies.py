@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from session_scheduler.cluster.port import Event, EventSeries, Kube
+from session_scheduler.cluster.write_rules import kept_for
 from session_scheduler.model.objects import Pod, PodCondition
+from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -58,6 +60,15 @@ def status_patch(
     if nominated_node_name is not None:
         status["nominatedNodeName"] = nominated_node_name or None
     return msgspec.json.encode({"metadata": _guarded({}, resource_version), "status": status})
+
+
+def claim_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bytes:
+    """A merge patch of a volume, guarded by its resourceVersion: see `write_rules.kept_for`."""
+    kept = kept_for(volume, claim)
+    metadata: dict[str, Any] = {"resourceVersion": volume.metadata.resource_version}
+    if kept.metadata.annotations != volume.metadata.annotations:
+        metadata["annotations"] = kept.metadata.annotations
+    return msgspec.json.encode({"metadata": metadata, "spec": {"claimRef": kept.spec.claim_ref}})
 
 
 def _condition(condition: PodCondition) -> dict[str, str | None]:

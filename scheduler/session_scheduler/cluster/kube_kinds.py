@@ -17,6 +17,16 @@ from session_scheduler.cluster.kube_errors import Status
 from session_scheduler.cluster.port import Kube
 from session_scheduler.cluster.write_rules import group_of
 from session_scheduler.model.objects import ConfigMap, Lease, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.model.storage import (
+    STORAGE_KINDS,
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 
 _log = structlog.get_logger()
 _Read = TypeVar("_Read")
@@ -74,7 +84,7 @@ class Resource(Generic[Kube]):
         self._object: msgspec.json.Decoder[Kube] = msgspec.json.Decoder(kind)
         self._page: msgspec.json.Decoder[Page[Kube]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
         self._line: msgspec.json.Decoder[WatchLine[Kube]] = msgspec.json.Decoder(WatchLine[kind])  # type: ignore[valid-type]
-        self._lax = kind is PodGroup
+        self._lax = kind is PodGroup or kind in STORAGE_KINDS
         self._says_version = kind().api_version == api_version
 
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
@@ -99,7 +109,7 @@ class Resource(Generic[Kube]):
         return msgspec.structs.replace(page, items=items)
 
     def _readable(self, text: bytes) -> Page[Kube]:
-        """The page; of what users' own definitions check, without objects that cannot be read: others need not suffer.
+        """The page; of most kinds without objects that cannot be read: who does not name them need not suffer.
 
         A pod or node that cannot be read is another matter: what it holds must not be taken for free.
         """
@@ -157,6 +167,13 @@ _CORE: dict[type, Resource[Any]] = {
     ConfigMap: Resource(ConfigMap, "v1", "configmaps"),
     Lease: Resource(Lease, "coordination.k8s.io/v1", "leases"),
     PriorityClass: Resource(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
+    PersistentVolumeClaim: Resource(PersistentVolumeClaim, "v1", "persistentvolumeclaims"),
+    PersistentVolume: Resource(PersistentVolume, "v1", "persistentvolumes", namespaced=False),
+    StorageClass: Resource(StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False),
+    CSINode: Resource(CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False),
+    CSIDriver: Resource(CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False),
+    CSIStorageCapacity: Resource(CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities"),
+    VolumeAttachment: Resource(VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False),
 }
 POD_GROUPS: tuple[Resource[PodGroup], ...] = (
     Resource(PodGroup, "scheduling.k8s.io/v1alpha2", "podgroups"),

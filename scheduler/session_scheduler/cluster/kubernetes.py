@@ -24,6 +24,7 @@ from session_scheduler.cluster.kube_bodies import (
     MERGE_PATCH,
     STRATEGIC_PATCH,
     binding_body,
+    claim_patch,
     deletion_body,
     event_body,
     eviction_body,
@@ -46,7 +47,8 @@ from session_scheduler.cluster.port import (
     event_namespace,
 )
 from session_scheduler.cluster.write_rules import by_name, check_unchanged, described, in_namespace, name_of
-from session_scheduler.model.objects import ConfigMap, Lease, Pod, PodCondition, PodGroup, PriorityClass
+from session_scheduler.model.objects import Lease, Node, Pod, PodCondition, PodGroup
+from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 _log = structlog.get_logger()
 _PAGE = 1000
@@ -237,7 +239,7 @@ class KubernetesCluster:
         resource_version: str | None = None,
     ) -> Kube:
         """See `port.Cluster`. A coscheduling PodGroup's API has no conditions: it stays as it is."""
-        if isinstance(obj, ConfigMap | Lease | PriorityClass):
+        if not isinstance(obj, Pod | Node | PodGroup):
             raise Invalid(f"{described(obj)}: status: there is none in this kind")
         if nominated_node_name is not None and not isinstance(obj, Pod):
             raise Invalid(f"{described(obj)}: status.nominatedNodeName: only a pod has one")
@@ -245,6 +247,12 @@ class KubernetesCluster:
             return await self.get(type(obj), obj.metadata.namespace, obj.metadata.name, api_version=obj.api_version)
         body = status_patch(conditions, nominated_node_name, resource_version)
         return await self._patch(obj, body, STRATEGIC_PATCH, "status")
+
+    async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+        """See `port.Cluster`."""
+        if not volume.metadata.resource_version:
+            raise Invalid(f"{described(volume)}: metadata.resourceVersion: is empty: give it")
+        return await self._patch(volume, claim_patch(volume, claim), MERGE_PATCH, "")
 
     async def _patch(self, obj: Kube, body: bytes, content: str, part: str) -> Kube:
         obj = in_namespace(obj)

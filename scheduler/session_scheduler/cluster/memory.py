@@ -40,6 +40,7 @@ from session_scheduler.cluster.write_rules import (
     grace_of,
     group_of,
     in_namespace,
+    kept_for,
     merged_conditions,
     merged_texts,
     name_of,
@@ -56,6 +57,7 @@ from session_scheduler.model.objects import (
     PortObject,
     PriorityClass,
 )
+from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim
 
 _IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")
 
@@ -88,7 +90,7 @@ class MemoryCluster:
         now: Callable[[], datetime] = _now,
         may_evict: Callable[[Pod], bool] = lambda _: True,
     ) -> None:
-        kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease)
+        kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease, *STORAGE_KINDS)
         self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in kinds}
         self._version = 0
         self._now = now
@@ -214,6 +216,13 @@ class MemoryCluster:
             changed["nominated_node_name"] = nominated_node_name
         new_status = replace(status, **changed)
         return current if new_status == status else self._write(current, status=new_status)
+
+    async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+        """See `port.Cluster`."""
+        if not volume.metadata.resource_version:
+            raise Invalid(f"{described(volume)}: metadata.resourceVersion: is empty: give it")
+        kept = kept_for(self._current(volume, volume.metadata.resource_version), claim)
+        return self._write(kept, annotations=kept.metadata.annotations)
 
     async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
         """See `port.Cluster`."""

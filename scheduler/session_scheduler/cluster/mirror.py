@@ -37,6 +37,8 @@ _FAILURES = 5
 version that they start from, as where its etcd was restored from a copy."""
 _PATIENCE = 30.0
 """Seconds that a refusal is borne which may pass: a starting API server does not know its roles and APIs yet."""
+_WITHOUT = 30.0
+"""Seconds between two tries of a kind that the cluster may refuse."""
 _LATENESS = 10.0
 """Seconds that an event may come after the list that shows its change; never more than a quarter of the interval."""
 _SPREAD = 0.1
@@ -95,6 +97,9 @@ class Mirror:
     comes with the last that is known of the object. Each kind is compared with a new list about every
     `reconcile_seconds` while its watch goes on; what the list shows and no event tells within a quarter of that
     (10 s at most) was missed.
+
+    A cluster may refuse the kinds of `optional`, or not know them: that is said once, and there are none until it no
+    longer does, which is tried now and then.
     """
 
     def __init__(
@@ -108,10 +113,11 @@ class Mirror:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: random.Random | None = None,
         meter: MirrorMeter | None = None,
+        optional: Sequence[type[KubeObject]] = (),
     ) -> None:
         chance = chance or random.Random()  # noqa: S311 (spreads requests in time, guards nothing)
         settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or _Uncounted())
-        self._followers = [_Follower(kind, settings) for kind in kinds]
+        self._followers = [_Follower(kind, settings, optional=kind in optional) for kind in kinds]
         self._synced = False
 
     @property
@@ -154,7 +160,7 @@ class _Broken:
 class _Follower:
     """One kind: its objects, and from where it is watched."""
 
-    def __init__(self, kind: type[KubeObject], settings: _Settings) -> None:
+    def __init__(self, kind: type[KubeObject], settings: _Settings, *, optional: bool = False) -> None:
         self.kind = kind.__name__
         self._type = kind
         self._settings = settings
@@ -162,15 +168,42 @@ class _Follower:
         self._version = ""
         self._backoff = _Backoff(settings.chance)
         self._events = 0
+        self._optional = optional
+        self._refused = False
         self._watches = 0
         """How many watches were begun or ended so far: odd while one is open."""
 
     async def first(self) -> tuple[KubeObject, ...]:
+        if self._optional and (refusal := await self._refusal()) is not None:
+            self._refused = True
+            _log.warning("a kind is refused: there are none until it no longer is", kind=self.kind, why=str(refusal),
+                         remedy=remedy(self.kind, refusal))  # fmt: skip
+            return ()
         listing = await self._list(_Patience(self.kind, Forbidden, Invalid, NotFound))
         self._known.replace(listing.items)
         return listing.items
 
+    async def _refusal(self) -> ClusterError | None:
+        """Why the kind cannot be listed at all; None where it can, or nobody knows."""
+        try:
+            await self._settings.cluster.list(self._type)
+        except (Forbidden, Invalid, NotFound) as error:
+            return error
+        except ClusterError:
+            return None
+        return None
+
+    async def _until_served(self) -> None:
+        while self._refused:
+            await self._settings.sleep(_WITHOUT)
+            self._refused = await self._refusal() is not None
+        listing = await self._list(_Patience(self.kind, Invalid, NotFound))
+        _log.info("a kind is no longer refused", kind=self.kind, objects=len(listing.items))
+        self._deliver(self._known.replace(listing.items))
+
     async def follow(self) -> None:
+        if self._refused:
+            await self._until_served()
         while True:
             broken = await _first(self._watch_on(), self._compare_on())
             self._settings.meter.relisted(self.kind, broken.why)
@@ -312,12 +345,14 @@ class _Patience:
             self._since = now
         if now - self._since > _PATIENCE:
             raise type(error)(f"{self._kind} cannot be listed, for {now - self._since:.0f} s now: {error}: "
-                              f"{self._remedy(error)}") from error  # fmt: skip
+                              f"{remedy(self._kind, error)}") from error  # fmt: skip
 
-    def _remedy(self, error: ClusterError) -> str:
-        if isinstance(error, Forbidden):
-            return f"grant the scheduler's account get, list and watch of {self._kind} objects (RBAC: its ClusterRole)"
-        return f"check that the API server serves {self._kind} objects, and start the scheduler again"
+
+def remedy(kind: str, error: ClusterError) -> str:
+    """What can be done about a kind that is refused."""
+    if isinstance(error, Forbidden):
+        return f"grant the scheduler's account get, list and watch of {kind} objects (RBAC: its ClusterRole)"
+    return f"check that the API server serves {kind} objects, and start the scheduler again"
 
 
 async def _first(*parts: Coroutine[Any, Any, _T]) -> _T:

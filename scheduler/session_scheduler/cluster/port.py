@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from session_scheduler.model.objects import KubeObject, Lease, Pod, PodCondition, PortObject
+from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 Kube = TypeVar("Kube", bound=PortObject)
 """Any kind behind the port. Both PodGroup APIs are one type; `api_version` tells them apart."""
@@ -160,6 +161,12 @@ class Cluster(Protocol):
         """Set conditions, each in place of the one of its type, and a pod's nominated node ("" clears it).
 
         `resource_version` and what is raised: as for `patch_metadata`.
+        """
+
+    async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+        """Keep a volume for a claim: its claimRef names the claim, and the volume controller binds the two.
+
+        The volume's resourceVersion is a precondition. Raises Conflict (it moved), NotFound, Invalid without one.
         """
 
     async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:

@@ -16,19 +16,26 @@ from session_scheduler.cluster.field_checks import FieldError, check_metadata
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.port import Kube
 from session_scheduler.model.objects import (
-    ConfigMap,
-    Lease,
     Node,
     ObjectMeta,
     Pod,
     PodCondition,
     PodGroup,
+    PodGroupStatus,
     PodStatus,
     PortObject,
     PriorityClass,
 )
+from session_scheduler.model.storage import (
+    BOUND_BY_CONTROLLER,
+    NO_NAMESPACE,
+    ObjectReference,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 
 _DEFAULT_GRACE = 30
+_WITHOUT_NAMESPACE = (Node, PriorityClass, *NO_NAMESPACE)
 Name = tuple[str, str, str]
 """(API group, namespace, name)."""
 
@@ -81,11 +88,7 @@ def grace_of(obj: PortObject, wanted: int | None) -> int:
 def as_created(obj: Kube) -> Kube:
     """The object as a creation takes it: a new pod is pending, and says so where it is gated."""
     if not isinstance(obj, Pod):
-        return (
-            obj
-            if isinstance(obj, Node | ConfigMap | PriorityClass | Lease)
-            else replace(obj, status=type(obj.status)())
-        )
+        return replace(obj, status=PodGroupStatus()) if isinstance(obj, PodGroup) else obj
     gated = PodCondition(type="PodScheduled", status="False", reason="SchedulingGated",
                          message="Scheduling is blocked due to non-empty scheduling gates")  # fmt: skip
     return replace(obj, status=PodStatus(conditions=(gated,) if obj.spec.scheduling_gates else ()))
@@ -114,9 +117,26 @@ def described(obj: PortObject) -> str:
     return f"{type(obj).__name__} {obj.key}"
 
 
+def kept_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    """The volume with a claimRef to this claim. One that names it already was chosen by people, and says no more."""
+    metadata = claim.metadata
+    ref = ObjectReference(
+        api_version="v1",
+        kind="PersistentVolumeClaim",
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+    )
+    kept = replace(volume, spec=replace(volume.spec, claim_ref=ref))
+    if volume.is_for(claim) or BOUND_BY_CONTROLLER in volume.metadata.annotations:
+        return kept
+    return with_metadata(kept, annotations={**volume.metadata.annotations, BOUND_BY_CONTROLLER: "yes"})
+
+
 def in_namespace(obj: Kube) -> Kube:
     """The object in `default` where it needs a namespace and names none."""
-    if obj.metadata.namespace or isinstance(obj, Node | PriorityClass):
+    if obj.metadata.namespace or isinstance(obj, _WITHOUT_NAMESPACE):
         return obj
     return with_metadata(obj, namespace="default")
 

@@ -16,6 +16,7 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.columns import PODS, NodeTable
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.requests import pod_requests
+from session_scheduler.model.volumes import has_ephemeral_claims, volume_keys
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -25,6 +26,7 @@ class TaskClass:
 
     __slots__ = (
         "footprint", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "refusal", "requests", "usage",
+        "volumes",
     )  # fmt: skip
 
     def __init__(self, index: int, key: bytes, pod: Pod, table: NodeTable) -> None:
@@ -42,6 +44,8 @@ class TaskClass:
         """(number of the resource's columns, amount): what one task adds to its row."""
         self.ports = host_ports(pod)
         """(host IP, protocol, host port) of every host port."""
+        self.volumes = volume_keys(pod) if pod.spec.volumes else ()
+        """What of the pod's volumes other pods may use too."""
         self.footprint: frozenset[Hashable] = frozenset()
         """Keys of the counters that one task adds 1 to; collected from the plugins when the class is made."""
         self.refusal: Refusal | None = None
@@ -131,6 +135,7 @@ class ClassTable:
                 pod.metadata.namespace, spec.scheduler_name, spec.containers and _container_needs(pod), spec.overhead,
                 spec.resources, spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints,
                 spec.resource_claims, _volumes(pod), spec.host_network, _wanted_node(pod), labels, own,
+                (pod.metadata.name, pod.metadata.uid) if spec.volumes and has_ephemeral_claims(pod) else None,
             )
         )  # fmt: skip
 

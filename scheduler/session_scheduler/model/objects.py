@@ -12,69 +12,18 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-Quantity = str | int | float
-"""A resource quantity as written; `model.quantity` parses it."""
+from session_scheduler.model.meta import LabelSelector as LabelSelector
+from session_scheduler.model.meta import LabelSelectorRequirement as LabelSelectorRequirement
+from session_scheduler.model.meta import NodeSelector as NodeSelector
+from session_scheduler.model.meta import NodeSelectorTerm as NodeSelectorTerm
+from session_scheduler.model.meta import ObjectMeta as ObjectMeta
+from session_scheduler.model.meta import OwnerReference as OwnerReference
+from session_scheduler.model.meta import Quantity as Quantity
+from session_scheduler.model.storage import StorageObject
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
-
-
-class OwnerReference(_Object, frozen=True):
-    """metadata.ownerReferences[]."""
-
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool = False
-
-
-class ObjectMeta(_Object, frozen=True):
-    """metadata. `creation_timestamp` and `deletion_timestamp` are RFC 3339 text, which sorts by time."""
-
-    name: str = ""
-    generate_name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    owner_references: tuple[OwnerReference, ...] = ()
-    finalizers: tuple[str, ...] = ()
-
-
-# ------------------------------------------------------------------ selectors
-
-
-class LabelSelectorRequirement(_Object, frozen=True):
-    """One expression of a label or node selector; operators In, NotIn, Exists, DoesNotExist (nodes: Gt, Lt)."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class LabelSelector(_Object, frozen=True):
-    """matchLabels and matchExpressions, all of which must hold."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
-
-
-class NodeSelectorTerm(_Object, frozen=True):
-    """Expressions on labels and on fields (metadata.name), all of which must hold; an empty term matches nothing."""
-
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
-    match_fields: tuple[LabelSelectorRequirement, ...] = ()
-
-
-class NodeSelector(_Object, frozen=True):
-    """Terms of which one must hold."""
-
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(_Object, frozen=True):
@@ -373,7 +322,7 @@ class Lease(_Object, frozen=True, tag_field="kind", tag="Lease"):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-KubeObject = Pod | Node | PodGroup | PriorityClass
+KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject
 """Every kind the cluster port lists and watches."""
 PortObject = KubeObject | ConfigMap | Lease
 """Every kind behind the cluster port."""

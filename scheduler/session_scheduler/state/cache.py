@@ -16,9 +16,13 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import ClassTable, TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
-from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup
+from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
+from session_scheduler.model.storage import PersistentVolumeClaim
+from session_scheduler.model.volumes import CLAIM, EPHEMERAL
 from session_scheduler.state.priorities import Priorities
+from session_scheduler.state.tables import ObjectTables
+from session_scheduler.state.volume_use import VolumeUse
 
 NATIVE_LABEL = "scheduling.k8s.io/pod-group"
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
@@ -59,6 +63,9 @@ class Cache:
         """Unbound pods of other schedulers."""
         self.unbound: dict[str, Task] = {}
         """Those of `tasks` that have no node."""
+        self.objects = ObjectTables()
+        """What is neither a node, a pod, a PodGroup nor a PriorityClass."""
+        self.volume_use = VolumeUse()
         self._foreign_pending: set[str] = set()
         self._waiting: dict[Group, None] = {}
         """Every group with a pending task, and some that had one."""
@@ -79,9 +86,12 @@ class Cache:
             return self._put_node(obj)
         if isinstance(obj, PodGroup):
             return self._put_pod_group(obj)
-        self._priorities.put(obj)
-        self._prioritise()
-        return ()
+        if isinstance(obj, PriorityClass):
+            self._priorities.put(obj)
+            self._prioritise()
+            return ()
+        before = self.objects.put(obj)
+        return () if before is not None and _same(before, obj) else self._waiting_for(obj)
 
     def remove(self, obj: KubeObject) -> list[Task]:
         """An object was deleted. Returns the tasks that ended with it."""
@@ -98,10 +108,25 @@ class Cache:
             group = self.groups.get(f"{key}")
             if group is not None:
                 group.pod_group = None
-        else:
+        elif isinstance(obj, PriorityClass):
             self._priorities.remove(obj.metadata.name)
             self._prioritise()
+        else:
+            self.objects.remove(obj)
         return []
+
+    def _waiting_for(self, obj: KubeObject) -> list[Group]:
+        """The groups that wait and that the object concerns: a claim its users, anything else who uses any volume."""
+        claim = isinstance(obj, PersistentVolumeClaim)
+        wanted = {(kind, obj.metadata.namespace, obj.metadata.name) for kind in (CLAIM, EPHEMERAL)} if claim else None
+        return [
+            group
+            for group in self._waiting
+            if any(
+                (not wanted.isdisjoint(task.cls.volumes) if wanted is not None else task.cls.volumes)
+                for task in group.in_phase(Phase.PENDING)
+            )
+        ]
 
     # ------------------------------------------------------------------ nodes
 
@@ -243,11 +268,18 @@ class Cache:
     def _change_class(self, task: Task, cls: TaskClass) -> None:
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, -1)
+        if task.node is not None:
+            self._use_volumes(task, task.node, -1)
         task.cls = cls
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, 1)
         if task.node is not None:
+            self._use_volumes(task, task.node, 1)
             self._changed_nodes[task.node] = None
+
+    def _use_volumes(self, task: Task, node: str, sign: int) -> None:
+        if task.cls.volumes:
+            self.volume_use.count(node, task.cls.volumes, sign)
 
     def _settle_phase(self, task: Task) -> None:
         """Bring the task's phase and place in line with its pod."""
@@ -281,6 +313,7 @@ class Cache:
         task.row = self.table.row_of.get(node, -1)
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, 1)
+        self._use_volumes(task, node, 1)
         self._on_node.setdefault(node, {})[task.uid] = task
         self._changed_nodes[node] = None
 
@@ -290,6 +323,7 @@ class Cache:
             return
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, -1)
+        self._use_volumes(task, task.node, -1)
         on_node = self._on_node[task.node]
         del on_node[task.uid]
         if not on_node:
@@ -389,6 +423,14 @@ def _unbound(pod: Pod) -> Phase:
 def _state(task: Task) -> tuple[object, ...]:
     """What decides whether a task can be placed: a change of anything else wakes nobody."""
     return task.cls, task.group, task.group.ref, task.phase, task.priority
+
+
+def _same(before: KubeObject, after: KubeObject) -> bool:
+    """Whether only what nobody reads of an object has changed."""
+    return replace(before, metadata=after.metadata) == after and (
+        (before.metadata.labels, before.metadata.annotations, before.metadata.deletion_timestamp)
+        == (after.metadata.labels, after.metadata.annotations, after.metadata.deletion_timestamp)
+    )
 
 
 def _matters(node: Node) -> tuple[object, ...]:

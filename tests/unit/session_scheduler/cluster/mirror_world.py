@@ -165,14 +165,15 @@ class Told:
 class World:
     """A cluster, its mirror, and the time that both live in."""
 
-    def __init__(self, *objects: KubeObject, kinds: Sequence[type[KubeObject]] = (Pod,), seed: int = 1) -> None:
+    def __init__(self, *objects: KubeObject, kinds: Sequence[type[KubeObject]] = (Pod,), seed: int = 1,
+                 optional: Sequence[type[KubeObject]] = ()) -> None:  # fmt: skip
         self.time = FakeTime()
         self.cluster = Faulty(self.time, objects)
         self.meter = Meter()
         self.told = Told()
         self.kinds = kinds
         self.mirror = Mirror(self.cluster, kinds, self.told.take, clock=self.time, sleep=self.time.sleep,
-                             chance=random.Random(seed), meter=self.meter)  # fmt: skip
+                             chance=random.Random(seed), meter=self.meter, optional=optional)  # fmt: skip
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[World]:

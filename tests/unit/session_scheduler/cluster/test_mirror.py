@@ -363,3 +363,34 @@ async def test_refusals_that_other_failures_part_are_not_added_up() -> None:
     world.cluster.list_error = lambda: errors[world.cluster.lists[Pod] % 2] if world.time.now() < 200 else None
     starting = await started(world, 215)
     assert len(await starting) == 1
+
+
+# ---------------------------------------------------------------------- kinds that may be refused
+
+
+async def test_a_kind_that_may_be_refused_is_said_once_and_taken_in_when_it_is_served() -> None:
+    world = World(a_pod("old"), optional=(Pod,))
+    world.cluster.list_error = lambda: Forbidden("403: cannot list") if world.time.now() < 50 else None
+    with capture_logs() as logs:
+        assert await world.mirror.start() == []
+        running = asyncio.create_task(world.mirror.run())
+        await world.time.advance(40)
+        assert world.told.changes == []
+        await world.time.advance(30)
+    assert world.told.changes == [("ADDED", "old")]
+    said = [line for line in logs if line["log_level"] == "warning"]
+    assert [(line["kind"], line["why"]) for line in said] == [("Pod", "403: cannot list")]
+    assert "ClusterRole" in said[0]["remedy"]
+    world.cluster.put(a_pod("new"))
+    await world.time.settle()
+    assert world.told.changes[1:] == [("ADDED", "new")]
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_a_kind_that_may_be_refused_waits_for_a_cluster_that_does_not_answer() -> None:
+    world = World(a_pod("p"), optional=(Pod,))
+    world.cluster.list_error = lambda: Unavailable("503") if world.time.now() < 1 else None
+    started = asyncio.create_task(world.mirror.start())
+    await world.time.advance(3)
+    assert [obj.metadata.name for obj in await started] == ["p"]

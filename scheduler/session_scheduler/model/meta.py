@@ -1,0 +1,72 @@
+"""What objects of every kind have, and the selectors that several kinds share.
+
+Source: the Kubernetes API reference (meta/v1, and core/v1 for node selectors).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+Quantity = str | int | float
+"""A resource quantity as written; `model.quantity` parses it."""
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+
+
+class OwnerReference(_Object, frozen=True):
+    """metadata.ownerReferences[]."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(_Object, frozen=True):
+    """metadata. `creation_timestamp` and `deletion_timestamp` are RFC 3339 text, which sorts by time."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------ selectors
+
+
+class LabelSelectorRequirement(_Object, frozen=True):
+    """One expression of a label or node selector; operators In, NotIn, Exists, DoesNotExist (nodes: Gt, Lt)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(_Object, frozen=True):
+    """matchLabels and matchExpressions, all of which must hold."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class NodeSelectorTerm(_Object, frozen=True):
+    """Expressions on labels and on fields (metadata.name), all of which must hold; an empty term matches nothing."""
+
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+    match_fields: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class NodeSelector(_Object, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()

@@ -1,0 +1,323 @@
+"""Volumes and what provides them, as typed values: only the fields that the volume plugins read.
+
+Source: the Kubernetes API reference (core/v1 PersistentVolume and PersistentVolumeClaim, storage.k8s.io/v1).
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import field
+
+from session_scheduler.model.meta import LabelSelector, NodeSelector, ObjectMeta, Quantity
+
+CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+"""Names the StorageClass of a claim or volume before the field does."""
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""On a claim: the node for which its volume is to be provisioned."""
+MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
+"""On a CSINode: the in-tree plugins whose volumes a CSI driver serves there, with commas between."""
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+
+
+class ObjectReference(_Object, frozen=True):
+    """Names an object: a volume's claimRef."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class StorageRequests(_Object, frozen=True):
+    """spec.resources of a claim."""
+
+    requests: dict[str, Quantity] = {}
+
+
+class PersistentVolumeClaimSpec(_Object, frozen=True):
+    """spec of a claim."""
+
+    access_modes: tuple[str, ...] = ()
+    selector: LabelSelector | None = None
+    resources: StorageRequests = StorageRequests()
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class PersistentVolumeClaimStatus(_Object, frozen=True):
+    """status of a claim: Pending, Bound or Lost."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(_Object, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
+    """core/v1 PersistentVolumeClaim."""
+
+    api_version: str = "v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def storage_class(self) -> str:
+        """The name of its StorageClass; empty where it names none."""
+        return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name or "")
+
+    @property
+    def bound(self) -> bool:
+        """Whether the volume controller has bound it for good."""
+        return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
+
+    @property
+    def request(self) -> Quantity:
+        """How much it asks for; 0 where it does not say."""
+        return self.spec.resources.requests.get("storage", 0)
+
+
+class CSIVolumeSource(_Object, frozen=True):
+    """A volume of a CSI driver."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class GCEPersistentDisk(_Object, frozen=True):
+    """An in-tree Google disk."""
+
+    pd_name: str = ""
+
+
+class AWSElasticBlockStore(_Object, frozen=True):
+    """An in-tree Amazon disk."""
+
+    volume_id: str = field(default="", name="volumeID")
+
+
+class AzureDisk(_Object, frozen=True):
+    """An in-tree Azure disk."""
+
+    disk_uri: str = field(default="", name="diskURI")
+    kind: str | None = None
+
+
+class VolumeById(_Object, frozen=True):
+    """An in-tree volume that has no more than an id: cinder, portworxVolume."""
+
+    volume_id: str = field(default="", name="volumeID")
+
+
+class VolumeNodeAffinity(_Object, frozen=True):
+    """From which nodes a volume can be reached."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(_Object, frozen=True):
+    """spec of a volume."""
+
+    capacity: dict[str, Quantity] = {}
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ObjectReference | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    volume_attributes_class_name: str | None = None
+    csi: CSIVolumeSource | None = None
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    aws_elastic_block_store: AWSElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: VolumeById | None = None
+    portworx_volume: VolumeById | None = None
+
+
+class PersistentVolumeStatus(_Object, frozen=True):
+    """status of a volume: Pending, Available, Bound, Released or Failed."""
+
+    phase: str = ""
+
+
+class PersistentVolume(_Object, frozen=True, tag_field="kind", tag="PersistentVolume"):
+    """core/v1 PersistentVolume."""
+
+    api_version: str = "v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+    @property
+    def key(self) -> str:
+        """The volume's name: volumes have no namespace."""
+        return self.metadata.name
+
+    @property
+    def storage_class(self) -> str:
+        """The name of its StorageClass; empty where it names none."""
+        return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name)
+
+    @property
+    def required(self) -> NodeSelector | None:
+        """The nodes from which it can be reached; None for all."""
+        return self.spec.node_affinity.required if self.spec.node_affinity is not None else None
+
+    def is_for(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether its claimRef names this claim, by uid where it has one."""
+        ref = self.spec.claim_ref
+        return (
+            ref is not None
+            and (ref.namespace, ref.name) == (claim.metadata.namespace, claim.metadata.name)
+            and ref.uid in ("", claim.metadata.uid)
+        )
+
+
+class TopologyLabel(_Object, frozen=True):
+    """A label with the values of which a node must carry one."""
+
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(_Object, frozen=True):
+    """allowedTopologies[]: all labels must fit."""
+
+    match_label_expressions: tuple[TopologyLabel, ...] = ()
+
+
+class StorageClass(_Object, frozen=True, tag_field="kind", tag="StorageClass"):
+    """storage.k8s.io/v1 StorageClass."""
+
+    api_version: str = "storage.k8s.io/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The class's name: storage classes have no namespace."""
+        return self.metadata.name
+
+
+class DriverLimits(_Object, frozen=True):
+    """How many of a driver's volumes a node takes; None for any number."""
+
+    count: int | None = None
+
+
+class NodeDriver(_Object, frozen=True):
+    """spec.drivers[] of a CSINode."""
+
+    name: str = ""
+    allocatable: DriverLimits | None = None
+
+
+class CSINodeSpec(_Object, frozen=True):
+    """spec of a CSINode; a kubelet without drivers writes null."""
+
+    drivers: tuple[NodeDriver, ...] | None = None
+
+
+class CSINode(_Object, frozen=True, tag_field="kind", tag="CSINode"):
+    """storage.k8s.io/v1 CSINode: the drivers on the node of the same name."""
+
+    api_version: str = "storage.k8s.io/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSINodeSpec = CSINodeSpec()
+
+    @property
+    def key(self) -> str:
+        """The node's name."""
+        return self.metadata.name
+
+
+class CSIDriverSpec(_Object, frozen=True):
+    """spec of a CSIDriver."""
+
+    storage_capacity: bool | None = None
+
+
+class CSIDriver(_Object, frozen=True, tag_field="kind", tag="CSIDriver"):
+    """storage.k8s.io/v1 CSIDriver."""
+
+    api_version: str = "storage.k8s.io/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+    @property
+    def key(self) -> str:
+        """The driver's name."""
+        return self.metadata.name
+
+
+class CSIStorageCapacity(_Object, frozen=True, tag_field="kind", tag="CSIStorageCapacity"):
+    """storage.k8s.io/v1 CSIStorageCapacity: how much a driver has left for some nodes."""
+
+    api_version: str = "storage.k8s.io/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class AttachedSource(_Object, frozen=True):
+    """spec.source of a VolumeAttachment."""
+
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(_Object, frozen=True):
+    """spec of a VolumeAttachment; `attacher` is the CSI driver."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachedSource = AttachedSource()
+
+
+class VolumeAttachment(_Object, frozen=True, tag_field="kind", tag="VolumeAttachment"):
+    """storage.k8s.io/v1 VolumeAttachment."""
+
+    api_version: str = "storage.k8s.io/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+
+    @property
+    def key(self) -> str:
+        """The attachment's name: attachments have no namespace."""
+        return self.metadata.name
+
+
+StorageObject = (
+    PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | CSIStorageCapacity
+    | VolumeAttachment
+)
+STORAGE_KINDS: tuple[type[StorageObject], ...] = (
+    StorageClass, CSIDriver, CSINode, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, VolumeAttachment,
+)  # fmt: skip
+"""In the order in which they are listed."""
+NO_NAMESPACE = (PersistentVolume, StorageClass, CSINode, CSIDriver, VolumeAttachment)

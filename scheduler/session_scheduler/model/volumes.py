@@ -1,0 +1,91 @@
+"""What a pod's volumes are to scheduling: the claims that it uses, and disks that no two pods can have.
+
+A *volume key* names what pods may share, as a tuple of texts whose first says what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from session_scheduler.model.objects import Pod
+from session_scheduler.model.storage import PersistentVolumeClaim
+
+VolumeKey = tuple[str, ...]
+CLAIM: Final = "claim"
+"""("claim", namespace, name): a claim that a pod names."""
+EPHEMERAL: Final = "ephemeral"
+"""("ephemeral", namespace, name): a claim that is made for one pod."""
+READ_ONLY, READ_WRITE = "ro", "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """One volume of a pod that is a claim: the claim's name, and whether it is made for the pod."""
+
+    name: str
+    ephemeral: bool
+
+
+def claims_of(pod: Pod) -> tuple[ClaimUse, ...]:
+    """The claims that a pod uses, in the order of its volumes; a generic ephemeral volume's is named after both."""
+    found = []
+    for volume in pod.spec.volumes:
+        if (claim := _source(volume, "persistentVolumeClaim")) is not None:
+            found.append(ClaimUse(_text(claim, "claimName"), ephemeral=False))
+        elif _source(volume, "ephemeral") is not None:
+            found.append(ClaimUse(f"{pod.metadata.name}-{_text(volume, 'name')}", ephemeral=True))
+    return tuple(found)
+
+
+def has_ephemeral_claims(pod: Pod) -> bool:
+    """Whether claims are made for this pod alone, so that its needs are no other pod's."""
+    return any(_source(volume, "ephemeral") is not None for volume in pod.spec.volumes)
+
+
+def not_made_for(pod: Pod, claim: PersistentVolumeClaim) -> str | None:
+    """Why a claim with the name of a pod's ephemeral volume is not the pod's; None where it is."""
+    owners = claim.metadata.owner_references
+    if any(owner.controller and owner.uid == pod.metadata.uid for owner in owners):
+        return None
+    return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
+
+
+def volume_keys(pod: Pod) -> tuple[VolumeKey, ...]:
+    """What of the pod's volumes other pods may use too, each once, in order."""
+    namespace = pod.metadata.namespace
+    claims = [(EPHEMERAL if use.ephemeral else CLAIM, namespace, use.name) for use in claims_of(pod)]
+    return tuple(dict.fromkeys([*claims, *(key for volume in pod.spec.volumes for key in disk_keys(volume))]))
+
+
+def disk_keys(volume: dict[str, Any]) -> Iterator[VolumeKey]:
+    """The keys of a volume that names a disk itself; one for each monitor where several serve it."""
+    if (disk := _source(volume, "gcePersistentDisk")) is not None:
+        yield ("gcePersistentDisk", _text(disk, "pdName"), _mode(disk))
+    if (disk := _source(volume, "awsElasticBlockStore")) is not None:
+        yield ("awsElasticBlockStore", _text(disk, "volumeID"))
+    if (disk := _source(volume, "iscsi")) is not None:
+        yield ("iscsi", _text(disk, "iqn"), _mode(disk))
+    if (disk := _source(volume, "rbd")) is not None:
+        pool = _text(disk, "pool") or "rbd"
+        for monitor in disk.get("monitors") or ():
+            yield ("rbd", str(monitor), pool, _text(disk, "image"), _mode(disk))
+    if (disk := _source(volume, "azureDisk")) is not None:
+        yield ("azureDisk", _text(disk, "diskURI"), _text(disk, "kind"))
+    for source in ("cinder", "portworxVolume"):
+        if (disk := _source(volume, source)) is not None:
+            yield (source, _text(disk, "volumeID"))
+
+
+def _source(volume: dict[str, Any], name: str) -> dict[str, Any] | None:
+    found = volume.get(name)
+    return found if isinstance(found, dict) else None
+
+
+def _text(source: dict[str, Any], name: str) -> str:
+    return str(source.get(name) or "")
+
+
+def _mode(disk: dict[str, Any]) -> str:
+    return READ_ONLY if disk.get("readOnly") else READ_WRITE

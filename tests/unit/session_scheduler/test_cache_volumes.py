@@ -1,0 +1,106 @@
+"""What the cache keeps of volumes: objects by kind, and which volumes are used where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from session_scheduler.model.classes import ClassTable
+from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodSpec
+from session_scheduler.model.storage import (
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from session_scheduler.state.cache import Cache
+
+
+def a_cache(*objects: KubeObject) -> Cache:
+    table = NodeTable()
+    cache = Cache(table, ClassTable(table), {"default-scheduler"}.__contains__)
+    for obj in objects:
+        cache.put(obj)
+    return cache
+
+
+def a_pod(name: str, *volumes: dict[str, Any], node: str = "") -> Pod:
+    return Pod(metadata=ObjectMeta(name=name, namespace="ns", uid=name), spec=PodSpec(volumes=volumes, node_name=node))
+
+
+def named(claim: str) -> dict[str, Any]:
+    return {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
+
+
+def a_claim(name: str, **spec: Any) -> PersistentVolumeClaim:
+    metadata = {"name": name, "namespace": "ns", "uid": name}
+    return msgspec.convert({"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}, PersistentVolumeClaim)
+
+
+EPHEMERAL = {"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}
+
+
+def test_objects_are_found_by_kind_and_key_until_they_are_gone() -> None:
+    cache = a_cache(a_claim("c"), PersistentVolume(metadata=ObjectMeta(name="c")))
+    assert list(cache.objects.of(PersistentVolumeClaim)) == ["ns/c"]
+    assert list(cache.objects.of(PersistentVolume)) == ["c"]
+    before = cache.objects.version(PersistentVolume)
+    cache.remove(PersistentVolume(metadata=ObjectMeta(name="c")))
+    assert not cache.objects.of(PersistentVolume)
+    assert cache.objects.version(PersistentVolume) != before
+    assert list(cache.objects.of(PersistentVolumeClaim)) == ["ns/c"]
+
+
+def test_a_claim_wakes_who_waits_for_it_and_nobody_else() -> None:
+    users = [a_pod("user", named("c")), a_pod("c", EPHEMERAL), a_pod("other", named("d")), a_pod("plain")]
+    cache = a_cache(*users)
+    assert {group.name for group in cache.put(a_claim("c")) or ()} == {"user"}
+    assert {group.name for group in cache.put(a_claim("c-v")) or ()} == {"c"}
+    assert list(cache.put(a_claim("c-v")) or ()) == []
+
+
+def test_a_volume_or_class_wakes_all_who_wait_with_claims_and_a_mere_status_report_of_nothing_new_nobody() -> None:
+    cache = a_cache(a_pod("user", named("c")), a_pod("plain"))
+    volume = PersistentVolume(metadata=ObjectMeta(name="v", resource_version="1"))
+    for obj in (volume, StorageClass(metadata=ObjectMeta(name="s")), CSINode(metadata=ObjectMeta(name="n"))):
+        assert {group.name for group in cache.put(obj) or ()} == {"user"}
+    again = msgspec.structs.replace(volume, metadata=ObjectMeta(name="v", resource_version="2"))
+    assert list(cache.put(again) or ()) == []
+    bound = msgspec.structs.replace(volume, metadata=ObjectMeta(name="v", annotations={"a": "b"}))
+    assert {group.name for group in cache.put(bound) or ()} == {"user"}
+
+
+def test_volumes_count_as_used_where_their_pods_are_and_no_longer() -> None:
+    disk = {"name": "d", "awsElasticBlockStore": {"volumeID": "vol-1"}}
+    cache = a_cache(Node(metadata=ObjectMeta(name="n")), a_pod("a", named("c"), disk, node="n"))
+    cache.put(a_pod("b", named("c"), node="n"))
+    claim, block = ("claim", "ns", "c"), ("awsElasticBlockStore", "vol-1")
+    assert dict(cache.volume_use.on_node("n")) == {claim: 2, block: 1}
+    assert dict(cache.volume_use.nodes_of(claim)) == {"n": 2}
+    before = cache.volume_use.version("n")
+    cache.remove(a_pod("a", named("c"), disk, node="n"))
+    assert dict(cache.volume_use.on_node("n")) == {claim: 1}
+    assert cache.volume_use.version("n") != before
+    cache.remove(a_pod("b", named("c"), node="n"))
+    assert not cache.volume_use.on_node("n")
+    assert not cache.volume_use.nodes_of(claim)
+
+
+def test_volumes_on_a_node_that_is_not_known_count_too() -> None:
+    cache = a_cache(a_pod("a", named("c"), node="unknown"))
+    assert dict(cache.volume_use.nodes_of(("claim", "ns", "c"))) == {"unknown": 1}
+
+
+def test_pods_with_volumes_made_for_them_are_classes_of_their_own() -> None:
+    cache = a_cache(a_pod("a", EPHEMERAL), a_pod("b", EPHEMERAL), a_pod("c", named("x")), a_pod("d", named("x")))
+    classes = {task.name: task.cls for task in cache.tasks.values()}
+    assert classes["a"] is not classes["b"]
+    assert classes["a"].volumes == (("ephemeral", "ns", "a-v"),)
+    assert classes["c"] is classes["d"]
+
+
+def test_volumes_that_make_no_sense_count_as_none() -> None:
+    cache = a_cache(a_pod("a", {"name": 1, "persistentVolumeClaim": "c"}, {"rbd": {"monitors": None}}, node="n"))
+    assert not cache.volume_use.on_node("n")
