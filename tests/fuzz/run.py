@@ -58,6 +58,7 @@ def main() -> int:
 
 def function_of(name: str, given: argparse.Namespace) -> Callable[[bytes], tuple[str, ...]]:
     module: Any = importlib.import_module("tests.fuzz.targets")
+    module.allow_little()
     watch: Any = importlib.import_module("tests.fuzz.watch")
     function: Callable[[bytes], tuple[str, ...]] = watch.bounded(module.TARGETS[name], watch.LIMIT * given.slower)
     return function

@@ -17,12 +17,14 @@ from fluxion_cy.criteria import read_criteria
 from fluxion_cy.policy import policy_of, prune_filters_of
 from fluxion_cy.ranges import hostlist, idset
 
-#: A few words may ask for millions of vertices or hosts, which take their time; here for fewer. Tests ask for them all.
-building.MAX_VERTICES = rv1exec.MAX_VERTICES = 1000
-fluxion_ranges.MAX_HOSTS = 300
-
 FORMATS = ("jgf", "simple", "pretty_simple", "jgf_shorthand", "rlite", "rv1", "rv1_nosched", "rv1_shorthand", "rfc40")
 POLICIES = ("first", "low", "lonodex", "pack", "variation", "locality")
+
+
+def allow_little() -> None:
+    """For the whole process: a few words may ask for millions of vertices or hosts, which take their time."""
+    building.MAX_VERTICES = rv1exec.MAX_VERTICES = 1000
+    fluxion_ranges.MAX_HOSTS = 300
 
 
 def vertex(number: int, kind: str, local: int, parent: str, **more: Any) -> dict[str, Any]:
