@@ -10,7 +10,7 @@ from fluxion_cy import FluxionError, Matcher
 LIMIT = 1.0
 """Seconds of processor time for one input."""
 
-_PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|[^a-z :]")
+_PARTICULARS = re.compile(r"['\"].*|[^a-z :]")
 _answers: list[str] = []
 
 
@@ -43,7 +43,7 @@ def note(error: FluxionError) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise Finding(f"cannot be printed: {text!r}") from error
-    _answers.append(" ".join(_PARTICULARS.sub("", text).rsplit(":", 1)[-1].split()[:5]))
+    _answers.append(" ".join(_PARTICULARS.sub("", text).split()[:5]))
 
 
 refusals = Refusals()
