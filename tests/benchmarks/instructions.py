@@ -95,6 +95,8 @@ CASES: dict[str, Case] = {
     "firstnodex-100": (small, 100, "firstnodex"),
     "low-100": (small, 100, "low"),
     "lonodex-100": (small, 100, "lonodex"),
+    "locality-100": (small, 100, "locality"),
+    "locality-400": (small, 400, "locality"),
     "by-property-0": (by_property, 0, "first"),
     "by-property-400": (by_property, 400, "first"),
     "gang-low-100": (gang, 100, "low"),
@@ -103,7 +105,12 @@ CASES: dict[str, Case] = {
     "reserve-100": (reserve, 100, "first"),
 }
 #: (case, beside which case it may need at most that many times as much)
-GROWTH = (("first-400", "first-100", 1.2), ("by-property-400", "by-property-0", 1.2), ("full-400", "full-100", 1.2))
+GROWTH = (
+    ("first-400", "first-100", 1.2),
+    ("locality-400", "locality-100", 6.0),
+    ("by-property-400", "by-property-0", 1.2),
+    ("full-400", "full-100", 1.2),
+)
 
 
 def count(name: str) -> int:

@@ -72,7 +72,8 @@ cdef class Pick(Plans):
     cdef vector[vector[int64_t]] needs        # per request: pruned types that one unit of it needs below
     cdef int64_t sign
     cdef int ordering
-    cdef vector[int64_t] run_scores
+    cdef vector[int64_t] run_scores           # of all groups at the top level, ascending,
+    cdef vector[int64_t] run_starts           # and the first score of each one's run
     cdef vector[uint8_t] whole                # the same for this match
     cdef int64_t at
     cdef int64_t end
@@ -106,6 +107,7 @@ cdef class Pick(Plans):
     cdef int64_t qualified(self, int32_t e) noexcept nogil
     cdef int64_t calc(self, int32_t e, int64_t supply) noexcept nogil
     cdef void rank_groups(self, int32_t e, int64_t wanted, int where) noexcept nogil
+    cdef void join_runs(self) noexcept nogil
     cdef int64_t run_start(self, int64_t score) noexcept nogil
     cdef int64_t mix(self, int32_t slot, vector[int64_t] left, int depth) noexcept nogil
     cdef bint can_gather(self, int32_t slot) noexcept nogil

@@ -180,8 +180,17 @@ cdef class Pick(Plans):
         self.mixes[left] = best
         return best.first
 
+    cdef void join_runs(self) noexcept nogil:
+        """Sorts `run_scores` and says of each where its run of consecutive scores starts."""
+        cdef size_t k
+        sort(self.run_scores.begin(), self.run_scores.end())
+        self.run_starts = self.run_scores
+        for k in range(1, self.run_scores.size()):
+            if self.run_scores[k] <= self.run_scores[k - 1] + 1:
+                self.run_starts[k] = self.run_starts[k - 1]
+
     cdef int64_t run_start(self, int64_t score) noexcept nogil:
-        """The first of the consecutive scores to which this one belongs; `run_scores` is sorted."""
+        """The first of the consecutive scores to which this one belongs."""
         cdef size_t low = 0, high = self.run_scores.size(), mid
         while low < high:
             mid = (low + high) >> 1
@@ -189,9 +198,7 @@ cdef class Pick(Plans):
                 low = mid + 1
             else:
                 high = mid
-        while low > 0 and self.run_scores[low - 1] >= self.run_scores[low] - 1:
-            low -= 1
-        return self.run_scores[low]
+        return self.run_starts[low]
 
     cdef bint in_order(self, int32_t e, int64_t sign) noexcept nogil:
         """Whether groups that are ranked by id alone stand in their order already."""
@@ -219,7 +226,7 @@ cdef class Pick(Plans):
         if self.ordering == BY_RUN and where == AT_TOP:
             for k in range(n):
                 self.run_scores.push_back(self.groups[e][k].score)
-            sort(self.run_scores.begin(), self.run_scores.end())
+            self.join_runs()
         if n < 2 or self.in_order(e, sign):
             return
         self.keys.clear()
