@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from session_scheduler.config import PluginArguments
     from session_scheduler.errors import FluenceError, InputError
     from session_scheduler.evaluation import NodeInfo
-    from session_scheduler.hookspecs import API_VERSION, SKIP, Normalise, Placement, Refusal, Scope, hookimpl
+    from session_scheduler.hookspecs import API_VERSION, SKIP, Normalise, Placement, Prepared, Refusal, Scope, hookimpl
     from session_scheduler.plugin_loading import register_plugin_builder
     from session_scheduler.session import Session
     from session_scheduler.statement import Event
@@ -28,6 +28,7 @@ _LAZY = {
     "Normalise": "hookspecs",
     "Placement": "hookspecs",
     "PluginArguments": "config",
+    "Prepared": "hookspecs",
     "Refusal": "hookspecs",
     "Scope": "hookspecs",
     "Session": "session",
@@ -45,5 +46,5 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "API_VERSION", "SKIP", "Event", "FluenceError", "InputError", "NodeInfo", "Normalise", "Placement",
-    "PluginArguments", "Refusal", "Scope", "Session", "hookimpl", "register_plugin_builder",
+    "PluginArguments", "Prepared", "Refusal", "Scope", "Session", "hookimpl", "register_plugin_builder",
 ]  # fmt: skip

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from session_scheduler.hook_calls import FilterCall, HookCall, HookCalls, PluginError, ScoreCall
-from session_scheduler.hookspecs import SKIP, Normalise, Refusal, Scope
+from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.groups import Task
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LARGEST_SCORES = {Normalise.NONE: 2**40, Normalise.MAX: 2**56, Normalise.MAX_REVERSED: 2**56, Normalise.SPREAD: 2**55}
 """With these, raw scores times 100, differences of them, and the weighted sum stay within 64 bits."""
 _LARGEST_NODE_ORDER = 2**56
+_Call = TypeVar("_Call", FilterCall, ScoreCall)
 
 
 class NodeInfo:
@@ -129,13 +130,26 @@ def make_plan(session: Session, calls: HookCalls, cls: TaskClass) -> ClassPlan:
         if plugin.prepare and isinstance(state, Refusal):
             plan.refusal = plan.refusal or plugin.prepare.refusal(state)
             continue
-        if plugin.filter:
-            plan.filters.append(_hook_filtering(session, cls, plugin.filter, plugin.why, state))
-        if plugin.score:
-            plan.scores.append(_hook_scoring(session, cls, plugin.score, state))
+        filtering, scoring = plugin.filter, plugin.score
+        if isinstance(state, Prepared):
+            filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
+            state = state.state
+        if filtering:
+            plan.filters.append(_hook_filtering(session, cls, filtering, plugin.why, state))
+        if scoring:
+            plan.scores.append(_hook_scoring(session, cls, scoring, state))
     plan.filters.extend(_predicate_filtering(predicate) for predicate in session.predicates)
     plan.scores.extend(_node_order_scoring(order) for order in session.node_orders)
     return plan
+
+
+def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
+    """The call with what it depends on for one class; None where it is not needed. Raises PluginError."""
+    if call is None or scope is SKIP:
+        return None
+    if not isinstance(scope, Scope):
+        raise call.call.wrong(f"{scope!r} is no scope: prepare a Scope, or SKIP")
+    return replace(call, scope=scope)
 
 
 def _hook_filtering(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.groups import GroupRef
     from session_scheduler.model.objects import OwnerReference, Pod
+    from session_scheduler.state.cluster_view import ClusterView
 
 _E = TypeVar("_E", Scope, Normalise)
 _T = TypeVar("_T")
@@ -221,11 +222,11 @@ def _declared(name: str, plugin: object, attribute: str, default: _E) -> _E:
 # ------------------------------------------------------------------ what is asked of pods, outside of sessions
 
 
-def asked_class_key(call: HookCall) -> Callable[[Pod], object]:
+def asked_class_key(call: HookCall, view: ClusterView) -> Callable[[Pod], object]:
     """A `class_key` hook whose answers are sure to be JSON values. Raises PluginError."""
 
     def ask(pod: Pod) -> object:
-        answer = call(pod)
+        answer = call(pod, view)
         try:
             msgspec.json.encode(answer)
         except (TypeError, ValueError, msgspec.MsgspecError):

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
     from session_scheduler.model.objects import Node, OwnerReference, Pod
     from session_scheduler.session import Session
+    from session_scheduler.state.cluster_view import ClusterView
 
 PROJECT: Final = "session_scheduler"
 API_VERSION: Final = "1"
@@ -87,6 +88,18 @@ SKIP: Final = Skip.SKIP
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """Answer of `prepare` with more than a state: what the filter's and the score's answers depend on for this class.
+
+    A scope may be narrower than the one that the plugin declares; SKIP: that hook is not needed.
+    """
+
+    state: Any
+    filter_scope: Scope | Skip = Scope.ANY
+    score_scope: Scope | Skip = Scope.ANY
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a group or a class cannot be placed now. `plugin` and `failed` are filled in by the core."""
 
@@ -125,10 +138,13 @@ class Placement(Protocol):
 
 
 @hookspec
-def class_key(pod: Pod) -> Hashable | None:
+def class_key(pod: Pod, view: ClusterView) -> Hashable | None:
     """What this plugin's filters, scores and placement read of a pod beyond its spec's own fields, as JSON values.
 
-    Pods with different answers are of different classes. Called once for each pod that is new or changed.
+    Pods with different answers are of different classes. Called once for each pod that is new or changed, and again
+    where a service or controller that selects it changed. Of its labels, those that selectors of pods read (affinity
+    between pods, topology spread) are told apart already. `view`: namespaces, and by what services and controllers
+    select.
     """
 
 
@@ -203,7 +219,10 @@ def prefilter(session: Session, group: Group) -> Refusal | None:
 
 @hookspec
 def prepare(session: Session, cls: TaskClass) -> object:
-    """Once a class and session: SKIP, a Refusal, or a value that is handed back as `state`."""
+    """Once a class and session: SKIP, a Refusal, or a value that is handed back as `state`, alone or in a `Prepared`.
+
+    What is decided here holds for the session: other classes' tasks may be placed before this one's.
+    """
 
 
 @hookspec

@@ -35,11 +35,13 @@ from session_scheduler.model.classes import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS
 from session_scheduler.observer import Observer
 from session_scheduler.pod_binding import Failure
 from session_scheduler.session import Outcome, Session, SessionOptions
 from session_scheduler.state.cache import EVERY_GROUP, Cache, Woken, schedulers_of
+from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.pending import PendingGroups
 from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.statement import Decision
@@ -47,10 +49,10 @@ from session_scheduler.under_way import Settle, UnderWay, kept, raise_first
 
 _log = structlog.get_logger()
 
-KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, *STORAGE_KINDS, Pod)
+KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, *RELATED_KINDS, *STORAGE_KINDS, Pod)
 """What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
-OPTIONAL_KINDS: tuple[type[KubeObject], ...] = STORAGE_KINDS
-"""Those of `KINDS` without which the rest can be served."""
+OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (*RELATED_KINDS, *STORAGE_KINDS)
+"""Those of `KINDS` without which the rest can be served: without namespaces' labels, say, or default spread."""
 _DECIDED_AT_ONCE = 8
 """Pods that a session decides on, some 3 ms, between two looks at what is under way: each look costs as much as a
 tenth of a pod, and what the processor has at hand for the one is not what the other needs."""
@@ -101,10 +103,12 @@ class Scheduler:
         """The last outcome of each group that is known, by its key."""
         self._options = SessionOptions(evaluation=evaluation, placement_retries=config.placement_retries)
         table = NodeTable(config.seed)
-        class_keys = [asked_class_key(call) for call in self._all("class_key")]
+        view = ClusterView()
+        class_keys = [asked_class_key(call, view) for call in self._all("class_key")]
         footprints = [asked_footprint(call) for call in self._all("footprint")]
         group_of = [asked_group(call) for call in self._all("group_of")]
-        self.cache = Cache(table, ClassTable(table, class_keys, footprints), profiles.__contains__, group_of)
+        classes = ClassTable(table, class_keys, footprints)
+        self.cache = Cache(table, classes, profiles.__contains__, group_of, view=view)
         self.pending = PendingGroups(config.backoff.initial_seconds, config.backoff.max_seconds)
         self.observer = observer or Observer()
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token, timed=self.observer.stage)
@@ -428,6 +432,7 @@ class Scheduler:
     def open_session(self, calls: HookCalls, due: tuple[Group, ...]) -> Session:
         """A session over these groups, with each plugin's facts. Raises PluginError."""
         facts = {call.plugin: call() for call in calls.functions("facts")}
+        self.cache.table.pods.trim()
         session = Session(Snapshot(self.cache, due, self.clock.now(), facts), calls, self._options)
         session.open()
         return session

@@ -15,6 +15,7 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, NodeTable
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject
+from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.state.volume_use import VolumeUse
 from session_scheduler.statement import Decision, Event, Statement
@@ -114,6 +115,11 @@ class Session:
         self._not_opened = {call.plugin for call in calls.functions("on_session_open")}
         self.expired: Callable[[], bool] = lambda: False
         """Whether the cycle's time is over, so that no further group is started."""
+
+    @property
+    def view(self) -> ClusterView:
+        """What is known of namespaces, services and controllers."""
+        return self.snapshot.cache.view
 
     @property
     def now(self) -> float:

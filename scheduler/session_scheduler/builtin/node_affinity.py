@@ -12,12 +12,12 @@ from pydantic import Field, field_validator
 from session_scheduler.config import PluginArguments
 from session_scheduler.config_text import wrong_value
 from session_scheduler.hookspecs import SKIP, Normalise, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.expressions import term_problem
 from session_scheduler.model.objects import NodeAffinity as Affinity
 from session_scheduler.model.selectors import (
     preferred_weights,
     required_nodes,
     selected_nodes,
-    term_problem,
     wanted_names,
 )
 

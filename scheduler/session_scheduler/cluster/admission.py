@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from session_scheduler.cluster.field_checks import FieldError, parsed_time
+from session_scheduler.cluster.label_keys import with_label_keys
 from session_scheduler.cluster.workloads import made_up_uid
 from session_scheduler.model.objects import (
     Container,
@@ -27,7 +28,7 @@ from session_scheduler.model.objects import (
 
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-_Kube = TypeVar("_Kube", Pod, Node, PodGroup, PriorityClass)
+_Kube = TypeVar("_Kube", bound=KubeObject)
 
 
 class Admission:
@@ -47,8 +48,9 @@ class Admission:
         """The pod as admitted. Raises FieldError for an unknown priority class and a host port that cannot be."""
         if self._last is None or self._last[0] is not pod.spec:  # the pods of a workload share their spec
             self._last = (pod.spec, _with_host_ports(self._spec(pod.spec)))
-        spec = self._last[1]
-        return pod if spec is pod.spec else msgspec.structs.replace(pod, spec=spec)
+        saved, spec = pod.spec.priority is not None, self._last[1]
+        admitted = pod if spec is pod.spec else msgspec.structs.replace(pod, spec=spec)
+        return admitted if saved else with_label_keys(admitted)
 
     def _spec(self, spec: PodSpec) -> PodSpec:
         if spec.priority is not None:  # a saved pod: it was admitted when its class was what it was

@@ -17,6 +17,14 @@ from session_scheduler.cluster.kube_errors import Status
 from session_scheduler.cluster.port import Kube
 from session_scheduler.cluster.write_rules import group_of
 from session_scheduler.model.objects import ConfigMap, Lease, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.model.related import (
+    RELATED_KINDS,
+    Namespace,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
 from session_scheduler.model.storage import (
     STORAGE_KINDS,
     CSIDriver,
@@ -84,7 +92,7 @@ class Resource(Generic[Kube]):
         self._object: msgspec.json.Decoder[Kube] = msgspec.json.Decoder(kind)
         self._page: msgspec.json.Decoder[Page[Kube]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
         self._line: msgspec.json.Decoder[WatchLine[Kube]] = msgspec.json.Decoder(WatchLine[kind])  # type: ignore[valid-type]
-        self._lax = kind is PodGroup or kind in STORAGE_KINDS
+        self._lax = kind is PodGroup or kind in (*STORAGE_KINDS, *RELATED_KINDS)
         self._says_version = kind().api_version == api_version
 
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
@@ -164,6 +172,11 @@ def _decoded(decoder: msgspec.json.Decoder[_Read], text: bytes, what: str) -> _R
 _CORE: dict[type, Resource[Any]] = {
     Pod: Resource(Pod, "v1", "pods"),
     Node: Resource(Node, "v1", "nodes", namespaced=False),
+    Namespace: Resource(Namespace, "v1", "namespaces", namespaced=False),
+    Service: Resource(Service, "v1", "services"),
+    ReplicationController: Resource(ReplicationController, "v1", "replicationcontrollers"),
+    ReplicaSet: Resource(ReplicaSet, "apps/v1", "replicasets"),
+    StatefulSet: Resource(StatefulSet, "apps/v1", "statefulsets"),
     ConfigMap: Resource(ConfigMap, "v1", "configmaps"),
     Lease: Resource(Lease, "coordination.k8s.io/v1", "leases"),
     PriorityClass: Resource(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),

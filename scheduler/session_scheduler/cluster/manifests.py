@@ -19,12 +19,13 @@ from session_scheduler.cluster import workload_types as workloads_
 from session_scheduler.cluster.admission import Admission, Stamps, with_defaults
 from session_scheduler.cluster.documents import Document, read_documents
 from session_scheduler.cluster.errors import one_line
-from session_scheduler.cluster.field_checks import FieldError, check_metadata, check_name
+from session_scheduler.cluster.field_checks import FieldError, check_labels, check_metadata, check_name
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.workload_checks import check_workload
 from session_scheduler.cluster.workload_types import Workload
-from session_scheduler.cluster.workloads import Expansion
+from session_scheduler.cluster.workloads import Expansion, as_owner
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
+from session_scheduler.model.related import Namespace, Service
 
 _Any = KubeObject | Workload
 _log = structlog.get_logger()
@@ -38,6 +39,8 @@ class LoadedManifests:
     pods: tuple[Pod, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
+    related: tuple[KubeObject, ...] = ()
+    """Namespaces, services, and the controllers by whose selectors pods are spread."""
     ignored: Mapping[str, int] = field(default_factory=dict)
     """How many objects of each kind that no scheduler reads, as {"Service": 2}."""
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -46,7 +49,7 @@ class LoadedManifests:
     @property
     def objects(self) -> tuple[KubeObject, ...]:
         """All of them."""
-        return (*self.nodes, *self.priority_classes, *self.pod_groups, *self.pods)
+        return (*self.nodes, *self.priority_classes, *self.related, *self.pod_groups, *self.pods)
 
 
 def load_manifests(paths: Sequence[str], stdin: BinaryIO | None = None) -> LoadedManifests:
@@ -104,6 +107,16 @@ def _check_priority_class(priority_class: _Any) -> None:
         raise FieldError("value", f"{value} is more than 1000000000, which is kept for the system: lower it")
 
 
+def _check_service(service: _Any) -> None:
+    assert isinstance(service, Service)  # noqa: S101 (as above)
+    check_metadata(service.metadata)
+    check_labels(service.spec.selector or {}, "spec.selector")
+
+
+def _check_namespace(namespace: _Any) -> None:
+    check_metadata(namespace.metadata)
+
+
 def _workload(type_: type[Workload], version: str = "v1") -> _Kind:
     return _Kind(version, type_, cast("Callable[[_Any], None]", check_workload))
 
@@ -111,6 +124,8 @@ def _workload(type_: type[Workload], version: str = "v1") -> _Kind:
 _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("", "Pod"): _Kind("v1", Pod, _check_pod),
     ("", "Node"): _Kind("v1", Node, cast("Callable[[_Any], None]", check_node), namespaced=False),
+    ("", "Namespace"): _Kind("v1", Namespace, _check_namespace, namespaced=False),
+    ("", "Service"): _Kind("v1", Service, _check_service),
     ("scheduling.k8s.io", "PriorityClass"): _Kind("v1", PriorityClass, _check_priority_class, namespaced=False),
     ("scheduling.k8s.io", "PodGroup"): _Kind("v1alpha2", PodGroup, cast("Callable[[_Any], None]", check_pod_group)),
     ("scheduling.x-k8s.io", "PodGroup"): _Kind("v1alpha1", PodGroup, cast("Callable[[_Any], None]", check_pod_group)),
@@ -134,10 +149,10 @@ _WITHOUT_PODS_NAMES = """
 APIService Binding CSIDriver CSINode CSIStorageCapacity CertificateSigningRequest ClusterRole ClusterRoleBinding
 ClusterTrustBundle ComponentStatus ConfigMap ControllerRevision CustomResourceDefinition DeviceClass DeviceTaintRule
 EndpointSlice Endpoints Event FlowSchema HorizontalPodAutoscaler IPAddress Ingress IngressClass Lease LeaseCandidate
-LimitRange MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingWebhookConfiguration Namespace
-NetworkPolicy NodeMetrics PersistentVolume PersistentVolumeClaim PodDisruptionBudget PodMetrics PodTemplate
+LimitRange MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingWebhookConfiguration NetworkPolicy
+NodeMetrics PersistentVolume PersistentVolumeClaim PodDisruptionBudget PodMetrics PodTemplate
 PriorityLevelConfiguration ResourceClaim ResourceClaimTemplate ResourceQuota ResourceSlice Role RoleBinding
-RuntimeClass Secret Service ServiceAccount ServiceCIDR StorageClass StorageVersion ValidatingAdmissionPolicy
+RuntimeClass Secret ServiceAccount ServiceCIDR StorageClass StorageVersion ValidatingAdmissionPolicy
 ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration VolumeAttachment VolumeAttributesClass
 """
 _WITHOUT_PODS = frozenset(_WITHOUT_PODS_NAMES.split())
@@ -215,12 +230,16 @@ class _Loader:
         classes = [v for v in values if isinstance(v, PriorityClass)]
         stamps = Stamps(v.metadata for v in values)
         nodes = tuple(stamps.on(with_defaults(v)) for v in values if isinstance(v, Node))
+        related = [v for v in values if isinstance(v, Namespace | Service)] + [
+            owner for v in values if isinstance(v, Workload) and (owner := as_owner(v)) is not None
+        ]
         pods, groups = self._admitted(Admission(classes), self._named_pods(), nodes)
         return LoadedManifests(
             nodes=nodes,
             pods=tuple(stamps.on(pod) for pod in pods),
             pod_groups=tuple(stamps.on(group) for group in groups),
             priority_classes=tuple(stamps.on(c) for c in classes),
+            related=tuple(stamps.on(v) for v in related),
             ignored=dict(sorted(self._ignored.items())),
             left_out=dict(sorted(self._left_out.items())),
         )

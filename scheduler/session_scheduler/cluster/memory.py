@@ -57,6 +57,7 @@ from session_scheduler.model.objects import (
     PortObject,
     PriorityClass,
 )
+from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim
 
 _IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")
@@ -90,7 +91,8 @@ class MemoryCluster:
         now: Callable[[], datetime] = _now,
         may_evict: Callable[[Pod], bool] = lambda _: True,
     ) -> None:
-        kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease, *STORAGE_KINDS)
+        kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease, *STORAGE_KINDS,
+                                        *RELATED_KINDS)  # fmt: skip
         self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in kinds}
         self._version = 0
         self._now = now

@@ -27,6 +27,7 @@ from session_scheduler.cluster.workload_types import (
     StatefulSet,
     Workload,
 )
+from session_scheduler.model import related
 from session_scheduler.model.objects import Node, ObjectMeta, OwnerReference, Pod, PodSpec
 
 _IDENTITY = uuid.UUID("6f2f6c1e-57a9-5a3e-9d7b-3a6c1f0e8b42")
@@ -38,6 +39,26 @@ _LWS = "leaderworkerset.sigs.k8s.io"
 def made_up_uid(kind: str, namespace: str, name: str) -> str:
     """The uid of an object that has none: the same in every run."""
     return str(uuid.uuid5(_IDENTITY, f"{kind} {namespace}/{name}"))
+
+
+def as_owner(workload: Workload) -> related.RelatedObject | None:
+    """The controller by whose selector the workload's pods are spread by default; None where there is none.
+
+    A Deployment's is a ReplicaSet, here of the same name: its pods are made without the one in between.
+    """
+    match workload:
+        case ReplicationController():
+            selector = workload.spec.selector or workload.spec.template.metadata.labels
+            return related.ReplicationController(
+                metadata=workload.metadata, spec=related.ReplicationControllerSpec(selector=selector)
+            )
+        case Deployment() | ReplicaSet():
+            return related.ReplicaSet(metadata=workload.metadata, spec=related.SetSpec(selector=workload.spec.selector))
+        case StatefulSet():
+            return related.StatefulSet(
+                metadata=workload.metadata, spec=related.SetSpec(selector=workload.spec.selector)
+            )
+    return None
 
 
 class Expansion:

@@ -26,6 +26,7 @@ from session_scheduler.model.objects import (
     PortObject,
     PriorityClass,
 )
+from session_scheduler.model.related import Namespace
 from session_scheduler.model.storage import (
     BOUND_BY_CONTROLLER,
     NO_NAMESPACE,
@@ -35,7 +36,7 @@ from session_scheduler.model.storage import (
 )
 
 _DEFAULT_GRACE = 30
-_WITHOUT_NAMESPACE = (Node, PriorityClass, *NO_NAMESPACE)
+_WITHOUT_NAMESPACE = (Node, PriorityClass, Namespace, *NO_NAMESPACE)
 Name = tuple[str, str, str]
 """(API group, namespace, name)."""
 

@@ -14,6 +14,7 @@ import msgspec
 from session_scheduler.errors import FluenceError
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.columns import PODS, NodeTable
+from session_scheduler.model.label_reads import LabelReads
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.requests import pod_requests
 from session_scheduler.model.volumes import has_ephemeral_claims, volume_keys
@@ -25,8 +26,8 @@ class TaskClass:
     """The needs that pods share. `pod` is one of them: read its spec, never its name, uid or other identity."""
 
     __slots__ = (
-        "footprint", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "refusal", "requests", "usage",
-        "volumes",
+        "footprint", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "refusal", "requests", "terms",
+        "usage", "volumes",
     )  # fmt: skip
 
     def __init__(self, index: int, key: bytes, pod: Pod, table: NodeTable) -> None:
@@ -46,6 +47,8 @@ class TaskClass:
         """(host IP, protocol, host port) of every host port."""
         self.volumes = volume_keys(pod) if pod.spec.volumes else ()
         """What of the pod's volumes other pods may use too."""
+        self.terms = table.terms.terms_of(pod)
+        """Its affinity and anti-affinity between pods."""
         self.footprint: frozenset[Hashable] = frozenset()
         """Keys of the counters that one task adds 1 to; collected from the plugins when the class is made."""
         self.refusal: Refusal | None = None
@@ -96,9 +99,12 @@ class ClassTable:
         self._footprints = tuple(footprints)
         self._classes: dict[bytes, TaskClass] = {}
         self._next = 0
+        self._reads = LabelReads()
+        self._read_anew: list[tuple[str, str]] = []
 
     def of(self, pod: Pod) -> TaskClass:
         """The pod's class. Raises QuantityError where a request is no quantity."""
+        self._read_anew += self._reads.note(pod)
         own, refusal = self._own_keys(pod)
         key = self._key(pod, own)
         found = self._classes.get(key)
@@ -109,6 +115,11 @@ class ClassTable:
             self._next += 1
             self._classes[key] = found
         return found
+
+    def read_anew(self) -> list[tuple[str, str]]:
+        """The labels that selectors read since this was last asked, and none before: see `label_reads.concerns`."""
+        new, self._read_anew = self._read_anew, []
+        return new
 
     def _own_keys(self, pod: Pod) -> tuple[object, Refusal | None]:
         """What the plugins read of the pod; the pods for which one fails alike are a class of their own."""
@@ -129,7 +140,7 @@ class ClassTable:
 
     def _key(self, pod: Pod, own: object) -> bytes:
         spec = pod.spec
-        labels = pod.metadata.labels if spec.topology_spread_constraints or _pod_terms(pod) else None
+        labels = self._reads.of(pod.metadata.namespace, pod.metadata.labels)
         return _encoder.encode(
             (
                 pod.metadata.namespace, spec.scheduler_name, spec.containers and _container_needs(pod), spec.overhead,
@@ -142,6 +153,9 @@ class ClassTable:
     def forget_unused(self, in_use: Iterable[TaskClass]) -> None:
         """Drop the classes that no pod has any more."""
         self._classes = {cls.key: cls for cls in in_use}
+        classes = self._classes.values()
+        self._table.terms.keep(held for cls in classes for held in cls.terms.held)
+        self._table.keep_counters({key for cls in classes for key in cls.footprint})
 
     def __len__(self) -> int:
         return len(self._classes)
@@ -149,11 +163,6 @@ class ClassTable:
 
 def _refusal(error: FluenceError) -> Refusal:
     return Refusal(str(error), getattr(error, "plugin", ""))
-
-
-def _pod_terms(pod: Pod) -> bool:
-    affinity = pod.spec.affinity
-    return affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
 
 
 def _wanted_node(pod: Pod) -> str:

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from session_scheduler.model.domains import Domains
+from session_scheduler.model.expressions import parse_integer
+from session_scheduler.model.node_images import NodeImages
+from session_scheduler.model.pod_counts import PodCounts, PodQuery
+from session_scheduler.model.pod_terms import TermTable
 from session_scheduler.model.quantity import LARGEST, QuantityError, parse_quantity
 
 if TYPE_CHECKING:
@@ -30,8 +35,6 @@ CPU, MEMORY, EPHEMERAL, PODS = 0, 1, 2, 3
 _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 ABSENT = -1
 """The value id of a label that a node does not carry."""
-_INTEGER = re.compile(r"[+-]?[0-9]{1,64}")
-_INT64 = range(-(2**63), 2**63)
 
 
 class NodeQuantityError(QuantityError):
@@ -41,14 +44,6 @@ class NodeQuantityError(QuantityError):
         super().__init__(f"Node {node}: {field}: {problem}")
         self.node = node
         self.field = field
-
-
-def parse_integer(text: str) -> int | None:
-    """A label's or selector's text as a 64-bit integer, None where it is none (what Gt and Lt compare)."""
-    if _INTEGER.fullmatch(text) is None:
-        return None
-    number = int(text)
-    return number if number in _INT64 else None
 
 
 def node_amounts(node: Node) -> dict[str, int]:
@@ -132,6 +127,13 @@ class NodeTable:
         self._taints: dict[tuple[str, str, str], BoolColumn] = {}
         self._taint_users: dict[tuple[str, str, str], int] = {}
         self._counters: dict[Hashable, NDArray[np.int64]] = {}
+        self._domains: dict[str, Domains] = {}
+        self._domains_version = 0
+        self.pods = PodCounts(capacity)
+        """The pods on the rows, countable by namespace and labels."""
+        self.terms = TermTable()
+        """The terms between pods that classes have; a HeldTerm is a key of a counter."""
+        self.images = NodeImages()
 
     # ------------------------------------------------------------------ nodes
 
@@ -148,6 +150,7 @@ class NodeTable:
         self._clear_static(row)
         self.nodes[row] = node
         self._write_static(row, node, amounts)
+        self.images.put(row, node)
         self.static_version += 1
         return row
 
@@ -161,6 +164,8 @@ class NodeTable:
         self._nonzero[:, row] = 0
         for counter in self._counters.values():
             counter[row] = 0
+        self.pods.clear_row(row)
+        self.images.remove(row)
         self._free.append(row)
         self.static_version += 1
         return row
@@ -247,6 +252,7 @@ class NodeTable:
         self._labels = {k: _more(v, axis=0, to=capacity, fill=ABSENT) for k, v in self._labels.items()}
         self._taints = {k: _more(v, axis=0, to=capacity) for k, v in self._taints.items()}
         self._counters = {k: _more(v, axis=0, to=capacity) for k, v in self._counters.items()}
+        self.pods.grow_rows(capacity)
         self._capacity = capacity
 
     # ------------------------------------------------------------------ usage
@@ -260,15 +266,32 @@ class NodeTable:
         nonzero[0, row] += sign * cls.nonzero_cpu
         nonzero[1, row] += sign * cls.nonzero_memory
         for key in cls.footprint:
-            self._counter(key)[row] += sign
+            self.counter(key)[row] += sign
 
-    def _counter(self, key: Hashable) -> NDArray[np.int64]:
+    def keep_counters(self, keys: Collection[Hashable]) -> None:
+        """Drop every counter that counts nothing and has none of these keys."""
+        self._counters = {key: column for key, column in self._counters.items() if key in keys or column.any()}
+
+    def counter(self, key: Hashable) -> IntColumn:
+        """How many tasks on each row have `key` in their footprint: the column itself, of the table's capacity.
+
+        It is kept up to date until the nodes change. To be read only.
+        """
         column = self._counters.get(key)
         if column is None:
             column = self._counters[key] = np.zeros(self._capacity, np.int64)
         return column
 
     # ------------------------------------------------------------------ what views read
+
+    def domains(self, key: str) -> Domains:
+        """The nodes by the value of a label, over all rows; kept until the nodes change."""
+        if self._domains_version != self.static_version:
+            self._domains, self._domains_version = {}, self.static_version
+        found = self._domains.get(key)
+        if found is None:
+            found = self._domains[key] = Domains(self.all_rows().label(key))
+        return found
 
     def all_rows(self) -> NodeView:
         """A view of every row, free ones included: the mask that goes with it starts as `valid()`."""
@@ -293,7 +316,8 @@ class NodeTable:
             row = self.row_of[name]
             counters = sorted((repr(k), int(c[row])) for k, c in self._counters.items() if c[row])
             amounts = [self._named(columns, row) for columns in (self._allocatable, self._used)]
-            h.update(repr((name, amounts, self._nonzero[:, row].tolist(), counters)).encode())
+            pods = self.pods.of_row(row)
+            h.update(repr((name, amounts, self._nonzero[:, row].tolist(), counters, pods)).encode())
         return h.hexdigest()
 
     def _named(self, columns: NDArray[np.int64], row: int) -> list[tuple[str, int]]:
@@ -373,6 +397,14 @@ class NodeView:
         found = self._table._counters.get(key)
         column = np.zeros(len(self), np.int64) if found is None else self._pick(found)
         return column + self.extra if self.extra is not None and key in self._footprint else column
+
+    def pods(self, query: PodQuery) -> IntColumn:
+        """How many pods of these namespaces and labels run on each node, the view's extra tasks included."""
+        column: IntColumn = self._pick(self._table.pods.column(query).counts)
+        if self.extra is None or self.cls is None:
+            return column
+        metadata = self.cls.pod.metadata
+        return column + self.extra if query.picks(metadata.namespace, metadata.labels) else column
 
     def label(self, key: str) -> NDArray[np.int32]:
         """The value id of a label on each node, ABSENT (-1) where it has none; `label_value` tells the text."""

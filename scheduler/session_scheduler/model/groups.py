@@ -33,7 +33,7 @@ class Phase(Enum):
 class Task:
     """A pod in a session. Hashed by identity: one object a pod as long as it lives."""
 
-    __slots__ = ("cls", "group", "key", "node", "phase", "pod", "priority", "row")
+    __slots__ = ("cls", "group", "key", "kind", "node", "phase", "pod", "priority", "row")
 
     def __init__(self, pod: Pod, cls: TaskClass, group: Group, priority: int = 0) -> None:
         self.pod = pod
@@ -41,6 +41,8 @@ class Task:
         self.group = group
         self.key = pod.key
         self.priority = priority
+        self.kind = -1
+        """The number of the pod's namespace and labels in the table's `PodCounts`."""
         self.phase = Phase.PENDING
         self.node: str | None = None
         """The node's name once assumed or bound."""

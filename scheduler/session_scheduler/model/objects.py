@@ -1,7 +1,7 @@
 """Kubernetes objects as typed values: only the fields the scheduler reads, decoded by msgspec.
 
 Field names are the API's, in snake case; unknown fields are ignored. Values are frozen: a change is a new object.
-Source: the Kubernetes API reference (core/v1, scheduling.k8s.io/v1alpha2, scheduling.x-k8s.io/v1alpha1,
+Source: the Kubernetes API reference (core/v1, apps/v1, scheduling.k8s.io/v1alpha2, scheduling.x-k8s.io/v1alpha1,
 coordination.k8s.io/v1).
 """
 
@@ -19,6 +19,7 @@ from session_scheduler.model.meta import NodeSelectorTerm as NodeSelectorTerm
 from session_scheduler.model.meta import ObjectMeta as ObjectMeta
 from session_scheduler.model.meta import OwnerReference as OwnerReference
 from session_scheduler.model.meta import Quantity as Quantity
+from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import StorageObject
 
 
@@ -190,12 +191,20 @@ class NodeSpec(_Object, frozen=True):
     taints: tuple[Taint, ...] = ()
 
 
+class ContainerImage(_Object, frozen=True):
+    """status.images[]: an image on the node, under all its names. The API server writes missing names as null."""
+
+    names: tuple[str, ...] | None = None
+    size_bytes: int = 0
+
+
 class NodeStatus(_Object, frozen=True):
     """status of a node. Quantities as written."""
 
     allocatable: dict[str, Quantity] = {}
     capacity: dict[str, Quantity] = {}
     conditions: tuple[PodCondition, ...] = ()
+    images: tuple[ContainerImage, ...] = ()
 
 
 class Node(_Object, frozen=True, tag_field="kind", tag="Node"):
@@ -322,7 +331,7 @@ class Lease(_Object, frozen=True, tag_field="kind", tag="Lease"):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject
+KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject | RelatedObject
 """Every kind the cluster port lists and watches."""
 PortObject = KubeObject | ConfigMap | Lease
 """Every kind behind the cluster port."""

@@ -16,10 +16,13 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import ClassTable, TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
+from session_scheduler.model.label_reads import concerns
 from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
+from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import PersistentVolumeClaim
 from session_scheduler.model.volumes import CLAIM, EPHEMERAL
+from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.priorities import Priorities
 from session_scheduler.state.tables import ObjectTables
 from session_scheduler.state.volume_use import VolumeUse
@@ -49,9 +52,12 @@ class Cache:
         group_of: Sequence[GroupOf] = (),
         *,
         coscheduling_served: bool = False,
+        view: ClusterView | None = None,
     ) -> None:
         self.table = table
         self.classes = classes
+        self.view = view or ClusterView()
+        """What is known of namespaces, services and controllers."""
         self.coscheduling_served = coscheduling_served
         """Whether scheduling.x-k8s.io/v1alpha1 PodGroups are served; their label names native groups otherwise."""
         self.tasks: dict[str, Task] = {}
@@ -86,6 +92,9 @@ class Cache:
             return self._put_node(obj)
         if isinstance(obj, PodGroup):
             return self._put_pod_group(obj)
+        if isinstance(obj, RelatedObject):
+            self._related(obj, self.view.put(obj))
+            return ()
         if isinstance(obj, PriorityClass):
             self._priorities.put(obj)
             self._prioritise()
@@ -108,6 +117,8 @@ class Cache:
             group = self.groups.get(f"{key}")
             if group is not None:
                 group.pod_group = None
+        elif isinstance(obj, RelatedObject):
+            self._related(obj, self.view.remove(obj))
         elif isinstance(obj, PriorityClass):
             self._priorities.remove(obj.metadata.name)
             self._prioritise()
@@ -146,7 +157,7 @@ class Cache:
         if not known:
             for task in self._on_node.get(name, {}).values():
                 task.row = row
-                self.table.add_usage(row, task.cls, 1)
+                self._count(task, 1)
         self._changed_nodes[name] = None
         return EVERY_GROUP
 
@@ -160,6 +171,7 @@ class Cache:
         if old is None or _matters(old) != _matters(node):
             return False
         self.table.nodes[row] = node
+        self.table.images.put(row, node)
         return True
 
     def _remove_node(self, name: str) -> None:
@@ -223,10 +235,27 @@ class Cache:
             self.classes.forget_unused({task.cls for task in self.tasks.values()})
         if pod.spec.node_name:
             pod = replace(pod, spec=replace(pod.spec, node_name=""))
-        return self.classes.of(pod)
+        cls = self.classes.of(pod)
+        new = self.classes.read_anew()
+        if new:
+            self._reclass(task for task in self.unbound.values() if concerns(new, task.pod))
+        return cls
+
+    def _reclass(self, tasks: Iterable[Task]) -> None:
+        """Ask again what class tasks are of. Those on a node keep theirs until they are to be placed again."""
+        for task in list(tasks):
+            cls = self._counted_class(task.pod, task)
+            if cls is not None and cls is not task.cls:
+                self._change_class(task, cls)
+
+    def _related(self, obj: RelatedObject, changed: bool) -> None:
+        """An object came, went or changed by which pods are selected."""
+        if changed:
+            self._reclass(task for task in self.unbound.values() if self.view.may_concern(obj, task.pod))
 
     def _new_task(self, pod: Pod, cls: TaskClass) -> Task:
         task = Task(pod, cls, self._group_for(self.group_ref(pod)), self._priorities.of(pod))
+        task.kind = self.table.pods.acquire(pod)
         self._join(task, task.group)
         self.tasks[task.uid] = self.unbound[task.uid] = task
         return task
@@ -234,6 +263,7 @@ class Cache:
     def _update(self, task: Task, pod: Pod, cls: TaskClass) -> None:
         if task.cls is not cls:
             self._change_class(task, cls)
+        self._change_kind(task, self.table.pods.acquire(pod))
         task.pod = pod
         task.priority = self._priorities.of(pod)
         self._regroup(task)
@@ -277,6 +307,20 @@ class Cache:
             self._use_volumes(task, task.node, 1)
             self._changed_nodes[task.node] = None
 
+    def _change_kind(self, task: Task, kind: int) -> None:
+        """Count the task's pod by its labels as they are now; `kind` was acquired for it."""
+        pods, before = self.table.pods, task.kind
+        if task.row >= 0 and kind != before:
+            pods.add(task.row, before, -1)
+            pods.add(task.row, kind, 1)
+        task.kind = kind
+        pods.release(before)
+
+    def _count(self, task: Task, sign: int) -> None:
+        """Count a task on its row (1), or no more (-1)."""
+        self.table.add_usage(task.row, task.cls, sign)
+        self.table.pods.add(task.row, task.kind, sign)
+
     def _use_volumes(self, task: Task, node: str, sign: int) -> None:
         if task.cls.volumes:
             self.volume_use.count(node, task.cls.volumes, sign)
@@ -303,6 +347,7 @@ class Cache:
         if task.node is not None:
             self.vacate(task, task.phase)
         self.unbound.pop(uid, None)
+        self.table.pods.release(task.kind)
         self._leave(task)
         return task
 
@@ -312,7 +357,7 @@ class Cache:
         self.unbound.pop(task.uid, None)
         task.row = self.table.row_of.get(node, -1)
         if task.row >= 0:
-            self.table.add_usage(task.row, task.cls, 1)
+            self._count(task, 1)
         self._use_volumes(task, node, 1)
         self._on_node.setdefault(node, {})[task.uid] = task
         self._changed_nodes[node] = None
@@ -322,7 +367,7 @@ class Cache:
         if task.node is None:
             return
         if task.row >= 0:
-            self.table.add_usage(task.row, task.cls, -1)
+            self._count(task, -1)
         self._use_volumes(task, task.node, -1)
         on_node = self._on_node[task.node]
         del on_node[task.uid]
@@ -336,6 +381,7 @@ class Cache:
         """A placement came to nothing: the task is pending again, if it still lives."""
         if task.phase is Phase.ASSUMED:
             self.vacate(task, _unbound(task.pod))
+            self._reclass((task,))
             self._waiting[task.group] = None
 
     # ------------------------------------------------------------------ groups

@@ -21,7 +21,7 @@ KUBE_SCHEDULERS_ORDER = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name.partition(".")[0])
-def test_explain_refuses_what_kube_scheduler_refuses_up_to_the_last_filter_that_exists_here(
+def test_explain_refuses_what_kube_scheduler_refuses_and_scores_what_fits_as_it_does(
     case: Path, tmp_path: Path
 ) -> None:
     wanted = json.loads(gzip.decompress(case.read_bytes()))
@@ -33,6 +33,7 @@ def test_explain_refuses_what_kube_scheduler_refuses_up_to_the_last_filter_that_
     for name, expected in wanted["expect"].items():
         for node, verdict in answers[name]["nodes"].items():
             assert agrees(verdict, expected["failed"].get(node)), (name, node, verdict, expected["failed"].get(node))
+            assert verdict.get("score") == expected["scores"].get(node), (name, node, verdict)
 
 
 def agrees(verdict: dict[str, Any], refused_by: str | None) -> bool:

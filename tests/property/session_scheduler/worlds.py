@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from session_scheduler import Normalise, Refusal, Scope, hookimpl
-from session_scheduler.model.objects import KubeObject, Taint
+from session_scheduler.model.objects import Affinity, KubeObject, Taint
 from session_scheduler.testing import node, pod, pod_group
 
 LABELS = ("a", "b", "c")
@@ -216,9 +216,52 @@ def pods(draw: st.DrawFn, most: int = 8, largest: int = 5) -> list[KubeObject]:
 
 @st.composite
 def _shape(draw: st.DrawFn) -> dict[str, Any]:
-    return {
+    shape = {
         "cpu": draw(st.sampled_from(["100m", "200m", "500m", "1", "1500m"])),
-        "labels": {"taste": draw(st.sampled_from(["", "x", "xx"]))},
+        "labels": {"taste": draw(st.sampled_from(TASTES))},
         "host_port": draw(st.sampled_from([0, 0, 0, 80, 81])),
         "priority": draw(st.sampled_from([None, 5])),
+    }
+    if draw(st.integers(0, 3)) == 0:
+        shape["affinity"] = draw(_affinity())
+    if draw(st.integers(0, 3)) == 0:
+        shape["topology_spread_constraints"] = tuple(draw(st.lists(_spread(), min_size=1, max_size=2)))
+    return shape
+
+
+TASTES = ("", "x", "xx")
+_DOMAINS = st.sampled_from(["kubernetes.io/hostname", "kind"])
+
+
+@st.composite
+def _selector(draw: st.DrawFn) -> dict[str, Any]:
+    if draw(st.integers(0, 5)) == 0:
+        return {}
+    operator = draw(st.sampled_from(["In", "In", "NotIn"]))
+    values = draw(st.lists(st.sampled_from(TASTES), min_size=1, max_size=2, unique=True))
+    return {"matchExpressions": [{"key": "taste", "operator": operator, "values": values}]}
+
+
+@st.composite
+def _affinity(draw: st.DrawFn) -> Affinity:
+    """Terms of every kind; those that must hold, more seldom."""
+    lists: list[dict[str, Any]] = []
+    for _ in range(2):
+        found: dict[str, Any] = {}
+        for name, most in (("required", 1), ("preferred", 2)):
+            terms = [{"topologyKey": draw(_DOMAINS), "labelSelector": draw(_selector())} for _ in range(most)]
+            terms = terms[: draw(st.integers(0, most))]
+            weighted = [{"weight": draw(st.sampled_from([1, 7, 100])), "podAffinityTerm": term} for term in terms]
+            found[f"{name}DuringSchedulingIgnoredDuringExecution"] = terms if name == "required" else weighted
+        lists.append(found)
+    return Affinity(pod_affinity=lists[0], pod_anti_affinity=lists[1])
+
+
+@st.composite
+def _spread(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "maxSkew": draw(st.integers(1, 2)),
+        "topologyKey": draw(_DOMAINS),
+        "whenUnsatisfiable": draw(st.sampled_from(["DoNotSchedule", "ScheduleAnyway"])),
+        "labelSelector": draw(_selector()),
     }

@@ -10,6 +10,7 @@ import structlog.testing
 from session_scheduler.cluster.errors import ManifestError
 from session_scheduler.cluster.manifests import load_manifests
 from session_scheduler.errors import InputError
+from session_scheduler.model.related import Service
 
 from .loading import container, load, node, pod
 
@@ -83,15 +84,15 @@ def test_nothing_is_nothing() -> None:
 
 
 def test_kinds_that_no_scheduler_reads_are_counted() -> None:
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    service = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
     foreign = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
     loaded = load(service, foreign, service, pod())
-    assert loaded.ignored == {"Job": 1, "Service": 2}
+    assert loaded.ignored == {"Job": 1, "Secret": 2}
     assert names(loaded) == ["p"]
 
 
 def test_kinds_that_may_stand_for_pods_are_said_to_be_left_out() -> None:
-    kinds = ("v1 Service", "v1 ConfigMap", "rbac.authorization.k8s.io/v1 Role", "v1 Widget", "v1 Widget",
+    kinds = ("v1 Secret", "v1 ConfigMap", "rbac.authorization.k8s.io/v1 Role", "v1 Widget", "v1 Widget",
              "serving.knative.dev/v1 Service", "ray.io/v1 RayJob")  # fmt: skip
     documents = [dict(zip(("apiVersion", "kind"), kind.split(), strict=True)) for kind in kinds]
     with structlog.testing.capture_logs() as logs:
@@ -203,4 +204,6 @@ def test_a_saved_cluster_is_its_nodes_its_pods_as_they_run_and_what_its_workload
     assert missing.metadata.owner_references[0].uid == "5d9d8f3e-2a44-4f3b-9a0e-3c7a1f3f0d01"
     assert (missing.metadata.creation_timestamp or "") > "2026-01-06T09:00:01Z"
     assert missing.spec.scheduler_name == "fluence"
-    assert loaded.ignored == {"Service": 1}
+    assert loaded.ignored == {}
+    services = [obj for obj in loaded.related if isinstance(obj, Service)]
+    assert [(service.key, service.spec.selector) for service in services] == [("shop/web", None)]

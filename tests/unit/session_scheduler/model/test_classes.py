@@ -8,7 +8,7 @@ import msgspec
 
 from session_scheduler.model.classes import ClassTable, host_ports
 from session_scheduler.model.columns import NodeTable
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import ObjectMeta, Pod
 
 
 def pod(name: str = "p", labels: dict[str, str] | None = None, **spec: Any) -> Pod:
@@ -39,11 +39,52 @@ def test_what_a_plugin_reads_makes_a_class() -> None:
     assert classes.of(pod("a", {"team": "x"})) is not classes.of(pod("c", {"team": "y"}))
 
 
-def test_labels_make_a_class_only_where_a_selector_of_the_pods_own_reads_them() -> None:
-    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
-    assert not same(
-        pod("a", {"app": "x"}, topologySpreadConstraints=spread), pod("b", {}, topologySpreadConstraints=spread)
-    )
+def spread(selector: dict[str, Any], **more: Any) -> dict[str, Any]:
+    where = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    return {**where, "labelSelector": selector, **more}
+
+
+def test_labels_make_a_class_only_where_a_selector_reads_them() -> None:
+    constraints = [spread({"matchLabels": {"app": "x"}}, matchLabelKeys=["hash"])]
+    classes = ClassTable(NodeTable())
+    a = classes.of(pod("a", {"app": "x", "index": "0"}, topologySpreadConstraints=constraints))
+    assert classes.of(pod("b", {"app": "x", "index": "1"}, topologySpreadConstraints=constraints)) is a
+    assert classes.of(pod("c", {"app": "y"}, topologySpreadConstraints=constraints)) is not a
+    assert classes.of(pod("d", {"app": "x", "hash": "1"}, topologySpreadConstraints=constraints)) is not a
+    assert classes.of(pod("e", {"app": "x"})) is not classes.of(pod("f", {"app": "y"}))
+
+
+def test_labels_are_read_in_the_namespaces_of_the_selectors_terms_alone() -> None:
+    def term(**fields: Any) -> dict[str, Any]:
+        selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+        required = [{"topologyKey": "zone", "labelSelector": selector, **fields}]
+        return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+    def told_apart(namespace: str, **fields: Any) -> bool:
+        classes = ClassTable(NodeTable())
+        classes.of(pod("reads", affinity=term(**fields)))
+
+        def there(name: str) -> Pod:
+            metadata = ObjectMeta(name=name, namespace=namespace, labels={"app": name})
+            return msgspec.structs.replace(pod(name), metadata=metadata)
+
+        return classes.of(there("a")) is not classes.of(there("b"))
+
+    assert told_apart("")  # where the reading pod is
+    assert not told_apart("other")
+    assert told_apart("other", namespaces=["other"])
+    assert not told_apart("third", namespaces=["other"])
+    assert told_apart("third", namespaceSelector={"matchLabels": {"team": "x"}})
+
+
+def test_what_is_read_from_now_on_is_told_once() -> None:
+    classes = ClassTable(NodeTable())
+    classes.of(pod("plain", {"app": "x"}))
+    assert classes.read_anew() == []
+    classes.of(pod("reads", topologySpreadConstraints=[spread({"matchLabels": {"app": "x"}})]))
+    assert classes.read_anew() == [("", "app")]
+    classes.of(pod("reads too", topologySpreadConstraints=[spread({"matchLabels": {"app": "y"}})]))
+    assert classes.read_anew() == []
 
 
 def test_on_the_hosts_network_every_container_port_is_a_host_port() -> None:

@@ -1,0 +1,202 @@
+"""Pods that want to be, or must be, near other pods or away from them; and what running pods want of the new one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import numpy as np
+from pydantic import Field
+
+from session_scheduler.builtin.pods_near import PodsNear, Source
+from session_scheduler.config import PluginArguments
+from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.label_selectors import Selector
+from session_scheduler.model.pod_counts import PodQuery
+from session_scheduler.model.pod_terms import HeldTerm, PodTerms, Term, TermKind
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.session import Session
+    from session_scheduler.state.cluster_view import ClusterView
+
+AFFINITY: Final = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
+EXISTING: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+class InterPodAffinityArguments(PluginArguments):
+    """kube-scheduler's InterPodAffinityArgs."""
+
+    hard_pod_affinity_weight: Annotated[int, Field(ge=0, le=100)] = 1
+    """What a running pod's required affinity to the new pod is worth."""
+    ignore_preferred_terms_of_existing_pods: bool = False
+    """Pods that prefer nothing are scored without regard to what running pods prefer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityState:
+    """What is counted for a class."""
+
+    affinity: tuple[PodsNear, ...]
+    """A node must have pods in each of these, all of which the same pod satisfies."""
+    matches_itself: bool
+    """Whether the pod satisfies its own required affinity: then the first of its kind may go anywhere."""
+    anti_affinity: tuple[PodsNear, ...]
+    existing: tuple[PodsNear, ...]
+    """Running pods that must be away from the new one."""
+    score: tuple[PodsNear, ...]
+
+
+class InterPodAffinity:
+    """Affinity and anti-affinity between pods, by the new pod's terms and by those of the pods that run."""
+
+    Arguments = InterPodAffinityArguments
+    name = "InterPodAffinity"
+    weight = 2
+    filter_scope = Scope.ANY
+    score_scope = Scope.ANY
+    normalise = Normalise.NONE  # in floating point here, as kube-scheduler does it
+
+    def __init__(self, arguments: InterPodAffinityArguments | None = None) -> None:
+        self._arguments = arguments or InterPodAffinityArguments()
+
+    @hookimpl
+    def footprint(self, cls: TaskClass) -> Iterable[HeldTerm]:
+        """The terms by which the class's running pods matter to others."""
+        return cls.terms.held
+
+    @hookimpl
+    def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
+        """What is to be counted; skipped for pods that want nothing, and of which no pod may come to want anything."""
+        terms = cls.terms
+        if terms.problem is not None:
+            return Refusal(f"parsing pod: {terms.problem}")
+        concerning = _concerning(session, cls)
+        state = self._state(session, cls, concerning)
+        filters = (*state.anti_affinity, *state.existing)
+        filter_scope: Scope | Skip = SKIP if not filters else Scope.NODE
+        if state.affinity or not all(near.domains.alone for near in filters):
+            filter_scope = Scope.ANY
+        if filter_scope is SKIP and not state.score:
+            return SKIP
+        return Prepared(state, filter_scope, Scope.ANY if state.score else SKIP)
+
+    def _state(self, session: Session, cls: TaskClass, concerning: Sequence[HeldTerm]) -> AffinityState:
+        terms, view, metadata = cls.terms, session.view, cls.pod.metadata
+        together = _together(terms.affinity, view)
+        away: dict[str, list[tuple[int, Source]]] = defaultdict(list)
+        for held in concerning:
+            if held.kind is TermKind.ANTI_AFFINITY:
+                away[held.term.topology_key].append((1, held))
+        return AffinityState(
+            tuple(PodsNear(session, term.topology_key, [(1, together)]) for term in terms.affinity),
+            together.picks(metadata.namespace, metadata.labels),
+            tuple(PodsNear(session, t.topology_key, [(1, query_of(t, view))]) for t in terms.anti_affinity),
+            tuple(PodsNear(session, key, sources) for key, sources in away.items()),
+            tuple(PodsNear(session, key, found) for key, found in self._scored(terms, concerning, view).items()),
+        )
+
+    def _scored(
+        self, terms: PodTerms, concerning: Sequence[HeldTerm], view: ClusterView
+    ) -> dict[str, list[tuple[int, Source]]]:
+        """By topology key, what a pod of each source in the domain is worth."""
+        found: dict[str, list[tuple[int, Source]]] = defaultdict(list)
+        own = bool(terms.preferred or terms.preferred_anti)
+        if self._arguments.ignore_preferred_terms_of_existing_pods and not own:
+            return found
+        for sign, weighted in ((1, terms.preferred), (-1, terms.preferred_anti)):
+            for weight, term in weighted:
+                found[term.topology_key].append((sign * weight, query_of(term, view)))
+        signs = {
+            TermKind.AFFINITY: self._arguments.hard_pod_affinity_weight,
+            TermKind.PREFERRED: 1,
+            TermKind.PREFERRED_ANTI: -1,
+        }
+        for held in concerning:
+            worth = signs.get(held.kind, 0) * held.weight
+            if worth:
+                found[held.term.topology_key].append((worth, held))
+        return found
+
+    # ------------------------------------------------------------------ filter
+
+    @hookimpl
+    def filter(self, nodes: NodeView, mask: BoolColumn, state: AffinityState) -> None:
+        """Clear the nodes without the pods that must be near, and those with pods that must not."""
+        for refused, _ in _refusals(nodes, state):
+            np.greater(mask, refused, out=mask)
+
+    @hookimpl
+    def why(self, nodes: NodeView, state: AffinityState) -> Sequence[Sequence[str]]:
+        """kube-scheduler's texts: the first that holds."""
+        refusals = list(_refusals(nodes, state))
+        return [[next((text for refused, text in refusals if refused[i]), EXISTING)] for i in range(len(nodes))]
+
+    # ------------------------------------------------------------------ score
+
+    @hookimpl
+    def score(self, nodes: NodeView, mask: BoolColumn, state: AffinityState) -> IntColumn:
+        """The sum of what the pods near each node are worth, as 0 to 100 between the least and the most."""
+        total = np.zeros(len(nodes), np.int64)
+        for near in state.score:
+            total += near.counts(nodes)
+        feasible = total[mask]
+        low, high = (int(feasible.min()), int(feasible.max())) if len(feasible) else (0, 0)
+        if low == high:
+            return np.zeros(len(nodes), np.int64)
+        return (100.0 * ((total - low) / float(high - low))).astype(np.int64)
+
+
+def _refusals(nodes: NodeView, state: AffinityState) -> Iterator[tuple[BoolColumn, str]]:
+    """Which nodes of the view are refused, and why, in kube-scheduler's order."""
+    if state.affinity:
+        yield ~_near_all(nodes, state), AFFINITY
+    for near in state.anti_affinity:
+        yield near.counts(nodes) > 0, ANTI_AFFINITY
+    for near in state.existing:
+        yield near.counts(nodes) > 0, EXISTING
+
+
+def _near_all(nodes: NodeView, state: AffinityState) -> BoolColumn:
+    rows = nodes.row_numbers
+    labelled = np.logical_and.reduce([near.domains.present[rows] for near in state.affinity])
+    if state.matches_itself and not any(near.by_domain().any() for near in state.affinity):
+        return np.asarray(labelled)
+    return np.asarray(np.logical_and.reduce([labelled, *(near.counts(nodes) > 0 for near in state.affinity)]))
+
+
+def _concerning(session: Session, cls: TaskClass) -> list[HeldTerm]:
+    """The terms of all classes that pick the class's pods: what another class holds, it may come to run."""
+    metadata = cls.pod.metadata
+    namespace_labels = session.view.namespace_labels(metadata.namespace)
+    known = session.table.terms.known
+    return [held for held in known if held.term.picks(metadata.namespace, metadata.labels, namespace_labels)]
+
+
+def query_of(term: Term, view: ClusterView) -> PodQuery:
+    """The pods that a new pod's term picks, its namespace selector being read now."""
+    return PodQuery(_namespaces(term, view), term.selector)
+
+
+def _namespaces(term: Term, view: ClusterView) -> tuple[str, ...] | None:
+    if term.namespace_selector.empty:
+        return None
+    return tuple(sorted({*term.namespaces, *view.namespaces(term.namespace_selector)}))
+
+
+def _together(terms: Sequence[Term], view: ClusterView) -> PodQuery:
+    """The pods that all the terms pick; none without terms."""
+    if not terms:
+        return PodQuery((), Selector(None))
+    namespaces: tuple[str, ...] | None = None
+    selector = terms[0].selector
+    for term in terms:
+        own = _namespaces(term, view)
+        if own is not None:
+            namespaces = own if namespaces is None else tuple(name for name in namespaces if name in own)
+        selector = Selector(None) if term.selector.requirements is None else selector.also(term.selector.requirements)
+    return PodQuery(namespaces, selector)

@@ -1,0 +1,254 @@
+"""Pods of a kind are spread evenly over zones, nodes or other domains: as a rule, or as far as it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+import numpy as np
+from pydantic import Field, model_validator
+
+from session_scheduler.builtin.pods_near import PodsNear
+from session_scheduler.builtin.spread_scoring import SoftConstraint, SpreadScoring
+from session_scheduler.config import PluginArguments
+from session_scheduler.config_text import wrong_value
+from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.label_selectors import NOTHING, Selector, SelectorError, equal_to, selector_of
+from session_scheduler.model.objects import LabelSelector, Pod
+from session_scheduler.model.pod_counts import PodQuery
+from session_scheduler.model.selectors import required_nodes, untolerated_taints
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.session import Session
+    from session_scheduler.state.cluster_view import ClusterView
+
+NOT_MATCHED: Final = "node(s) didn't match pod topology spread constraints"
+NO_LABEL: Final = f"{NOT_MATCHED} (missing required label)"
+HARD: Final = "DoNotSchedule"
+SOFT: Final = "ScheduleAnyway"
+
+
+class DefaultConstraint(PluginArguments):
+    """A constraint for pods that have none; its selector is that of the pod's services and controller."""
+
+    max_skew: Annotated[int, Field(ge=1)]
+    topology_key: Annotated[str, Field(min_length=1)]
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    min_domains: Annotated[int, Field(ge=1)] | None = None
+    node_affinity_policy: Literal["Honor", "Ignore"] | None = None
+    node_taints_policy: Literal["Honor", "Ignore"] | None = None
+
+
+SYSTEM_DEFAULTS: Final = (
+    DefaultConstraint(max_skew=3, topology_key="kubernetes.io/hostname", when_unsatisfiable=SOFT),
+    DefaultConstraint(max_skew=5, topology_key="topology.kubernetes.io/zone", when_unsatisfiable=SOFT),
+)
+
+
+class PodTopologySpreadArguments(PluginArguments):
+    """kube-scheduler's PodTopologySpreadArgs."""
+
+    default_constraints: tuple[DefaultConstraint, ...] = ()
+    """For pods without constraints, where `defaultingType` is List."""
+    defaulting_type: Literal["System", "List"] = "System"
+    """System: Kubernetes' own default constraints."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> PodTopologySpreadArguments:
+        if self.default_constraints and self.defaulting_type == "System":
+            raise wrong_value("constraints go with defaultingType List: write that, or remove them",
+                              at=("defaultConstraints",))  # fmt: skip
+        seen = set()
+        for index, one in enumerate(self.default_constraints):
+            key = (one.topology_key, one.when_unsatisfiable)
+            if key in seen:
+                raise wrong_value(f"{key[0]!r} with {key[1]} is there already: keep one of the two",
+                                  at=("defaultConstraints", index))  # fmt: skip
+            seen.add(key)
+        return self
+
+
+class _Written(msgspec.Struct, frozen=True, rename="camel"):
+    """TopologySpreadConstraint, which the model keeps as it came."""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One constraint with its selector, whoever wrote it."""
+
+    written: _Written | DefaultConstraint
+    selector: Selector
+
+    def query(self, namespace: str) -> PodQuery:
+        """The pods that count: an empty selector counts none, though it matches every pod."""
+        return PodQuery((namespace,), NOTHING if self.selector.empty else self.selector, ending=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HardConstraint:
+    """A constraint that must hold, and what is counted for it."""
+
+    near: PodsNear
+    eligible: BoolColumn
+    """By domain: whether one of its nodes counts."""
+    fewer_domains: bool
+    """Whether there are fewer of these than minDomains: then the least is taken to be 0."""
+    room: int
+    """maxSkew, less 1 where the pod counts itself."""
+
+    def allowed(self) -> BoolColumn:
+        """By domain, whether it takes one more of the pods; not the last entry, of nodes without the label."""
+        counts = self.near.by_domain()
+        least = 0 if self.fewer_domains else int(counts[self.eligible].min(initial=np.iinfo(np.int64).max))
+        allowed = counts <= least + self.room
+        allowed[-1] = False
+        return allowed
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadState:
+    """A class's constraints, as they stand in a session."""
+
+    hard: tuple[HardConstraint, ...]
+    soft: SpreadScoring | None
+
+
+class PodTopologySpread:
+    """Refuses nodes in domains with too many of the pods; of the others those in emptier domains score higher."""
+
+    Arguments = PodTopologySpreadArguments
+    name = "PodTopologySpread"
+    weight = 2
+    filter_scope = Scope.ANY
+    score_scope = Scope.ANY
+    normalise = Normalise.NONE  # its own way, over the nodes that count
+
+    def __init__(self, arguments: PodTopologySpreadArguments | None = None) -> None:
+        given = arguments or PodTopologySpreadArguments()
+        self._system = given.defaulting_type == "System"
+        self._defaults = SYSTEM_DEFAULTS if self._system else given.default_constraints
+
+    @hookimpl
+    def class_key(self, pod: Pod, view: ClusterView) -> object:
+        """For a pod without constraints: what the defaults select by, and whether that picks the pod itself."""
+        if pod.spec.topology_spread_constraints or not self._defaults:
+            return None
+        selector = view.default_selector(pod)
+        return None if selector.empty else (selector.requirements, selector.matches(pod.metadata.labels))
+
+    @hookimpl
+    def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
+        """The constraints with what is counted for them; skipped without any."""
+        try:
+            hard, soft = (self._constraints(session, cls.pod, action) for action in (HARD, SOFT))
+        except (SelectorError, msgspec.ValidationError) as error:
+            return Refusal(f"spec.topologySpreadConstraints: {error}")
+        if not hard and not soft:
+            return SKIP
+        state = SpreadState(_hard(session, cls, hard), self._scoring(session, cls, soft) if soft else None)
+        return Prepared(state, Scope.ANY if hard else SKIP, Scope.ANY if soft else SKIP)
+
+    def _constraints(self, session: Session, pod: Pod, action: str) -> list[Constraint]:
+        """The pod's own constraints of this kind, else the defaults. Raises SelectorError and ValidationError."""
+        own = pod.spec.topology_spread_constraints
+        if own:
+            written = [msgspec.convert(one, _Written) for one in own]
+            return [Constraint(one, _selector(one, pod)) for one in written if one.when_unsatisfiable == action]
+        defaults = [one for one in self._defaults if one.when_unsatisfiable == action]
+        selector = session.view.default_selector(pod) if defaults else NOTHING
+        return [] if selector.empty else [Constraint(one, selector) for one in defaults]
+
+    def _scoring(self, session: Session, cls: TaskClass, constraints: Sequence[Constraint]) -> SpreadScoring:
+        every_label = bool(cls.pod.spec.topology_spread_constraints) or not self._system
+        keys = [one.written.topology_key for one in constraints] if every_label else []
+        labelled = _labelled(session, keys)
+        soft = []
+        for one in constraints:
+            where = labelled & _included(session, cls, one)
+            query, written = one.query(cls.namespace), one.written
+            soft.append(SoftConstraint(session, written.topology_key, query, written.max_skew, where))
+        return SpreadScoring(soft, labelled)
+
+    @hookimpl
+    def filter(self, nodes: NodeView, mask: BoolColumn, state: SpreadState) -> None:
+        """Clear the nodes that lack a constraint's label, and those in domains that are too full."""
+        for one in state.hard:
+            np.logical_and(mask, _in_domains(one, nodes), out=mask)
+
+    @hookimpl
+    def why(self, nodes: NodeView, state: SpreadState) -> Sequence[Sequence[str]]:
+        """kube-scheduler's texts, by the first constraint that does not hold."""
+        holds = [(_in_domains(one, nodes), one.near.domains.present[nodes.row_numbers]) for one in state.hard]
+        return [[_text(index, holds)] for index in range(len(nodes))]
+
+    @hookimpl
+    def score(self, nodes: NodeView, mask: BoolColumn, state: SpreadState) -> IntColumn | None:
+        """The fewer of the pods in a node's domains, the higher, 0 to 100."""
+        return state.soft.score(nodes, mask) if state.soft is not None else None
+
+
+def _selector(written: _Written, pod: Pod) -> Selector:
+    labels = pod.metadata.labels
+    return selector_of(written.label_selector).also(
+        equal_to({key: labels[key] for key in written.match_label_keys if key in labels})
+    )
+
+
+def _hard(session: Session, cls: TaskClass, constraints: Sequence[Constraint]) -> tuple[HardConstraint, ...]:
+    labelled = _labelled(session, [one.written.topology_key for one in constraints])
+    return tuple(_hard_constraint(session, cls, one, labelled) for one in constraints)
+
+
+def _hard_constraint(session: Session, cls: TaskClass, one: Constraint, labelled: BoolColumn) -> HardConstraint:
+    where = labelled & _included(session, cls, one)
+    near = PodsNear(session, one.written.topology_key, [(1, one.query(cls.namespace))], where)
+    eligible = near.domains.inhabited(where)
+    return HardConstraint(
+        near,
+        eligible,
+        int(eligible.sum()) < (one.written.min_domains or 1),
+        one.written.max_skew - one.selector.matches(cls.pod.metadata.labels),
+    )
+
+
+def _labelled(session: Session, keys: Iterable[str]) -> BoolColumn:
+    """Which rows hold a node with all these labels."""
+    found: Any = session.table.valid()
+    for key in keys:
+        found &= session.table.domains(key).present
+    return np.asarray(found)
+
+
+def _included(session: Session, cls: TaskClass, one: Constraint) -> BoolColumn:
+    """Which rows' pods count for a constraint, by its policies for node affinity and taints."""
+    nodes, written = session.table.all_rows(), one.written
+    found = np.ones(len(nodes), np.bool_)
+    if (written.node_affinity_policy or "Honor") == "Honor":
+        found &= required_nodes(nodes, cls.pod.spec)
+    if written.node_taints_policy == "Honor":
+        for carriers in untolerated_taints(nodes, cls.pod.spec.tolerations, ("NoSchedule", "NoExecute")):
+            found &= ~carriers
+    return found
+
+
+def _in_domains(one: HardConstraint, nodes: NodeView) -> BoolColumn:
+    numbers = one.near.domains.numbers
+    return one.allowed()[numbers if nodes.rows is None else numbers[nodes.rows]]
+
+
+def _text(index: int, holds: Sequence[tuple[BoolColumn, BoolColumn]]) -> str:
+    labelled = next((labelled[index] for allowed, labelled in holds if not allowed[index]), True)
+    return NOT_MATCHED if labelled else NO_LABEL

@@ -1,0 +1,54 @@
+"""matchLabelKeys and mismatchLabelKeys of affinity terms, put into the terms' selectors as the API server does it.
+
+Source: mutatePodAffinity in pkg/registry/core/pod, Kubernetes 1.36. Of topology spread the scheduler does it itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from session_scheduler.model.objects import Pod
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_Terms = dict[str, Any] | None
+
+
+def with_label_keys(pod: Pod) -> Pod:
+    """The pod with its terms' selectors complete; the terms are well-formed (see `object_checks`)."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return pod
+    near = _completed(affinity.pod_affinity, pod.metadata.labels)
+    away = _completed(affinity.pod_anti_affinity, pod.metadata.labels)
+    if near is affinity.pod_affinity and away is affinity.pod_anti_affinity:
+        return pod
+    affinity = msgspec.structs.replace(affinity, pod_affinity=near, pod_anti_affinity=away)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, affinity=affinity))
+
+
+def _completed(lists: _Terms, labels: Mapping[str, str]) -> _Terms:
+    if lists is None:
+        return None
+    required = [_term(term, labels) for term in lists.get(_REQUIRED, ())]
+    preferred = [{**one, "podAffinityTerm": _term(one["podAffinityTerm"], labels)} for one in lists.get(_PREFERRED, ())]
+    new = {**lists, **({_REQUIRED: required} if required else {}), **({_PREFERRED: preferred} if preferred else {})}
+    return lists if new == lists else new
+
+
+def _term(term: dict[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+    selector = term.get("labelSelector")
+    if selector is None:  # it picks nothing, whatever the labels
+        return term
+    added = [
+        {"key": key, "operator": operator, "values": [labels[key]]}
+        for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in term.get(field) or ()
+        if key in labels
+    ]
+    if not added:
+        return term
+    return {**term, "labelSelector": {**selector, "matchExpressions": [*selector.get("matchExpressions", ()), *added]}}

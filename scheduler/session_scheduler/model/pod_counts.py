@@ -1,0 +1,292 @@
+"""How many pods of some namespaces and labels run on each node: one column a query, kept up to date.
+
+Pods with equal namespace and labels are of one *kind*. A new query is answered by comparing columns over the kinds and
+one bincount over (node, kind) pairs; from then on each pod that comes or goes adds to the columns that its kind counts
+in, and nothing else. What is counted belongs to the node table, so statements add and undo it with the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from session_scheduler.model.label_selectors import Requirement, Selector
+from session_scheduler.model.objects import Pod
+
+_Entry = TypeVar("_Entry", bound=np.generic)
+_ABSENT = -1
+_MOST_COLUMNS = 1000
+"""How many queries are kept up to date from one session to the next; at 5,000 nodes each takes 40 kB."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodQuery:
+    """Which pods are counted: those in these namespaces (None: in all) that the selector picks."""
+
+    namespaces: tuple[str, ...] | None
+    selector: Selector
+    ending: bool = True
+    """Whether pods that are being deleted count."""
+
+    def picks(self, namespace: str, labels: Mapping[str, str], ending: bool = False) -> bool:
+        """Whether such a pod counts."""
+        if (ending and not self.ending) or (self.namespaces is not None and namespace not in self.namespaces):
+            return False
+        return self.selector.matches(labels)
+
+
+class PodColumn:
+    """The pods of one query by row of the node table."""
+
+    __slots__ = ("counts", "query")
+
+    def __init__(self, query: PodQuery, counts: NDArray[np.int64]) -> None:
+        self.query = query
+        self.counts = counts
+        """As long as the table's capacity; another array once the table has grown."""
+
+
+class _Kind:
+    """Pods that every query treats alike."""
+
+    __slots__ = ("columns", "ending", "key", "labels", "namespace", "users")
+
+    def __init__(self, key: _Key, namespace: str, labels: dict[str, str], ending: bool) -> None:
+        self.key = key
+        self.namespace = namespace
+        self.labels = labels
+        self.ending = ending
+        self.users = 0
+        self.columns: list[PodColumn] = []
+
+
+_Key = tuple[str, frozenset[tuple[str, str]], bool]
+
+
+class PodCounts:
+    """The pods of a node table, by row and kind. `rows` is the table's capacity."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._kinds: list[_Kind | None] = []
+        self._number_of: dict[_Key, int] = {}
+        self._free_kinds: list[int] = []
+        self._namespace_ids: dict[str, int] = {}
+        self._value_ids: dict[str, int] = {}
+        self._namespace: NDArray[np.int32] = np.full(64, _ABSENT, np.int32)
+        self._ending: NDArray[np.bool_] = np.zeros(64, np.bool_)
+        self._labels: dict[str, NDArray[np.int32]] = {}
+        """By label that some query reads: the id of each kind's value."""
+        self._place_of: dict[tuple[int, int], int] = {}
+        self._free_places: list[int] = []
+        self._place_row: NDArray[np.int64] = np.zeros(64, np.int64)
+        self._place_kind: NDArray[np.int64] = np.zeros(64, np.int64)
+        self._place_count: NDArray[np.int64] = np.zeros(64, np.int64)
+        self._columns: dict[PodQuery, PodColumn] = {}
+        """The least recently used first."""
+        self._by_pair: dict[tuple[str, str], list[PodColumn]] = {}
+        """Columns of queries that require a label to have one value."""
+        self._others: list[PodColumn] = []
+
+    # ------------------------------------------------------------------ kinds
+
+    def acquire(self, pod: Pod) -> int:
+        """The number of the pod's kind, valid until `release`."""
+        metadata = pod.metadata
+        key = (metadata.namespace, frozenset(metadata.labels.items()), metadata.deletion_timestamp is not None)
+        number = self._number_of.get(key)
+        if number is None:
+            number = self._new_kind(_Kind(key, metadata.namespace, metadata.labels, key[2]))
+        kind = self._kinds[number]
+        assert kind is not None  # noqa: S101 (numbers in use have one)
+        kind.users += 1
+        return number
+
+    def release(self, number: int) -> None:
+        """One pod less is of this kind; it was taken off its node before."""
+        kind = self._kinds[number]
+        if kind is None:
+            raise LookupError(f"{number} is no kind of pods")
+        kind.users -= 1
+        if not kind.users:
+            self._kinds[number] = None
+            del self._number_of[kind.key]
+            self._free_kinds.append(number)
+
+    def _new_kind(self, kind: _Kind) -> int:
+        if self._free_kinds:
+            number = self._free_kinds.pop()
+            self._kinds[number] = kind
+        else:
+            number = len(self._kinds)
+            self._kinds.append(kind)
+            self._grow_kinds()
+        self._number_of[kind.key] = number
+        self._namespace[number] = self._namespace_ids.setdefault(kind.namespace, len(self._namespace_ids))
+        self._ending[number] = kind.ending
+        for key, column in self._labels.items():
+            column[number] = self._value_id(kind, key)
+        kind.columns = [
+            column for column in self._likely(kind) if column.query.picks(kind.namespace, kind.labels, kind.ending)
+        ]
+        return number
+
+    def _likely(self, kind: _Kind) -> Iterator[PodColumn]:
+        for pair in kind.labels.items():
+            yield from self._by_pair.get(pair, ())
+        yield from self._others
+
+    def _value_id(self, kind: _Kind, key: str) -> int:
+        value = kind.labels.get(key)
+        return _ABSENT if value is None else self._value_ids.setdefault(value, len(self._value_ids))
+
+    def _grow_kinds(self) -> None:
+        if len(self._kinds) > len(self._namespace):
+            self._namespace = _doubled(self._namespace)
+            self._ending = _doubled(self._ending)
+            self._labels = {key: _doubled(column) for key, column in self._labels.items()}
+
+    # ------------------------------------------------------------------ pods on nodes
+
+    def add(self, row: int, number: int, sign: int) -> None:
+        """One pod of the kind comes to a row (`sign` 1) or leaves it (-1)."""
+        place = self._place_of.get((row, number))
+        if place is None:
+            place = self._new_place(row, number)
+        count = self._place_count
+        count[place] += sign
+        if not count[place]:
+            del self._place_of[row, number]
+            self._free_places.append(place)
+        for column in self._kinds[number].columns:  # type: ignore[union-attr]
+            column.counts[row] += sign
+
+    def _new_place(self, row: int, number: int) -> int:
+        if self._free_places:
+            place = self._free_places.pop()
+        else:
+            place = len(self._place_of)  # none is free, so all below are in use
+            if place >= len(self._place_row):
+                self._place_row, self._place_kind = _doubled(self._place_row), _doubled(self._place_kind)
+                self._place_count = _doubled(self._place_count)
+        self._place_row[place] = row
+        self._place_kind[place] = number
+        self._place_of[row, number] = place
+        return place
+
+    def clear_row(self, row: int) -> None:
+        """All pods of a row count no more, as its node is gone."""
+        used = len(self._place_of) + len(self._free_places)
+        for place in np.flatnonzero((self._place_row[:used] == row) & (self._place_count[:used] != 0)).tolist():
+            del self._place_of[row, int(self._place_kind[place])]
+            self._place_count[place] = 0
+            self._free_places.append(place)
+        for column in self._columns.values():
+            column.counts[row] = 0
+
+    def grow_rows(self, rows: int) -> None:
+        """The table has room for more rows."""
+        for column in self._columns.values():
+            column.counts = np.append(column.counts, np.zeros(rows - self._rows, np.int64))
+        self._rows = rows
+
+    def of_row(self, row: int) -> list[tuple[str, tuple[tuple[str, str], ...], bool, int]]:
+        """What runs on a row, in order: namespace, labels, whether it is ending, and how many. Looks at every pair."""
+        found = []
+        for (at, number), place in self._place_of.items():
+            kind = self._kinds[number] if at == row else None
+            if kind is not None:
+                labels = tuple(sorted(kind.labels.items()))
+                found.append((kind.namespace, labels, kind.ending, int(self._place_count[place])))
+        return sorted(found)
+
+    # ------------------------------------------------------------------ queries
+
+    def column(self, query: PodQuery) -> PodColumn:
+        """The pods of the query by row; up to date until `trim` drops it."""
+        found = self._columns.pop(query, None)
+        self._columns[query] = found = found or self._counted(query)
+        return found
+
+    def trim(self, most: int = _MOST_COLUMNS) -> None:
+        """Drop the columns that were not asked for lately. Between sessions only: what was handed out goes stale."""
+        if len(self._columns) <= most:
+            return
+        kept = dict(list(self._columns.items())[-(most // 2) or len(self._columns) :])
+        self._columns = {}
+        self._by_pair, self._others = {}, []
+        for kind in self._kinds:
+            if kind is not None:
+                kind.columns = [column for column in kind.columns if column.query in kept]
+        for query, column in kept.items():
+            self._columns[query] = column
+            self._index(column)
+
+    def _counted(self, query: PodQuery) -> PodColumn:
+        kinds = self._picked(query)
+        used = len(self._place_of) + len(self._free_places)
+        counted = np.flatnonzero(kinds[self._place_kind[:used]])
+        weights = self._place_count[counted]
+        counts = np.bincount(self._place_row[counted], weights=weights, minlength=self._rows).astype(np.int64)
+        column = PodColumn(query, counts)
+        self._index(column)
+        for number in np.flatnonzero(kinds).tolist():
+            kind = self._kinds[number]
+            if kind is not None:
+                kind.columns.append(column)
+        return column
+
+    def _index(self, column: PodColumn) -> None:
+        for key, operator, values in column.query.selector.requirements or ():
+            if operator == "In" and len(values) == 1:
+                self._by_pair.setdefault((key, values[0]), []).append(column)
+                return
+        self._others.append(column)
+
+    def _picked(self, query: PodQuery) -> NDArray[np.bool_]:
+        """Which kinds the query counts, by number."""
+        mask = np.zeros(len(self._namespace), np.bool_)
+        if query.selector.requirements is None:
+            return mask
+        mask[: len(self._kinds)] = True
+        if query.namespaces is not None:
+            wanted = [self._namespace_ids[name] for name in query.namespaces if name in self._namespace_ids]
+            mask &= _among(self._namespace, wanted)
+        if not query.ending:
+            mask &= ~self._ending
+        for requirement in query.selector.requirements:
+            mask &= self._satisfied(requirement)
+        return mask
+
+    def _satisfied(self, requirement: Requirement) -> NDArray[np.bool_]:
+        key, operator, values = requirement
+        column = self._label(key)
+        if operator in ("Exists", "DoesNotExist"):
+            return np.not_equal(column, _ABSENT) if operator == "Exists" else np.equal(column, _ABSENT)
+        found = _among(column, [self._value_ids[value] for value in values if value in self._value_ids])
+        return found if operator == "In" else ~found
+
+    def _label(self, key: str) -> NDArray[np.int32]:
+        column = self._labels.get(key)
+        if column is None:
+            column = self._labels[key] = np.full(len(self._namespace), _ABSENT, np.int32)
+            for number, kind in enumerate(self._kinds):
+                if kind is not None:
+                    column[number] = self._value_id(kind, key)
+        return column
+
+
+def _among(column: NDArray[np.int32], ids: list[int]) -> NDArray[np.bool_]:
+    if len(ids) == 1:
+        return np.equal(column, ids[0])
+    return np.isin(column, ids)
+
+
+def _doubled(array: NDArray[_Entry]) -> NDArray[_Entry]:
+    grown = np.zeros(2 * len(array), array.dtype)
+    grown[: len(array)] = array
+    return grown

@@ -1,0 +1,178 @@
+"""Affinity and anti-affinity between pods: a class's terms as values, and those that running pods hold.
+
+Source: kube-scheduler's framework.AffinityTerm and PodInfo, Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from session_scheduler.model.label_selectors import Selector, SelectorError, selector_of
+from session_scheduler.model.objects import LabelSelector, Pod
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of spec.affinity, which the model keeps as it came."""
+
+
+class _Term(_Part, frozen=True):
+    """PodAffinityTerm. matchLabelKeys and mismatchLabelKeys are in labelSelector already: the API server puts them."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+
+
+class _Weighted(_Part, frozen=True):
+    """WeightedPodAffinityTerm."""
+
+    weight: int
+    pod_affinity_term: _Term
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Which pods are meant, and the node label whose equal values make one domain."""
+
+    namespaces: tuple[str, ...]
+    namespace_selector: Selector
+    selector: Selector
+    topology_key: str
+
+    def picks(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
+        """Whether a pod in a namespace with these labels is meant."""
+        if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
+            return False
+        return self.selector.matches(labels)
+
+
+class TermKind(StrEnum):
+    """Which of the four lists a term is in."""
+
+    AFFINITY = "podAffinity"
+    ANTI_AFFINITY = "podAntiAffinity"
+    PREFERRED = "preferred podAffinity"
+    PREFERRED_ANTI = "preferred podAntiAffinity"
+
+
+class HeldTerm:
+    """A term of one list as running pods hold it: the key of a counter of these pods. One object for equal ones."""
+
+    __slots__ = ("kind", "term", "weight")
+
+    def __init__(self, kind: TermKind, term: Term, weight: int) -> None:
+        self.kind = kind
+        self.term = term
+        self.weight = weight
+        """What one pod's term is worth: its weight, for a required one 1; of equal ones in a pod the sum."""
+
+    def __repr__(self) -> str:
+        return f"HeldTerm({self.kind}, {self.weight}, {self.term})"
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerms:
+    """All terms of a pod; required ones have weight 1."""
+
+    affinity: tuple[Term, ...] = ()
+    anti_affinity: tuple[Term, ...] = ()
+    preferred: tuple[tuple[int, Term], ...] = ()
+    preferred_anti: tuple[tuple[int, Term], ...] = ()
+    problem: str | None = None
+    """What is wrong with them, where something is: a list that is wrong is empty."""
+    held: tuple[HeldTerm, ...] = field(default=(), compare=False)
+
+
+NO_TERMS = PodTerms()
+_T = TypeVar("_T")
+
+
+class TermTable:
+    """The terms of all classes, each once. `known` are those that a pod holds or may come to hold."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[TermKind, Term, int], HeldTerm] = {}
+        self.version = 0
+        """Moves whenever a term comes or goes."""
+
+    @property
+    def known(self) -> Iterable[HeldTerm]:
+        """Every term that some class has."""
+        return self._held.values()
+
+    def terms_of(self, pod: Pod) -> PodTerms:
+        """The pod's terms."""
+        affinity = pod.spec.affinity
+        if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+            return NO_TERMS
+        problems: list[str] = []
+
+        def read(raw: dict[str, Any] | None, field: str, where: str, of: Callable[[Any], _T]) -> tuple[_T, ...]:
+            try:
+                return tuple(of(item) for item in (raw or {}).get(field) or ())
+            except (SelectorError, msgspec.ValidationError) as error:
+                problems.append(f"{where}.{field}: {error}")
+                return ()
+
+        def one(item: Any) -> Term:
+            return _term(msgspec.convert(item, _Term), pod)
+
+        def weighted(item: Any) -> tuple[int, Term]:
+            found = msgspec.convert(item, _Weighted)
+            return found.weight, _term(found.pod_affinity_term, pod)
+
+        terms = PodTerms(
+            read(affinity.pod_affinity, _REQUIRED, TermKind.AFFINITY, one),
+            read(affinity.pod_anti_affinity, _REQUIRED, TermKind.ANTI_AFFINITY, one),
+            read(affinity.pod_affinity, _PREFERRED, TermKind.AFFINITY, weighted),
+            read(affinity.pod_anti_affinity, _PREFERRED, TermKind.ANTI_AFFINITY, weighted),
+            "; ".join(problems) or None,
+        )
+        return self._with_held(terms)
+
+    def _with_held(self, terms: PodTerms) -> PodTerms:
+        worth: Counter[tuple[TermKind, Term]] = Counter()
+        for kind, weight, term in _listed(terms):
+            worth[kind, term] += weight
+        held = []
+        for (kind, term), weight in worth.items():
+            key = (kind, term, weight)
+            if key not in self._held:
+                self._held[key] = HeldTerm(kind, term, weight)
+                self.version += 1
+            held.append(self._held[key])
+        return PodTerms(
+            terms.affinity, terms.anti_affinity, terms.preferred, terms.preferred_anti, terms.problem, tuple(held)
+        )
+
+    def keep(self, held: Iterable[HeldTerm]) -> None:
+        """Forget all terms but these."""
+        kept = {(one.kind, one.term, one.weight): one for one in held}
+        if len(kept) != len(self._held):
+            self._held = kept
+            self.version += 1
+
+
+def _listed(terms: PodTerms) -> Iterator[tuple[TermKind, int, Term]]:
+    yield from ((TermKind.AFFINITY, 1, term) for term in terms.affinity)
+    yield from ((TermKind.ANTI_AFFINITY, 1, term) for term in terms.anti_affinity)
+    yield from ((TermKind.PREFERRED, weight, term) for weight, term in terms.preferred)
+    yield from ((TermKind.PREFERRED_ANTI, weight, term) for weight, term in terms.preferred_anti)
+
+
+def _term(written: _Term, pod: Pod) -> Term:
+    own = not written.namespaces and written.namespace_selector is None
+    namespaces = (pod.metadata.namespace,) if own else tuple(sorted(set(written.namespaces)))
+    return Term(
+        namespaces, selector_of(written.namespace_selector), selector_of(written.label_selector), written.topology_key
+    )

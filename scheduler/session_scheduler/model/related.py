@@ -1,0 +1,101 @@
+"""What selectors are about beside pods and nodes, as typed values: namespaces, services and controllers of pods.
+
+Only their selectors and metadata are kept. Source: the Kubernetes API reference (core/v1, apps/v1).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from session_scheduler.model.meta import LabelSelector, ObjectMeta
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+
+
+class Namespace(_Object, frozen=True, tag_field="kind", tag="Namespace"):
+    """core/v1 Namespace: its labels are what namespace selectors read."""
+
+    api_version: str = "v1"
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """The namespace's name."""
+        return self.metadata.name
+
+
+class ServiceSpec(_Object, frozen=True):
+    """spec of a Service."""
+
+    selector: dict[str, str] | None = None
+
+
+class Service(_Object, frozen=True, tag_field="kind", tag="Service"):
+    """core/v1 Service, as far as it selects pods."""
+
+    api_version: str = "v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ServiceSpec = ServiceSpec()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class ReplicationControllerSpec(_Object, frozen=True):
+    """spec of a ReplicationController."""
+
+    selector: dict[str, str] = {}
+
+
+class ReplicationController(_Object, frozen=True, tag_field="kind", tag="ReplicationController"):
+    """core/v1 ReplicationController, as far as it selects pods."""
+
+    api_version: str = "v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReplicationControllerSpec = ReplicationControllerSpec()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class SetSpec(_Object, frozen=True):
+    """spec of a ReplicaSet and of a StatefulSet."""
+
+    selector: LabelSelector | None = None
+
+
+class ReplicaSet(_Object, frozen=True, tag_field="kind", tag="ReplicaSet"):
+    """apps/v1 ReplicaSet, as far as it selects pods."""
+
+    api_version: str = "apps/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SetSpec = SetSpec()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class StatefulSet(_Object, frozen=True, tag_field="kind", tag="StatefulSet"):
+    """apps/v1 StatefulSet, as far as it selects pods."""
+
+    api_version: str = "apps/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SetSpec = SetSpec()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+RelatedObject = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet
+RELATED_KINDS: tuple[type[RelatedObject], ...] = (Namespace, Service, ReplicationController, ReplicaSet, StatefulSet)
+"""In the order in which they are listed."""
