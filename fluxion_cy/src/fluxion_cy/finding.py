@@ -16,9 +16,10 @@ def find(engine: Select, table: JobTable, criteria: str, now: int) -> dict[str, 
 
     With `agfilter=true` in the criteria, only vertices with a pruning filter, and in their metadata an `agfilter`:
     by type, how much below them is used at `now` (or by the job that the criteria name) and how much there is.
+    A job that has ended by `now` has nothing allocated or reserved; until it is cancelled its tags stay.
     """
     wanted, filters = read_criteria(criteria), Filters.of(engine)
-    holdings = _holdings(engine, table, filters)
+    holdings = _holdings(engine, table, filters, now)
     usage = Usage.of(engine, table, filters, now, wanted.jobid) if wanted.agfilter else None
     search = _Search(engine, wanted.test, holdings, usage)
     search.visit(engine.root, Facts("", {}))
@@ -68,17 +69,21 @@ class Filters:
         return {vertex for vertex in found if self.at(vertex)}
 
 
-def _holdings(engine: Select, table: JobTable, filters: Filters) -> dict[int, dict[str, set[int]]]:
+def _holdings(engine: Select, table: JobTable, filters: Filters, now: int) -> dict[int, dict[str, set[int]]]:
     """Per vertex: which jobs hold it, by the names that criteria use."""
     found: dict[int, dict[str, set[int]]] = {}
     for jobid, job in table.jobs.items():
         if job.slot < 0:
             continue
         hold = "jobid-reserved" if job.mode is Mode.RESERVED else "jobid-alloc"
-        spanned = filters.spanned(job.slot)
+        spanned, ended = filters.spanned(job.slot), engine.span(job.slot)[1] <= now
         for vertex, _, exclusive in engine.entries(job.slot):
             jobs = found.setdefault(vertex, {})
-            for name, holds in (("jobid-tag", True), ("jobid-span", vertex in spanned), (hold, exclusive)):
+            for name, holds in (
+                ("jobid-tag", True),
+                ("jobid-span", vertex in spanned),
+                (hold, exclusive and not ended),
+            ):
                 if holds:
                     jobs.setdefault(name, set()).add(jobid)
     return found

@@ -175,7 +175,7 @@ class Matcher:
     @_locked
     def satisfy(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> bool:
         """Whether the graph could hold the request if it were empty and everything were up."""
-        _second(now)
+        self._clock(now)
         return self._question(jobspec, candidates, prefer).ever()
 
     def _question(self, jobspec: Any, candidates: Any, prefer: Any) -> Question:
@@ -238,7 +238,7 @@ class Matcher:
         self, jobspec: Any, jobid: Any, now: int, candidates: Any, prefer: Any, seek: Callable[[Question, int], int]
     ) -> Allocation:
         began = time.perf_counter()
-        now = _second(now)
+        now = self._clock(now)
         number = NO_JOBID if jobid is None else self._table.choose(jobid)[0]
         question = self._question(jobspec, candidates, prefer)
         at = seek(question, now)
@@ -345,10 +345,10 @@ class Matcher:
         Of a vertex that `R` takes, nothing may be held above or below it either, at any second of the span.
         A resource set in an RFC 20 envelope says from when to when; a bare JGF is held from `now` for 100 years.
         """
-        began = time.perf_counter()
+        began, now = time.perf_counter(), self._clock(now)
         number, automatic = self._table.choose(jobid)
         rset = read_resource_set(R, self._shorthand)
-        at = _second(now) if rset.start is None else rset.start
+        at = now if rset.start is None else rset.start
         holds = [hold for hold in holds_of(rset, self._engine) if hold[2]]
         if not holds:
             raise InvalidGraph("R: names nothing that is taken; mark it with exclusive: true", EINVAL)
@@ -376,9 +376,10 @@ class Matcher:
     def find(self, criteria: str, *, now: int = 0) -> dict[str, Any] | None:
         """The vertices that meet the criteria, and their ancestors, as JGF; None if there are none.
 
-        With `agfilter=true` their metadata also say what is used below them at `now`.
+        What has ended by `now` is neither allocated nor reserved. With `agfilter=true` their metadata also say what is
+        used below them at `now`.
         """
-        return find(self._engine, self._table, criteria, _second(now))
+        return find(self._engine, self._table, criteria, self._clock(now))
 
     @_locked
     def stat(self) -> dict[str, Any]:
@@ -400,7 +401,7 @@ class Matcher:
     @_locked
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
         """Says in words whether the request fits at `now` within the candidates, and if not, what is missing."""
-        now, compiled = _second(now), self._compile(jobspec)
+        now, compiled = self._clock(now), self._compile(jobspec)
         return explain(self._engine, compiled, candidates, prefer, now, self._policy.node_exclusive)
 
     def _vertex(self, path: Any) -> int:

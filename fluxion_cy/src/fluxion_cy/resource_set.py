@@ -1,6 +1,7 @@
 """Resource sets read back: JGF, or the RFC 20 envelope with `scheduling` or only `execution`."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from errno import EINVAL, ENOENT
@@ -72,10 +73,11 @@ def _times(execution: Mapping[str, Any]) -> tuple[int, int]:
     start, expiration = execution.get("starttime", 0), execution.get("expiration", 0)
     for name, number in (("starttime", start), ("expiration", expiration)):
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 2**53:
-            raise _bad(f"R.execution.{name}: {shown(number)} is not a number of seconds")
+            raise _bad(f"R.execution.{name}: {shown(number)} is not a number of seconds below 2**53")
     if expiration and expiration <= start:
         raise _bad("R.execution.expiration: is not later than starttime")
-    return int(start), int(expiration - start) if expiration else FOREVER
+    begin = int(start)  # whole seconds around both: never less than was named
+    return begin, math.ceil(expiration) - begin if expiration else FOREVER
 
 
 def _ranks(rows: Any) -> list[tuple[int, str, list[tuple[int, int]]]]:
