@@ -4,7 +4,7 @@ Of `xor_slot` entries side by side one is taken, for the whole request. Plain sl
 of the last: each of the slots may be any of them, and as many as possible are made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -12,44 +12,73 @@ from fluxion_cy.errors import InvalidJobspec
 from fluxion_cy.jobspec import Resource
 
 _MAX_VARIANTS = 1000
+_MAX_ENTRIES = 50_000
 _XOR = "xor_slot"
 
 
 def variants(resources: list[Resource]) -> list[list[Resource]]:
-    """All forms of a request, the first alternatives first; InvalidJobspec beyond a thousand."""
-    return _checked(form for split in _split(resources) for form in _merged(split))
+    """All forms of a request, the first alternatives first; InvalidJobspec beyond a thousand, or 50,000 entries."""
+    made = _Forms()
+    return made.checked(made.weighed(form) for split in made.split(resources) for form in made.merged(split))
 
 
-def _checked(forms: Iterator[list[Resource]]) -> list[list[Resource]]:
-    found = []
-    for form in forms:
-        found.append(form)
-        if len(found) > _MAX_VARIANTS:
-            raise InvalidJobspec(f"resources: the alternatives make more than {_MAX_VARIANTS} forms; use fewer of them")
-    return found
+class _Forms:
+    """Makes forms, and counts all that it makes: so many of them, each of so many entries."""
 
+    def __init__(self) -> None:
+        self._room = _MAX_ENTRIES
 
-def _split(resources: list[Resource]) -> list[list[Resource]]:
-    """One form per choice among `xor_slot` entries; the chosen stands last, as a slot."""
-    forms: list[list[Resource]] = [[]]
-    options: list[Resource] = []
-    for resource in resources:
-        below = _split(resource.children)
-        if resource.type == _XOR:
-            options += [replace(resource, type="slot", children=children) for children in below]
-        else:
-            pairs = product(forms, below)
-            forms = _checked([*form, replace(resource, children=children)] for form, children in pairs)
-    if options:
-        forms = _checked([*form, option] for form, option in product(forms, options))
-    return forms
+    def checked(self, forms: Iterable[list[Resource]]) -> list[list[Resource]]:
+        """These forms; InvalidJobspec as soon as they are too many, or too large in all."""
+        found = []
+        for form in forms:
+            found.append(form)
+            if len(found) > _MAX_VARIANTS:
+                raise InvalidJobspec(
+                    f"resources: the alternatives make more than {_MAX_VARIANTS} forms; use fewer of them"
+                )
+            self._spend(len(form))
+        return found
 
+    def _spend(self, entries: int) -> None:
+        self._room -= entries
+        if self._room < 0:
+            raise InvalidJobspec(
+                f"resources: the forms that the alternatives make have more than {_MAX_ENTRIES:,} entries in all; "
+                "use fewer of them, or a smaller request"
+            )
 
-def _merged(resources: list[Resource]) -> list[list[Resource]]:
-    """Slots side by side as one slot with alternatives, at every level."""
-    below = [_merged(resource.children) for resource in resources]
-    levels = ([replace(r, children=c) for r, c in zip(resources, chosen, strict=True)] for chosen in product(*below))
-    return _checked(form for level in levels for form in _merge_level(level))
+    def weighed(self, form: list[Resource]) -> list[Resource]:
+        """The form; the entries of all its levels count."""
+        level = form
+        while level:
+            self._spend(len(level))
+            level = [child for resource in level for child in resource.children]
+        return form
+
+    def split(self, resources: list[Resource]) -> list[list[Resource]]:
+        """One form per choice among `xor_slot` entries; the chosen stands last, as a slot."""
+        forms: list[list[Resource]] = [[]]
+        options: list[Resource] = []
+        for resource in resources:
+            below = self.split(resource.children)
+            if resource.type == _XOR:
+                options += [replace(resource, type="slot", children=children) for children in below]
+            elif len(below) == 1 and len(forms) == 1:
+                forms[0].append(replace(resource, children=below[0]))
+            else:
+                pairs = product(forms, below)
+                forms = self.checked([*form, replace(resource, children=children)] for form, children in pairs)
+        if options:
+            forms = self.checked([*form, option] for form, option in product(forms, options))
+        return forms
+
+    def merged(self, resources: list[Resource]) -> list[list[Resource]]:
+        """Slots side by side as one slot with alternatives, at every level."""
+        below = [self.merged(resource.children) for resource in resources]
+        ways = product(*below)
+        levels = ([replace(r, children=c) for r, c in zip(resources, chosen, strict=True)] for chosen in ways)
+        return self.checked(form for level in levels for form in _merge_level(level))
 
 
 def _merge_level(resources: list[Resource]) -> Iterator[list[Resource]]:

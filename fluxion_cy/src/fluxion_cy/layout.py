@@ -30,6 +30,7 @@ def lay_out(resources: list[Resource], type_ids: Mapping[str, int], columns: Map
     if layout.top_slots > 1:
         tops = sorted(tops, key=lambda resource: resource.slot)
     width = max(1, len(columns))
+    needs = _Needs(columns, width)
     level: list[Resource] = list(tops)
     place = len(level)
     flexible: list[tuple[int, int, Resource]] = []
@@ -39,7 +40,7 @@ def lay_out(resources: list[Resource], type_ids: Mapping[str, int], columns: Map
             if resource.alternatives:
                 flexible.append((len(layout.rows), place, resource))
             layout.rows.append(_row(resource, place, type_ids))
-            layout.needs.append(_below(resource, columns, width))
+            layout.needs.append(needs.below(resource))
             below.extend(resource.children)
             place += len(resource.children)
         level = below
@@ -48,7 +49,7 @@ def lay_out(resources: list[Resource], type_ids: Mapping[str, int], columns: Map
                                      for chosen in resource.alternatives]))  # fmt: skip
     layout.top_need = [0] * width
     for resource in tops:
-        _add(layout.top_need, resource, columns, width)
+        needs.add(layout.top_need, resource)
     return layout
 
 
@@ -76,21 +77,31 @@ def _row(resource: Resource, first: int, type_ids: Mapping[str, int]) -> Row:
     )  # fmt: skip
 
 
-def _below(resource: Resource, columns: Mapping[str, int], width: int) -> list[int]:
-    """What one unit of the resource needs below it, at the least."""
-    found = []
-    for children in resource.alternatives or [resource.children]:
-        need = [0] * width
-        for child in children:
-            _add(need, child, columns, width)
-        found.append(need)
-    return [min(amounts) for amounts in zip(*found, strict=True)]
+class _Needs:
+    """What requests need at the least, per pruned column. Each is counted once, however deep it lies."""
 
+    def __init__(self, columns: Mapping[str, int], width: int) -> None:
+        self._columns, self._width = columns, width
+        self._known: dict[int, list[int]] = {}  # by identity: the layout's resources outlive it
 
-def _add(need: list[int], resource: Resource, columns: Mapping[str, int], width: int) -> None:
-    """Adds what a request needs at the least: itself and all below."""
-    column = columns.get(resource.type)
-    if column is not None:
-        need[column] = min(_CLAMP, need[column] + resource.low)
-    for i, amount in enumerate(_below(resource, columns, width)):
-        need[i] = min(_CLAMP, need[i] + resource.low * amount)
+    def below(self, resource: Resource) -> list[int]:
+        """What one unit of the resource needs below it."""
+        known = self._known.get(id(resource))
+        if known is None:
+            ways = map(self._sum, resource.alternatives or [resource.children])
+            known = self._known[id(resource)] = [min(amounts) for amounts in zip(*ways, strict=True)]
+        return known
+
+    def _sum(self, resources: list[Resource]) -> list[int]:
+        need = [0] * self._width
+        for resource in resources:
+            self.add(need, resource)
+        return need
+
+    def add(self, need: list[int], resource: Resource) -> None:
+        """Adds the request itself and all below it."""
+        column = self._columns.get(resource.type)
+        if column is not None:
+            need[column] = min(_CLAMP, need[column] + resource.low)
+        for i, amount in enumerate(self.below(resource)):
+            need[i] = min(_CLAMP, need[i] + resource.low * amount)

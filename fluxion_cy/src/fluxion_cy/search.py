@@ -18,6 +18,7 @@ _SIBLINGS, _SHARED, _NOTHING, _TOO_MANY, _UNSPELLED = 1, 2, 3, 4, 6
 _IS_SLOT = 9
 _LATEST = 2**62
 _KEPT = 256
+_MOST_BYTES = 64 << 20
 _MOST_ENTRIES = 1 << 24
 
 
@@ -31,6 +32,13 @@ class Compiled:
     program: Program
     tables: tuple[int, int, int, int]
 
+    def weight(self) -> int:
+        """About how many bytes of memory it takes."""
+        program, rows = self.program, sum(len(layout.rows) * (5 + len(layout.top_need)) for layout in self.layouts)
+        numbers = len(program.hosts) + len(program.links) + 2 * len(program.spans) + 3 * len(program.rules)
+        rule = self.spec.constraint
+        return 100 * rows + 40 * numbers + len(program.prop_ok) + (rule.weight() if rule is not None else 0)
+
 
 class Compiler:
     """Reads jobspecs and lays them out; equal ones, which schedulers ask again and again, only once."""
@@ -39,6 +47,8 @@ class Compiler:
         self._engine = engine
         self._flexible = flexible
         self._known: dict[bytes, Compiled] = {}
+        self._weights: dict[bytes, int] = {}
+        self._weight = 0
 
     def _tables(self) -> tuple[int, int, int, int]:
         engine = self._engine
@@ -59,10 +69,23 @@ class Compiler:
         found = self._known.get(key)
         if found is None or found.tables != tables:
             found = self._compile(jobspec, tables)
-            while len(self._known) >= _KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[key] = found
+            self._keep(key, found)
         return found
+
+    def _keep(self, key: bytes, found: Compiled) -> None:
+        """Remembers the latest, so many and so heavy at most; what alone is too heavy is compiled each time."""
+        self._forget(key)
+        weight = found.weight() + len(key)
+        if weight > _MOST_BYTES:
+            return
+        while self._known and (len(self._known) >= _KEPT or self._weight + weight > _MOST_BYTES):
+            self._forget(next(iter(self._known)))
+        self._known[key], self._weights[key] = found, weight
+        self._weight += weight
+
+    def _forget(self, key: bytes) -> None:
+        self._known.pop(key, None)
+        self._weight -= self._weights.pop(key, 0)
 
     def _compile(self, jobspec: Any, tables: tuple[int, int, int, int]) -> Compiled:
         return self._laid_out(read(jobspec), tables)

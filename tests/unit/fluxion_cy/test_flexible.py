@@ -6,6 +6,8 @@ import pytest
 from graphs import machine, slot, sockets, spec, taken, want
 
 from fluxion_cy import Busy, InvalidJobspec, Matcher, NotSupported, Unsatisfiable
+from fluxion_cy.jobspec import read
+from fluxion_cy.layout import lay_out
 
 
 def core(count: int) -> dict[str, Any]:
@@ -193,3 +195,41 @@ def test_the_option_is_one_of_two_and_survives_a_clone() -> None:
     with pytest.raises(InvalidJobspec, match="xor_slot"):
         Matcher(machine()).allocate(ask)
     assert taken(Matcher(machine(), traverser="flexible").clone().allocate(ask).R)
+
+
+def nested(levels: int, width: int) -> list[dict[str, Any]]:
+    """Two alternatives at each level: a request of a few kilobytes has 2 ** levels forms, each as large as itself."""
+    inner = [core(1)]
+    for _ in range(levels):
+        ways = [want("xor_slot", 1, *[gpu(1)] * width, label=name) for name in ("a", "b")]
+        inner = [want("node", 1, *ways, *inner)]
+    return inner
+
+
+def test_forms_are_bounded_by_what_they_hold_in_all() -> None:
+    matcher = Matcher(machine(), traverser="flexible")
+    with pytest.raises(InvalidJobspec, match="have more than 50,000 entries in all; use fewer of them"):
+        matcher.satisfy(spec(*nested(9, 20)))
+
+
+def test_a_large_request_without_alternatives_is_within_the_bounds() -> None:
+    group = [want("node", 1, *[want("core", 1)] * 60) for _ in range(60)]
+    with pytest.raises((Busy, Unsatisfiable)):
+        Matcher(machine(), traverser="flexible").allocate_with_satisfiability(spec(slot(1, *group)))
+
+
+def test_what_lies_deep_is_counted_once() -> None:
+    inner = [core(1)] * 64
+    for _ in range(60):
+        inner = [*[core(1)] * 40, want("node", 1, *inner)]
+    counted: list[str] = []
+
+    class Columns(dict[str, int]):
+        def get(self, key: str, default: Any = None) -> Any:
+            counted.append(key)
+            return super().get(key, default)
+
+    resources = read(spec(*inner)).resources
+    layout = lay_out(resources, {"core": 0, "node": 1}, Columns(core=0))
+    assert layout.top_need == [60 * 40 + 64]
+    assert len(counted) == len(layout.rows)
