@@ -5,16 +5,15 @@ from dataclasses import dataclass, field
 
 from fluxion_cy._select import Select
 from fluxion_cy.jobspec import Resource
-
-#: How many vertices above what a slot asks for are looked at.
-_LOOKED_AT = 64
+from fluxion_cy.surroundings import Surroundings
 
 
 @dataclass(slots=True)
 class _Level:
     """`wanted` vertices of a type, each with `needs` below it.
 
-    `slots`: the needs of one slot, many fit one place; `units`: single units of the one type in `needs`.
+    `slots`: the needs of one slot, many fit one place; `units`: single units of the one type in `needs`; `inside`: so
+    many slots right below each vertex.
     """
 
     type: str
@@ -23,6 +22,7 @@ class _Level:
     slots: bool = False
     exclusive: bool = False
     units: bool = False
+    inside: int = 0
 
     def room(self, amounts: dict[str, int], parts: dict[str, int]) -> int:
         """How many of the wanted this much gives: 0 or 1, or so many slots, or units."""
@@ -54,7 +54,10 @@ class _Place:
 
 @dataclass(slots=True)
 class _Stage:
-    """The places that are left; `step`: what the last step asked of them, `name`: how they are called."""
+    """The places that are left; `step`: what the last step asked of them, `name`: how they are called.
+
+    `allowed`: where the candidates allow fewer slots than are asked, how many.
+    """
 
     places: list[_Place]
     kind: str
@@ -66,6 +69,7 @@ class _Stage:
     room: int = 0
     loose: bool = False
     amounts: list[dict[str, int]] = field(default_factory=list)
+    allowed: list[int] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -91,9 +95,14 @@ class Shortages:
     """Slots at the top level take their children from anywhere below a node."""
     whole_nodes: bool
     """The policy takes nodes whole."""
+    surroundings: Surroundings
 
     def first(self) -> str:
         """The first shortage in words; nothing where counting finds none."""
+        none = None if self.possible else _none_asked(self.resources)
+        if none is not None:
+            what = f"slots of {_listed(_wanted(none.children, 1, {}))}" if none.slot else none.type
+            return f"asked 0 {what}, and a count of 0 never matches"
         wanted = _wanted(self.resources, 1, {})
         there, free = self._everything(list(wanted))
         for kind, count in wanted.items():
@@ -132,47 +141,26 @@ class Shortages:
                     yield _Level(holder, resource.low, below, slots=True, exclusive=self._whole(holder))
             elif self._has_level(resource):
                 exclusive = slot or resource.exclusive is True or self._whole(resource.type)
-                yield _Level(resource.type, count, below, exclusive=exclusive)
+                yield _Level(resource.type, count, below, exclusive=exclusive, inside=_slots_in(resource))
             elif any(resource is top for top in self.resources):
                 needs = {resource.type: 1}
-                yield _Level(self._around(needs), count, needs, units=True)
+                yield _Level(self.surroundings.around(needs), count, needs, units=True)
             yield from self._levels(inside, count, slot or resource.slot)
 
     def _has_level(self, resource: Resource) -> bool:
         """Whether something is wanted or can be below such a vertex, or it is a node."""
-        engine, kind = self.engine, resource.type
-        if resource.slot or resource.children or kind == "node":
+        if resource.slot or resource.children or resource.type == "node":
             return True
-        first = next((v for v in engine.vertices() if engine.type_of(v) == kind), None)
-        return first is not None and engine.has_children(first)
+        first = self.surroundings.first(resource.type)
+        return first is not None and self.engine.has_children(first)
 
     def _whole(self, kind: str) -> bool:
         return self.whole_nodes and kind == "node"
 
     def _holder(self, below: dict[str, int]) -> str:
         """What slots at the top level lie in: the type that has all they hold as children, or what they gather from."""
-        engine, seen = self.engine, set[int]()
-        for v in engine.vertices() if not self.gathers else ():
-            above = engine.parent_of(v)
-            if above < 0 or above in seen or engine.type_of(v) not in below:
-                continue
-            if below.keys() <= {engine.type_of(child) for child in engine.children(above)}:
-                return engine.type_of(above)
-            seen.add(above)
-            if len(seen) > _LOOKED_AT:
-                break
-        return self._around(below)
-
-    def _around(self, below: dict[str, int]) -> str:
-        """The nodes that such things lie in; the root's type where they lie in none."""
-        engine = self.engine
-        for v in engine.vertices():
-            above = engine.parent_of(v) if engine.type_of(v) in below else -1
-            while above >= 0:
-                if engine.type_of(above) == "node":
-                    return "node"
-                above = engine.parent_of(above)
-        return engine.type_of(engine.root)
+        found = None if self.gathers else self.surroundings.parent(below)
+        return found or self.surroundings.around(below)
 
     def _of_level(self, level: _Level) -> str:
         before: _Stage | None = None
@@ -181,7 +169,11 @@ class Shortages:
                 amounts = place.free if stage.free else place.total
                 parts = place.free_parts if stage.free else place.parts
                 room = level.room(amounts, parts) if place.untouched or not (stage.free and level.exclusive) else 0
-                capped = stage.capped and level.slots and place.slots >= 0
+                limited = stage.capped and place.slots >= 0
+                capped = limited and level.slots
+                if limited and place.slots < level.inside:
+                    room = 0
+                    stage.allowed.append(place.slots)
                 stage.loose = stage.loose or place.loose
                 stage.room += min(room, place.slots) if capped else room
                 stage.amounts.append(amounts)
@@ -240,6 +232,10 @@ def _told(level: _Level, stage: _Stage, before: _Stage | None) -> str:
         if most < need:
             on = f"any of {stage.name}" if number > 1 else f"the {stage.name}"
             return f"asked {need} {kind} below {level.type}, {f'at most {most}' if most else 'none'}{free} on {on}"
+    if stage.allowed and len(stage.allowed) == number:
+        slots, most = f"{level.inside} slot{'s' * (level.inside != 1)}", max(stage.allowed)
+        on = f"any of {stage.name}" if number > 1 else f"the {stage.name}"
+        return f"asked {slots} below {level.type}, at most {most} allowed on {on}"
     if level.slots:
         at_most = "at most " if stage.loose and stage.room else ""
         return f"asked {asked}, room for {at_most}{stage.room} on {stage.name}"
@@ -262,3 +258,17 @@ def _wanted(resources: list[Resource], times: int, totals: dict[str, int]) -> di
             totals[resource.type] = totals.get(resource.type, 0) + count
         _wanted(resource.children, count, totals)
     return totals
+
+
+def _slots_in(resource: Resource) -> int:
+    """The most that one entry asks for right below each of these."""
+    return max((child.low for child in resource.children if child.slot), default=0)
+
+
+def _none_asked(resources: list[Resource]) -> Resource | None:
+    """The first entry that asks for none."""
+    for resource in resources:
+        found = resource if not resource.low else _none_asked(resource.children)
+        if found is not None:
+            return found
+    return None

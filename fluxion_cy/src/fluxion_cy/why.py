@@ -15,6 +15,7 @@ from fluxion_cy._select import Select
 from fluxion_cy.jobspec import Resource
 from fluxion_cy.search import Compiled, Question, entries_of
 from fluxion_cy.shortage import Shortages
+from fluxion_cy.surroundings import Surroundings
 
 #: How an answer begins where not even an empty graph with everything up could hold the request.
 NEVER = "the graph could not hold it even if it were empty and all up"
@@ -59,6 +60,7 @@ def explain(
         end=now + compiled.spec.duration,
         possible=possible,
         whole_nodes=whole_nodes,
+        surroundings=Surroundings(engine),
     )
     parts.append(_short(question, compiled.forms, shortages, possible))
     at = question.later(now, now + _SOON, _CHANGES) if possible else None

@@ -8,6 +8,7 @@ import pytest
 from graphs import Graph, machine, pools, slot, sockets, spec, want
 
 from fluxion_cy import InvalidJobspec, Matcher, Unsatisfiable
+from fluxion_cy.surroundings import Surroundings
 
 CORE = want("core", 1)
 NEVER = "the graph could not hold it even if it were empty and all up; "
@@ -311,3 +312,67 @@ def test_ten_thousand_nodes_are_counted_in_bounded_time() -> None:
     assert texts[1] == NEVER + "asked 5 core below node, at most 4 on any of 10000 nodes"
     assert texts[2] == NEVER + "asked 50000 core, 40000 in the graph"
     assert texts[3] == NEVER + "asked 5 slots of 1 core, none of 10000 nodes is allowed by the constraints"
+
+
+@pytest.mark.parametrize(
+    ("ask", "text"),
+    [
+        (slot(0, CORE), "asked 0 slots of 1 core"),
+        (slot(1, CORE, want("gpu", 0)), "asked 0 gpu"),
+        (want("node", 0, slot(1, CORE)), "asked 0 node"),
+        (want("node", 1, slot(1, CORE), slot(0, want("gpu", 1))), "asked 0 slots of 1 gpu"),
+    ],
+)
+def test_a_count_of_none_is_named(ask: dict[str, Any], text: str) -> None:
+    assert some().why(spec(ask)) == NEVER + text + ", and a count of 0 never matches"
+    assert not some().satisfy(spec(ask))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "text"),
+    [
+        ([1, 1], "asked 3 slots below node, at most 1 allowed on any of 2 candidate nodes"),
+        ([1, 0, 2], "asked 3 slots below node, at most 2 allowed on any of 2 candidate nodes"),
+        ([0, 2], "asked 3 slots below node, at most 2 allowed on the 1 candidate node"),
+    ],
+)
+def test_slots_in_a_node_are_held_against_what_candidates_allow(allowed: list[int], text: str) -> None:
+    ask = spec(want("node", 1, slot(3, CORE)))
+    assert some().why(ask, candidates=allowed).endswith("; it fits now without the candidates; " + text)
+    assert some().why(ask, candidates=[1, 3]) == "fits now"
+
+
+def test_nodes_that_allow_enough_slots_are_counted() -> None:
+    ask = spec(want("node", 2, slot(3, CORE)))
+    told = some().why(ask, candidates=[3, 1, 0, 1])
+    assert told.endswith("asked 2 node with 3 core each, 1 of 3 candidate nodes with that much")
+
+
+def test_the_graph_is_gone_through_once_for_all_entries() -> None:
+    engine = Matcher(machine(nodes=200))._engine
+    asked: list[int] = []
+
+    class Counted:
+        root = engine.root
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(engine, name)
+
+        def type_of(self, vertex: int) -> str:
+            asked.append(vertex)
+            return engine.type_of(vertex)
+
+    around = Surroundings(Counted())  # type: ignore[arg-type]
+    for _ in range(100):
+        assert around.first("rack") is None
+        assert around.around({"node": 1}) == "cluster"
+        assert around.parent({"core": 1, "gpu": 1}) == "node"
+        assert around.parent({"core": 1, "node": 1}) is None
+    assert len(asked) < 6 * len(engine.vertices())
+
+
+def test_what_is_found_at_once_needs_no_pass() -> None:
+    engine = Matcher(machine(nodes=200))._engine
+    around = Surroundings(engine)
+    assert around.around({"core": 1}) == "node"
+    assert next(around._rest)[0] < 10
