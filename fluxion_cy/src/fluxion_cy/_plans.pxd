@@ -45,6 +45,7 @@ cdef class Plans(Store):
     cdef size_t point(self, int32_t p, int64_t t) noexcept nogil
     cdef void drop_point(self, int32_t p, int64_t t) noexcept nogil
     cdef void shift(self, int32_t p, int64_t start, int64_t end, const int64_t* amounts, int64_t sign) noexcept nogil
+    cdef void _hold_whole(self, int32_t v) noexcept
     cdef void apply(self, int32_t slot, int64_t sign) noexcept nogil
     cdef void weigh(self, int32_t slot, int64_t now) noexcept nogil
     cdef void reweigh(self, int32_t inner, int32_t v, uint64_t weight) noexcept nogil

@@ -439,7 +439,23 @@ cdef class Plans(Store):
             raise
         if v in self.extras:
             self.extras[v].pop("size", None)
+        if not self.V[v].pool:
+            self._hold_whole(v)
         self._count_below()
+
+    cdef void _hold_whole(self, int32_t v) noexcept:
+        """Who holds `v`, which cannot be divided, holds as many units as it has now."""
+        cdef size_t slot, k, at
+        cdef bint found
+        for slot in range(self.held.size()):
+            found = False
+            for k in range(self.held[slot].size()):
+                if self.held[slot][k].vertex == v:
+                    found, at = True, k
+            if found:
+                self.apply(<int32_t> slot, -1)
+                self.held[slot][at].units = self.V[v].size
+                self.apply(<int32_t> slot, 1)
 
     def describe(self):
         """Vertices by type, and the points of the root's profile."""

@@ -43,6 +43,7 @@ cdef class Walk(Index):
     cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil
     cdef bint spans_nodes(self, int32_t slot) noexcept nogil
     cdef bint admitted(self, int32_t u) noexcept nogil
+    cdef bint barred(self, int32_t u) noexcept nogil
     cdef int64_t free_units(self, int32_t u) noexcept nogil
     cdef bint pruned(self, int32_t u, int32_t lo, int32_t n, bint x) noexcept nogil
     cdef bint hopeless(self, int32_t u, int32_t lo, int32_t n) noexcept nogil

@@ -71,6 +71,19 @@ cdef class Walk(Index):
                 return self.rule_holds(0, u)
         return True
 
+    cdef bint barred(self, int32_t u) noexcept nogil:
+        """Whether something below `u`, which has no rank of its own, lies on a rank that is no candidate."""
+        cdef int32_t child, rank
+        if self.candidates.empty() or self.V[u].rank >= 0 or self.V[u].inner < 0:
+            return False
+        for child in self.kids[self.V[u].inner]:
+            rank = self.V[child].rank
+            if rank >= 0 and (rank >= <int32_t> self.candidates.size() or self.candidates[rank] <= 0):
+                return True
+            if self.barred(child):
+                return True
+        return False
+
     cdef int64_t free_units(self, int32_t u) noexcept nogil:
         """Units of `u` that this match may still take."""
         cdef int64_t units = self.V[u].size if self.ever else self.avail(u, self.at, self.end)
@@ -115,6 +128,8 @@ cdef class Walk(Index):
                     continue
                 if x and self.requests[e].shared:
                     self.problem, self.problem_vertex = SHARED_UNDER_SLOT, u
+                    return True
+                if (x or self.requests[e].exclusive) and self.barred(u):
                     return True
                 if (x or self.requests[e].exclusive) and not self.V[u].pool:
                     if self.touched[u] == self.match_no or (not self.ever and self.busy(u, self.at, self.end)):

@@ -59,6 +59,8 @@ class JobTable:
         if jobid is None:
             while self.next_jobid in self.jobs:
                 self.next_jobid += 1
+            if self.next_jobid >= NO_JOBID:
+                raise InvalidJobspec("jobid: the counter has come to its end; name an id")
             return self.next_jobid, True
         number = check_jobid(jobid)
         known = self.jobs.get(number)

@@ -47,12 +47,22 @@ class Allocation:
 
 
 def _locked(method: "Callable[Concatenate[Matcher, P], T]") -> "Callable[Concatenate[Matcher, P], T]":
-    """One thread at a time in one matcher; the GIL is free while the engine searches."""
+    """One call at a time in one matcher; the GIL is free while the engine searches.
+
+    Other threads wait. A call in the middle of another one of the same thread (from a signal's handler, a finaliser, or
+    an argument's own code) cannot wait: it is refused, since the engine keeps what the outer one has found.
+    """
 
     @wraps(method)
     def inner(self: "Matcher", /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._lock:
-            return method(self, *args, **kwargs)
+            if self._entered:
+                raise NotSupported(f"{method.__name__}: another call to this matcher is under way in the same thread")
+            self._entered = True
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                self._entered = False
 
     return inner
 
@@ -67,6 +77,8 @@ class Matcher:
     is an InvalidGraph (EPROTO), InvalidJobspec (an option's value) or NotSupported (an option that this engine does not
     have).
     """
+
+    _entered = False
 
     def __new__(cls, *arguments: Any, **options: Any) -> "Matcher":
         """The class of the engine that is asked for."""
@@ -261,8 +273,10 @@ class Matcher:
     @next_jobid.setter
     def next_jobid(self, value: int) -> None:
         with self._lock:
-            if isinstance(value, bool) or not isinstance(value, int) or not self._table.next_jobid <= value < 2**64:
-                raise InvalidJobspec(f"next_jobid: {shown(value)} is not a number from {self._table.next_jobid} up")
+            if isinstance(value, bool) or not isinstance(value, int) or not self._table.next_jobid <= value < NO_JOBID:
+                raise InvalidJobspec(
+                    f"next_jobid: {shown(value)} is not a number from {self._table.next_jobid} to 2**64 - 2"
+                )
             self._table.next_jobid = value
 
     @_locked
@@ -349,7 +363,7 @@ class Matcher:
         number, automatic = self._table.choose(jobid)
         rset = read_resource_set(R, self._shorthand)
         at = now if rset.start is None else rset.start
-        holds = [hold for hold in holds_of(rset, self._engine) if hold[2]]
+        holds = [hold for hold in holds_of(rset, self._engine) if hold[2] and hold[1] > 0]
         if not holds:
             raise InvalidGraph("R: names nothing that is taken; mark it with exclusive: true", EINVAL)
         check_free(self._engine, holds, at, at + rset.duration)

@@ -26,6 +26,41 @@ def test_ids_are_given_in_turn_also_where_there_was_no_place() -> None:
     assert matcher.allocate(WHOLE).jobid == 3
 
 
+def test_the_counter_ends_before_the_id_that_stands_for_no_job() -> None:
+    matcher = Matcher(machine(nodes=1))
+    matcher.next_jobid = 2**64 - 2
+    last = matcher.allocate(ASK).jobid
+    with pytest.raises(InvalidJobspec, match=r"^jobid: the counter has come to its end; name an id"):
+        matcher.allocate(ASK)
+    matcher.cancel(last)
+    assert matcher.allocate(ASK, jobid=1).jobid == 1
+    with pytest.raises(InvalidJobspec, match=r"^next_jobid: "):
+        matcher.next_jobid = 2**64 - 1
+
+
+def test_a_held_vertex_that_is_resized_is_held_whole_and_given_back_by_its_own_r() -> None:
+    matcher, gpu = Matcher(machine(nodes=1)), "/cluster0/node0/gpu0"
+    held = matcher.allocate(spec(slot(1, CORE, want("gpu", 1))))
+    matcher.resize(gpu, 16)
+    again = matcher.allocation(held.jobid).R
+    assert taken(again)[gpu] == 16
+    Matcher(matcher.graph()).update_allocate(1, again)
+    with pytest.raises(Busy, match="16 units are held"):
+        matcher.resize(gpu, 4)
+    assert matcher.partial_cancel(held.jobid, again)
+    matcher.resize(gpu, 4)
+
+
+def test_units_of_which_none_are_taken_are_no_hold() -> None:
+    matcher = Matcher(pools())
+    found = matcher.allocate(spec(slot(1, want("memory", 1)))).R
+    matcher.cancel(1)
+    for node in found["graph"]["nodes"]:
+        node["metadata"]["size"] = 0 if node["metadata"]["type"] == "memory" else 1
+    with pytest.raises(InvalidGraph, match=r"^R: names nothing that is taken"):
+        matcher.update_allocate(2, found)
+
+
 def test_a_known_id_is_refused_and_the_largest_can_be_cancelled() -> None:
     matcher = Matcher(machine())
     matcher.allocate(ASK, 2**64 - 1)

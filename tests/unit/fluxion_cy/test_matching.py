@@ -305,3 +305,12 @@ def test_what_is_left_over_of_one_pool_does_not_end_the_search_for_another(
         matcher = Matcher(graph.jgf(), policy=policy)
         assert matcher.satisfy(ask)
         assert sum(taken(matcher.allocate(ask).R).values()) >= asked
+
+
+@pytest.mark.parametrize("allowed", [[False, True], [0, 4]])
+def test_what_is_taken_whole_has_only_candidates_below_it(allowed: list[Any]) -> None:
+    matcher = Matcher(machine(nodes=2))
+    whole = spec(want("cluster", 1, exclusive=True))
+    with pytest.raises(Busy):
+        matcher.allocate(whole, candidates=allowed)
+    assert matcher.allocate(whole, candidates=[type(allowed[1])(1)] * 2).R

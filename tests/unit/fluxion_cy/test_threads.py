@@ -175,19 +175,30 @@ def test_matchers_of_different_threads_do_not_meet() -> None:
     assert all(found[i] == alone for i in range(4))
 
 
-def test_a_call_that_comes_in_the_middle_of_another_waits_for_no_one() -> None:
-    """An argument's own code may call the matcher again: the lock is the thread's already."""
-    matcher = Matcher(machine(nodes=2), policy="low")
-    inner = list[int]()
+class Asking:
+    """A score that asks the matcher for a core when it is read, and says what it was told."""
 
-    def candidates() -> Iterator[bool]:
-        inner.append(matcher.allocate(spec(slot(1, want("core", 1)))).jobid)
-        yield from (True, True)
+    def __init__(self, matcher: Matcher) -> None:
+        self.matcher, self.told = matcher, list[str]()
+
+    def __float__(self) -> float:
+        try:
+            self.matcher.allocate(spec(slot(1, want("core", 1))))
+        except FluxionError as error:
+            self.told.append(str(error))
+        return 0.0
+
+
+def test_a_call_in_the_middle_of_another_is_refused_and_changes_nothing() -> None:
+    """An argument's own code, a finaliser or a signal's handler cannot wait for the call that it interrupts."""
+    matcher = Matcher(machine(nodes=2), policy="low")
+    score = Asking(matcher)
 
     def outer() -> None:
-        job = matcher.allocate(spec(slot(1, want("gpu", 1))), candidates=candidates())
-        assert (job.jobid, [path.split("/")[3] for path in taken(job.R)]) == (2, ["gpu0"])
-        assert taken(job.R).keys().isdisjoint(taken(matcher.allocation(inner[0]).R))
+        job = matcher.allocate(spec(slot(1, want("gpu", 1))), prefer=[score, score])
+        assert (job.jobid, [path.split("/")[3] for path in taken(job.R)]) == (1, ["gpu0"])
 
     run(outer)
-    assert inner == [1]
+    assert set(score.told) == {"allocate: another call to this matcher is under way in the same thread"}
+    assert matcher.stat()["jobs"]["ALLOCATED"] == 1
+    assert matcher.allocate(spec(slot(1, want("core", 1)))).jobid == 2
