@@ -1,5 +1,6 @@
 """The prompt: the commands of resource-query, from a file or standard input."""
 
+import io
 import json
 import subprocess
 import sys
@@ -75,3 +76,62 @@ def test_as_a_process_it_prints_as_resource_query_does(files: Path) -> None:
     assert run.returncode == 1
     bad = subprocess.run([*command[:4], "nothing"], capture_output=True, text=True, cwd=files, timeout=120)
     assert (bad.returncode, bad.stderr) == (2, "ERROR: can't open nothing: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["match satisfy job # a remark, don't read it", "# all of it", "match satisfy 'job' #", "match satisfy jo'b' # \""],
+)
+def test_a_remark_may_end_a_line(files: Path, capsys: pytest.CaptureFixture[str], line: str) -> None:
+    assert told(files, capsys, line)[0] == 0
+
+
+def test_a_sign_within_a_word_or_in_quotes_begins_no_remark(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a#b", "#c d", "e #f"):
+        (files / name).write_text("text of " + name)
+    _, found = told(files, capsys, "cat a#b", "cat '#c d'", 'cat "e #f"', "cat \\#c\\ d")
+    assert [answer.get("text") for answer in found] == [f"text of {name}" for name in ("a#b", "#c d", "e #f", "#c d")]
+
+
+def test_a_line_too_long_is_refused_and_the_next_one_read(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    class Input(io.StringIO):
+        def readline(self, size: int | None = -1) -> str:
+            asked.append(size or -1)
+            return super().readline(-1 if size is None else size)
+
+    monkeypatch.setattr("sys.stdin", Input("cat " + "x" * 300_000 + "\nmatch satisfy job\n"))
+    assert main(["-L", "graph", "--json"]) == 1
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first["error"] == "stdin:1: malformed command: the line is longer than 65,536 characters"
+    assert second["ok"]
+    assert set(asked) == {65_537}
+
+
+def test_closed_streams_are_told_in_one_line(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["-L", "graph"]) == 2
+    assert capsys.readouterr().err == "ERROR: standard input is closed; give the commands in a file with -c\n"
+    assert told(files, capsys, "match satisfy job")[0] == 0
+    monkeypatch.setattr("sys.stdout", None)
+    assert main(["-L", "graph", "-c", "commands"]) == 2
+    assert capsys.readouterr().err == "ERROR: standard output is closed\n"
+
+
+def test_a_file_that_cannot_be_written_is_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "commands").write_text("match allocate job")
+    assert main(["-L", "graph", "-c", "commands", "-t", "/dev/full"]) == 2
+    assert capsys.readouterr().err == "ERROR: can't write /dev/full: No space left on device\n"
+
+
+@pytest.mark.parametrize(("option", "name"), [("-o", "nowhere/out.dot"), ("-t", "nowhere/out")])
+def test_a_folder_that_is_not_there_is_found_before_the_graph_is_read(
+    files: Path, capsys: pytest.CaptureFixture[str], option: str, name: str
+) -> None:
+    assert main(["-L", "no graph", option, "nowhere/out"]) == 2
+    assert capsys.readouterr().err == f"ERROR: can't write {name}: No such file or directory\n"

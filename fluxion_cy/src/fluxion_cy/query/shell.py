@@ -4,11 +4,13 @@ import argparse
 import errno
 import json
 import os
+import re
 import shlex
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any, TextIO
 
 from fluxion_cy.errors import FluxionError, InvalidGraph
@@ -20,6 +22,8 @@ from fluxion_cy.query.options import options
 
 PROMPT = "resource-query> "
 INTERRUPTED = 130
+_LONGEST = 1 << 16
+_PIECE = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|\s+|.""", re.DOTALL)
 Line = tuple[str, str]
 """A line, and where it stands: empty for a person's."""
 
@@ -48,9 +52,11 @@ def load(given: argparse.Namespace) -> Matcher:
 
 def _lines(given: argparse.Namespace) -> Iterator[Line]:
     """Lines of the file, of standard input, or of a person, who has a prompt with a history."""
+    if not given.command_file and sys.stdin is None:
+        raise Malformed("standard input is closed; give the commands in a file with -c")
     if given.command_file or not sys.stdin.isatty():
         name = given.command_file or "stdin"
-        lines = read(name).split("\n") if given.command_file else sys.stdin
+        lines = read(name).split("\n") if given.command_file else _bounded(sys.stdin)
         yield from ((line, f"{name}:{number}: ") for number, line in enumerate(lines, start=1))
         return
     with suppress(ImportError):
@@ -65,9 +71,29 @@ def _lines(given: argparse.Namespace) -> Iterator[Line]:
             return
 
 
+def _bounded(stream: TextIO) -> Iterator[str]:
+    """Its lines, of which none is read further than to see that it is too long."""
+    while line := stream.readline(_LONGEST + 1):
+        yield line
+        while len(line) > _LONGEST and not line.endswith("\n"):
+            line = stream.readline(_LONGEST + 1)
+
+
+def _without_remark(line: str) -> str:
+    """Up to a # with which a word begins, outside of quotes."""
+    fresh = True
+    for piece in _PIECE.finditer(line):
+        if fresh and piece[0] == "#":
+            return line[: piece.start()]
+        fresh = piece[0].isspace()
+    return line
+
+
 def _words(line: str) -> list[str]:
+    if len(line) > _LONGEST:
+        raise Malformed(f"malformed command: the line is longer than {_LONGEST:,} characters")
     try:
-        return shlex.split(line, comments=line.lstrip().startswith("#"))
+        return shlex.split(_without_remark(line))
     except ValueError as error:
         raise Malformed(f"malformed command: {error}") from None
 
@@ -75,6 +101,10 @@ def _words(line: str) -> list[str]:
 def _printable(text: str) -> str:
     """On one line, whatever a name in a file holds."""
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
+class Unwritable(FluxionError):  # noqa: N818 - it names a state like its neighbours
+    """A file for answers that cannot be written."""
 
 
 class Shell:
@@ -118,15 +148,21 @@ class Shell:
                 {"command": line, "ok": answer.error is None, **answer.values, **_failure(where, answer.error)}
             )
             return
-        out = self.aside if answer.aside else self.out
-        out.write(answer.text)
-        out.flush()
+        self._put(self.aside if answer.aside else self.out, answer.text)
         if answer.error is not None:
             print(f"ERROR: {where}{_printable(str(answer.error))}", file=sys.stderr)
 
     def _object(self, value: dict[str, Any]) -> None:
-        self.out.write(json.dumps(value) + "\n")
-        self.out.flush()
+        self._put(self.out, json.dumps(value) + "\n")
+
+    def _put(self, out: TextIO, text: str) -> None:
+        if out is self.aside:
+            out.write(text)
+            out.flush()
+            return
+        with _writing(out.name):
+            out.write(text)
+            out.flush()
 
 
 def _failure(where: str, error: FluxionError | None) -> dict[str, Any]:
@@ -136,14 +172,36 @@ def _failure(where: str, error: FluxionError | None) -> dict[str, Any]:
     return {"errno": code, "error": where + _printable(str(error))}
 
 
-def _opened(name: str) -> TextIO:
+@contextmanager
+def _writing(name: str) -> Iterator[None]:
+    """Names the file that cannot be written; it ends the session."""
     try:
-        return open(name, "w", encoding="utf-8", errors="backslashreplace")
+        yield
     except (OSError, ValueError) as error:
-        raise Malformed(f"can't write {name}: {getattr(error, 'strerror', None) or error}") from None
+        raise Unwritable(f"can't write {name}: {getattr(error, 'strerror', None) or error}") from None
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[TextIO]:
+    with _writing(name):
+        file = open(name, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - its closing is named too
+    try:
+        yield file
+    finally:
+        with _writing(name):
+            file.close()
+
+
+def _check_folder(name: str | None) -> None:
+    """Finds a folder that is not there before the graph is loaded, and all is done in vain."""
+    if name and not Path(name).parent.is_dir():
+        raise Unwritable(f"can't write {name}: {os.strerror(errno.ENOENT)}")
 
 
 def _session(given: argparse.Namespace) -> int:
+    _check_folder(given.test_output)
+    drawing = given.graph_output and f"{given.graph_output}.{given.graph_format}"
+    _check_folder(drawing)
     with ExitStack() as stack:
         lines = _lines(given)
         if given.command_file:
@@ -158,8 +216,8 @@ def _session(given: argparse.Namespace) -> int:
         for line, where in lines:
             if not shell.line(line, where):
                 break
-        if given.graph_output:
-            with _opened(f"{given.graph_output}.{given.graph_format}") as file:
+        if drawing:
+            with _opened(drawing) as file, _writing(drawing):
                 file.write(drawn(session.matcher.graph(), given.graph_format))
     return 1 if shell.failed else 0
 
@@ -167,6 +225,10 @@ def _session(given: argparse.Namespace) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """The exit status; no input gives a traceback."""
     given = options().parse_args(arguments)
+    if sys.stdout is None:
+        if sys.stderr is not None:
+            print("ERROR: standard output is closed", file=sys.stderr)
+        return 2
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors=errors)
