@@ -22,7 +22,7 @@ from session_scheduler.cluster.field_checks import FieldError, check_annotations
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
 from session_scheduler.metrics import Stage
-from session_scheduler.model.bindings import Allocation, Binding, Holding
+from session_scheduler.model.bindings import Allocation, Binding, Holding, Objects
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.plans import (
@@ -81,11 +81,14 @@ class Binder:
         holder: str = "",
         token: Callable[[], str] = str,
         timed: Callable[[Stage, float], None] = _untimed,
+        objects: Objects = lambda kind: {},  # noqa: ARG005 (nothing of any kind)
     ) -> None:
+        """`objects` is what was seen of a kind: plugins wait for it in `prebind`."""
         self._cluster = cluster
         self._slots = asyncio.Semaphore(in_flight)
         self._token = token
         self._timed = timed
+        self._objects = objects
         self.plans = PlanStore(cluster, holder, self._slots)
         self.pods = PodBinder(cluster, self._slots, self.plans)
 
@@ -98,7 +101,7 @@ class Binder:
         if decision.evicted:
             return _failed(decision, f"waits for {len(decision.evicted)} evicted pods to end")
         try:
-            bindings = _bindings(decision)
+            bindings = self._bindings(decision)
             with self._stage("prebind"):
                 await self._prebind(bindings, decision, calls)
             requests = [self._request(binding, pods[binding.task]) for binding in bindings]
@@ -147,16 +150,43 @@ class Binder:
         return await self.pods.look(failure)
 
     async def _prebind(self, bindings: Sequence[Binding], decision: Decision, calls: HookCalls) -> None:
-        """Ask every plugin about every member. Raises PluginError, naming the pod for which the group fails."""
+        """Ask every plugin in turn about all members at once. Raises PluginError, naming the pod that fails."""
         for call in calls.functions("prebind"):
-            for binding in bindings:
-                own = Binding(binding.task, binding.node, binding.holds.get(call.plugin, {}), binding.annotations)
-                try:
-                    await call.wait(own)
-                    _check_annotations(call, own)
-                except PluginError as error:
-                    where = f"(pod {binding.task.key} of group {decision.group.key})"
-                    raise PluginError(error.plugin, error.hook, f"{error.problem} {where}") from error.__cause__
+            patience = getattr(calls.instances[call.plugin], "prebind_seconds", None)
+            asked = [self._prebound(call, patience, binding, decision) for binding in bindings]
+            if len(asked) == 1:
+                await asked[0]
+                continue
+            try:
+                async with asyncio.TaskGroup() as members:
+                    for one in asked:
+                        members.create_task(one)
+            except BaseExceptionGroup as errors:  # the first that failed; the others were cancelled
+                raise errors.exceptions[0] from errors.exceptions[0].__cause__
+
+    async def _prebound(self, call: HookCall, patience: float | None, binding: Binding, decision: Decision) -> None:
+        own = replace(binding, holds=binding.holds.get(call.plugin, {}))
+        try:
+            await (call.wait(own) if patience is None else call.wait(own, patience=patience))
+            _check_annotations(call, own)
+        except PluginError as error:
+            where = f"(pod {binding.task.key} of group {decision.group.key})"
+            raise PluginError(error.plugin, error.hook, f"{error.problem} {where}") from error.__cause__
+
+    def _bindings(self, decision: Decision) -> list[Binding]:
+        """What is to be bound, with what is held for it. Raises PluginError."""
+        if decision.holds is not None:
+            return [self._binding(task, decision.holds[task]) for task in decision.allocated]
+        holds = [(held.plugin, held.holds()) for held in decision.held]
+        return [
+            self._binding(task, {plugin: own[task] for plugin, own in holds if task in own})
+            for task in decision.allocated
+        ]
+
+    def _binding(self, task: Task, held: Mapping[str, Mapping[str, Any]]) -> Binding:
+        record = {"uid": task.uid, "plugins": held}
+        annotations = {HELD_ANNOTATION: msgspec.json.encode(record, order="sorted").decode()} if held else {}
+        return Binding(task, task.node or "", held, self._cluster, self._objects, annotations)
 
     def _request(self, binding: Binding, pod: Pod) -> Request:
         token = self._token()
@@ -260,20 +290,6 @@ def unexpected(decision: Decision, error: BaseException) -> list[Failure]:
         Failure(task, task.node or "", f"binding failed: {error}", task.pod, sent=True, unknown=True, error=error)
         for task in decision.allocated
     ]
-
-
-def _bindings(decision: Decision) -> list[Binding]:
-    """What is to be bound, with what is held for it. Raises PluginError."""
-    if decision.holds is not None:
-        return [_binding(task, decision.holds[task]) for task in decision.allocated]
-    holds = [(held.plugin, held.holds()) for held in decision.held]
-    return [_binding(task, {plugin: own[task] for plugin, own in holds if task in own}) for task in decision.allocated]
-
-
-def _binding(task: Task, held: Mapping[str, Mapping[str, Any]]) -> Binding:
-    record = {"uid": task.uid, "plugins": held}
-    annotations = {HELD_ANNOTATION: msgspec.json.encode(record, order="sorted").decode()} if held else {}
-    return Binding(task, task.node or "", held, annotations)
 
 
 def _check_annotations(call: HookCall, binding: Binding) -> None:

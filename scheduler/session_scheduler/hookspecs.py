@@ -23,6 +23,7 @@ What a plugin declares beside its hooks, as attributes (the defaults in brackets
 * `normalise` (`Normalise.NONE`): how raw scores become 0 to 100 over the nodes that fit.
 * `api_version`: the version of these hooks that it is made for; distributions must say it.
 * `Arguments`: a pydantic model of its configuration's `args`; it is built as `Plugin(arguments)`.
+* `prebind_seconds` (30): how long its `prebind` may take for one task.
 * `single` (False): it keeps a state of the cluster of its own, so profiles that have it must give it equal arguments.
 """
 
@@ -276,7 +277,12 @@ def on_session_close(session: Session) -> None:
 
 @hookspec
 async def prebind(binding: Binding) -> None:
-    """Before a group's first bind, for each of its tasks: do what must be done, add annotations to the binding."""
+    """Before a group's first bind, for all of its tasks at once: do what must be done, add annotations to the binding.
+
+    `binding.cluster` reads and writes; `binding.objects(kind)` is what was seen of a kind so far, to wait for without
+    asking. What takes longer than 30 s says so as `prebind_seconds`. Where it raises, or is late, the group waits with
+    that as the reason.
+    """
 
 
 @hookspec

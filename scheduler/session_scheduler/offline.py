@@ -36,7 +36,9 @@ async def open_offline(files: Sequence[str], config: SchedulerConfig, *, evaluat
     loaded = load_manifests(files)
     profiles = load_calls(config)
     objects = [_advertising(obj, profiles) if isinstance(obj, Node) else obj for obj in loaded.objects]
-    scheduler = Scheduler(MemoryCluster(objects), config, profiles, StoppedClock(), evaluation=evaluation)
+    scheduler = Scheduler(
+        MemoryCluster(objects, binds_volumes=True), config, profiles, StoppedClock(), evaluation=evaluation
+    )
     await scheduler.start()
     for name, calls in profiles.items():
         ours = [pod for pod in loaded.pods if pod.spec.scheduler_name == name and not pod.spec.node_name]

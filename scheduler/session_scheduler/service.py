@@ -111,7 +111,8 @@ class Scheduler:
         self.cache = Cache(table, classes, profiles.__contains__, group_of, view=view)
         self.pending = PendingGroups(config.backoff.initial_seconds, config.backoff.max_seconds)
         self.observer = observer or Observer()
-        self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token, timed=self.observer.stage)
+        self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token, timed=self.observer.stage,
+                             objects=self.cache.objects.of)  # fmt: skip
         self.gangs = GangKeeper(self, config.gang_bind_timeout_seconds)
         self.in_session = False
         """Whether a session is open: its plugins' state is half way."""

@@ -16,9 +16,13 @@ from session_scheduler.builtin.node_ports import NodePorts
 from session_scheduler.builtin.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from session_scheduler.builtin.node_resources_fit import NodeResourcesFit
 from session_scheduler.builtin.node_unschedulable import NodeUnschedulable
+from session_scheduler.builtin.node_volume_limits import NodeVolumeLimits
 from session_scheduler.builtin.pod_topology_spread import PodTopologySpread
 from session_scheduler.builtin.scheduling_gates import SchedulingGates
 from session_scheduler.builtin.taint_toleration import TaintToleration
+from session_scheduler.builtin.volume_binding import VolumeBinding
+from session_scheduler.builtin.volume_restrictions import VolumeRestrictions
+from session_scheduler.builtin.volume_zone import VolumeZone
 
 _IN_ORDER: Final = (
     SchedulingGates,
@@ -28,6 +32,10 @@ _IN_ORDER: Final = (
     NodeAffinity,
     NodePorts,
     NodeResourcesFit,
+    VolumeRestrictions,
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeZone,
     PodTopologySpread,
     InterPodAffinity,
     NodeResourcesBalancedAllocation,

@@ -28,6 +28,7 @@ from session_scheduler.cluster.port import (
     event_name,
     event_namespace,
 )
+from session_scheduler.cluster.volume_controller import bound_pair, made_for, to_be_made
 from session_scheduler.cluster.watch_history import WatchHistory
 from session_scheduler.cluster.write_rules import (
     Name,
@@ -81,6 +82,7 @@ class MemoryCluster:
 
     `objects` are there from the start, with new resourceVersions. `history` is how many changes of a kind are
     remembered at least. `now` gives the times that are written. `may_evict` stands for the disruption budgets.
+    With `binds_volumes` a claim is bound, or its volume made, as soon as that is asked for.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class MemoryCluster:
         history: int = 10_000,
         now: Callable[[], datetime] = _now,
         may_evict: Callable[[Pod], bool] = lambda _: True,
+        binds_volumes: bool = False,
     ) -> None:
         kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease, *STORAGE_KINDS,
                                         *RELATED_KINDS)  # fmt: skip
@@ -97,6 +100,7 @@ class MemoryCluster:
         self._version = 0
         self._now = now
         self._may_evict = may_evict
+        self._binds_volumes = binds_volumes
         self.events: list[Event] = []
         """Every event recorded, in order."""
         self.series: dict[tuple[str, str], EventSeries | None] = {}
@@ -139,10 +143,7 @@ class MemoryCluster:
         store = self._store(type(obj))
         if name_of(in_namespace(obj)) in store.objects:
             raise AlreadyExists(f"{described(obj)} already exists")
-        self._version += 1
-        created = self._completed(as_created(obj), uid="")
-        self._publish(Change.ADDED, created)
-        return created
+        return self._store_new(as_created(obj))
 
     async def replace(self, obj: Lease) -> Lease:
         """See `port.Cluster`."""
@@ -196,7 +197,10 @@ class MemoryCluster:
             check_labels(new_labels, "metadata.labels")
         except FieldError as error:
             raise Invalid(f"{described(obj)}: {error}") from None
-        return self._write(current, annotations=new_annotations, labels=new_labels)
+        written = self._write(current, annotations=new_annotations, labels=new_labels)
+        if self._binds_volumes and isinstance(written, PersistentVolumeClaim) and to_be_made(written):
+            self._bind_volume(self._store_new(made_for(written)), written)
+        return written
 
     async def patch_status(
         self,
@@ -224,7 +228,11 @@ class MemoryCluster:
         if not volume.metadata.resource_version:
             raise Invalid(f"{described(volume)}: metadata.resourceVersion: is empty: give it")
         kept = kept_for(self._current(volume, volume.metadata.resource_version), claim)
-        return self._write(kept, annotations=kept.metadata.annotations)
+        written = self._write(kept, annotations=kept.metadata.annotations)
+        if self._binds_volumes:
+            metadata = claim.metadata
+            self._bind_volume(written, self._get(PersistentVolumeClaim, ("", metadata.namespace, metadata.name)))
+        return written
 
     async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
         """See `port.Cluster`."""
@@ -304,6 +312,17 @@ class MemoryCluster:
             store.history.end_watches()
 
     # -------------------------------------------------------------- inside
+
+    def _bind_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+        volume, claim = bound_pair(volume, claim)
+        self._write(claim, annotations=claim.metadata.annotations)
+        self._write(volume)
+
+    def _store_new(self, obj: Kube) -> Kube:
+        self._version += 1
+        created = self._completed(obj, uid="")
+        self._publish(Change.ADDED, created)
+        return created
 
     def _store(self, kind: type[Kube]) -> _Store[Kube]:
         return cast("_Store[Kube]", self._stores[kind])

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from session_scheduler.model.groups import Task
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import KubeObject, Pod
+
+if TYPE_CHECKING:
+    from session_scheduler.cluster.port import Cluster
+
+_Kube = TypeVar("_Kube", bound=KubeObject)
+
+
+class Objects(Protocol):
+    """What was seen of the objects of a kind, by key: as `session.objects`, at any time."""
+
+    def __call__(self, kind: type[_Kube]) -> Mapping[str, _Kube]:
+        """All of them now, to be read only."""
 
 
 @dataclass(slots=True)
@@ -18,6 +30,10 @@ class Binding:
     node: str
     holds: Mapping[str, Any]
     """What this plugin's placement holds for the task; empty where it holds nothing."""
+    cluster: Cluster
+    """To read what is there now, and to write what the bind needs."""
+    objects: Objects
+    """To wait, without asking the cluster, until what was written has come about."""
     annotations: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -103,6 +103,11 @@ def _carries(nodes: NodeView, key: str, values: Sequence[str]) -> BoolColumn:
     return mask
 
 
+def nodes_with(nodes: NodeView, key: str, values: Sequence[str]) -> BoolColumn:
+    """Which nodes carry the label with one of the values."""
+    return _carries(nodes, key, values)
+
+
 def _field_nodes(nodes: NodeView, requirement: LabelSelectorRequirement) -> BoolColumn:
     value = requirement.values[0]
     no_such_field = np.full(len(nodes), value == "", np.bool_)

@@ -36,7 +36,7 @@ class FakeCluster:
         # No bind waits for another: each run has an event loop of its own, and what waits in one belongs to it.
         self.config = config or SchedulerConfig(bindings_in_flight=_ALL_AT_ONCE)
         self.clock = StoppedClock()
-        self.memory = MemoryCluster(now=self._time)
+        self.memory = MemoryCluster(now=self._time, binds_volumes=True)
         self._evaluation = evaluation
         self._checked = checked
         self._ticks = 0

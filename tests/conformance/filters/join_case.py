@@ -12,6 +12,8 @@ content["expect"] = {}
 for line in answered.read_text().splitlines():
     answer = json.loads(line)
     expected = {"feasible": answer["feasible"], "failed": answer.get("failed", {}), "scores": answer.get("scores", {})}
+    if "reasons" in answer:
+        expected["reasons"] = answer["reasons"]
     if "error" in answer:
         expected["error"] = answer["error"]
     content["expect"][answer["pod"]] = expected

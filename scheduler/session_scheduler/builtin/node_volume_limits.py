@@ -1,0 +1,184 @@
+"""A node takes only so many volumes of a CSI driver as its CSINode says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from session_scheduler.builtin.csi_migration import Attached, attached, attached_inline, attached_volume, provisioned_by
+from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+from session_scheduler.model.storage import (
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from session_scheduler.model.volumes import CLAIM, EPHEMERAL, VolumeKey, claims_of, not_made_for
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, NodeView
+    from session_scheduler.session import Session
+    from session_scheduler.state.volume_use import VolumeUse
+
+_READ: Final = (CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment)
+_TO_BE_MADE: Final = "?"
+"""Begins the handle of a volume that is not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """The volumes that a pod brings, or why they cannot be told, which VolumeBinding says before any node is asked."""
+
+    volumes: frozenset[Attached] = frozenset()
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was computed of the objects, for as long as they and the pods of each node stay as they are."""
+
+    use: VolumeUse | None = None
+    versions: tuple[int, ...] = ()
+    limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By node: driver → how many of its volumes."""
+    attachments: dict[str, list[Attached]] = field(default_factory=dict)
+    """By node: what VolumeAttachments say."""
+    used: dict[str, tuple[int, frozenset[Attached]]] = field(default_factory=dict)
+    """By node: the version of its use, and what its pods have."""
+
+
+class NodeVolumeLimits(WithoutArguments):
+    """Refuses nodes that would have more volumes of a driver than they take; what is there already adds none."""
+
+    name = "NodeVolumeLimits"
+    filter_scope = Scope.NODE
+
+    def __init__(self, arguments: None = None) -> None:
+        super().__init__(arguments)
+        self._known = _Known()
+
+    def _look(self, session: Session) -> None:
+        """What was computed holds no more where its objects changed."""
+        versions = tuple(session.objects_version(kind) for kind in _READ)
+        if self._known.versions != versions or self._known.use is not session.volume_use:
+            self._known = _Known(session.volume_use, versions, _limits(session), _attachments(session))
+
+    @hookimpl
+    def prepare(self, session: Session, cls: TaskClass) -> Skip | Brought:
+        """The volumes that a pod brings; skipped for pods that bring none."""
+        uses = claims_of(cls.pod)
+        if not uses and not any(attached_inline(key) for key in cls.volumes):
+            return SKIP
+        self._look(session)
+        for use in uses:
+            key = f"{cls.namespace}/{use.name}"
+            claim = session.objects(PersistentVolumeClaim).get(key)
+            if claim is None:
+                return Brought(problem=f'looking up PVC {key}: persistentvolumeclaim "{use.name}" not found')
+            problem = not_made_for(cls.pod, claim) if use.ephemeral else None
+            if problem is not None:
+                return Brought(problem=problem)
+        found = (_resolved(session, key) for key in cls.volumes)
+        volumes = frozenset(volume for volume in found if volume is not None)
+        return Brought(volumes) if volumes else SKIP
+
+    @hookimpl
+    def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: Brought) -> None:
+        """Clear the nodes that would have too many; in a virtual row the class's volumes are there already."""
+        if state.problem is not None:
+            mask[:] = False
+            return
+        drivers = {driver for driver, _ in state.volumes}
+        limited = [name for name, limits in self._known.limits.items() if not drivers.isdisjoint(limits)]
+        if not limited:
+            return
+        full = np.zeros(len(nodes), np.bool_)
+        if nodes.rows is None:
+            for name in limited:
+                row = nodes.row_of(name)
+                if row >= 0 and mask[row]:
+                    full[row] = self._is_full(session, name, state.volumes)
+        else:
+            for place in np.flatnonzero(mask).tolist():
+                if nodes.extra is None or not nodes.extra[place]:
+                    full[place] = self._is_full(session, nodes.node(place).metadata.name, state.volumes)
+        np.logical_and(mask, ~full, out=mask)
+
+    @hookimpl
+    def why(self, nodes: NodeView, state: Brought) -> Sequence[Sequence[str]]:
+        """kube-scheduler's text."""
+        return [[state.problem or "node(s) exceed max volume count"]] * len(nodes)
+
+    def _is_full(self, session: Session, node: str, brought: frozenset[Attached]) -> bool:
+        limits = self._known.limits.get(node)
+        if limits is None:
+            return False
+        used = self._used(session, node)
+        new = brought - used
+        there = used.union(self._known.attachments.get(node, ()))
+        return any(
+            _of(driver, there) + _of(driver, new) > limits[driver]
+            for driver in {driver for driver, _ in new}
+            if driver in limits
+        )
+
+    def _used(self, session: Session, node: str) -> frozenset[Attached]:
+        """The volumes that the node's pods have, each once."""
+        version = session.volume_use.version(node)
+        known = self._known.used.get(node)
+        if known is None or known[0] != version:
+            found = (_resolved(session, key) for key in session.volume_use.on_node(node))
+            known = self._known.used[node] = (version, frozenset(volume for volume in found if volume is not None))
+        return known[1]
+
+
+def _of(driver: str, volumes: frozenset[Attached]) -> int:
+    return sum(name == driver for name, _ in volumes)
+
+
+def _resolved(session: Session, key: VolumeKey) -> Attached | None:
+    """What a volume counts as; None where it counts for nothing, or is not known."""
+    if key[0] not in (CLAIM, EPHEMERAL):
+        return attached_inline(key)
+    claim = session.objects(PersistentVolumeClaim).get(f"{key[1]}/{key[2]}")
+    if claim is None:
+        return None
+    volume = session.objects(PersistentVolume).get(claim.spec.volume_name) if claim.spec.volume_name else None
+    if volume is not None:
+        return attached_volume(volume)
+    storage_class = session.objects(StorageClass).get(claim.storage_class) if claim.storage_class else None
+    if storage_class is None:
+        return None
+    return attached(provisioned_by(storage_class.provisioner), f"{_TO_BE_MADE}{claim.key}")
+
+
+def _limits(session: Session) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for name, node in session.objects(CSINode).items():
+        limits = {
+            driver.name: driver.allocatable.count
+            for driver in node.spec.drivers or ()
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        }
+        if limits:
+            found[name] = limits
+    return found
+
+
+def _attachments(session: Session) -> dict[str, list[Attached]]:
+    """By node, the CSI volumes that are attached to it, in use or not."""
+    volumes: Mapping[str, PersistentVolume] = session.objects(PersistentVolume)
+    found: dict[str, list[Attached]] = {}
+    for attachment in session.objects(VolumeAttachment).values():
+        spec = attachment.spec
+        volume = volumes.get(spec.source.persistent_volume_name or "")
+        if spec.attacher and volume is not None and volume.spec.csi is not None:
+            unique = f"{spec.attacher}/{volume.spec.csi.volume_handle}"
+            found.setdefault(spec.node_name, []).append((spec.attacher, unique))
+    return found

@@ -1,0 +1,79 @@
+"""What the claims of a pod are: bound, to be bound for a node, or not to be had; and kube-scheduler's words for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from session_scheduler.hookspecs import Refusal
+from session_scheduler.model.storage import (
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from session_scheduler.model.volumes import ClaimUse, claims_of, not_made_for
+
+if TYPE_CHECKING:
+    from session_scheduler.model.objects import Pod
+    from session_scheduler.session import Session
+
+_RESOURCE: Final[Mapping[type[Any], str]] = {
+    PersistentVolumeClaim: "persistentvolumeclaim",
+    PersistentVolume: "persistentvolume",
+    StorageClass: "storageclass.storage.k8s.io",
+}
+
+
+def not_found(kind: type[Any], name: str) -> Refusal:
+    """The refusal for an object that does not exist, as the API server words it."""
+    return Refusal(f'{_RESOURCE[kind]} "{name}" not found')
+
+
+@dataclass(slots=True)
+class PodClaims:
+    """The claims of a pod, each once, in the order of its volumes."""
+
+    bound: list[PersistentVolumeClaim] = field(default_factory=list)
+    delayed: list[PersistentVolumeClaim] = field(default_factory=list)
+    """Not bound, of a class that waits for a pod's node."""
+    immediate: list[PersistentVolumeClaim] = field(default_factory=list)
+    """Not bound, to be bound by the volume controller whatever the node."""
+
+
+def pod_claims(session: Session, pod: Pod) -> PodClaims | Refusal:
+    """The pod's claims as they are, or why the pod must wait for one."""
+    claims = []
+    for use in claims_of(pod):
+        claim = _claim(session, pod, use)
+        if isinstance(claim, Refusal):
+            return claim
+        claims.append(claim)
+    found = PodClaims()
+    classes = session.objects(StorageClass)
+    for claim in {claim.key: claim for claim in claims}.values():
+        if claim.bound:
+            found.bound.append(claim)
+            continue
+        storage_class = classes.get(claim.storage_class) if claim.storage_class else None
+        if storage_class is not None and storage_class.volume_binding_mode is None:
+            return Refusal(f'VolumeBindingMode not set for StorageClass "{claim.storage_class}"')
+        delayed = storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+        (found.delayed if delayed and not claim.spec.volume_name else found.immediate).append(claim)
+    return found
+
+
+def _claim(session: Session, pod: Pod, use: ClaimUse) -> PersistentVolumeClaim | Refusal:
+    claim = session.objects(PersistentVolumeClaim).get(f"{pod.metadata.namespace}/{use.name}")
+    if claim is None:
+        if not use.ephemeral:
+            return not_found(PersistentVolumeClaim, use.name)
+        return Refusal(f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"')
+    if claim.status.phase == "Lost":
+        volume = claim.spec.volume_name
+        return Refusal(f'persistentvolumeclaim "{use.name}" bound to non-existent persistentvolume "{volume}"')
+    if claim.metadata.deletion_timestamp is not None:
+        return Refusal(f'persistentvolumeclaim "{use.name}" is being deleted')
+    problem = not_made_for(pod, claim) if use.ephemeral else None
+    return claim if problem is None else Refusal(problem)

@@ -1,0 +1,354 @@
+"""Which volume each claim gets on each node: the smallest that fits, or one that the node's driver makes.
+
+All nodes at once. A volume that several nodes reach is offered to all of them; only one pod takes it in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from session_scheduler.builtin.csi_migration import driver_of, migrated_affinity
+from session_scheduler.model.meta import LabelSelector, LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
+from session_scheduler.model.quantity import QuantityError, parse_quantity
+from session_scheduler.model.selectors import selected_nodes
+from session_scheduler.model.storage import (
+    MIGRATED_PLUGINS,
+    SELECTED_NODE,
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+
+if TYPE_CHECKING:
+    from session_scheduler.builtin.assumed_volumes import AssumedVolumes
+    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.session import Session
+
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+_NONE = -1
+
+
+class Reach:
+    """From which nodes volumes can be reached: a mask over all rows for each, kept while nodes and CSINodes stay."""
+
+    def __init__(self, session: Session) -> None:
+        self.version = _version(session)
+        self._nodes = session.table.all_rows()
+        self._csi_nodes = session.objects(CSINode)
+        self._masks: dict[NodeSelector | None, BoolColumn] = {}
+        self._migrated: dict[str, BoolColumn] = {}
+
+    def holds(self, session: Session) -> bool:
+        """Whether nothing has changed that this was computed from."""
+        return self.version == _version(session)
+
+    def of(self, volume: PersistentVolume) -> BoolColumn:
+        """The nodes that reach a volume as it is, in the CSI driver's labels where a node says that one serves it."""
+        mask = self.selected(_by_labels(volume.required))
+        driver = driver_of(volume)
+        if driver is None or not driver.topology:
+            return mask
+        migrated = self._migrated.get(driver.plugin)
+        if migrated is None:
+            migrated = self._migrated[driver.plugin] = self._where_migrated(driver.plugin)
+        if not migrated.any():
+            return mask
+        return np.where(migrated, self.selected(_by_labels(migrated_affinity(volume, driver))), mask)
+
+    def as_written(self, volume: PersistentVolume) -> BoolColumn:
+        """The nodes that a volume's own labels select, for a volume that is bound to nothing yet."""
+        return self.selected(_by_labels(volume.required))
+
+    def selected(self, selector: NodeSelector | None) -> BoolColumn:
+        """The nodes that a selector picks; all for None. To be read only."""
+        found = self._masks.get(selector)
+        if found is None:
+            every = np.ones(len(self._nodes), np.bool_)
+            found = every if selector is None else selected_nodes(self._nodes, selector)
+            self._masks[selector] = found
+        return found
+
+    def _where_migrated(self, plugin: str) -> BoolColumn:
+        mask = np.zeros(len(self._nodes), np.bool_)
+        for name, node in self._csi_nodes.items():
+            row = self._nodes.row_of(name)
+            if row >= 0 and plugin in node.metadata.annotations.get(MIGRATED_PLUGINS, "").split(","):
+                mask[row] = True
+        return mask
+
+
+def _version(session: Session) -> tuple[object, ...]:
+    table = session.table
+    return id(table), table.static_version, table.size, session.objects_version(CSINode)
+
+
+def _by_labels(selector: NodeSelector | None) -> NodeSelector | None:
+    """A volume's affinity without fields, which only a node's name could fit: it is compared with labels alone."""
+    if selector is None or not any(term.match_fields for term in selector.node_selector_terms):
+        return selector
+    return NodeSelector(node_selector_terms=tuple(
+        term for term in selector.node_selector_terms if not term.match_fields))  # fmt: skip
+
+
+# ------------------------------------------------------------------ candidates
+
+
+def size_of(amounts: Mapping[str, str | int | float]) -> int:
+    """The storage in bytes; 0 where none is named. Raises QuantityError."""
+    return parse_quantity(amounts.get("storage", 0))
+
+
+def label_problem(selector: LabelSelector) -> str | None:
+    """What is wrong with a selector of labels; None where nothing is."""
+    for requirement in selector.match_expressions:
+        operator, values = requirement.operator, requirement.values
+        if operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            return f'"{operator}" is not a valid label selector operator'
+        if (operator in ("In", "NotIn")) != bool(values):
+            return f"values: Invalid value: {len(values)} values do not go with '{operator}'"
+    return None
+
+
+def matches_labels(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """Whether labels satisfy a selector without a problem."""
+    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
+        _satisfies(requirement, labels) for requirement in selector.match_expressions
+    )
+
+
+def _satisfies(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+    return value is None
+
+
+def as_terms(selector: LabelSelector) -> NodeSelector | None:
+    """A selector of labels as one of nodes; None where it is empty, which selects all."""
+    labels = [LabelSelectorRequirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items()]
+    expressions = (*labels, *selector.match_expressions)
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=expressions),)) if expressions else None
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """The volumes that a claim could have: by size and name, each with whether it is reserved for this very claim."""
+
+    claim: PersistentVolumeClaim
+    reserved: tuple[PersistentVolume, ...]
+    free: tuple[PersistentVolume, ...]
+
+
+def offers(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Offers:
+    """What a claim could have of its class's volumes, wherever the node. Raises QuantityError for its own request."""
+    wanted = size_of(claim.spec.resources.requests)
+    reserved, free = [], []
+    for volume in volumes:
+        size = _size(volume)
+        if size is None or size < wanted or not _alike(claim, volume):
+            continue
+        if volume.spec.claim_ref is not None:
+            if volume.is_for(claim):
+                reserved.append((0, volume.key, volume))
+        elif _available(claim, volume):
+            free.append((size, volume.key, volume))
+    return Offers(claim, _in_order(reserved), _in_order(free))
+
+
+def _in_order(found: list[tuple[int, str, PersistentVolume]]) -> tuple[PersistentVolume, ...]:
+    return tuple(volume for _, _, volume in sorted(found, key=lambda entry: entry[:2]))
+
+
+def _size(volume: PersistentVolume) -> int | None:
+    try:
+        return size_of(volume.spec.capacity)
+    except QuantityError:
+        return None
+
+
+def _alike(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    """Whether mode and attributes are the same, and the volume stays."""
+    modes = (claim.spec.volume_mode or "Filesystem", volume.spec.volume_mode or "Filesystem")
+    attributes = (claim.spec.volume_attributes_class_name or "", volume.spec.volume_attributes_class_name or "")
+    return modes[0] == modes[1] and attributes[0] == attributes[1] and volume.metadata.deletion_timestamp is None
+
+
+def _available(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    selector = claim.spec.selector
+    return (
+        volume.status.phase == "Available"
+        and (selector is None or matches_labels(selector, volume.metadata.labels))
+        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
+    )
+
+
+# ------------------------------------------------------------------ all nodes at once
+
+
+@dataclass(slots=True)
+class Matching:
+    """What all nodes answer for a pod's claims, arrays over all rows."""
+
+    conflict: BoolColumn
+    """No volume is to be had for one of the claims."""
+    short: BoolColumn
+    """The driver has not enough storage left for one of them."""
+    claims: list[PersistentVolumeClaim] = field(default_factory=list)
+    chosen: list[IntColumn] = field(default_factory=list)
+    """For each claim, the place of the volume in `volumes`, or -1 where one is to be made."""
+    volumes: list[PersistentVolume] = field(default_factory=list)
+    places: dict[str, list[int]] = field(default_factory=dict)
+    """By volume, where it is in `volumes`."""
+
+    def add(self, volume: PersistentVolume) -> int:
+        """A new place for a volume."""
+        self.volumes.append(volume)
+        self.places.setdefault(volume.key, []).append(len(self.volumes) - 1)
+        return len(self.volumes) - 1
+
+    def taken(self, volume: PersistentVolume, rows: BoolColumn) -> BoolColumn | None:
+        """The rows where another claim of the pod has this volume; None for none of these."""
+        places = self.places.get(volume.key)
+        if places is None:
+            return None
+        taken = np.zeros(len(rows), np.bool_)
+        for chosen in self.chosen:
+            taken |= np.isin(chosen, places)
+        return taken if (taken & rows).any() else None
+
+
+class Matcher:
+    """The claims of one class that wait for a node, and what they could have, for one session."""
+
+    def __init__(self, session: Session, claims: Sequence[PersistentVolumeClaim], reach: Reach,
+                 volumes: Mapping[str, Sequence[PersistentVolume]]) -> None:  # fmt: skip
+        """`volumes` are all volumes by StorageClass. Raises QuantityError."""
+        self._session = session
+        self._reach = reach
+        sized = sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests))
+        self._offers = [offers(claim, volumes.get(claim.storage_class, ())) for claim in sized]
+        self._made: dict[str, tuple[BoolColumn, BoolColumn]] = {}
+
+    def match(self, assumed: AssumedVolumes) -> Matching:
+        """What each node answers, with what was decided for others being theirs."""
+        size = self._session.table.size
+        found = Matching(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
+        selected, wanted = [], []
+        for offer in self._offers:
+            node = assumed.node_of(offer.claim.key) or offer.claim.metadata.annotations.get(SELECTED_NODE)
+            if node is None:
+                wanted.append(offer)
+                continue
+            selected.append(offer.claim)
+            found.conflict |= ~self._session.table.all_rows().named(node)
+        for claim in selected:
+            found.claims.append(claim)
+            found.chosen.append(np.full(size, _NONE, np.int64))
+        for offer in wanted:
+            chosen = self._choose(offer, assumed, found)
+            found.claims.append(offer.claim)
+            found.chosen.append(chosen)
+        for claim, chosen in zip(found.claims, found.chosen, strict=True):
+            self._make(claim, found, (chosen == _NONE) & ~found.conflict & ~found.short)
+        return found
+
+    def _choose(self, offer: Offers, assumed: AssumedVolumes, found: Matching) -> IntColumn:
+        """The volume for a claim on each node; none that the claims before it have there."""
+        chosen = np.full(self._session.table.size, _NONE, np.int64)
+        reserved = [volume for volume in offer.free if assumed.claim_of(volume.key) == offer.claim.key]
+        for volume in (*offer.reserved, *reserved):  # where it is not reached nothing else is looked for
+            chosen[self._reach.as_written(volume)] = found.add(volume)
+            return chosen
+        served: set[NodeSelector | None] = set()
+        left = len(chosen)
+        for volume in offer.free:
+            required = volume.required
+            if required in served or assumed.claim_of(volume.key) is not None:
+                continue
+            rows = self._reach.as_written(volume) & (chosen == _NONE)
+            elsewhere = found.taken(volume, rows)
+            if elsewhere is None:
+                served.add(required)
+            else:
+                rows &= ~elsewhere
+            count = int(np.count_nonzero(rows))
+            if count:
+                chosen[rows] = found.add(volume)
+                left -= count
+            if not left:
+                break
+        return chosen
+
+    def _make(self, claim: PersistentVolumeClaim, found: Matching, needed: BoolColumn) -> None:
+        """Judge the nodes on which a claim's volume is to be made."""
+        if not needed.any():
+            return
+        made = self._made.get(claim.key)
+        if made is None:
+            made = self._made[claim.key] = self._makeable(claim)
+        allowed, enough = made
+        found.conflict |= needed & ~allowed
+        found.short |= needed & allowed & ~enough
+
+    def _makeable(self, claim: PersistentVolumeClaim) -> tuple[BoolColumn, BoolColumn]:
+        """Where a volume may be made for a claim, and where there is storage for it."""
+        every = self._reach.selected(None)
+        storage_class = self._session.objects(StorageClass).get(claim.storage_class)
+        if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
+            return ~every, every
+        allowed = every
+        if storage_class.allowed_topologies:
+            allowed = self._reach.selected(NodeSelector(node_selector_terms=tuple(
+                NodeSelectorTerm(match_expressions=tuple(
+                    LabelSelectorRequirement(key=label.key, operator="In", values=label.values)
+                    for label in term.match_label_expressions))
+                for term in storage_class.allowed_topologies)))  # fmt: skip
+        driver = self._session.objects(CSIDriver).get(storage_class.provisioner)
+        if driver is None or not driver.spec.storage_capacity or "storage" not in claim.spec.resources.requests:
+            return allowed, every
+        return allowed, self._with_storage(claim, storage_class.key)
+
+    def _with_storage(self, claim: PersistentVolumeClaim, storage_class: str) -> BoolColumn:
+        wanted = size_of(claim.spec.resources.requests)
+        enough = np.zeros(self._session.table.size, np.bool_)
+        for capacity in self._session.objects(CSIStorageCapacity).values():
+            nodes = capacity.node_topology
+            if capacity.storage_class_name != storage_class or nodes is None or label_problem(nodes) is not None:
+                continue
+            if _limit(capacity) >= wanted:
+                enough |= self._reach.selected(as_terms(nodes))
+        return enough
+
+
+def _limit(capacity: CSIStorageCapacity) -> int:
+    """The largest volume that can be made of it; -1 where it does not say."""
+    limit = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
+    try:
+        return parse_quantity(limit) if limit is not None else -1
+    except QuantityError:
+        return -1
+
+
+def bound_nodes(
+    nodes: NodeView, claims: Sequence[PersistentVolumeClaim], volumes: Mapping[str, PersistentVolume], reach: Reach
+) -> tuple[BoolColumn, BoolColumn]:
+    """Where a bound claim's volume cannot be reached, and where one does not exist, whichever comes first."""
+    unreached = np.zeros(len(nodes), np.bool_)
+    for claim in claims:
+        volume = volumes.get(claim.spec.volume_name)
+        if volume is None:
+            return unreached, ~unreached
+        unreached |= ~reach.of(volume)
+    return unreached, np.zeros(len(nodes), np.bool_)

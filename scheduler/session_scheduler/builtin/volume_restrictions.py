@@ -1,0 +1,84 @@
+"""A claim that one pod at a time may use, and disks that no two pods may have on one node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from session_scheduler.builtin.volume_claims import not_found
+from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.hookspecs import SKIP, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+from session_scheduler.model.volumes import CLAIM, READ_ONLY, READ_WRITE, VolumeKey, claims_of
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, NodeView
+    from session_scheduler.session import Session
+
+_SHARED_BY_READERS: Final = frozenset({"gcePersistentDisk", "iscsi", "rbd"})
+
+
+@dataclass(frozen=True, slots=True)
+class Restrictions:
+    """What must not be in use: these disks on the same node, these claims anywhere."""
+
+    disks: tuple[VolumeKey, ...]
+    claims: tuple[VolumeKey, ...]
+
+
+class VolumeRestrictions(WithoutArguments):
+    """Refuses nodes where a pod has the same disk, and all where a ReadWriteOncePod claim is in use."""
+
+    name = "VolumeRestrictions"
+    filter_scope = Scope.ANY
+
+    @hookimpl
+    def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Restrictions:
+        """Skipped for pods with neither; a claim that does not exist is a refusal."""
+        alone = []
+        for use in claims_of(cls.pod):
+            if use.ephemeral:
+                continue
+            claim = session.objects(PersistentVolumeClaim).get(f"{cls.namespace}/{use.name}")
+            if claim is None:
+                return not_found(PersistentVolumeClaim, use.name)
+            if READ_WRITE_ONCE_POD in claim.spec.access_modes:
+                alone.append((CLAIM, cls.namespace, use.name))
+        disks = tuple(dict.fromkeys(other for key in cls.volumes for other in _conflicts(key)))
+        return Restrictions(disks, tuple(alone)) if disks or alone else SKIP
+
+    @hookimpl
+    def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: Restrictions) -> None:
+        """Clear the nodes with one of the disks; all of them where a claim is in use."""
+        if any(session.volume_use.nodes_of(key) for key in state.claims):
+            mask[:] = False
+            return
+        for key in state.disks:
+            for name in session.volume_use.nodes_of(key):
+                mask &= ~nodes.named(name)
+
+    @hookimpl
+    def why(self, session: Session, nodes: NodeView, state: Restrictions) -> Sequence[Sequence[str]]:
+        """kube-scheduler's text for the first of the two that holds."""
+        return [[self._reason(session, nodes.node(index).metadata.name, state)] for index in range(len(nodes))]
+
+    @staticmethod
+    def _reason(session: Session, node: str, state: Restrictions) -> str:
+        if not session.volume_use.on_node(node).keys().isdisjoint(state.disks):
+            return "node(s) had no available disk"
+        return (
+            "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
+            "another pod"
+        )
+
+
+def _conflicts(key: VolumeKey) -> Iterator[VolumeKey]:
+    """The disks that a pod with this one cannot have beside it."""
+    if key[0] == "awsElasticBlockStore":
+        yield key
+    elif key[0] in _SHARED_BY_READERS:
+        yield (*key[:-1], READ_WRITE)
+        if key[-1] == READ_WRITE:
+            yield (*key[:-1], READ_ONLY)

@@ -1,0 +1,101 @@
+"""A volume that is labelled with zones or regions can only be reached from nodes in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from session_scheduler.builtin.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_SEPARATOR
+from session_scheduler.builtin.volume_claims import not_found
+from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.hookspecs import SKIP, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.columns import ABSENT
+from session_scheduler.model.selectors import nodes_with
+from session_scheduler.model.storage import (
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from session_scheduler.model.volumes import claims_of
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, NodeView
+    from session_scheduler.session import Session
+
+_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+_TODAY: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+Wanted = tuple[str, tuple[str, ...]]
+"""A label, and the values of which a node must carry one."""
+
+
+class VolumeZone(WithoutArguments):
+    """Refuses nodes outside the zones and regions of the pod's bound volumes; nodes without such labels are let be."""
+
+    name = "VolumeZone"
+    filter_scope = Scope.STATIC
+
+    @hookimpl
+    def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | tuple[Wanted, ...]:
+        """What the volumes' labels ask of a node; a refusal where a claim cannot be followed to its volume."""
+        found: list[Wanted] = []
+        for use in claims_of(cls.pod):
+            if use.ephemeral:
+                continue
+            volume = _volume_of(session, cls.namespace, use.name)
+            if isinstance(volume, Refusal):
+                return volume
+            if volume is not None:
+                found += _wanted(volume)
+        return tuple(found) or SKIP
+
+    @hookimpl
+    def filter(self, nodes: NodeView, mask: BoolColumn, state: Sequence[Wanted]) -> None:
+        """Clear the nodes that carry another value, or none although they carry one of these labels."""
+        placed = np.zeros(len(nodes), np.bool_)
+        for key in _LABELS:
+            placed |= nodes.label(key) != ABSENT
+        fits = np.ones(len(nodes), np.bool_)
+        for key, values in state:
+            there = nodes_with(nodes, key, values)
+            if key in _TODAY:
+                there |= (nodes.label(key) == ABSENT) & nodes_with(nodes, _TODAY[key], values)
+            fits &= there
+        np.logical_and(mask, ~placed | fits, out=mask)
+
+    @hookimpl
+    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+        """kube-scheduler's text."""
+        return [["node(s) had no available volume zone"]] * len(nodes)
+
+
+def _volume_of(session: Session, namespace: str, name: str) -> PersistentVolume | Refusal | None:
+    """The volume of a claim; None where it is to be found for the pod's node."""
+    if not name:
+        return Refusal("PersistentVolumeClaim had no name")
+    claim = session.objects(PersistentVolumeClaim).get(f"{namespace}/{name}")
+    if claim is None:
+        return not_found(PersistentVolumeClaim, name)
+    if claim.spec.volume_name:
+        volume = session.objects(PersistentVolume).get(claim.spec.volume_name)
+        return volume if volume is not None else not_found(PersistentVolume, claim.spec.volume_name)
+    if not claim.storage_class:
+        return Refusal("PersistentVolumeClaim had no pv name and storageClass name")
+    found = session.objects(StorageClass).get(claim.storage_class)
+    if found is None:
+        return not_found(StorageClass, claim.storage_class)
+    if found.volume_binding_mode is None:
+        return Refusal(f'VolumeBindingMode not set for StorageClass "{claim.storage_class}"')
+    return None if found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else Refusal("PersistentVolume had no name")
+
+
+def _wanted(volume: PersistentVolume) -> Iterator[Wanted]:
+    """What a volume's labels ask for; several zones are joined by two underscores, and an empty one spoils them all."""
+    for key in _LABELS:
+        if key in volume.metadata.labels:
+            values = [part.strip() for part in volume.metadata.labels[key].split(ZONES_SEPARATOR)]
+            if all(values):
+                yield key, tuple(values)

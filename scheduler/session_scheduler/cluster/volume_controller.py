@@ -1,0 +1,54 @@
+"""What the volume controller and the CSI drivers do, for the cluster in memory: pure functions over objects."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from session_scheduler.model.meta import ObjectMeta
+from session_scheduler.model.storage import (
+    BIND_COMPLETED,
+    SELECTED_NODE,
+    ObjectReference,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimStatus,
+    PersistentVolumeSpec,
+    PersistentVolumeStatus,
+)
+
+
+def to_be_made(claim: PersistentVolumeClaim) -> bool:
+    """Whether a volume is wanted for the claim's node."""
+    return SELECTED_NODE in claim.metadata.annotations and not claim.spec.volume_name
+
+
+def made_for(claim: PersistentVolumeClaim) -> PersistentVolume:
+    """The volume that is made for a claim."""
+    spec = claim.spec
+    metadata = claim.metadata
+    ref = ObjectReference(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
+    return PersistentVolume(
+        metadata=ObjectMeta(name=f"pvc-{metadata.uid}"),
+        spec=PersistentVolumeSpec(
+            capacity=spec.resources.requests,
+            access_modes=spec.access_modes,
+            claim_ref=ref,
+            storage_class_name=claim.storage_class,
+            volume_mode=spec.volume_mode,
+            volume_attributes_class_name=spec.volume_attributes_class_name,
+        ),
+    )
+
+
+def bound_pair(
+    volume: PersistentVolume, claim: PersistentVolumeClaim
+) -> tuple[PersistentVolume, PersistentVolumeClaim]:
+    """The two as they are when they are bound."""
+    annotations = {**claim.metadata.annotations, BIND_COMPLETED: "yes"}
+    bound = replace(
+        claim,
+        metadata=replace(claim.metadata, annotations=annotations),
+        spec=replace(claim.spec, volume_name=volume.key),
+        status=PersistentVolumeClaimStatus(phase="Bound"),
+    )
+    return replace(volume, status=PersistentVolumeStatus(phase="Bound")), bound

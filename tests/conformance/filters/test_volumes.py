@@ -1,0 +1,107 @@
+"""The volume plugins compared with kube-scheduler 1.36.3: node by node, with every reason it gives.
+
+`volumes-*` are clusters with claims, volumes, classes, CSI drivers and attachments (make_volume_cases.py).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.evaluation import judge
+from session_scheduler.hook_calls import HookCalls, asked_class_key, asked_footprint
+from session_scheduler.model.classes import ClassTable
+from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from session_scheduler.session import Session
+from session_scheduler.state.cache import Cache
+from session_scheduler.state.snapshot import Snapshot
+
+CASES = sorted((Path(__file__).parent / "cases").glob("volumes-*.json.gz"))
+KINDS: dict[str, type[Any]] = {
+    "nodes": Node, "existing": Pod, "claims": PersistentVolumeClaim, "volumes": PersistentVolume,
+    "storageClasses": StorageClass, "csiNodes": CSINode, "csiDrivers": CSIDriver,
+    "csiStorageCapacities": CSIStorageCapacity, "volumeAttachments": VolumeAttachment, "pods": Pod,
+}  # fmt: skip
+VOLUME_PLUGINS = {"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"}
+Answer = tuple[dict[str, tuple[str, list[str]]], str | None]
+"""By node the plugin that refuses it first, with its reasons; and what refuses the pod as a whole."""
+
+
+@cache
+def content(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return loaded
+
+
+@cache
+def judged(path: Path) -> dict[str, Answer]:
+    calls = HookCalls([(name, plugin(None), None) for name, plugin in BUILTIN.items()])
+    table = NodeTable()
+    keys = [asked_class_key(call) for call in calls.functions("class_key")]
+    footprints = [asked_footprint(call) for call in calls.functions("footprint")]
+    cache_ = Cache(table, ClassTable(table, keys, footprints), {"fluence"}.__contains__)
+    for field, kind in KINDS.items():
+        for obj in content(path).get(field) or ():
+            cache_.put(msgspec.convert({**obj, "kind": kind.__name__}, kind))
+    session = Session(Snapshot(cache_, ()), calls)
+    session.open()
+    return {task.name: answer(session, task) for task in cache_.unbound.values()}
+
+
+def answer(session: Session, task: Any) -> Answer:
+    plan = session.plan(task.cls)
+    if plan.refusal is not None:
+        return {}, f"{plan.refusal.plugin}: {plan.refusal.reason}"
+    view = session.table.all_rows()
+    refused = judge(plan, view, session.candidates(), task)
+    return {view.node(row).metadata.name: (v.plugin or "", v.reasons) for row, v in refused.items()}, None
+
+
+def expected(path: Path) -> dict[str, Answer]:
+    found = {}
+    for name, one in content(path)["expect"].items():
+        refused = {node: (plugin, sorted(one["reasons"][node])) for node, plugin in one["failed"].items()}
+        found[name] = (refused, one.get("error"))
+    return found
+
+
+def by_case(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+@pytest.mark.parametrize("path", CASES, ids=by_case)
+def test_every_node_is_refused_by_kube_schedulers_plugin_with_its_reasons(path: Path) -> None:
+    ours = {name: ({n: (p, sorted(r)) for n, (p, r) in nodes.items()}, e) for name, (nodes, e) in judged(path).items()}
+    wanted = expected(path)
+    assert ours.keys() == wanted.keys()
+    wrong = {name: (ours[name], wanted[name]) for name in ours if ours[name] != wanted[name]}
+    assert wrong == {}
+
+
+def test_the_cases_ask_each_plugin_enough_to_tell() -> None:
+    answers = [one for path in CASES for one in expected(path).values()]
+    refusals = [(plugin, reason) for nodes, _ in answers for plugin, reasons in nodes.values() for reason in reasons]
+    assert {plugin for plugin, _ in refusals} == VOLUME_PLUGINS
+    assert {plugin: len({reason for p, reason in refusals if p == plugin}) for plugin in VOLUME_PLUGINS} == {
+        "VolumeRestrictions": 2, "NodeVolumeLimits": 1, "VolumeBinding": 4, "VolumeZone": 1,
+    }  # fmt: skip
+    whole = {error.partition('"')[0] for _, error in answers if error is not None}
+    assert len(whole) >= 7
+    assert sum(not nodes and error is None for nodes, error in answers) > 20  # and many fit everywhere
