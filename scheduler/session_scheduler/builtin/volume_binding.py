@@ -15,11 +15,12 @@ from pydantic import Field
 
 from session_scheduler.builtin.assumed_volumes import AssumedVolumes, PodVolumes
 from session_scheduler.builtin.volume_claims import PodClaims, pod_claims
-from session_scheduler.builtin.volume_matching import Matcher, Matching, Reach, bound_nodes, label_problem
+from session_scheduler.builtin.volume_matching import Matcher, Matching, Reach, bound_nodes
 from session_scheduler.builtin.volume_writing import bind_volumes
 from session_scheduler.config import PluginArguments
 from session_scheduler.hookspecs import SKIP, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.groups import Phase
+from session_scheduler.model.label_selectors import SelectorError, selector_of
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.storage import PersistentVolume
 
@@ -110,9 +111,11 @@ class VolumeBinding:
 
     def _state(self, session: Session, claims: PodClaims) -> VolumeState | Refusal:
         for claim in claims.delayed:
-            problem = label_problem(claim.spec.selector) if claim.spec.selector is not None else None
-            if problem is not None:
-                return Refusal(f"error creating internal label selector for claim: {claim.key}: {problem}")
+            if claim.spec.selector is not None:
+                try:
+                    selector_of(claim.spec.selector)
+                except SelectorError as error:
+                    return Refusal(f"error creating internal label selector for claim: {claim.key}: {error}")
         if self._reach is None or not self._reach.holds(session):
             self._reach = Reach(session)
         volumes = session.objects(PersistentVolume)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from session_scheduler.builtin.csi_migration import driver_of, migrated_affinity
+from session_scheduler.model.label_selectors import selector_of
 from session_scheduler.model.meta import LabelSelector, LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
 from session_scheduler.model.quantity import QuantityError, parse_quantity
 from session_scheduler.model.selectors import selected_nodes
@@ -105,36 +106,6 @@ def size_of(amounts: Mapping[str, str | int | float]) -> int:
     return parse_quantity(amounts.get("storage", 0))
 
 
-def label_problem(selector: LabelSelector) -> str | None:
-    """What is wrong with a selector of labels; None where nothing is."""
-    for requirement in selector.match_expressions:
-        operator, values = requirement.operator, requirement.values
-        if operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
-            return f'"{operator}" is not a valid label selector operator'
-        if (operator in ("In", "NotIn")) != bool(values):
-            return f"values: Invalid value: {len(values)} values do not go with '{operator}'"
-    return None
-
-
-def matches_labels(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether labels satisfy a selector without a problem."""
-    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        _satisfies(requirement, labels) for requirement in selector.match_expressions
-    )
-
-
-def _satisfies(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-    return value is None
-
-
 def as_terms(selector: LabelSelector) -> NodeSelector | None:
     """A selector of labels as one of nodes; None where it is empty, which selects all."""
     labels = [LabelSelectorRequirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items()]
@@ -152,7 +123,7 @@ class Offers:
 
 
 def offers(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Offers:
-    """What a claim could have of its class's volumes, wherever the node. Raises QuantityError for its own request."""
+    """What a claim could have of its class's volumes, on any node. Raises QuantityError, SelectorError."""
     wanted = size_of(claim.spec.resources.requests)
     reserved, free = [], []
     for volume in volumes:
@@ -189,7 +160,7 @@ def _available(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
     selector = claim.spec.selector
     return (
         volume.status.phase == "Available"
-        and (selector is None or matches_labels(selector, volume.metadata.labels))
+        and (selector is None or selector_of(selector).matches(volume.metadata.labels))
         and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
     )
 
@@ -325,7 +296,7 @@ class Matcher:
         enough = np.zeros(self._session.table.size, np.bool_)
         for capacity in self._session.objects(CSIStorageCapacity).values():
             nodes = capacity.node_topology
-            if capacity.storage_class_name != storage_class or nodes is None or label_problem(nodes) is not None:
+            if capacity.storage_class_name != storage_class or nodes is None:
                 continue
             if _limit(capacity) >= wanted:
                 enough |= self._reach.selected(as_terms(nodes))

@@ -14,11 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from session_scheduler.builtin import BUILTIN
 from session_scheduler.evaluation import judge
-from session_scheduler.hook_calls import HookCalls, asked_class_key, asked_footprint
-from session_scheduler.model.classes import ClassTable
-from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.storage import (
     CSIDriver,
@@ -30,8 +26,7 @@ from session_scheduler.model.storage import (
     VolumeAttachment,
 )
 from session_scheduler.session import Session
-from session_scheduler.state.cache import Cache
-from session_scheduler.state.snapshot import Snapshot
+from session_scheduler.testing import FakeCluster
 
 CASES = sorted((Path(__file__).parent / "cases").glob("volumes-*.json.gz"))
 KINDS: dict[str, type[Any]] = {
@@ -52,17 +47,13 @@ def content(path: Path) -> dict[str, Any]:
 
 @cache
 def judged(path: Path) -> dict[str, Answer]:
-    calls = HookCalls([(name, plugin(None), None) for name, plugin in BUILTIN.items()])
-    table = NodeTable()
-    keys = [asked_class_key(call) for call in calls.functions("class_key")]
-    footprints = [asked_footprint(call) for call in calls.functions("footprint")]
-    cache_ = Cache(table, ClassTable(table, keys, footprints), {"fluence"}.__contains__)
+    cluster = FakeCluster(checked=False)
     for field, kind in KINDS.items():
-        for obj in content(path).get(field) or ():
-            cache_.put(msgspec.convert({**obj, "kind": kind.__name__}, kind))
-    session = Session(Snapshot(cache_, ()), calls)
-    session.open()
-    return {task.name: answer(session, task) for task in cache_.unbound.values()}
+        cluster.add(msgspec.convert({**obj, "kind": kind.__name__}, kind) for obj in content(path).get(field) or ())
+    scheduler = cluster.start()
+    (calls,) = scheduler.profiles.values()
+    session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
+    return {task.name: answer(session, task) for task in scheduler.cache.unbound.values()}
 
 
 def answer(session: Session, task: Any) -> Answer:
