@@ -179,8 +179,13 @@ def test_a_reader_that_goes_away_is_no_traceback(files: Path) -> None:
         assert child.stderr.read() == b""
 
 
+def hear_ctrl_c() -> None:
+    """A program that was started in the background ignores it, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_in_one_line(files: Path) -> None:
-    with process(files) as child:
+    with process(files, preexec_fn=hear_ctrl_c) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write(b"get-status /cluster0\n")
