@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluxion_cy.arguments import MAX_SIZE
 from fluxion_cy.building import Builder
 from fluxion_cy.errors import InvalidGraph
 from fluxion_cy.graphml import Item, read_graphml
@@ -99,7 +100,7 @@ def _pool(item: Item) -> Pool:
     if not data["type"]:
         raise InvalidGraph(f"grug: {where}: has no type")
     root = _number(data, "root", where, -_INT) != 0
-    size = _number(data, "size", where, 0, 2**62)
+    size = _number(data, "size", where, 0, MAX_SIZE)
     return Pool(item.name, root, data["type"], data["basename"] or data["type"], size, data["unit"], data["subsystem"])
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from fluxion_cy.errors import InvalidJobspec, JobExists, NoSuchJob, shown
+from fluxion_cy.arguments import index_of
+from fluxion_cy.errors import InvalidJobspec, JobExists, NoSuchJob
 
 #: The job id of an answer that is no job (without_allocating), as in the C API.
 NO_JOBID = 2**64 - 1
@@ -41,10 +42,7 @@ class JobInfo:
 
 def check_jobid(jobid: object) -> int:
     """The id itself; anything but an unsigned 64-bit number is an InvalidJobspec."""
-    number = jobid.__index__() if hasattr(jobid, "__index__") and not isinstance(jobid, bool) else -1
-    if not isinstance(number, int) or not 0 <= number < 2**64:
-        raise InvalidJobspec(f"jobid: {shown(jobid)} is not an unsigned 64-bit number")
-    return number
+    return index_of(jobid, "jobid", 0, 2**64 - 1)
 
 
 class JobTable:

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fluxion_cy._scan import scan
 from fluxion_cy._select import Select
+from fluxion_cy.arguments import MAX_SIZE, index_of, integer, second_of
 from fluxion_cy.documents import read_graph
 from fluxion_cy.errors import Busy, InvalidGraph, InvalidJobspec, NotSupported, Unsatisfiable, shown
 from fluxion_cy.finding import find
@@ -29,7 +30,6 @@ from fluxion_cy.writers import Found, writer_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_LATEST = 2**61
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class Matcher:
     def __new__(cls, *arguments: Any, **options: Any) -> "Matcher":
         """The class of the engine that is asked for."""
         engine = options.get("engine", arguments[5] if len(arguments) > 5 else "")
-        if cls is Matcher and isinstance(engine, str) and engine == "reapi":
-            from fluxion_cy.reapi.engine import ReapiMatcher
+        if isinstance(engine, str) and engine == "reapi":
+            from fluxion_cy.reapi.engine import class_for
 
-            return object.__new__(ReapiMatcher)
+            return object.__new__(class_for(cls))
         return object.__new__(cls)
 
     def __init__(
@@ -105,8 +105,7 @@ class Matcher:
         self._check_options(engine, library)
         if traverser not in ("simple", "flexible"):
             raise NotSupported(f"traverser={shown(traverser)}: choose 'simple' or 'flexible'")
-        if not isinstance(replan, bool):
-            raise InvalidJobspec(f"replan: {shown(replan)} is neither true nor false")
+        replan = flag(replan, "replan")
         load = loader_of(load_format)
         self._write = writer_of(match_format)
         self._shorthand = load_format == "jgf_shorthand"
@@ -146,6 +145,9 @@ class Matcher:
         for name, (value, only) in given.items():
             if value != only:
                 raise NotSupported(f"{name}={shown(value)}: this engine only has {only!r}")
+
+    def close(self) -> None:
+        """Nothing here; with `engine="reapi"` it gives the library's memory back, and later operations are errors."""
 
     # ---- matching ----------------------------------------------------------------------------------------------------
 
@@ -243,8 +245,9 @@ class Matcher:
     def _clock(self, now: Any) -> int:
         """The second of a call; None is the latest that any call has named."""
         if now is not None:
-            self._latest = max(self._latest, _second(now))
-        return self._latest if now is None else _second(now)
+            now = second_of(now)
+            self._latest = max(self._latest, now)
+        return self._latest if now is None else int(now)
 
     def _preview(
         self, jobspec: Any, jobid: Any, now: int, candidates: Any, prefer: Any, seek: Callable[[Question, int], int]
@@ -273,11 +276,7 @@ class Matcher:
     @next_jobid.setter
     def next_jobid(self, value: int) -> None:
         with self._lock:
-            if isinstance(value, bool) or not isinstance(value, int) or not self._table.next_jobid <= value < NO_JOBID:
-                raise InvalidJobspec(
-                    f"next_jobid: {shown(value)} is not a number from {self._table.next_jobid} to 2**64 - 2"
-                )
-            self._table.next_jobid = value
+            self._table.next_jobid = index_of(value, "next_jobid", self._table.next_jobid, 2**64 - 2)
 
     @_locked
     def cancel(self, jobid: int, missing_ok: bool = False, *, now: int | None = None) -> None:
@@ -338,7 +337,11 @@ class Matcher:
         *,
         now: int | None = None,
     ) -> bool:
-        """Frees the part of an allocation that `R` names; answers whether nothing is left. `now` as in `cancel`."""
+        """Frees the part of an allocation that `R` names; answers whether nothing is left. `now` as in `cancel`.
+
+        Of an R without a graph (`rv1_nosched`) only the ranks count: all that the job holds of them is freed, whatever
+        `children` say.
+        """
         now = self._clock(now)
         if missing_ok and not self._holds(jobid):
             return False
@@ -426,7 +429,7 @@ class Matcher:
 
     @_locked
     def set_status(self, path: str, up: bool) -> None:
-        """Marks a vertex, and so all below it, up or down."""
+        """Marks a vertex up or down; what is below something down cannot be used, whatever its own mark says."""
         self._engine.set_down(self._vertex(path), not flag(up, "up"))
         if up:
             self._freed()
@@ -454,9 +457,10 @@ class Matcher:
         try:
             if isinstance(ranks, str):
                 return [rank for low, high in idset(ranks) for rank in sorted(known) if low <= rank <= high]
-            if isinstance(ranks, int):
-                return known & {ranks}
-            return sorted(known & {int(rank) for rank in entries_of(ranks, "ranks")})
+            number = integer(ranks)
+            if number is not None:
+                return known & {number}
+            return sorted(known & set(map(_rank, entries_of(ranks, "ranks"))))
         except InvalidJobspec as error:
             raise InvalidGraph(str(error), EINVAL) from None
         except (TypeError, ValueError, OverflowError):
@@ -465,7 +469,8 @@ class Matcher:
     @_locked
     def get_rank_status(self, rank: int) -> bool:
         """Whether the topmost vertex of a rank is up."""
-        found = self._engine.of_rank(rank) if isinstance(rank, int) and -1 < rank < 2**31 else []
+        rank = index_of(rank, "rank", 0, 2**31 - 1, InvalidGraph)
+        found = self._engine.of_rank(rank)
         if not found:
             raise InvalidGraph(f"rank {shown(rank)}: no vertex has it", EINVAL)
         return not self._engine.is_down(found[0])
@@ -483,8 +488,7 @@ class Matcher:
     def resize(self, path: str, size: int) -> None:
         """Changes the units of a vertex; Busy if more than that are held at some time."""
         vertex = self._vertex(path)
-        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= _LATEST:
-            raise InvalidGraph(f"vertex {path}: size {shown(size)} is not a number from 0 to 2**61", EINVAL)
+        size = index_of(size, f"vertex {path}: size", 0, MAX_SIZE, InvalidGraph)
         if self._engine.peak(vertex) > size:
             raise Busy(f"vertex {path}: {self._engine.peak(vertex)} units are held, more than {size}")
         try:
@@ -525,8 +529,9 @@ class Matcher:
     @_locked
     def clone(self) -> "Matcher":
         """A deep copy with all allocations; both go their own ways."""
-        other = object.__new__(Matcher)
-        other._lock = threading.RLock()
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))  # what a subclass has of its own
+        other._lock, other._entered = threading.RLock(), False
         other._policy = self._policy
         other._write, other._shorthand = self._write, self._shorthand
         other._table = self._table.copy()
@@ -537,9 +542,8 @@ class Matcher:
         return other
 
 
-def _second(now: Any) -> int:
-    """A whole second; numbers of numpy too."""
-    number = now.__index__() if hasattr(now, "__index__") and not isinstance(now, bool) else -1
-    if not isinstance(number, int) or not 0 <= number < _LATEST:
-        raise InvalidJobspec(f"now: {shown(now)} is not a whole number of seconds")
+def _rank(value: Any) -> int:
+    number = integer(value)
+    if number is None:
+        raise ValueError
     return number

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from fluxion_cy._select import Select
+from fluxion_cy.arguments import MAX_SIZE, integer
 from fluxion_cy.constraint import Program, compile_rule
 from fluxion_cy.errors import Busy, FluxionError, InvalidJobspec, Unsatisfiable
 from fluxion_cy.flexible import variants
@@ -16,9 +17,9 @@ from fluxion_cy.layout import Layout, lay_out
 
 _SIBLINGS, _SHARED, _NOTHING, _TOO_MANY, _UNSPELLED = 1, 2, 3, 4, 6
 _IS_SLOT = 9
-_LATEST = 2**62
 _KEPT = 256
 _MOST_BYTES = 64 << 20
+_PLAIN = (str, int, float, bool, type(None), dict, list, tuple)
 _MOST_ENTRIES = 1 << 24
 
 
@@ -63,13 +64,15 @@ class Compiler:
         """The compiled jobspec; any error of `read` or `lay_out`."""
         tables = self._tables()
         try:
-            key = marshal.dumps(jobspec, 4)  # knows shared and endless parts by reference
+            # marshal knows shared and endless parts by reference, and writes any buffer as bytes
+            key = b"\0" + jobspec if type(jobspec) is bytes else marshal.dumps(jobspec, 4)
         except ValueError:  # nothing that JSON has, or nested too deeply: no equal one will come
             return self._compile(jobspec, tables)
         found = self._known.get(key)
         if found is None or found.tables != tables:
             found = self._compile(jobspec, tables)
-            self._keep(key, found)
+            if _plain(jobspec):  # another one of the same key may be no jobspec
+                self._keep(key, found)
         return found
 
     def _keep(self, key: bytes, found: Compiled) -> None:
@@ -134,7 +137,7 @@ class Question:
         engine.restrict([], False, [])
         if candidates is not None:
             _allow(engine, candidates)
-        if prefer is not None and engine.like(_scores(prefer)):
+        if prefer is not None and engine.like(scores_of(prefer)):
             raise InvalidJobspec("prefer: an entry is not a number (NaN)")
 
     def _ask(self, which: int) -> None:
@@ -259,6 +262,21 @@ class Question:
         )
 
 
+def _plain(jobspec: Any) -> bool:
+    """Whether it has nothing but what JSON has, so that marshal writes nothing else in the same way."""
+    if type(jobspec) is bytes:
+        return True
+    left, seen = [jobspec], set[int]()
+    while left:
+        value = left.pop()
+        if type(value) in (dict, list, tuple) and id(value) not in seen:
+            seen.add(id(value))
+            left += [*value, *value.values()] if type(value) is dict else value
+        elif type(value) not in _PLAIN:
+            return False
+    return True
+
+
 def _has_xor(resource: Resource) -> bool:
     return resource.type == "xor_slot" or any(_has_xor(child) for child in resource.children)
 
@@ -289,6 +307,22 @@ def _buffer(value: Any) -> memoryview | None:
     return view if view.ndim == 1 and view.c_contiguous and len(view) else None
 
 
+def slots_of(value: Any) -> list[bool | int]:
+    """The candidates: true or false, or a number of slots, per rank."""
+    found = entries_of(value, "candidates")
+    if any(type(slot) is not bool for slot in found):
+        found = [_slots(slot) for slot in found]
+    return found
+
+
+def _slots(value: Any) -> bool | int:
+    plain = value.tolist() if hasattr(value, "tolist") else value  # one of NumPy's in a list
+    number = plain if type(plain) is bool else integer(plain)
+    if number is None or not 0 <= number <= MAX_SIZE:
+        raise InvalidJobspec("candidates: each entry must be true or false, or a number of slots from 0 to 2**62")
+    return number
+
+
 def _allow(engine: Select, value: Any) -> None:
     """Gives the engine the candidates: yes or no per rank, or slots per rank."""
     view = None if isinstance(value, (bytes, bytearray)) else _buffer(value)
@@ -298,23 +332,27 @@ def _allow(engine: Select, value: Any) -> None:
     if view is not None and view.format in ("l", "q") and view.itemsize == 8:
         slots: Any = view
     else:
-        found = entries_of(value, "candidates") or [False]
+        found = slots_of(value) or [False]
         if all(type(slot) is bool for slot in found):
             engine.allow(bytes(found))
             return
-        if any(type(slot) not in (bool, int) or not 0 <= slot <= _LATEST for slot in found):
-            raise InvalidJobspec("candidates: each entry must be true or false, or a number of slots from 0 to 2**62")
         slots = array("q", found)
     if engine.cap(slots):
         raise InvalidJobspec("candidates: a number of slots is negative")
 
 
-def _scores(value: Any) -> Any:
+def _score(value: Any) -> float:
+    if isinstance(value, (str, bytes, bytearray)):  # which float would read
+        raise TypeError
+    return float(value)
+
+
+def scores_of(value: Any) -> Any:
     """The preferences as doubles."""
     view = None if isinstance(value, (bytes, bytearray)) else _buffer(value)
     if view is not None and view.format == "d":
         return view
     try:
-        return array("d", [float(score) for score in entries_of(value, "prefer")])
+        return array("d", [_score(score) for score in entries_of(value, "prefer")])
     except (TypeError, ValueError, OverflowError):
         raise InvalidJobspec("prefer: each entry must be a number") from None

@@ -13,7 +13,7 @@ from typing import Any
 
 from fluxion_cy._select import Select
 from fluxion_cy.jobspec import Resource
-from fluxion_cy.search import Compiled, Question, entries_of
+from fluxion_cy.search import Compiled, Question, slots_of
 from fluxion_cy.shortage import Shortages
 from fluxion_cy.surroundings import Surroundings
 
@@ -33,7 +33,7 @@ def explain(
 
     `whole_nodes`: the policy takes nodes whole.
     """
-    allowed = None if candidates is None else entries_of(candidates, "candidates")
+    allowed = None if candidates is None else slots_of(candidates)
     question = Question(engine, compiled, allowed, prefer)
     if question.now(now):
         return "fits now"

@@ -83,6 +83,7 @@ def holding(matcher: Matcher) -> None:
 
 def changing(matcher: Matcher) -> None:
     """The graph."""
+    matcher.clone().close()
     copy = matcher.clone()
     assert_type(copy, Matcher)
     assert_type(copy.graph(), dict[str, Any])

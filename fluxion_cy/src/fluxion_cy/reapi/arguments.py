@@ -1,9 +1,10 @@
 """Arguments of which the library knows one value only."""
 
-import operator
 from typing import Any
 
+from fluxion_cy.arguments import second_of
 from fluxion_cy.errors import InvalidJobspec, NotSupported, shown
+from fluxion_cy.search import scores_of
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
@@ -14,11 +15,10 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 def check_extras(now: Any, prefer: Any) -> None:
     """Its clock stands still, and it has no preferences."""
-    try:
-        second = operator.index(now)
-    except TypeError:
-        raise InvalidJobspec(f"now: {shown(now)} is not a whole number of seconds") from None
-    if second != 0:
+    if second_of(now) != 0:
         raise NotSupported(f"now={shown(now)}: the real engine's clock is always at 0; ask an embedded one")
-    if prefer is not None:
+    scores = [] if prefer is None else list(scores_of(prefer))
+    if any(score != score for score in scores):
+        raise InvalidJobspec("prefer: an entry is not a number (NaN)")
+    if scores:
         raise NotSupported("prefer: the real engine has no preferences; ask an embedded one, or give candidates")

@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 from fluxion_cy._select import Select
+from fluxion_cy.arguments import index_of
 from fluxion_cy.criteria import read_criteria
 from fluxion_cy.documents import read_graph
 from fluxion_cy.errors import (
@@ -46,6 +47,15 @@ _SEEKING = (Op.ALLOCATE_W_SATISFIABILITY, Op.ALLOCATE_ORELSE_RESERVE, Op.WITHOUT
 _HELD, _GONE = 0, -1
 
 
+def class_for(kind: type[Matcher]) -> type[Matcher]:
+    """The class of this engine for `Matcher`, or for a subclass of it, whose methods come first."""
+    if kind is Matcher:
+        return ReapiMatcher
+    if issubclass(kind, ReapiMatcher):
+        return kind
+    return type(kind.__name__, (kind, ReapiMatcher), {"__module__": kind.__module__})
+
+
 class ReapiMatcher(Matcher):
     """What `Matcher(graph, engine="reapi")` gives.
 
@@ -70,8 +80,8 @@ class ReapiMatcher(Matcher):
         load, self._write = loader_of(load_format), writer_of(match_format)
         self._plain, self._shorthand = match_format == "jgf", load_format == "jgf_shorthand"
         check_choice("traverser", traverser, ("simple", "flexible"))
-        check_choice("compatible", compatible, (True,))
-        check_choice("replan", replan, (False,))
+        check_choice("compatible", flag(compatible, "compatible"), (True,))
+        check_choice("replan", flag(replan, "replan"), (False,))
         self._policy = policy_of(policy)
         if policy == "pack":
             raise NotSupported("policy='pack': only the embedded engine has it")
@@ -209,7 +219,7 @@ class ReapiMatcher(Matcher):
     def cancel(self, jobid: int, missing_ok: bool = False, *, now: int | None = None) -> None:
         """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`."""
         with self._lock:
-            check_extras(now or 0, None)
+            check_extras(0 if now is None else now, None)
             if missing_ok and not self._holds(jobid):
                 return
             job = self._table.held(jobid)
@@ -233,7 +243,7 @@ class ReapiMatcher(Matcher):
     ) -> bool:
         """Frees the part of an allocation that `R` names; answers whether nothing is left."""
         with self._lock:
-            check_extras(now or 0, None)
+            check_extras(0 if now is None else now, None)
             if missing_ok and not self._holds(jobid):
                 return False
             job = self._table.held(jobid)
@@ -317,7 +327,7 @@ class ReapiMatcher(Matcher):
         return sending.word(path, InvalidGraph, "path")
 
     def set_status(self, path: str, up: bool) -> None:
-        """Marks a vertex, and so all below it, up or down."""
+        """Marks a vertex up or down; what is below something down cannot be used, whatever its own mark says."""
         with self._lock:
             text, up = self._path(path), flag(up, "up")
             told(lambda: self._context.set_status(text, up), resources_refused)
@@ -345,8 +355,8 @@ class ReapiMatcher(Matcher):
     def get_rank_status(self, rank: int) -> bool:
         """Whether the node of a rank is up."""
         with self._lock:
-            number = isinstance(rank, int) and not isinstance(rank, bool) and -1 < rank < 2**31
-            if not number or not self._engine.of_rank(rank):
+            rank = index_of(rank, "rank", 0, 2**31 - 1, InvalidGraph)
+            if not self._engine.of_rank(rank):
                 raise InvalidGraph(f"rank {shown(rank)}: no vertex has it", _errno.EINVAL)
             return told(lambda: self._context.get_rank_status(str(rank).encode()), resources_refused)
 
@@ -392,8 +402,9 @@ class ReapiMatcher(Matcher):
             if self._anything_held():
                 hazards.check_clone(self._counted, self._engine)
             self._settle()
-            other = object.__new__(ReapiMatcher)
-            other._lock = threading.RLock()
+            other = object.__new__(type(self))
+            vars(other).update(vars(self))  # what a subclass has of its own
+            other._lock, other._entered = threading.RLock(), False
             other._policy, other._write, other._flexible = self._policy, self._write, self._flexible
             other._plain, other._shorthand, other._untold = self._plain, self._shorthand, self._untold
             other._table = self._table.copy()

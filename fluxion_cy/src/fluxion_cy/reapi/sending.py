@@ -16,7 +16,7 @@ from fluxion_cy.errors import FluxionError, InvalidGraph, InvalidJobspec, NotSup
 from fluxion_cy.jobspec import FOREVER, Jobspec, Resource, read
 from fluxion_cy.reapi.slots import check_slots, every
 from fluxion_cy.resource_set import Hold
-from fluxion_cy.search import entries_of
+from fluxion_cy.search import slots_of
 
 #: The library reads times as floating-point numbers: beyond this second it would round them.
 LATEST = 2**53
@@ -208,14 +208,12 @@ def _rules(spec: Jobspec, candidates: Any, ranks: list[int]) -> dict[str, Any] |
 
 
 def _candidates(value: Any) -> list[bool]:
-    allowed = entries_of(value, "candidates")
+    allowed = slots_of(value)
     if not all(type(entry) is bool for entry in allowed):
-        if all(type(entry) in (bool, int) for entry in allowed):
-            raise NotSupported(
-                "candidates: the real engine takes true or false per rank, not a number of slots; ask for whole nodes"
-            )
-        raise InvalidJobspec("candidates: each entry must be true or false")
-    return allowed
+        raise NotSupported(
+            "candidates: the real engine takes true or false per rank, not a number of slots; ask for whole nodes"
+        )
+    return [bool(entry) for entry in allowed]
 
 
 def _rule(rule: Rule, ranks: list[int]) -> dict[str, Any]:

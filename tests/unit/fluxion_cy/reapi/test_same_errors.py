@@ -14,7 +14,7 @@ import pytest
 from conftest import Fake
 from graphs import Graph, machine, slot, spec, want
 
-from fluxion_cy import FluxionError, Matcher
+from fluxion_cy import FluxionError, Matcher, NotSupported
 from fluxion_cy.reapi.library import VARIABLE
 
 CORE = spec(slot(1, want("core", 1)))
@@ -79,6 +79,15 @@ CALLS: dict[str, Bad] = {
     "jobid held by update": Bad("jobid 1", lambda m: m.update_allocate(1, LOADED)),
     "next_jobid": Bad("next_jobid", lambda m: setattr(m, "next_jobid", 0)),
     "now": Bad("now", lambda m: m.allocate(CORE, now="x")),  # type: ignore[arg-type]
+    "now negative": Bad("now", lambda m: m.allocate(CORE, now=-5)),
+    "now late": Bad("now", lambda m: m.find("status=up", now=2**61)),
+    "now true": Bad("now", lambda m: m.satisfy(CORE, now=True)),
+    "now nothing": Bad("now", lambda m: m.cancel(1, now="")),  # type: ignore[arg-type]
+    "now list": Bad("now", lambda m: m.partial_cancel(1, LOADED, now=[])),  # type: ignore[arg-type]
+    "prefer": Bad("prefer", lambda m: m.allocate(CORE, prefer="x")),
+    "prefer entry": Bad("prefer", lambda m: m.allocate(CORE, prefer=["1"])),
+    "prefer nan": Bad("prefer", lambda m: m.allocate(CORE, prefer=[float("nan")])),
+    "candidates negative": Bad("candidates", lambda m: m.allocate(CORE, candidates=[-1])),
     "candidates": Bad("candidates", lambda m: m.allocate(CORE, candidates="x")),
     "candidates entry": Bad("candidates", lambda m: m.allocate(CORE, candidates=["x", "y", "z"])),
     "cancel unknown": Bad("jobid 9", lambda m: m.cancel(9)),
@@ -100,6 +109,8 @@ CALLS: dict[str, Bad] = {
     "find number": Bad("criteria", lambda m: m.find(5)),  # type: ignore[arg-type]
     "status path": Bad("/nowhere", lambda m: m.set_status("/nowhere", True)),
     "status number": Bad("path", lambda m: m.get_status(5)),  # type: ignore[arg-type]
+    "rank true": Bad("rank", lambda m: m.get_rank_status(True)),
+    "ranks true": Bad("ranks", lambda m: m.set_rank_status(True, True)),
     "rank": Bad("rank 9", lambda m: m.get_rank_status(9)),
     "ranks": Bad("ranks", lambda m: m.set_rank_status("x", True)),
     "remove path": Bad("/nowhere", lambda m: m.remove_subgraph("/nowhere")),
@@ -122,6 +133,8 @@ GRAPHS: dict[str, tuple[str, dict[str, Any]]] = {
     "policy": ("policy", {"graph": machine(), "policy": "policy"}),
     "policy unknown": ("policy", {"graph": machine(), "policy": "lowest"}),
     "prune_filters": ("prune_filters", {"graph": machine(), "prune_filters": "core"}),
+    "replan": ("replan", {"graph": machine(), "replan": "x"}),
+    "compatible": ("compatible", {"graph": machine(), "compatible": "x"}),
     "match_format": ("match_format", {"graph": machine(), "match_format": "jfg"}),
     "load_format": ("load_format", {"graph": machine(), "load_format": "hwloc"}),
     "traverser": ("traverser", {"graph": machine(), "traverser": "other"}),
@@ -220,3 +233,28 @@ def test_every_method_of_the_contract_is_on_both_engines(fake: Fake) -> None:
         error = told(call)
         assert error.errno == errno.ENOTSUP
         assert any(remedy in str(error) for remedy in ("; ", "only"))
+
+
+def test_no_preferences_are_none_on_both_engines(fake: Fake) -> None:
+    fake.give('{"graph":{"nodes":[],"edges":[]}}')
+    for matcher in (Matcher(machine()), fake.matcher(machine())):
+        matcher.allocate(CORE, prefer=[])
+
+
+def test_a_subclass_has_either_engine_and_stays_one_in_its_clones(fake: Fake) -> None:
+    class Noted(Matcher):
+        def stat(self) -> dict[str, Any]:
+            return {**super().stat(), "note": self.note}
+
+        note = "all"
+
+    matcher = Noted(machine(), engine="reapi", library=str(fake.path))
+    matcher.note = "mine"
+    other = matcher.clone()
+    for one in (matcher, other):
+        assert isinstance(one, Noted)
+        assert one.stat()["note"] == "mine"
+    with pytest.raises(NotSupported, match="real engine"):
+        other.why(CORE)
+    matcher.close()
+    assert other.get_status("/cluster0") in (True, False)
