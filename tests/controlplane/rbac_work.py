@@ -346,7 +346,72 @@ class Renews(Work):
         world.plane.wait_for(LEASE, lambda lease: lease["spec"]["renewTime"] != renewed)
 
 
-_LISTS, _LEADS = Lists(), Leads()
+class ServesTheRest(Work):
+    """A kind that is refused is said once, and pods without it are placed; it is taken in some time after it is not."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.restart()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        world.scheduler.wait_ready()
+        world.wait_bound(world.new_pod())
+
+    def works(self, world: RbacWorld) -> None:
+        world.scheduler.wait_ready()
+        world.wait_bound(world.new_pod())
+
+
+class KeepsVolumes(Work):
+    """A pod whose claim waits for it is not placed: a volume cannot be kept for it, or made for its node."""
+
+    def __init__(self, *, made: bool = False) -> None:
+        self._made = made
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self.claim = world.new_claim(made=self._made)
+        self.pod = world.new_pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": self.claim}}])
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_told(self.pod, taken.refusal)
+        assert not is_bound(world.pod(self.pod))
+
+    def works(self, world: RbacWorld) -> None:  # there is no volume controller that would bind the claim
+        world.until("what is written", lambda: world.decided(self.claim, made=self._made), PATIENCE)
+
+
+_LISTS, _LEADS, _RESTS, _VOLUMES = Lists(), Leads(), ServesTheRest(), KeepsVolumes()
+OPTIONAL = {
+    "persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume",
+    "storage.k8s.io/storageclasses": "StorageClass", "storage.k8s.io/csinodes": "CSINode",
+    "storage.k8s.io/csidrivers": "CSIDriver", "storage.k8s.io/csistoragecapacities": "CSIStorageCapacity",
+    "storage.k8s.io/volumeattachments": "VolumeAttachment",
+    "namespaces": "Namespace", "services": "Service", "replicationcontrollers": "ReplicationController",
+    "apps/replicasets": "ReplicaSet", "apps/statefulsets": "StatefulSet",
+}  # fmt: skip
+"""What the rest is served without, by its type here."""
+
+
+class WatchesOptional(Work):
+    """What changes comes with a new list only: the watch ends as one that is forbidden."""
+
+    def __init__(self, kind: str) -> None:
+        self._ends = f'fluence_watch_ends_total{{kind="{kind}",why="Forbidden"}}'
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        world.proxies[0].cut_watches()
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        world.wait_metric(self._ends)
+        world.wait_bound(world.new_pod())
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_bound(world.new_pod())
+
+
 NEEDS: dict[str, Work] = {
     "list nodes": _LISTS,
     "watch nodes": Watches("Node"),
@@ -368,6 +433,12 @@ NEEDS: dict[str, Work] = {
     "patch scheduling.x-k8s.io/podgroups": Plans(coscheduling=True),
     "list scheduling.k8s.io/priorityclasses": _LISTS,
     "watch scheduling.k8s.io/priorityclasses": Watches("PriorityClass"),
+    "get persistentvolumeclaims": _VOLUMES,
+    "patch persistentvolumeclaims": KeepsVolumes(made=True),
+    "get persistentvolumes": _VOLUMES,
+    "patch persistentvolumes": _VOLUMES,
+    **{f"list {kind}": _RESTS for kind in OPTIONAL},
+    **{f"watch {kind}": WatchesOptional(name) for kind, name in OPTIONAL.items()},
     "create events.k8s.io/events": TellsEvents(),
     "patch events.k8s.io/events": RepeatsEvents(),
     "create configmaps": Plans(filler=FILLER),

@@ -244,6 +244,34 @@ class RbacWorld(Scenario):
         self.create_pod(name, **spec)
         return name
 
+    def new_claim(self, *, made: bool = False) -> str:
+        """A claim that waits for its pod's node, with a volume that fits or a class that makes one; its name."""
+        name = self.new_name("claim")
+        provisioner = "csi.example.com" if made else "kubernetes.io/no-provisioner"
+        capacity = {"storage": "1Gi"}
+        self.plane.create({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+                           "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"})  # fmt: skip
+        if not made:
+            self.plane.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {
+                "capacity": capacity, "accessModes": ["ReadWriteOnce"], "storageClassName": name,
+                "hostPath": {"path": "/none"}}})  # fmt: skip
+            status, answer = self.plane.request("PATCH", f"/api/v1/persistentvolumes/{name}/status",
+                                                {"status": {"phase": "Available"}})  # fmt: skip
+            assert status == HTTPStatus.OK, answer
+        self.plane.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                           "metadata": {"name": name, "namespace": self.namespace}, "spec": {
+                               "accessModes": ["ReadWriteOnce"], "resources": {"requests": capacity},
+                               "storageClassName": name}})  # fmt: skip
+        return name
+
+    def decided(self, claim: str, *, made: bool) -> bool:
+        """Whether the claim's volume is kept for it, or to be made for a node."""
+        if not made:
+            return "claimRef" in self.plane.request("GET", f"/api/v1/persistentvolumes/{claim}")[1]["spec"]
+        path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/{claim}"
+        found = self.plane.request("GET", path)[1]["metadata"].get("annotations", {})
+        return "volume.kubernetes.io/selected-node" in found
+
     def new_gang(self, name: str = "", *, coscheduling: bool = False, filler: int = 0) -> str:
         """A gang of two; returns its name. `filler` bytes on its PodGroup leave that much less for a plan."""
         name = name or self.new_name("gang")

@@ -78,6 +78,8 @@ async def _select(binding: Binding, key: str, node: str) -> None:
 def _seen_bound(binding: Binding, volumes: PodVolumes, written: PersistentVolumeClaim) -> bool:
     """Whether a claim was seen bound. Raises VolumeError where it cannot become so any more."""
     key = written.key
+    if binding.task.node != volumes.node:  # the cache has let go of it
+        raise VolumeError(f"pod {binding.task.key} has ended meanwhile")
     claim = binding.objects(PersistentVolumeClaim).get(key)
     if claim is None or claim.metadata.uid != written.metadata.uid:
         raise VolumeError(f"claim {key} is gone")

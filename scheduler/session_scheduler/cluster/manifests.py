@@ -26,6 +26,18 @@ from session_scheduler.cluster.workload_types import Workload
 from session_scheduler.cluster.workloads import Expansion, as_owner
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
 from session_scheduler.model.related import Namespace, Service
+from session_scheduler.model.storage import (
+    STORAGE_KINDS,
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    StorageObject,
+    VolumeAttachment,
+)
+from session_scheduler.model.volumes import made_claims
 
 _Any = KubeObject | Workload
 _log = structlog.get_logger()
@@ -41,6 +53,8 @@ class LoadedManifests:
     priority_classes: tuple[PriorityClass, ...] = ()
     related: tuple[KubeObject, ...] = ()
     """Namespaces, services, and the controllers by whose selectors pods are spread."""
+    storage: tuple[StorageObject, ...] = ()
+    """Claims, those too that are made for a pod, volumes, and what provides them."""
     ignored: Mapping[str, int] = field(default_factory=dict)
     """How many objects of each kind that no scheduler reads, as {"Service": 2}."""
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -49,7 +63,7 @@ class LoadedManifests:
     @property
     def objects(self) -> tuple[KubeObject, ...]:
         """All of them."""
-        return (*self.nodes, *self.priority_classes, *self.related, *self.pod_groups, *self.pods)
+        return (*self.nodes, *self.priority_classes, *self.related, *self.storage, *self.pod_groups, *self.pods)
 
 
 def load_manifests(paths: Sequence[str], stdin: BinaryIO | None = None) -> LoadedManifests:
@@ -117,6 +131,10 @@ def _check_namespace(namespace: _Any) -> None:
     check_metadata(namespace.metadata)
 
 
+def _check_metadata(obj: _Any) -> None:
+    check_metadata(obj.metadata)
+
+
 def _workload(type_: type[Workload], version: str = "v1") -> _Kind:
     return _Kind(version, type_, cast("Callable[[_Any], None]", check_workload))
 
@@ -129,6 +147,13 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("scheduling.k8s.io", "PriorityClass"): _Kind("v1", PriorityClass, _check_priority_class, namespaced=False),
     ("scheduling.k8s.io", "PodGroup"): _Kind("v1alpha2", PodGroup, cast("Callable[[_Any], None]", check_pod_group)),
     ("scheduling.x-k8s.io", "PodGroup"): _Kind("v1alpha1", PodGroup, cast("Callable[[_Any], None]", check_pod_group)),
+    ("", "PersistentVolumeClaim"): _Kind("v1", PersistentVolumeClaim, _check_metadata),
+    ("", "PersistentVolume"): _Kind("v1", PersistentVolume, _check_metadata, namespaced=False),
+    ("storage.k8s.io", "StorageClass"): _Kind("v1", StorageClass, _check_metadata, namespaced=False),
+    ("storage.k8s.io", "CSINode"): _Kind("v1", CSINode, _check_metadata, namespaced=False),
+    ("storage.k8s.io", "CSIDriver"): _Kind("v1", CSIDriver, _check_metadata, namespaced=False),
+    ("storage.k8s.io", "CSIStorageCapacity"): _Kind("v1", CSIStorageCapacity, _check_metadata),
+    ("storage.k8s.io", "VolumeAttachment"): _Kind("v1", VolumeAttachment, _check_metadata, namespaced=False),
     ("apps", "Deployment"): _workload(workloads_.Deployment),
     ("apps", "ReplicaSet"): _workload(workloads_.ReplicaSet),
     ("", "ReplicationController"): _workload(workloads_.ReplicationController),
@@ -146,14 +171,14 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 
 
 _WITHOUT_PODS_NAMES = """
-APIService Binding CSIDriver CSINode CSIStorageCapacity CertificateSigningRequest ClusterRole ClusterRoleBinding
+APIService Binding CertificateSigningRequest ClusterRole ClusterRoleBinding
 ClusterTrustBundle ComponentStatus ConfigMap ControllerRevision CustomResourceDefinition DeviceClass DeviceTaintRule
 EndpointSlice Endpoints Event FlowSchema HorizontalPodAutoscaler IPAddress Ingress IngressClass Lease LeaseCandidate
 LimitRange MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingWebhookConfiguration NetworkPolicy
-NodeMetrics PersistentVolume PersistentVolumeClaim PodDisruptionBudget PodMetrics PodTemplate
+NodeMetrics PodDisruptionBudget PodMetrics PodTemplate
 PriorityLevelConfiguration ResourceClaim ResourceClaimTemplate ResourceQuota ResourceSlice Role RoleBinding
-RuntimeClass Secret ServiceAccount ServiceCIDR StorageClass StorageVersion ValidatingAdmissionPolicy
-ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration VolumeAttachment VolumeAttributesClass
+RuntimeClass Secret ServiceAccount ServiceCIDR StorageVersion ValidatingAdmissionPolicy
+ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration VolumeAttributesClass
 """
 _WITHOUT_PODS = frozenset(_WITHOUT_PODS_NAMES.split())
 """The API server's own kinds that stand for no pods."""
@@ -233,10 +258,15 @@ class _Loader:
         related = [v for v in values if isinstance(v, Namespace | Service)] + [
             owner for v in values if isinstance(v, Workload) and (owner := as_owner(v)) is not None
         ]
-        pods, groups = self._admitted(Admission(classes), self._named_pods(), nodes)
+        admitted, groups = self._admitted(Admission(classes), self._named_pods(), nodes)
+        pods = tuple(stamps.on(pod) for pod in admitted)
+        storage = [_with_mode(v) for v in values if isinstance(v, STORAGE_KINDS)]
+        known = {v.key for v in storage if isinstance(v, PersistentVolumeClaim)}
+        made = [claim for pod in pods for claim in made_claims(pod) if claim.key not in known]
         return LoadedManifests(
             nodes=nodes,
-            pods=tuple(stamps.on(pod) for pod in pods),
+            pods=pods,
+            storage=tuple(stamps.on(v) for v in (*storage, *made)),
             pod_groups=tuple(stamps.on(group) for group in groups),
             priority_classes=tuple(stamps.on(c) for c in classes),
             related=tuple(stamps.on(v) for v in related),
@@ -298,6 +328,13 @@ class _Loader:
                 raise FieldError(error.field, f"{error.problem}, as its pods' names begin with it") from None
             self._claim(document, "/Pod", pod.metadata, "metadata.name")
             yield pod
+
+
+def _with_mode(value: StorageObject) -> StorageObject:
+    """A StorageClass as the API server completes it."""
+    if not isinstance(value, StorageClass) or value.volume_binding_mode is not None:
+        return value
+    return msgspec.structs.replace(value, volume_binding_mode="Immediate")
 
 
 def _placed(value: _Any, namespaced: bool) -> _Any:

@@ -28,7 +28,7 @@ from session_scheduler.cluster.port import (
     event_name,
     event_namespace,
 )
-from session_scheduler.cluster.volume_controller import bound_pair, made_for, to_be_made
+from session_scheduler.cluster.volume_controller import bound_pair, kept_by, made_for, to_be_made
 from session_scheduler.cluster.watch_history import WatchHistory
 from session_scheduler.cluster.write_rules import (
     Name,
@@ -59,7 +59,7 @@ from session_scheduler.model.objects import (
     PriorityClass,
 )
 from session_scheduler.model.related import RELATED_KINDS
-from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim
+from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim, StorageClass
 
 _IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")
 
@@ -82,7 +82,7 @@ class MemoryCluster:
 
     `objects` are there from the start, with new resourceVersions. `history` is how many changes of a kind are
     remembered at least. `now` gives the times that are written. `may_evict` stands for the disruption budgets.
-    With `binds_volumes` a claim is bound, or its volume made, as soon as that is asked for.
+    With `binds_volumes` a claim whose volume was decided is bound, or its volume made, by the time it is read.
     """
 
     def __init__(
@@ -126,6 +126,9 @@ class MemoryCluster:
     async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
         """See `port.Cluster`."""
         group = api_version or kind().api_version
+        found = self._get(kind, (group_of(group), namespace, name))
+        if self._binds_volumes and isinstance(found, PersistentVolumeClaim) and not found.bound:
+            self._bind_volume(found)
         return self._get(kind, (group_of(group), namespace, name))
 
     # -------------------------------------------------------------- writing
@@ -197,10 +200,7 @@ class MemoryCluster:
             check_labels(new_labels, "metadata.labels")
         except FieldError as error:
             raise Invalid(f"{described(obj)}: {error}") from None
-        written = self._write(current, annotations=new_annotations, labels=new_labels)
-        if self._binds_volumes and isinstance(written, PersistentVolumeClaim) and to_be_made(written):
-            self._bind_volume(self._store_new(made_for(written)), written)
-        return written
+        return self._write(current, annotations=new_annotations, labels=new_labels)
 
     async def patch_status(
         self,
@@ -228,11 +228,7 @@ class MemoryCluster:
         if not volume.metadata.resource_version:
             raise Invalid(f"{described(volume)}: metadata.resourceVersion: is empty: give it")
         kept = kept_for(self._current(volume, volume.metadata.resource_version), claim)
-        written = self._write(kept, annotations=kept.metadata.annotations)
-        if self._binds_volumes:
-            metadata = claim.metadata
-            self._bind_volume(written, self._get(PersistentVolumeClaim, ("", metadata.namespace, metadata.name)))
-        return written
+        return self._write(kept, annotations=kept.metadata.annotations)
 
     async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
         """See `port.Cluster`."""
@@ -313,10 +309,17 @@ class MemoryCluster:
 
     # -------------------------------------------------------------- inside
 
-    def _bind_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
-        volume, claim = bound_pair(volume, claim)
-        self._write(claim, annotations=claim.metadata.annotations)
-        self._write(volume)
+    def _bind_volume(self, claim: PersistentVolumeClaim) -> None:
+        """Bind a claim to the volume that is kept for it, or make the one that its node is to have."""
+        volumes = (volume for volume in self._store(PersistentVolume).objects.values() if kept_by(volume, claim))
+        volume = next(volumes, None)
+        if volume is None and to_be_made(claim):
+            storage_class = self._get(StorageClass, ("storage.k8s.io", "", claim.storage_class))
+            volume = self._store_new(made_for(claim, storage_class.provisioner))
+        if volume is not None:
+            volume, claim = bound_pair(volume, claim)
+            self._write(claim, annotations=claim.metadata.annotations)
+            self._write(volume)
 
     def _store_new(self, obj: Kube) -> Kube:
         self._version += 1

@@ -8,6 +8,7 @@ from session_scheduler.model.meta import ObjectMeta
 from session_scheduler.model.storage import (
     BIND_COMPLETED,
     SELECTED_NODE,
+    CSIVolumeSource,
     ObjectReference,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -22,14 +23,20 @@ def to_be_made(claim: PersistentVolumeClaim) -> bool:
     return SELECTED_NODE in claim.metadata.annotations and not claim.spec.volume_name
 
 
-def made_for(claim: PersistentVolumeClaim) -> PersistentVolume:
-    """The volume that is made for a claim."""
+def kept_by(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether the volume was decided for this very claim, by uid."""
+    return volume.is_for(claim) and volume.spec.claim_ref is not None and bool(volume.spec.claim_ref.uid)
+
+
+def made_for(claim: PersistentVolumeClaim, driver: str) -> PersistentVolume:
+    """The volume that a driver makes for a claim."""
     spec = claim.spec
     metadata = claim.metadata
     ref = ObjectReference(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
     return PersistentVolume(
         metadata=ObjectMeta(name=f"pvc-{metadata.uid}"),
         spec=PersistentVolumeSpec(
+            csi=CSIVolumeSource(driver=driver, volume_handle=f"pvc-{metadata.uid}"),
             capacity=spec.resources.requests,
             access_modes=spec.access_modes,
             claim_ref=ref,

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from session_scheduler.model.objects import Pod
-from session_scheduler.model.storage import PersistentVolumeClaim
+import msgspec
+
+from session_scheduler.model.objects import ObjectMeta, OwnerReference, Pod
+from session_scheduler.model.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec
 
 VolumeKey = tuple[str, ...]
 CLAIM: Final = "claim"
@@ -42,6 +44,21 @@ def claims_of(pod: Pod) -> tuple[ClaimUse, ...]:
 def has_ephemeral_claims(pod: Pod) -> bool:
     """Whether claims are made for this pod alone, so that its needs are no other pod's."""
     return any(_source(volume, "ephemeral") is not None for volume in pod.spec.volumes)
+
+
+def made_claims(pod: Pod) -> Iterator[PersistentVolumeClaim]:
+    """The claims that a controller makes for a pod's generic ephemeral volumes; none for a template that is none."""
+    owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
+    for volume in pod.spec.volumes:
+        template = (_source(volume, "ephemeral") or {}).get("volumeClaimTemplate")
+        if isinstance(template, dict):
+            name = f"{pod.metadata.name}-{_text(volume, 'name')}"
+            metadata = ObjectMeta(name=name, namespace=pod.metadata.namespace, owner_references=(owner,))
+            try:
+                spec = msgspec.convert(template.get("spec", {}), PersistentVolumeClaimSpec)
+            except msgspec.ValidationError:
+                continue
+            yield PersistentVolumeClaim(metadata=metadata, spec=spec)
 
 
 def not_made_for(pod: Pod, claim: PersistentVolumeClaim) -> str | None:

@@ -473,9 +473,18 @@ def _state(task: Task) -> tuple[object, ...]:
 
 def _same(before: KubeObject, after: KubeObject) -> bool:
     """Whether only what nobody reads of an object has changed."""
-    return replace(before, metadata=after.metadata) == after and (
-        (before.metadata.labels, before.metadata.annotations, before.metadata.deletion_timestamp)
-        == (after.metadata.labels, after.metadata.annotations, after.metadata.deletion_timestamp)
+    return replace(before, metadata=after.metadata) == after and _read(before) == _read(after)
+
+
+def _read(obj: KubeObject) -> tuple[object, ...]:
+    """What plugins may read of an object's metadata."""
+    metadata = obj.metadata
+    return (
+        metadata.uid,
+        metadata.labels,
+        metadata.annotations,
+        metadata.deletion_timestamp,
+        metadata.owner_references,
     )
 
 

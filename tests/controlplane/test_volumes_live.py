@@ -1,0 +1,90 @@
+"""Claims on a real control plane: the volume controller binds what `fluence run` decides, beside kube-scheduler."""
+
+from __future__ import annotations
+
+from .invariants import Manifest
+from .scenarios_world import Scenario
+
+_STORAGE = {"storage": "1Gi"}
+_LABEL = "tests/volume-node"
+
+
+def _storage(scenario: Scenario, *volumes: tuple[str, str], waits: bool = True) -> str:
+    """A StorageClass of the scenario's own with volumes, each (name, node); returns its name."""
+    name = scenario.namespace
+    mode = "WaitForFirstConsumer" if waits else "Immediate"
+    scenario.plane.create({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+                           "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode})  # fmt: skip
+    for volume, node in volumes:
+        scenario.plane.request("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": {_LABEL: node}}})
+        expression = {"key": _LABEL, "operator": "In", "values": [node]}
+        scenario.plane.create({"apiVersion": "v1", "kind": "PersistentVolume",
+                               "metadata": {"name": f"{name}-{volume}"}, "spec": {
+                                   "capacity": _STORAGE, "accessModes": ["ReadWriteOnce"], "storageClassName": name,
+                                   "local": {"path": "/none"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [
+                                       {"matchExpressions": [expression]}]}}}})  # fmt: skip
+        path = f"/api/v1/persistentvolumes/{name}-{volume}"
+        scenario.until(f"{volume} to be available", lambda path=path: _phase(scenario, path) == "Available")  # type: ignore[misc]
+    return name
+
+
+def _phase(scenario: Scenario, path: str) -> str:
+    return str(scenario.plane.request("GET", path)[1]["status"].get("phase"))
+
+
+def _claim(scenario: Scenario, name: str, storage_class: str) -> list[Manifest]:
+    """A claim; returns the volumes of a pod that uses it."""
+    scenario.plane.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                           "metadata": {"name": name, "namespace": scenario.namespace}, "spec": {
+                               "accessModes": ["ReadWriteOnce"], "resources": {"requests": _STORAGE},
+                               "storageClassName": storage_class}})  # fmt: skip
+    return [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+
+
+def _volume_of(scenario: Scenario, claim: str) -> str | None:
+    path = f"/api/v1/namespaces/{scenario.namespace}/persistentvolumeclaims/{claim}"
+    found = scenario.plane.request("GET", path)[1]
+    return str(found["spec"].get("volumeName")) if found["status"].get("phase") == "Bound" else None
+
+
+def test_pods_get_local_volumes_on_their_nodes_as_kube_scheduler_gives_them(scenario: Scenario) -> None:
+    nodes = [scenario.add_node(cpu=4, devices=0) for _ in range(2)]
+    scenario.run()
+    storage_class = _storage(scenario, *[(f"v{number}", nodes[number % 2]) for number in range(2)])
+    scenario.create_pod("ours", volumes=_claim(scenario, "ours", storage_class))
+    scenario.create_pod("theirs", schedulerName="default-scheduler", volumes=_claim(scenario, "theirs", storage_class))
+    places = scenario.wait_bound("ours", "theirs", seconds=30)
+    assert {_volume_of(scenario, name) for name in ("ours", "theirs")} == {f"{storage_class}-v{n}" for n in range(2)}
+    for name, node in places.items():
+        assert _volume_of(scenario, name) == f"{storage_class}-v{nodes.index(node)}"
+
+
+def test_a_gang_gets_a_volume_for_each_of_its_members(scenario: Scenario) -> None:
+    nodes = [scenario.add_node(cpu=4, devices=0) for _ in range(3)]
+    scenario.run()
+    storage_class = _storage(scenario, *[(f"v{number}", node) for number, node in enumerate(nodes)])
+    scenario.create_group("gang", 3)
+    for number in range(3):
+        volumes = _claim(scenario, f"claim-{number}", storage_class)
+        scenario.create_pod(f"gang-{number}", group="gang", volumes=volumes)
+    scenario.wait_whole("gang", 3)
+    assert len({_volume_of(scenario, f"claim-{number}") for number in range(3)} - {None}) == 3
+    assert sorted(scenario.places("gang").values()) == sorted(nodes)
+
+
+def test_a_pod_follows_its_bound_volume_and_one_whose_claim_names_nothing_waits_with_an_event(
+    scenario: Scenario,
+) -> None:
+    nodes = [scenario.add_node(cpu=4, devices=0) for _ in range(3)]
+    scenario.run()
+    storage_class = _storage(scenario, ("only", nodes[1]), waits=False)
+    volumes = _claim(scenario, "bound", storage_class)
+    scenario.until("the claim to be bound", lambda: _volume_of(scenario, "bound"))
+    scenario.create_pod("follows", volumes=volumes)
+    scenario.create_pod("lost", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "nothing"}}])
+    scenario.create_pod("plain")
+    assert scenario.wait_bound("follows", "plain")["follows"] == nodes[1]
+    scenario.wait_refused("lost", 'persistentvolumeclaim "nothing" not found')
+    assert 'persistentvolumeclaim "nothing" not found' in scenario.wait_event("lost", "FailedScheduling")["note"]
+    scenario.create_pod("theirs", schedulerName="default-scheduler", volumes=volumes)
+    assert scenario.wait_bound("theirs")["theirs"] == nodes[1]
