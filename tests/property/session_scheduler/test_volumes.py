@@ -19,7 +19,7 @@ NODES = ("n1", "n2", "n3")
 
 @st.composite
 def volume_worlds(draw):
-    """Nodes with limits, volumes on some of them, claims of classes that wait, and pods alone and in gangs with them."""
+    """Nodes with limits, volumes on some, claims that wait for a node, and pods alone and in gangs with any."""
     limits = [csi_node(name, **{"csi.example.com": draw(st.integers(0, 2))}) for name in NODES]
     reached = st.sampled_from([*NODES, NODES[:2], ()])
     volumes = [volume(f"v{i}", draw(SIZES), on=draw(reached)) for i in range(draw(st.integers(0, 5)))]
