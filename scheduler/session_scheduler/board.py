@@ -73,6 +73,7 @@ class Board:
         self._raw = [  # copies: a plugin may have answered with a column of the table, or keep its array
             scoring.run(view, self._mask_for(scoring.scope), self._task).copy() for scoring in self.plan.scores
         ]
+        self._by_row: IntColumn | None = None
         self._settle()
 
     def _mask_for(self, scope: Scope) -> BoolColumn:
@@ -121,8 +122,9 @@ class Board:
             self._build()
         elif self._has_any:
             if self._cursor < len(touched) or self._asks_each_task:
-                self._refresh_rows(self._unseen_rows())
-                self._refresh_any()
+                rows = self._unseen_rows()
+                self._refresh_rows(rows)
+                self._refresh_any(rows)
         elif self._cursor < len(touched):
             if len(touched) - self._cursor != self._untold:
                 self._run = 0
@@ -162,14 +164,47 @@ class Board:
         self.total[rows] = self._fixed[rows] + self._moving[rows]
         self._push_rows(rows)
 
-    def _refresh_any(self) -> None:
+    def _refresh_any(self, rows: RowIndex) -> None:
+        """Evaluate what depends on anything again; `rows` are those whose node-scope answers have just been."""
         view = self._table.all_rows()
-        self.mask = self._node_mask.copy()
-        self._run_filters(view, self.mask, Scope.ANY)
+        mask = self._node_mask.copy()
+        self._run_filters(view, mask, Scope.ANY)
+        same = np.array_equal(mask, self.mask)
+        self.mask = mask
         for place, scoring in enumerate(self.plan.scores):
             if scoring.scope is Scope.ANY:
                 self._raw[place] = scoring.run(view, self.mask, self._task)
-        self._settle()
+        if same and self._by_row is not None:
+            self._settle_any(rows, self._by_row)
+        else:
+            self._settle()
+            self._by_row = self._points_by_row()
+
+    def _points_by_row(self) -> IntColumn | None:
+        """The sum of the node-scope points; None where a change of one row may change others', or adds fractions."""
+        points = np.zeros(len(self.mask), np.int64)
+        for scoring, raw in self._scored():
+            if scoring.scope is Scope.NODE:
+                if scoring.normalise is not Normalise.NONE or raw.dtype.kind != "i":
+                    return None
+                points += scoring.weight * raw
+        return points
+
+    def _settle_any(self, rows: RowIndex, by_row: IntColumn) -> None:
+        """As `_settle` where the same nodes fit as before, so that static points stand, and node-scope ones but for
+        some rows."""
+        moving: Totals = by_row
+        by_row[rows] = 0
+        for scoring, raw in self._scored():
+            if scoring.scope is Scope.NODE:
+                by_row[rows] += scoring.weight * raw[rows]
+        for scoring, raw in self._scored():
+            if scoring.scope is Scope.ANY:
+                limits = bounds(raw, self.mask, scoring.normalise)
+                moving = moving + scoring.weight * normalised(raw, limits, scoring.normalise)
+        self._moving = moving
+        self.total = self._fixed + moving
+        self._reason = None
 
     def _moving_of(self, view: NodeView, mask: BoolColumn) -> Totals:
         """Node-scope points of a view's rows; heap-safe classes normalise none of them."""

@@ -141,14 +141,22 @@ class InterPodAffinity:
     @hookimpl
     def score(self, nodes: NodeView, mask: BoolColumn, state: AffinityState) -> IntColumn:
         """The sum of what the pods near each node are worth, as 0 to 100 between the least and the most."""
-        total = np.zeros(len(nodes), np.int64)
-        for near in state.score:
-            total += near.counts(nodes)
+        total = state.score[0].counts(nodes)
+        for near in state.score[1:]:
+            total = total + near.counts(nodes)
         feasible = total[mask]
         low, high = (int(feasible.min()), int(feasible.max())) if len(feasible) else (0, 0)
         if low == high:
             return np.zeros(len(nodes), np.int64)
-        return (100.0 * ((total - low) / float(high - low))).astype(np.int64)
+        above, most = total - low, high - low
+        if most <= len(nodes):  # looking up is cheaper than dividing
+            return _shares(np.arange(most + 1), most).take(above, mode="clip")
+        return _shares(above, most)
+
+
+def _shares(above: IntColumn, most: int) -> IntColumn:
+    shares: IntColumn = (100.0 * (above / float(most))).astype(np.int64)
+    return shares
 
 
 def _refusals(nodes: NodeView, state: AffinityState) -> Iterator[tuple[BoolColumn, str]]:
@@ -183,7 +191,8 @@ def query_of(term: Term, view: ClusterView) -> PodQuery:
 
 
 def _namespaces(term: Term, view: ClusterView) -> tuple[str, ...] | None:
-    if term.namespace_selector.empty:
+    # kube-scheduler 1.36 compares what a new pod's selector is left with to no labels at all, whatever the namespace
+    if term.namespace_selector.matches({}):
         return None
     return tuple(sorted({*term.namespaces, *view.namespaces(term.namespace_selector)}))
 

@@ -30,6 +30,7 @@ class SoftConstraint:
         self._query = query
         self._skew = float(max_skew - 1)
         self.domains = table.domains(key)
+        self._everywhere = bool(self.domains.present.all())
         self._near = None if self.by_node else PodsNear(session, key, [(1, query)], where)
         # where not every label is needed, nodes without it stand together as those whose value is empty
         self._empty = table.label_values.get("") if not self.by_node else -1
@@ -53,13 +54,12 @@ class SoftConstraint:
         if self._near is None:
             own = nodes.pods(self._query) * weight
             own += self._skew
-            points += own if self.domains.present.all() else np.where(self.domains.present, own, 0.0)
+            points += own if self._everywhere else np.where(self.domains.present, own, 0.0)
             return
-        counts = self._near.by_domain()
-        by_domain = counts * weight
+        by_domain = self._near.by_domain() * weight
         by_domain += self._skew
         by_domain[-1] = 0.0
-        points += by_domain[self.domains.numbers]
+        points += by_domain.take(self.domains.numbers)
         if self._unlabelled is not None:  # a node whose value is empty shares its domain with those without the label
             outside = int(self._column.counts[: len(points)][self._unlabelled].sum())
             points[self._values == self._empty] += outside * weight
@@ -86,17 +86,22 @@ class SpreadScoring:
         """Keep which rows count while these fit, and what a pod in each constraint's domain weighs then."""
         self._mask = mask.copy()
         self._counting = mask & self._labelled
+        self._all_count = bool(self._counting.all())
         self._weights = [math.log(one.size(self._counting) + 2) for one in self._constraints]
 
     def _normalised(self, raw: IntColumn) -> IntColumn:
-        counting = raw[self._counting]
+        counting = raw if self._all_count else raw[self._counting]
         if not len(counting):
             return np.zeros(len(raw), np.int64)
         low, high = int(counting.min()), int(counting.max())
         if not high:
             return np.where(self._counting, 100, 0)
-        points: IntColumn = 100 * (high + low - raw) // high
-        points[~self._counting] = 0
+        if high <= len(raw):  # looking up is cheaper than dividing
+            points = (100 * (high + low - np.arange(high + 1)) // high).take(raw, mode="clip")
+        else:
+            points = 100 * (high + low - raw) // high
+        if not self._all_count:
+            points[~self._counting] = 0
         return points
 
 

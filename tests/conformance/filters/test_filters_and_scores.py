@@ -8,6 +8,7 @@ every other node first, and the total scores. `case-*` are 12 clusters of 50 usu
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from collections.abc import Mapping
@@ -21,11 +22,15 @@ import numpy as np
 import pytest
 
 from session_scheduler.builtin import BUILTIN
+from session_scheduler.clock import StoppedClock
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.evaluation import judge, totals
 from session_scheduler.model import related
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.testing import FakeCluster
+from session_scheduler.offline import load_calls
+from session_scheduler.service import Scheduler
 
 CASES = sorted((Path(__file__).parent / "cases").glob("case-*.json.gz"))
 EDGES = sorted((Path(__file__).parent / "cases").glob("edge-*.json.gz"))
@@ -54,12 +59,15 @@ class Cluster:
     """One case in a session of kube-scheduler's plugins."""
 
     def __init__(self, case: Mapping[str, Any]) -> None:
-        cluster = FakeCluster(checked=False)
-        for kind, type_ in RELATED.items():
-            cluster.add(msgspec.convert(one, type_) for one in case.get(kind, ()))
-        cluster.add(msgspec.convert(node, Node) for node in case["nodes"])
-        cluster.add(_ours(msgspec.convert(pod, Pod)) for pod in (*case["existing"], *case["pods"]))
-        scheduler = cluster.start()
+        related = [msgspec.convert(one, type_) for kind, type_ in RELATED.items() for one in case.get(kind, ())]
+        nodes = [msgspec.convert(node, Node) for node in case["nodes"]]
+        pods = [_ours(msgspec.convert(pod, Pod)) for pod in (*case["existing"], *case["pods"])]
+        arguments = [PluginConfig(name=name, args=args) for name, args in case.get("args", {}).items()]
+        without = PluginConfig(name="fluence", enabled=False)
+        config = SchedulerConfig(profiles=(Profile(plugins=(*arguments, without)),))
+        memory = MemoryCluster([*related, *nodes, *pods])
+        scheduler = Scheduler(memory, config, load_calls(config), StoppedClock())
+        asyncio.run(scheduler.start())
         (calls,) = scheduler.profiles.values()
         self.session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
         self.tasks = {task.name: task for task in scheduler.cache.tasks.values() if task.node is None}
