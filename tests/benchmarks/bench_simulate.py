@@ -1,4 +1,4 @@
-"""Pods per second of `simulate`: 1,000 and 5,000 nodes, 10,000 pods, alone and in gangs of 20.
+"""Pods per second of `simulate`: 1,000 and 5,000 nodes, 10,000 pods, alone, in gangs of 20, and wanting other pods.
 
 Not a test: run `make bench`. Every row is placed twice, by the whole product (graph and filters) and by the core alone
 (plugin `fluence` switched off), in one process, so that the ratio means something where the times do not.
@@ -34,14 +34,37 @@ def node(index: int) -> dict[str, Any]:
     }
 
 
-def pod(index: int, group: str | None) -> dict[str, Any]:
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+ALIKE = {"matchLabels": {"app": "a"}}
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "soft spread": {
+        "topologySpreadConstraints": [
+            {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": ALIKE}
+            for key, skew in ((HOSTNAME, 3), (ZONE, 5))
+        ]
+    },
+    "anti-affinity": {
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": HOSTNAME, "labelSelector": ALIKE}]
+            }
+        }
+    },
+}
+"""What the pods want beside resources."""
+
+
+def pod(index: int, group: str | None, shape: str = "plain") -> dict[str, Any]:
     spec: dict[str, Any] = {
         "schedulerName": "fluence",
         "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "500Mi"}}}],
     }
     if group is not None:
         spec["schedulingGroup"] = {"podGroupName": group}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{index}"}, "spec": spec}
+    spec |= SHAPES[shape]
+    metadata = {"name": f"p{index}", "labels": {"app": "a", "index": str(index)}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def pod_group(name: str, size: int) -> dict[str, Any]:
@@ -54,13 +77,13 @@ def pod_group(name: str, size: int) -> dict[str, Any]:
     }
 
 
-def cluster(nodes: int, pods: int, gang: int) -> Iterator[dict[str, Any]]:
+def cluster(nodes: int, pods: int, gang: int, shape: str) -> Iterator[dict[str, Any]]:
     for index in range(nodes):
         yield node(index)
-    for index in range(pods):
+    for index in range(min(pods, nodes) if shape == "anti-affinity" else pods):
         if gang > 1 and index % gang == 0:
             yield pod_group(f"g{index // gang}", gang)
-        yield pod(index, f"g{index // gang}" if gang > 1 else None)
+        yield pod(index, f"g{index // gang}" if gang > 1 else None, shape)
 
 
 async def measure(file: Path, config: SchedulerConfig) -> tuple[float, float, int]:
@@ -79,19 +102,21 @@ def main() -> None:
     options = parser.parse_args()
     whole = SchedulerConfig()
     core = SchedulerConfig(profiles=(Profile(plugins=(PluginConfig(name="fluence", enabled=False),)),))
-    table = Table("nodes", "pods", "in gangs of", "by", "load s", "place s", "pods/s", "us/pod", "placed", box=None)
+    table = Table(
+        "nodes", "pods", "in gangs of", "wanting", "by", "load s", "place s", "pods/s", "us/pod", "placed", box=None
+    )
     for nodes in options.nodes:
-        for gang in (1, 20):
+        for gang, shape in ((1, "plain"), (20, "plain"), (1, "soft spread"), (1, "anti-affinity")):
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "cluster.json"
-                items = list(cluster(nodes, options.pods, gang))
+                items = list(cluster(nodes, options.pods, gang, shape))
                 file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
                 for name, config in (("core", core), ("core and graph", whole)):
                     load, place, placed = asyncio.run(measure(file, config))
                     rate, cost = placed / place, 1e6 * place / max(1, placed)
                     times = (f"{load:.2f}", f"{place:.2f}", f"{rate:,.0f}", f"{cost:.0f}")
-                    table.add_row(*map(str, (nodes, options.pods, gang, name)), *times, str(placed))
-    Console(width=110).print(table)
+                    table.add_row(*map(str, (nodes, options.pods, gang, shape, name)), *times, str(placed))
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":

@@ -181,8 +181,7 @@ def _concerning(session: Session, cls: TaskClass) -> list[HeldTerm]:
     """The terms of all classes that pick the class's pods: what another class holds, it may come to run."""
     metadata = cls.pod.metadata
     namespace_labels = session.view.namespace_labels(metadata.namespace)
-    known = session.table.terms.known
-    return [held for held in known if held.term.picks(metadata.namespace, metadata.labels, namespace_labels)]
+    return session.table.terms.concerning(metadata.namespace, metadata.labels, namespace_labels)
 
 
 def query_of(term: Term, view: ClusterView) -> PodQuery:

@@ -44,9 +44,10 @@ class Selector:
         return Selector(tuple(sorted({*self.requirements, *requirements})))
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """The labels that it reads."""
-        return tuple(key for key, _, _ in self.requirements or ())
+    def pair(self) -> tuple[str, str] | None:
+        """A label and the one value that it must have, where the selector requires any such: what to look it up by."""
+        equal = (one for one in self.requirements or () if one[1] == "In" and len(one[2]) == 1)
+        return next(((key, values[0]) for key, _, values in equal), None)
 
 
 NOTHING: Final = Selector(None)

@@ -241,11 +241,11 @@ class PodCounts:
         return column
 
     def _index(self, column: PodColumn) -> None:
-        for key, operator, values in column.query.selector.requirements or ():
-            if operator == "In" and len(values) == 1:
-                self._by_pair.setdefault((key, values[0]), []).append(column)
-                return
-        self._others.append(column)
+        pair = column.query.selector.pair
+        if pair is None:
+            self._others.append(column)
+        else:
+            self._by_pair.setdefault(pair, []).append(column)
 
     def _picked(self, query: PodQuery) -> NDArray[np.bool_]:
         """Which kinds the query counts, by number."""

@@ -98,17 +98,23 @@ _T = TypeVar("_T")
 
 
 class TermTable:
-    """The terms of all classes, each once. `known` are those that a pod holds or may come to hold."""
+    """The terms of all classes, each once: those that a pod holds, or may come to hold."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[TermKind, Term, int], HeldTerm] = {}
-        self.version = 0
-        """Moves whenever a term comes or goes."""
+        self._by_pair: dict[tuple[str, str], list[HeldTerm]] = {}
+        """Terms that require a label to have one value."""
+        self._others: list[HeldTerm] = []
 
-    @property
-    def known(self) -> Iterable[HeldTerm]:
-        """Every term that some class has."""
-        return self._held.values()
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def concerning(
+        self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
+    ) -> list[HeldTerm]:
+        """The terms that pick a pod in a namespace with these labels."""
+        likely = [*self._others, *(held for pair in labels.items() for held in self._by_pair.get(pair, ()))]
+        return [held for held in likely if held.term.picks(namespace, labels, namespace_labels)]
 
     def terms_of(self, pod: Pod) -> PodTerms:
         """The pod's terms."""
@@ -149,7 +155,7 @@ class TermTable:
             key = (kind, term, weight)
             if key not in self._held:
                 self._held[key] = HeldTerm(kind, term, weight)
-                self.version += 1
+                self._index(self._held[key])
             held.append(self._held[key])
         return PodTerms(
             terms.affinity, terms.anti_affinity, terms.preferred, terms.preferred_anti, terms.problem, tuple(held)
@@ -157,10 +163,17 @@ class TermTable:
 
     def keep(self, held: Iterable[HeldTerm]) -> None:
         """Forget all terms but these."""
-        kept = {(one.kind, one.term, one.weight): one for one in held}
-        if len(kept) != len(self._held):
-            self._held = kept
-            self.version += 1
+        self._held = {(one.kind, one.term, one.weight): one for one in held}
+        self._by_pair, self._others = {}, []
+        for one in self._held.values():
+            self._index(one)
+
+    def _index(self, held: HeldTerm) -> None:
+        pair = held.term.selector.pair
+        if pair is None:
+            self._others.append(held)
+        else:
+            self._by_pair.setdefault(pair, []).append(held)
 
 
 def _listed(terms: PodTerms) -> Iterator[tuple[TermKind, int, Term]]:

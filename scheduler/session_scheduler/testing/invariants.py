@@ -51,10 +51,19 @@ def _usage(scheduler: Scheduler) -> Iterator[str]:
         for key, count in counters.items():
             if int(view.counter(key)[row]) != count:
                 yield f"node {name}: counter {key!r} is {int(view.counter(key)[row])}, its tasks make {count}"
+        kinds = Counter(map(_kind, tasks))
+        counted = {(namespace, labels, ending): n for namespace, labels, ending, n in cache.table.pods.of_row(row)}
+        if counted != kinds:
+            yield f"node {name}: pods by label are {counted}, its tasks are {dict(kinds)}"
         for index, resource in enumerate(("cpu", "memory")):
             scored = sum((task.cls.nonzero_cpu, task.cls.nonzero_memory)[index] for task in tasks)
             if int(view.nonzero_used(resource)[row]) != scored:
                 yield f"node {name}: {resource} for scores is {int(view.nonzero_used(resource)[row])}, not {scored}"
+
+
+def _kind(task: Task) -> tuple[str, tuple[tuple[str, str], ...], bool]:
+    metadata = task.pod.metadata
+    return metadata.namespace, tuple(sorted(metadata.labels.items())), metadata.deletion_timestamp is not None
 
 
 def _gangs(scheduler: Scheduler) -> Iterator[str]:
