@@ -29,7 +29,7 @@ from session_scheduler.model.storage import (
 
 if TYPE_CHECKING:
     from session_scheduler.builtin.assumed_volumes import AssumedVolumes
-    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
     from session_scheduler.session import Session
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -44,6 +44,7 @@ class Reach:
         self._nodes = session.table.all_rows()
         self._csi_nodes = session.objects(CSINode)
         self._masks: dict[NodeSelector | None, BoolColumn] = {}
+        self._rows: dict[NodeSelector | None, RowIndex] = {}
         self._migrated: dict[str, BoolColumn] = {}
 
     def holds(self, session: Session) -> bool:
@@ -66,6 +67,14 @@ class Reach:
     def as_written(self, volume: PersistentVolume) -> BoolColumn:
         """The nodes that a volume's own labels select, for a volume that is bound to nothing yet."""
         return self.selected(_by_labels(volume.required))
+
+    def rows_as_written(self, volume: PersistentVolume) -> RowIndex:
+        """The same as rows: many volumes are reached from one node, of thousands."""
+        required = volume.required
+        found = self._rows.get(required)
+        if found is None:
+            found = self._rows[required] = np.flatnonzero(self.as_written(volume))
+        return found
 
     def selected(self, selector: NodeSelector | None) -> BoolColumn:
         """The nodes that a selector picks; all for None. To be read only."""
@@ -189,15 +198,15 @@ class Matching:
         self.places.setdefault(volume.key, []).append(len(self.volumes) - 1)
         return len(self.volumes) - 1
 
-    def taken(self, volume: PersistentVolume, rows: BoolColumn) -> BoolColumn | None:
-        """The rows where another claim of the pod has this volume; None for none of these."""
+    def taken(self, volume: PersistentVolume, rows: RowIndex) -> BoolColumn | None:
+        """On which of these rows another claim of the pod has this volume; None for no such row."""
         places = self.places.get(volume.key)
         if places is None:
             return None
         taken = np.zeros(len(rows), np.bool_)
         for chosen in self.chosen:
-            taken |= np.isin(chosen, places)
-        return taken if (taken & rows).any() else None
+            taken |= np.isin(chosen[rows], places)
+        return taken if taken.any() else None
 
 
 class Matcher:
@@ -248,16 +257,16 @@ class Matcher:
             required = volume.required
             if required in served or assumed.claim_of(volume.key) is not None:
                 continue
-            rows = self._reach.as_written(volume) & (chosen == _NONE)
+            rows = self._reach.rows_as_written(volume)
+            rows = rows[chosen[rows] == _NONE]
             elsewhere = found.taken(volume, rows)
             if elsewhere is None:
                 served.add(required)
             else:
-                rows &= ~elsewhere
-            count = int(np.count_nonzero(rows))
-            if count:
+                rows = rows[~elsewhere]
+            if len(rows):
                 chosen[rows] = found.add(volume)
-                left -= count
+                left -= len(rows)
             if not left:
                 break
         return chosen
