@@ -193,11 +193,15 @@ class _Follower:
             return None
         return None
 
+    def _patience(self) -> _Patience:
+        """While it runs: a kind that may be refused is waited for as long as it takes."""
+        return _Patience(self.kind) if self._optional else _Patience(self.kind, Invalid, NotFound)
+
     async def _until_served(self) -> None:
         while self._refused:
             await self._settings.sleep(_WITHOUT)
             self._refused = await self._refusal() is not None
-        listing = await self._list(_Patience(self.kind, Invalid, NotFound))
+        listing = await self._list(self._patience())
         _log.info("a kind is no longer refused", kind=self.kind, objects=len(listing.items))
         self._deliver(self._known.replace(listing.items))
 
@@ -207,7 +211,7 @@ class _Follower:
         while True:
             broken = await _first(self._watch_on(), self._compare_on())
             self._settings.meter.relisted(self.kind, broken.why)
-            listing = await self._list(_Patience(self.kind, Invalid, NotFound))
+            listing = await self._list(self._patience())
             changes = self._known.replace(listing.items)
             self._deliver(changes)
             if broken.missed:

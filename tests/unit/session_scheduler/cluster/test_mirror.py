@@ -394,3 +394,21 @@ async def test_a_kind_that_may_be_refused_waits_for_a_cluster_that_does_not_answ
     started = asyncio.create_task(world.mirror.start())
     await world.time.advance(3)
     assert [obj.metadata.name for obj in await started] == ["p"]
+
+
+async def test_a_kind_that_may_be_refused_ends_nothing_when_it_goes() -> None:
+    world = World(a_pod("old"), optional=(Pod,))
+    await world.mirror.start()
+
+    def gone() -> NotFound | None:
+        return NotFound("404: no such kind") if world.time.now() < 200 else None
+
+    world.cluster.list_error = world.cluster.watch_error = gone
+    running = asyncio.create_task(world.mirror.run())
+    await world.time.advance(150)
+    assert not running.done()
+    world.cluster.put(a_pod("new"))
+    await world.time.advance(150)
+    assert ("ADDED", "new") in world.told.changes
+    running.cancel()
+    await asyncio.wait([running])
