@@ -14,7 +14,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
-  bench-live dist constraints clean
+  bench-live soak-live dist constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -34,10 +34,11 @@ help:
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make conformance-reapi  compare with the library of Fluxion itself, which FLUXION_REAPI_LIB names'
-	@echo 'make bench        place pods in memory, and say how many a second'
+	@echo 'make bench        place pods in memory, and say how many a second, and what a preemptor costs'
 	@echo 'make bench-matcher  compare the matcher with Fluxion (beside its library where FLUXION_REAPI_LIB names it)'
 	@echo 'make bench-instructions  count what the matcher needs for a match (needs valgrind), and compare with what was recorded'
-	@echo 'make bench-live   compare pods per second on a real API server with kube-scheduler and the raw binding rate'
+	@echo 'make bench-live   compare pods per second on a real API server with kube-scheduler, for each kind of workload'
+	@echo 'make soak-live    let 10,000 pods and 1,000 nodes come and go for ten minutes: nothing is lost, nothing grows'
 	@echo 'make dist         build the sdist of fluxion-cy, and from it a wheel, into dist/'
 	@echo 'make constraints  write constraints.txt from what $(VENV) has now'
 	@echo 'make clean        remove $(VENV), caches and build results'
@@ -146,6 +147,7 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python tests/benchmarks/bench_simulate.py
+	$(BIN)/python tests/benchmarks/bench_preemption.py
 
 # BENCH='--nodes 1000 --only w1,w2 --huge' changes what is run.
 bench-matcher: $(STAMP)
@@ -155,9 +157,13 @@ bench-matcher: $(STAMP)
 bench-instructions: $(STAMP)
 	$(BIN)/python tests/benchmarks/instructions.py $(BENCH)
 
-# BENCH='--pods 1000 --only fluence,kube-scheduler --json result.json' changes what is run.
+# BENCH='--workload basic,gangs --nodes 5000 --pods 5000 --rounds 3 --json result.json' changes what is run.
 bench-live: controlplane
 	$(BIN)/python -m tests.controlplane.bench_live $(BENCH)
+
+# SOAK='--seconds 60 --nodes 100 --pods 500' changes what is run.
+soak-live: controlplane
+	$(BIN)/python -m tests.controlplane.soak_live $(SOAK)
 
 # The wheel is built from the sdist alone, so that nothing can be missing there. For every Python and machine:
 # `cibuildwheel --platform linux fluxion_cy`, configured in its pyproject.toml.

@@ -3,7 +3,23 @@
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-MODULES = ("_columns", "_store", "_plans", "_pick", "_hosts", "_index", "_walk", "_select", "_scan")
+MODULES = (
+    "_columns",
+    "_store",
+    "_plans",
+    "_caps",
+    "_pick",
+    "_encoding",
+    "_hosts",
+    "_index",
+    "_admit",
+    "_walk",
+    "_asked",
+    "_select",
+    "_scan",
+    "_jobs",
+    "_quick",
+)
 
 setup(
     ext_modules=cythonize(

@@ -16,7 +16,7 @@ import fluxion_cy
 
 HERE = Path(__file__).parent
 PACKAGE = Path(fluxion_cy.__file__).parent
-COMPILED = ("_columns", "_hosts", "_index", "_pick", "_plans", "_scan", "_select", "_store", "_walk")
+COMPILED = ("_admit", "_caps", "_columns", "_hosts", "_index", "_pick", "_plans", "_scan", "_select", "_store", "_walk")
 
 
 def example() -> dict[str, object]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from session_scheduler.errors import FluenceError, InputError
     from session_scheduler.evaluation import NodeInfo
     from session_scheduler.hookspecs import API_VERSION, SKIP, Normalise, Placement, Prepared, Refusal, Scope, hookimpl
+    from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
     from session_scheduler.plugin_loading import register_plugin_builder
     from session_scheduler.session import Session
     from session_scheduler.statement import Event
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 _LAZY = {
     "API_VERSION": "hookspecs",
     "SKIP": "hookspecs",
+    "ActionType": "model.events",
+    "ClusterEvent": "model.events",
+    "ClusterEventWithHint": "model.events",
     "Event": "statement",
     "FluenceError": "errors",
     "InputError": "errors",
@@ -45,6 +49,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "API_VERSION", "SKIP", "Event", "FluenceError", "InputError", "NodeInfo", "Normalise", "Placement",
-    "PluginArguments", "Prepared", "Refusal", "Scope", "Session", "hookimpl", "register_plugin_builder",
+    "API_VERSION", "SKIP", "ActionType", "ClusterEvent", "ClusterEventWithHint", "Event", "FluenceError", "InputError",
+    "NodeInfo", "Normalise", "Placement", "PluginArguments", "Prepared", "Refusal", "Scope", "Session", "hookimpl",
+    "register_plugin_builder",
 ]  # fmt: skip

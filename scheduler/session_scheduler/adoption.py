@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from session_scheduler.gangs import GangKeeper
     from session_scheduler.service import Scheduler
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _LONGEST_GATE = 30.0
 """Seconds after the start for which plans that were found keep everything else waiting until they are void."""
 _MAY_YET_COME = (Unavailable, TooManyRequests)
@@ -193,10 +193,8 @@ class Adoption:
                 placed = len(statement.placed_since(0))
                 return statement.commit() if placed and (not whole or placed == len(parts)) else None
         finally:
-            try:
-                session.close()
-            except PluginError as error:
-                _log.error("session close failed", plugin=error.plugin, error=str(error))
+            self._scheduler.close_session(session)
+            session.forget()
 
     def _hold(self, decision: Decision, parts: Mapping[Task, PlannedPod], calls: HookCalls) -> set[str]:
         """Let the plugins hold what the plan says. Returns the pods (uids) for which one cannot. Raises PluginError."""

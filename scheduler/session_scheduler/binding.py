@@ -20,6 +20,7 @@ import structlog
 from session_scheduler.cluster.errors import ClusterError, Conflict, Invalid, NotFound
 from session_scheduler.cluster.field_checks import FieldError, check_annotations
 from session_scheduler.cluster.port import Cluster
+from session_scheduler.errors import AttemptError
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
 from session_scheduler.metrics import Stage
 from session_scheduler.model.bindings import Allocation, Binding, Holding, Objects
@@ -35,12 +36,13 @@ from session_scheduler.plans import (
 from session_scheduler.pod_binding import HELD_ANNOTATION, Failure, PodBinder, Request, sent
 from session_scheduler.statement import Decision
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 
 LEADER_ANNOTATION = "fluence.flux-framework.org/leader"
 """On a Binding: which replica sends it, by which election; an admission policy can compare it with the Lease."""
 _CANCEL_SECONDS = 1.0
 """What `cancel` may take: the share must be free before the next session, which waits for it."""
+_NO_USE = "given up, for the pod is being deleted, or somebody else has bound it"
 _LONGEST_ATTEMPT = "-" * 36
 
 
@@ -70,6 +72,10 @@ def _untimed(stage: Stage, seconds: float) -> None:
     """Do nothing."""
 
 
+def _untold(pod: Pod, reason: str, note: str) -> None:
+    """Do nothing."""
+
+
 class Binder:
     """Binds through a cluster port, a bounded number of requests at once. `token` is the leader's, where there is."""
 
@@ -82,13 +88,17 @@ class Binder:
         token: Callable[[], str] = str,
         timed: Callable[[Stage, float], None] = _untimed,
         objects: Objects = lambda kind: {},  # noqa: ARG005 (nothing of any kind)
+        tell: Callable[[Pod, str, str], None] = _untold,
     ) -> None:
-        """`objects` is what was seen of a kind: plugins wait for it in `prebind`."""
+        """`objects` is what was seen of a kind: plugins wait for it in `prebind`; `tell` is what they say of a pod."""
         self._cluster = cluster
         self._slots = asyncio.Semaphore(in_flight)
         self._token = token
         self._timed = timed
         self._objects = objects
+        self._tell = tell
+        self._asked: dict[str, set[asyncio.Timeout]] = {}
+        """By pod uid, where a plugin is asked about it before it is bound: what bounds the wait for an answer."""
         self.plans = PlanStore(cluster, holder, self._slots)
         self.pods = PodBinder(cluster, self._slots, self.plans)
 
@@ -115,9 +125,21 @@ class Binder:
                 planning.error = error
             return _failed(decision, str(error))
         with self._stage("bind"):
-            answers = await asyncio.gather(*map(self.pods.bind, requests), return_exceptions=True)
+            answers = await self._bound(requests)
         outcomes = map(_outcome, requests, answers)
         return [failure for failure in outcomes if failure is not None]
+
+    async def _bound(self, requests: Sequence[Request]) -> list[Failure | BaseException | None]:
+        """Each bind's answer."""
+        if len(requests) == 1:  # a pod alone needs no task of its own
+            return [await self.pods.bind(requests[0])]
+        return await asyncio.gather(*map(self.pods.bind, requests), return_exceptions=True)
+
+    def ends(self, uid: str) -> None:
+        """A pod is to end, or is gone: what plugins wait for before it is bound is of no use any more."""
+        for limit in self._asked.get(uid, ()):
+            if not limit.expired():
+                limit.reschedule(0.0)
 
     @contextmanager
     def _stage(self, name: Stage) -> Iterator[None]:
@@ -165,13 +187,25 @@ class Binder:
                 raise errors.exceptions[0] from errors.exceptions[0].__cause__
 
     async def _prebound(self, call: HookCall, patience: float | None, binding: Binding, decision: Decision) -> None:
-        own = replace(binding, holds=binding.holds.get(call.plugin, {}))
+        held = binding.holds.get(call.plugin, {})
+        own = replace(binding, holds=held)
+        limits = self._asked[own.task.uid] = set()
         try:
-            await (call.wait(own) if patience is None else call.wait(own, patience=patience))
+            if _is_of_no_use(own):
+                raise call.wrong(_NO_USE)
+            await (call.wait(own, limits=limits) if patience is None
+                   else call.wait(own, patience=patience, limits=limits))  # fmt: skip
             _check_annotations(call, own)
         except PluginError as error:
+            cause = error.__cause__
+            if decision.group.single and isinstance(cause, AttemptError):
+                raise
             where = f"(pod {binding.task.key} of group {decision.group.key})"
-            raise PluginError(error.plugin, error.hook, f"{error.problem} {where}") from error.__cause__
+            cut_short = isinstance(cause, TimeoutError) and _is_of_no_use(own)
+            problem = _NO_USE if cut_short else error.problem
+            raise PluginError(error.plugin, error.hook, f"{problem} {where}", cause) from cause
+        finally:
+            del self._asked[own.task.uid]
 
     def _bindings(self, decision: Decision) -> list[Binding]:
         """What is to be bound, with what is held for it. Raises PluginError."""
@@ -186,7 +220,7 @@ class Binder:
     def _binding(self, task: Task, held: Mapping[str, Mapping[str, Any]]) -> Binding:
         record = {"uid": task.uid, "plugins": held}
         annotations = {HELD_ANNOTATION: msgspec.json.encode(record, order="sorted").decode()} if held else {}
-        return Binding(task, task.node or "", held, self._cluster, self._objects, annotations)
+        return Binding(task, task.node or "", held, self._cluster, self._objects, annotations, self._tell)
 
     def _request(self, binding: Binding, pod: Pod) -> Request:
         token = self._token()
@@ -265,6 +299,12 @@ class Binder:
         if bound:
             return await self.plans.restate(pod_group, state="active")
         return await self.plans.swap(pod_group, None)
+
+
+def _is_of_no_use(binding: Binding) -> bool:
+    """Whether the pod is gone, is to go, or is bound elsewhere: the cluster refuses to bind it."""
+    task = binding.task
+    return task.node != binding.node or task.pod.metadata.deletion_timestamp is not None
 
 
 def _of_plan(request: Request, pod_group: PodGroup, attempt: str) -> Request:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from session_scheduler.evaluation import ClassPlan, Scoring, bounds, judge, normalised, summarise
+from session_scheduler.evaluation import ClassPlan, Scoring, Verdict, bounds, judge, normalised, summarise
 from session_scheduler.hookspecs import Normalise, Scope
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
 from session_scheduler.model.groups import Task
@@ -51,7 +51,12 @@ class Board:
         """How many tasks of the class were placed since anything else was."""
         self._untold = 0
         """How many of them the rows were not brought up to date for: the next `sync` does it."""
+        self._rejectors: frozenset[str] = frozenset()
+        """The plugins that refused a node when `why` was asked last."""
         self._has_any = not plan.heap_safe
+        self._refused: dict[int, Verdict] | None = None
+        """By row: what refused it when `why` was asked last; None before."""
+        self._judged_at = 0
         self._build()
 
     # ------------------------------------------------------------------ evaluation
@@ -60,7 +65,7 @@ class Board:
         view = self._table.all_rows()
         self._version = self._table.static_version
         self._cursor = len(self._session.touched)
-        self._ties = self._table.ties()
+        self._ties = self._session.ties()
         start = self._session.candidates()
         if self._subset is not None:
             start &= self._subset
@@ -105,7 +110,7 @@ class Board:
             else:
                 self._moving = self._moving + points
         self.total: Totals = self._fixed + self._moving
-        self._reason: str | None = None
+        self._reason: tuple[str, list[int]] | None = None
         self._forget_heap()
 
     def _scored(self) -> list[tuple[Scoring, IntColumn]]:
@@ -136,7 +141,7 @@ class Board:
 
     def _unseen_rows(self) -> RowIndex:
         touched = self._session.touched
-        rows = np.unique(np.array(touched[self._cursor :], np.int64))
+        rows = np.array(sorted(set(touched[self._cursor :])), np.int64)
         self._cursor = len(touched)
         self._untold = 0
         return rows
@@ -359,6 +364,8 @@ class Board:
         `Scope.ANY` filters answer for one more task only: the core checks the others one by one.
         """
         limit = max(1, min(limit, _LARGEST_SUM // max(amount for _, amount in self.plan.cls.usage)))
+        if limit == 1:
+            return self.mask.astype(np.int64)
         room = np.zeros(len(self.mask), np.int64)
         rows = np.flatnonzero(self.mask)
         low = np.ones(len(rows), np.int64)
@@ -375,17 +382,39 @@ class Board:
 
     def why(self, task: Task) -> str:
         """Why no node takes one more task now, in kube-scheduler's words."""
+        return self._judged(task)[0]
+
+    def helpable(self, task: Task) -> list[int]:
+        """The rows that refuse one more task now, and might not if pods there ended; in the order of the tie-break."""
+        return self._judged(task)[1]
+
+    def _judged(self, task: Task) -> tuple[str, list[int]]:
         self.sync(task)
         if self._reason is None:
-            view = self._table.all_rows()
             mask = self._session.candidates()
-            outside = 0
-            if self._subset is not None:
-                outside = int((mask & ~self._subset).sum())
+            if self._subset is not None:  # kube-scheduler counts the nodes of the placement that is tried, too
                 mask &= self._subset
-            nodes = int(mask.sum()) + outside
-            refused = judge(self.plan, view, mask, task)
-            reasons = [verdict.reasons for verdict in refused.values()]
-            reasons += [["node(s) were outside the subset being tried"]] * outside
-            self._reason = summarise(nodes, reasons)
+            nodes = int(mask.sum())
+            refused = self._verdicts(mask, task)
+            found = frozenset(verdict.plugin for verdict in refused.values() if verdict.plugin)
+            self._rejectors = found or self._session.filters_of(self.plan.cls)  # one of them, on a node to come
+            helpable = np.array([row for row, verdict in refused.items() if not verdict.unresolvable], np.int64)
+            ordered: list[int] = helpable[np.argsort(self._ties[helpable], kind="stable")].tolist()
+            self._reason = summarise(nodes, [verdict.reasons for verdict in refused.values()]), ordered
+        self._session.note_rejected(task, self._rejectors)
         return self._reason
+
+    def _verdicts(self, mask: BoolColumn, task: Task) -> dict[int, Verdict]:
+        """What refuses each row: where filters look at one row only, what is known of untouched ones holds."""
+        touched = self._session.touched
+        if self._refused is None or self._session.naive or self.plan.any_filters or self._asks_each_task:
+            self._refused = judge(self.plan, self._table.all_rows(), mask, task)
+        elif self._judged_at < len(touched):
+            rows = np.array(sorted(set(touched[self._judged_at :])), np.int64)
+            anew = judge(self.plan, NodeView(self._table, rows), mask[rows], task)
+            for place, row in enumerate(rows.tolist()):
+                self._refused.pop(row, None)
+                if place in anew:
+                    self._refused[row] = anew[place]
+        self._judged_at = len(touched)
+        return self._refused

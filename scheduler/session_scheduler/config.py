@@ -116,10 +116,15 @@ class Profile(Strict):
 
 
 class Backoff(Strict):
-    """How long a group that could not be placed waits: doubled from `initial` up to `max`, in seconds."""
+    """How long a group that could not be placed waits: doubled from `initial` up to `max`, in seconds.
+
+    kube-scheduler's podInitialBackoffSeconds, podMaxBackoffSeconds and podMaxInUnschedulablePodsDuration.
+    """
 
     initial_seconds: Seconds = 1.0
     max_seconds: Seconds = 10.0
+    max_unschedulable_seconds: Seconds = 300.0
+    """A group that no event has woken for so long is tried again."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

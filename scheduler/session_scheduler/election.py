@@ -34,7 +34,7 @@ from session_scheduler.cluster.port import Cluster
 from session_scheduler.config import LeaderElection
 from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _Got = TypeVar("_Got")
 _LONGEST_LEASE = 3600
 """Seconds; no configuration allows more, so a Lease that says more was not written by one."""

@@ -19,7 +19,7 @@ from aiohttp.typedefs import Handler
 from session_scheduler.config import Serving
 from session_scheduler.listening import bound
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 
 IDLE_SECONDS: Final = 15.0
 """How long a connection may say nothing, or take for the headers of a request, before it is closed."""

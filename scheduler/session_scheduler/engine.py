@@ -13,13 +13,14 @@ import structlog
 
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Change
-from session_scheduler.metrics import Metrics
+from session_scheduler.metrics import PENDING_STATES, Metrics
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.service import Scheduler
 from session_scheduler.telling import Teller
+from session_scheduler.under_way import raise_first
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _TURN_SECONDS = 0.005
 """Turns begin no more often than this: what comes together is looked at together."""
 _LONGEST_REST = 5.0
@@ -60,7 +61,8 @@ class Engine:
     def wake(self, group: str, why: str) -> None:
         """Make a group (its key) due, as a plugin asked."""
         _log.debug("woken", group=group, why=why)
-        self._scheduler.pending.wake(group, self._clock.now())
+        if group in self._scheduler.cache.groups:
+            self._scheduler.pending.activate(group, self._clock.now())
         self._woken.set()
 
     def problem(self) -> str | None:
@@ -118,6 +120,7 @@ class Engine:
         except Exception:  # noqa: BLE001 (a bug in one turn is told, and the next one goes on)
             _log.exception("a turn of the scheduler failed")
             self._metrics.cycle(perf_counter() - started, failed=True)
+            self._woken.set()  # what it has not come to is due
             await asyncio.sleep(_AFTER_ERROR)
         else:
             self._metrics.cycle(perf_counter() - started)
@@ -125,10 +128,17 @@ class Engine:
         self._turned = self._clock.now()
 
     async def _take_in(self) -> None:
+        """Every change; an error that nobody expected is raised when all others are taken in."""
+        errors: list[BaseException] = []
         while self._changes:
             change, obj = self._changes.popleft()
-            await self._scheduler.apply(change, obj)
+            try:
+                await self._scheduler.apply(change, obj)
+            except Exception as error:  # noqa: BLE001 (it is raised, below)
+                self._scheduler.intake.failed(obj, error)
+                errors.append(error)
             self._teller.seen(change, obj)
+        raise_first(errors)
 
     def _look_again(self) -> None:
         now = self._clock.now()
@@ -142,7 +152,7 @@ class Engine:
     async def _rest(self) -> None:
         """Until something happened or is due."""
         await asyncio.sleep(_TURN_SECONDS)
-        if self._changes:  # a turn that failed has left some
+        if self._changes or self._scheduler.left_over:  # a turn that failed has left changes
             return
         now = self._clock.now()
         times = (
@@ -173,9 +183,10 @@ class Engine:
     def _waiting(self) -> dict[str, list[Task]]:
         """What waits, by state; costs nothing for what runs."""
         cache, pending, now = self._scheduler.cache, self._scheduler.pending, self._clock.now()
-        found: dict[str, list[Task]] = {state: [] for state in ("due", "backoff", "gated", "in_flight")}
+        found: dict[str, list[Task]] = {state: [] for state in PENDING_STATES}
         for task in cache.unbound.values():
-            waits = "due" if pending.is_due(task.group.key, now) else "backoff"
+            key = task.group.key
+            waits = "unschedulable" if pending.is_asleep(key) else "due" if pending.is_active(key, now) else "backoff"
             found["gated" if task.phase is Phase.GATED else waits].append(task)
         groups = filter(None, map(cache.groups.get, self._scheduler.under_way.groups))
         found["in_flight"] = [task for group in groups for task in group.in_phase(Phase.ASSUMED)]

@@ -22,6 +22,17 @@ class FluenceError(Exception):
         self.messages: Sequence[str] = messages
 
 
+class ChangedMeanwhileError(FluenceError):
+    """What was to be written is not any more as it was read: read it again."""
+
+
+class AttemptError(FluenceError):
+    """What a plugin met ends the attempt to place a pod, for no other node would change it: it is tried again later.
+
+    A plugin raises this where it is no bug of its own: the pod is told the text as kube-scheduler tells it.
+    """
+
+
 class InputError(FluenceError):
     """A file, an option or a plugin that the user named is wrong or missing: the command ends with status 2."""
 

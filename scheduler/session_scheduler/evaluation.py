@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from session_scheduler.hook_calls import FilterCall, HookCall, HookCalls, PluginError, ScoreCall
+from session_scheduler.hook_calls import FilterCall, HookCall, HookCalls, PluginCalls, PluginError, ScoreCall
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
@@ -84,6 +84,10 @@ class Filtering:
     scope: Scope
     run: Callable[[NodeView, BoolColumn, Task | None], None]
     why: Callable[[NodeView, Task | None], list[list[str]]]
+    unresolvable: Callable[[NodeView, Task | None], BoolColumn]
+    """For rows that it refused: where no pod's end would help."""
+    plugins: Callable[[NodeView, Task | None], list[str]] | None = None
+    """For rows that it refused: who did, where that is not always `plugin`."""
 
 
 @dataclass(slots=True)
@@ -135,7 +139,7 @@ def make_plan(session: Session, calls: HookCalls, cls: TaskClass) -> ClassPlan:
             filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
             state = state.state
         if filtering:
-            plan.filters.append(_hook_filtering(session, cls, filtering, plugin.why, state))
+            plan.filters.append(_hook_filtering(session, cls, filtering, plugin, state))
         if scoring:
             plan.scores.append(_hook_scoring(session, cls, scoring, state))
     plan.filters.extend(_predicate_filtering(predicate) for predicate in session.predicates)
@@ -153,16 +157,16 @@ def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
 
 
 def _hook_filtering(
-    session: Session, cls: TaskClass, filtering: FilterCall, why: HookCall | None, state: Any
+    session: Session, cls: TaskClass, filtering: FilterCall, plugin: PluginCalls, state: Any
 ) -> Filtering:
-    call = filtering.call
+    call, why, lasting = filtering.call, plugin.why, plugin.unresolvable
 
     def run(view: NodeView, mask: BoolColumn, _: Task | None) -> None:
         before = mask.copy()
         answer = call(session, cls, view, mask, state)
         if answer is not None:
             raise call.wrong(f"it returned a {type(answer).__name__}: clear the mask in place and return nothing")
-        if np.any(mask & ~before):
+        if (mask > before).any():
             raise call.wrong("it set what was cleared: a filter may only clear its mask")
 
     def reasons(view: NodeView, _: Task | None) -> list[list[str]]:
@@ -171,7 +175,16 @@ def _hook_filtering(
             return [[f"node(s) were refused by {call.plugin}"]] * len(view)
         return why.guarded(_texts, why, answer, len(view))
 
-    return Filtering(call.plugin, filtering.scope, run, reasons)
+    def unresolvable(view: NodeView, _: Task | None) -> BoolColumn:
+        answer = lasting(session, cls, view, state) if lasting is not None else None
+        if lasting is None or answer is None:
+            return np.full(len(view), filtering.scope is Scope.STATIC)
+        if getattr(answer, "shape", None) != (len(view),) or answer.dtype != np.bool_:
+            raise lasting.wrong(f"it returned no mask of bools over {len(view)} rows")
+        found: BoolColumn = answer
+        return found
+
+    return Filtering(call.plugin, filtering.scope, run, reasons, unresolvable)
 
 
 def _hook_scoring(session: Session, cls: TaskClass, scoring: ScoreCall, state: Any) -> Scoring:
@@ -227,7 +240,10 @@ def _predicate_filtering(predicate: PredicateCall) -> Filtering:
     def reasons(view: NodeView, task: Task | None) -> list[list[str]]:
         return [[verdict(view, index, task) or ""] for index in range(len(view))]
 
-    return Filtering(predicate.call.plugin, predicate.scope, run, reasons)
+    def unresolvable(view: NodeView, _: Task | None) -> BoolColumn:
+        return np.full(len(view), predicate.scope is Scope.STATIC)
+
+    return Filtering(predicate.call.plugin, predicate.scope, run, reasons, unresolvable)
 
 
 def _node_order_scoring(order: NodeOrderCall) -> Scoring:
@@ -283,6 +299,8 @@ class Verdict:
     plugin: str | None = None
     reasons: list[str] = field(default_factory=list)
     score: int | float = 0
+    unresolvable: bool = False
+    """Whether it would refuse all the same if pods ended."""
 
 
 def judge(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) -> dict[int, Verdict]:
@@ -295,9 +313,11 @@ def judge(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) 
         gone = np.flatnonzero(before & ~mask)
         if not len(gone):
             continue
-        texts = filtering.why(view.some(rows[gone]), task)
-        for index, reasons in zip(gone, texts, strict=True):
-            refused[int(index)] = Verdict(filtering.plugin, reasons)
+        some = view.some(rows[gone])
+        names = [filtering.plugin] * len(gone) if filtering.plugins is None else filtering.plugins(some, task)
+        lasting = filtering.unresolvable(some, task).tolist()
+        for index, name, reasons, lasts in zip(gone.tolist(), names, filtering.why(some, task), lasting, strict=True):
+            refused[index] = Verdict(name, reasons, unresolvable=lasts)
     return refused
 
 
@@ -310,8 +330,14 @@ def totals(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None)
     return total
 
 
+NO_NODES = "no nodes available to schedule pods"
+"""kube-scheduler's sentence where the cluster has no node."""
+
+
 def summarise(nodes: int, reasons: Iterable[Iterable[str]]) -> str:
     """kube-scheduler's sentence: "0/6 nodes are available: 4 Insufficient cpu, 2 node(s) were unschedulable."."""
+    if not nodes:
+        return NO_NODES
     counts = Counter(text for node in reasons for text in node)
     parts = sorted(f"{count} {text}" for text, count in counts.items())
     sentence = f"0/{nodes} nodes are available"

@@ -65,7 +65,7 @@ def _node(verdict: Verdict) -> dict[str, Any]:
 
 def _judged(session: Session, task: Task) -> Mapping[str, Verdict]:
     """Every node's verdict, by name in natural order."""
-    plan = session.plan(task.cls)
+    plan = session.plan_for(task)
     view = session.table.all_rows()
     mask = session.candidates()
     refused = judge(plan, view, mask, task)

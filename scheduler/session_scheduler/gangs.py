@@ -23,7 +23,7 @@ from session_scheduler.state.cache import pod_group_key, schedulers_of
 if TYPE_CHECKING:
     from session_scheduler.service import Scheduler
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _EVICT_AGAIN = 5.0
 """Seconds after which a member that was to be evicted, and is still there, is evicted again."""
 _LOOK_AGAIN = 1.0

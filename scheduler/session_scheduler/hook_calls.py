@@ -7,16 +7,18 @@ last-in-first-out order, drops None and who answered, stops at the first excepti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from time import perf_counter
+from types import coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pluggy
 
 from session_scheduler import hookspecs
-from session_scheduler.errors import FluenceError
+from session_scheduler.errors import AttemptError, FluenceError
 from session_scheduler.hookspecs import HOOKS, PROJECT, Normalise, Refusal, Scope
 
 if TYPE_CHECKING:
@@ -34,11 +36,25 @@ _LARGEST_WEIGHT = 2**16
 """Weights times scores times plugins stay well within 64 bits."""
 
 
-class PluginError(FluenceError):
-    """A plugin raised, or answered with what its contract does not allow."""
+_BUG = "plugin {plugin} failed in {hook}: {problem}"
+_AS_KUBE_SCHEDULER: Mapping[str, str] = {
+    "prepare": 'running PreFilter plugin "{plugin}": {problem}',
+    "filter": 'running "{plugin}" filter plugin: {problem}',
+    "score": 'running Score plugin "{plugin}": {problem}',
+    "prebind": 'running PreBind plugin "{plugin}": {problem}',
+}
+"""By hook: how an AttemptError is told."""
 
-    def __init__(self, plugin: str, hook: str, problem: str) -> None:
-        super().__init__(" ".join(f"plugin {plugin} failed in {hook}: {problem}".split()))
+
+class PluginError(FluenceError):
+    """A plugin raised, or answered with what its contract does not allow.
+
+    `raised` is what it raised: where that is an AttemptError, it is told as kube-scheduler does.
+    """
+
+    def __init__(self, plugin: str, hook: str, problem: str, raised: BaseException | None = None) -> None:
+        told = _AS_KUBE_SCHEDULER.get(hook, _BUG) if isinstance(raised, AttemptError) else _BUG
+        super().__init__(" ".join(told.format(plugin=plugin, hook=hook, problem=problem).split()))
         self.plugin = plugin
         self.hook = hook
         self.problem = problem
@@ -62,19 +78,36 @@ class HookCall:
         try:
             return self._function(*args)
         except (Exception, SystemExit) as error:
-            raise PluginError(self.plugin, self.hook, f"{type(error).__name__}: {error}") from error
+            raise self._raised(error) from error
         finally:
             self.calls += 1
             self.seconds += perf_counter() - started
 
-    async def wait(self, *args: Any, patience: float = PATIENCE) -> Any:
-        """The answer of an asynchronous hook. Raises PluginError for what the plugin raised, or where it hangs."""
+    def _raised(self, error: BaseException) -> PluginError:
+        """The error for what the plugin raised."""
+        own = isinstance(error, AttemptError)
+        return PluginError(self.plugin, self.hook, f"{'' if own else f'{type(error).__name__}: '}{error}", error)
+
+    async def wait(self, *args: Any, patience: float = PATIENCE, limits: set[asyncio.Timeout] | None = None) -> Any:
+        """The answer of an asynchronous hook. Raises PluginError for what the plugin raised, or where it hangs.
+
+        While it is waited for, what bounds that is among `limits`: whoever has them may end it before its time.
+        """
         started = perf_counter()
+        limit: asyncio.Timeout | None = None
         try:
+            work = self._function(*args).__await__()
+            try:
+                first = next(work)
+            except StopIteration as ended:  # as most do, without having waited
+                return ended.value
             async with asyncio.timeout(patience) as limit:
-                return await self._function(*args)
+                if limits is not None:
+                    limits.add(limit)
+                return await _rest(work, first)
         except TimeoutError as error:
-            problem = f"no answer within {patience:g} s" if limit.expired() else f"{type(error).__name__}: {error}"
+            late = limit is not None and limit.expired()
+            problem = f"no answer within {patience:g} s" if late else f"{type(error).__name__}: {error}"
             raise PluginError(self.plugin, self.hook, problem) from error
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -82,8 +115,10 @@ class HookCall:
                 raise  # we are cancelled, not something that the plugin waits for
             raise PluginError(self.plugin, self.hook, "what it waits for was cancelled") from error
         except (Exception, SystemExit) as error:
-            raise PluginError(self.plugin, self.hook, f"{type(error).__name__}: {error}") from error
+            raise self._raised(error) from error
         finally:
+            if limits is not None and limit is not None:
+                limits.discard(limit)
             self.calls += 1
             self.seconds += perf_counter() - started
 
@@ -104,6 +139,24 @@ class HookCall:
         if not isinstance(answer.reason, str):
             raise self.wrong(f"{answer.reason!r} is no reason: give the Refusal a text")
         return Refusal(answer.reason, self.plugin)
+
+
+@coroutine
+def _rest(work: Generator[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """What is left of an awaitable after its first step, which waits for that."""
+    try:
+        while True:
+            try:
+                sent = yield waits_for
+            except GeneratorExit:
+                work.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 (a cancellation, say: it is the work's to answer)
+                waits_for = work.throw(error)
+            else:
+                waits_for = work.send(sent)
+    except StopIteration as ended:
+        return ended.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +186,7 @@ class PluginCalls:
     filter: FilterCall | None
     score: ScoreCall | None
     why: HookCall | None
+    unresolvable: HookCall | None
 
 
 class HookCalls:
@@ -144,6 +198,8 @@ class HookCalls:
         self.hooks: dict[str, list[HookCall]] = {hook: [] for hook in HOOKS}
         self.plugins: list[PluginCalls] = []
         self.instances: dict[str, object] = {}
+        self.placement_scores: list[ScoreCall] = []
+        """What compares the topology domains that could hold a group; their scope says nothing."""
         for name, plugin, weight in plugins:
             manager.register(plugin, name=name)
             manager.check_pending()
@@ -152,6 +208,8 @@ class HookCalls:
                 self.hooks[hook].append(call)
             self.instances[name] = plugin
             self.plugins.append(_of_plugin(name, plugin, weight, calls))
+            if placement := calls.get("score_placement"):
+                self.placement_scores.append(_scoring(name, plugin, weight, placement))
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent in each plugin so far."""
@@ -187,28 +245,30 @@ def _with_arguments(function: Callable[..., Any], takes: tuple[str, ...], given:
     if takes == given:
         return function
     places = [given.index(name) for name in takes]
-    return lambda *args: function(*(args[place] for place in places))
+    if len(places) < 2:  # itemgetter makes a tuple of several only
+        return lambda *args: function(*(args[place] for place in places))
+    taken = itemgetter(*places)
+    return lambda *args: function(*taken(args))
 
 
 def _of_plugin(name: str, plugin: object, weight: int | None, calls: dict[str, HookCall]) -> PluginCalls:
     filtering, scoring = calls.get("filter"), calls.get("score")
-    declared = getattr(plugin, "weight", 1) if weight is None else weight
-    if scoring and (type(declared) is not int or not 0 <= declared <= _LARGEST_WEIGHT):
-        raise PluginError(name, "weight", f"{declared!r} is no weight: use a whole number of 0 to {_LARGEST_WEIGHT}")
     return PluginCalls(
         name=name,
         prepare=calls.get("prepare"),
         filter=FilterCall(filtering, _declared(name, plugin, "filter_scope", Scope.ANY)) if filtering else None,
-        score=ScoreCall(
-            scoring,
-            _declared(name, plugin, "score_scope", Scope.ANY),
-            declared,
-            _declared(name, plugin, "normalise", Normalise.NONE),
-        )
-        if scoring
-        else None,
+        score=_scoring(name, plugin, weight, scoring) if scoring else None,
         why=calls.get("why"),
+        unresolvable=calls.get("unresolvable"),
     )
+
+
+def _scoring(name: str, plugin: object, weight: int | None, call: HookCall) -> ScoreCall:
+    declared = getattr(plugin, "weight", 1) if weight is None else weight
+    if type(declared) is not int or not 0 <= declared <= _LARGEST_WEIGHT:
+        raise PluginError(name, "weight", f"{declared!r} is no weight: use a whole number of 0 to {_LARGEST_WEIGHT}")
+    scope = _declared(name, plugin, "score_scope", Scope.ANY)
+    return ScoreCall(call, scope, declared, _declared(name, plugin, "normalise", Normalise.NONE))
 
 
 def _declared(name: str, plugin: object, attribute: str, default: _E) -> _E:

@@ -29,7 +29,7 @@ What a plugin declares beside its hooks, as attributes (the defaults in brackets
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -38,9 +38,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pluggy
 
 if TYPE_CHECKING:
+    from session_scheduler.actions.trial import Trial
     from session_scheduler.model.bindings import Allocation, Binding, Holding, Runtime
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.model.events import ClusterEventWithHint
     from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
     from session_scheduler.model.objects import Node, OwnerReference, Pod
     from session_scheduler.session import Session
@@ -108,6 +110,26 @@ class Refusal:
     plugin: str = ""
     failed: bool = False
     """Whether the plugin failed, rather than refused."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preemption:
+    """Answer of `postfilter`: which running tasks are to end, and where the tasks are to go once they have."""
+
+    nominated: Mapping[Task, str]
+    """The node of each task that is to be placed; the others of its group are tried again with it."""
+    victims: tuple[Task, ...]
+    where: str
+    """The node's name, or what else people are told of where that happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPreemption:
+    """Answer of `postfilter`: nothing can be done for the tasks, and why, in kube-scheduler's words."""
+
+    reason: str
+    keep: bool = False
+    """Whether the tasks stay nominated where they are: their victims are still ending, say."""
 
 
 class Placement(Protocol):
@@ -193,6 +215,21 @@ def serve(runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
 
 
 @hookspec
+def events_to_register() -> Iterable[ClusterEventWithHint] | None:
+    """Which changes of the cluster can help pods that this plugin refused: only these have them tried again.
+
+    Asked once, at the start. Pods that were refused sleep until one of the plugins that refused them (by a filter, by
+    `prepare`, `prefilter`, `place_group` or a callback) is helped, for at most five minutes. A plugin without this
+    hook, or that answers None, is helped by every event: of nodes, of pods that are bound or end, of every other kind
+    that is watched. What no event of the cluster shows must be told by `runtime.wake`.
+
+    `ClusterEventWithHint(kind, actions, hint)`: `hint(cls, event)` tells whether a class of refused pods may fit after
+    the event; without one, it may. It is asked once a class, however many pods wait, between sessions: it answers at
+    once, from the event and the class, and says yes where it is in doubt. Where it raises, that is a yes, too.
+    """
+
+
+@hookspec
 def on_nodes_changed(changes: Sequence[NodeChange]) -> None:
     """Before a session, for each node that came, went or changed, or whose pods did: what it is now, as a whole.
 
@@ -222,7 +259,8 @@ def prefilter(session: Session, group: Group) -> Refusal | None:
 def prepare(session: Session, cls: TaskClass) -> object:
     """Once a class and session: SKIP, a Refusal, or a value that is handed back as `state`, alone or in a `Prepared`.
 
-    What is decided here holds for the session: other classes' tasks may be placed before this one's.
+    What is decided here holds for the session: other classes' tasks may be placed before this one's. Here and in
+    `filter`, `errors.AttemptError` ends the attempt of the pod, with that text, where no node would change it.
     """
 
 
@@ -245,10 +283,29 @@ def why(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequen
 
 
 @hookspec
+def unresolvable(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> BoolColumn | None:
+    """For rows that this plugin refused: where it would refuse all the same if pods ended, so that none is to be made.
+
+    None, and a plugin without this hook: everywhere where its filter's scope is STATIC, else nowhere.
+    """
+
+
+@hookspec
 def node_subsets(session: Session, group: Group) -> Iterable[BoolColumn] | None:
     """Node masks (over all rows) to try in turn, each on its own: one zone, one rack.
 
-    Of those in which the group fits the one with the highest total score wins. None: no opinion.
+    Of those in which the group fits the one with the highest total score wins. None: no opinion. A group that must
+    stay in one topology domain is tried on each domain with each mask, and `score_placement` compares the domains.
+    """
+
+
+@hookspec
+def domain_quota(session: Session, cls: TaskClass, n: int) -> Sequence[tuple[BoolColumn, int]] | None:
+    """How many of n tasks of a class each domain may take: masks over all rows that have none in common, and numbers.
+
+    Asked where a plugin places groups, of a class with a filter that looks beyond its row, as a hard spread does: the
+    placing plugin is then asked for one domain's share after the other, in this order. The first answer wins. None: no
+    opinion. A hint: filters are run for each task, and what a domain cannot take is asked for anywhere.
     """
 
 
@@ -264,6 +321,52 @@ def place_group(
 
     `room[cls]` says how many more tasks of the class each row takes (0: refused), `scores[cls]` what a row is worth.
     Asked again for what is left after the core has checked the answer task by task. The first answer wins.
+
+    Nominated pods (`session.yields_to`) are counted in `room`. A plugin that counts otherwise leaves them room in its
+    own state, too, here and in `reserve` and `reservable`.
+    """
+
+
+@hookspec
+def reserve(session: Session, task: Task, node: str) -> Placement | Refusal | None:
+    """Take a task's share on the node that the core has picked for it: the placement, a refusal, or None (no opinion).
+
+    Asked in place of `place_group` for a task that stands for itself, of the plugins that have both hooks. The first
+    answer wins; where it is no placement, `place_group` is asked as without this hook.
+    """
+
+
+@hookspec
+def reservable(
+    session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]
+) -> Sequence[str | None] | None:
+    """Of each node why this plugin would not take a task's share there if the running tasks `gone` were not; None where
+    it would. None altogether: only trying it out tells.
+
+    Asked where others may have to end for a task that stands for itself, of the first plugin with `place_group`, in
+    place of that hook, of `reserve` and of the trial handlers; without nodes first, to see whether it answers for the
+    task at all. It changes nothing. Of a node it looks at what is there alone, and tasks of one class are answered
+    alike. Filters are asked beside: those of this plugin must not read what its trial handlers change.
+    """
+
+
+@hookspec
+def score_placement(session: Session, group: Group, tasks: Sequence[Task], nodes: NodeView) -> int | None:
+    """What one of several topology domains is worth that could hold the group: higher is better.
+
+    Asked for each domain (`nodes`) in which the group fits, where there are several; `tasks` are those that it would
+    take, none of which counts in `nodes`. The plugin's `weight` and `normalise` apply, over the domains; a score that
+    is not normalised is 0 to 100. None is 0. Equal totals are decided by a hash of seed and domain.
+    """
+
+
+@hookspec
+def postfilter(session: Session, trial: Trial) -> Preemption | NoPreemption | None:
+    """Nothing takes `trial.tasks`: look for running tasks whose end would make room. The first answer wins.
+
+    Asked for a task that stands for itself, alone, and for a gang that needs several to start, as a whole. Think tasks
+    away with `trial.remove` and ask `trial.fits` and `trial.place`: afterwards all is as it was. A plugin that keeps a
+    state of its own follows with `session.add_trial_handler`.
     """
 
 
@@ -281,7 +384,7 @@ async def prebind(binding: Binding) -> None:
 
     `binding.cluster` reads and writes; `binding.objects(kind)` is what was seen of a kind so far, to wait for without
     asking. What takes longer than 30 s says so as `prebind_seconds`. Where it raises, or is late, the group waits with
-    that as the reason.
+    that as the reason. It is cancelled where the pod's deletion begins, or it is gone: nothing is bound then.
     """
 
 
@@ -301,8 +404,11 @@ def report(pod: Pod) -> Mapping[str, Any] | None:
 
 
 HOOKS: Final = (
-    "class_key", "footprint", "group_of", "recover", "metrics", "serve", "on_nodes_changed", "facts", "on_session_open",
-    "prefilter", "prepare", "filter", "score", "why", "node_subsets", "place_group",
+    "class_key", "footprint", "group_of", "recover", "metrics", "serve", "events_to_register", "on_nodes_changed",
+    "facts", "on_session_open",
+    "prefilter", "prepare", "filter", "score", "why", "unresolvable", "node_subsets", "domain_quota",
+    "place_group", "reserve", "reservable",
+    "score_placement", "postfilter",
     "on_session_close", "prebind", "cancel", "simulated_node",
     "report",
 )  # fmt: skip

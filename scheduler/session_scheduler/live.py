@@ -30,7 +30,7 @@ from session_scheduler.service import KINDS, OPTIONAL_KINDS, Scheduler
 from session_scheduler.stopping import background, stop_on_signals
 from session_scheduler.telling import Teller
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 DRAIN_SECONDS = 4.0
 """How long bindings under way may take to end when the process is told to."""
 FLUSH_SECONDS = 1.0
@@ -55,8 +55,10 @@ async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context
     settings = RequestSettings.for_leader(election) if election.enabled else RequestSettings()
     settings = replace(settings, connections=max(settings.connections, config.bindings_in_flight + _OTHER_CONNECTIONS))
     async with await connect(kubeconfig, context, settings) as cluster:
+        replica.metrics.follow_pod_groups(cluster.pod_groups)
         with stop_on_signals() as stop:
-            return await replica.run(cluster, stop)
+            async with background(cluster.pod_groups.find_gates()):
+                return await replica.run(cluster, stop)
 
 
 class Replica:
@@ -66,7 +68,7 @@ class Replica:
         self._config = config
         self._profiles = profiles
         self._clock = clock
-        self._metrics = Metrics(metadata.version("fluence-scheduler"))
+        self.metrics = Metrics(metadata.version("fluence-scheduler"))
         self._elector: Elector | None = None
         self._mirror: Mirror | None = None
         self._engine: Engine | None = None
@@ -79,7 +81,7 @@ class Replica:
             if self._config.serving.enabled:
                 serving = Endpoints(
                     self._config.serving,
-                    metrics=self._metrics,
+                    metrics=self.metrics,
                     health=self._health,
                     ready=self._ready,
                     config=lambda: shown(self._config),
@@ -101,12 +103,12 @@ class Replica:
     async def _elected(self, cluster: KubernetesCluster, stop: asyncio.Event) -> bool:
         """Wait until this replica leads; False where it was stopped before."""
         if not self._config.leader_election.enabled:
-            self._metrics.follow_leader(lambda: True)
+            self.metrics.follow_leader(lambda: True)
             return True
         elector = Elector(cluster, self._config.leader_election, identity=self._identity, clock=self._clock,
-                          failed=self._metrics.renewal_failed)  # fmt: skip
+                          failed=self.metrics.renewal_failed)  # fmt: skip
         cluster.fence_writes(elector.fence.check)
-        self._metrics.follow_leader(lambda: elector.fence.leading)
+        self.metrics.follow_leader(lambda: elector.fence.leading)
         self._elector = elector
         await _first(elector.acquire(), _event(stop))
         if stop.is_set():
@@ -120,8 +122,9 @@ class Replica:
 
     async def _lead(self, cluster: KubernetesCluster, stop: asyncio.Event) -> bool:
         """Schedule until `stop`; whether everything that was under way has ended then."""
-        config, metrics = self._config, self._metrics
-        reporter = Reporter(cluster, clock=self._clock, events=config.events, meter=metrics.reports)
+        config, metrics = self._config, self.metrics
+        reporter = Reporter(cluster, clock=self._clock, events=config.events, meter=metrics.reports,
+                            busy=lambda: len(scheduler.under_way) > 0 and not stop.is_set())  # fmt: skip
         teller = Teller(reporter, metrics, self._clock, self._profiles)
         scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=teller,
                               holder=self._identity, token=self._token)  # fmt: skip
@@ -135,7 +138,7 @@ class Replica:
             await _unless(stop, beside, self._recover(mirror, scheduler))
             if stop.is_set():
                 return True
-            async with self._serving(engine), background(mirror.run(), engine.run()) as inner:
+            async with self._serving(engine, cluster), background(mirror.run(), engine.run()) as inner:
                 await _unless(stop, [*beside, *inner], _event(stop))
                 _log.info("stopping: bindings under way may end")
                 drained = await engine.stop(DRAIN_SECONDS)
@@ -150,17 +153,17 @@ class Replica:
     async def _recover(self, mirror: Mirror, scheduler: Scheduler) -> None:
         """List everything, then let plugins and plans recover what is there."""
         objects = await mirror.start()
-        with self._metrics.timed("recover"):
+        with self.metrics.timed("recover"):
             await scheduler.start(objects)
         self._recovered = True
         _log.info("the cluster is taken in", objects=len(objects), groups=len(scheduler.cache.groups))
 
     @asynccontextmanager
-    async def _serving(self, engine: Engine) -> AsyncGenerator[None]:
+    async def _serving(self, engine: Engine, cluster: KubernetesCluster) -> AsyncGenerator[None]:
         """Each plugin's own tasks, which have little time to begin and to end."""
         plugins = AsyncExitStack()
         try:
-            await self._serve(plugins, engine)
+            await self._serve(plugins, engine, cluster)
             yield
         finally:
             try:
@@ -169,9 +172,9 @@ class Replica:
             except TimeoutError:
                 _log.error("tasks of plugins have not ended in time", seconds=PLUGIN_SECONDS)
 
-    async def _serve(self, plugins: AsyncExitStack, engine: Engine) -> None:
+    async def _serve(self, plugins: AsyncExitStack, engine: Engine, cluster: KubernetesCluster) -> None:
         """Start each plugin's own tasks. Raises PluginError."""
-        runtime = Runtime(engine.wake, lambda: self._elector is None or self._elector.fence.leading)
+        runtime = Runtime(engine.wake, lambda: self._elector is None or self._elector.fence.leading, cluster)
         served: set[int] = set()
         for calls in self._profiles.values():
             for call in calls.functions("serve"):

@@ -34,6 +34,9 @@ def log_to_stderr(level: LogLevel = LogLevel.WARNING, format: LogFormat = "conso
     handler.setFormatter(_JsonFormatter() if as_json else logging.Formatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=number, handlers=[handler], force=True)
     logging.captureWarnings(as_json)
+    # No line tells of these, and looking them up costs as much as the rest of it. Source: Python's logging how-to.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(max(number, logging.WARNING))
     processors: list[Processor] = [_as_record] if as_json else [structlog.processors.format_exc_info, _as_line]

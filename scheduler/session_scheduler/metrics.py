@@ -21,7 +21,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from session_scheduler.exposition import without_created
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -42,7 +42,7 @@ BIND_ERRORS: Final[Mapping[str, str]] = {
     "NotLeading": "not_leading",
 }
 """The code of each answer to a binding request, by the name of its error; any other is `other`."""
-PENDING_STATES: Final = ("due", "backoff", "gated", "in_flight")
+PENDING_STATES: Final = ("due", "backoff", "unschedulable", "gated", "in_flight")
 """Always shown, so that a state without groups is 0."""
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -91,6 +91,18 @@ class Pending(Protocol):
     @property
     def pods(self) -> Mapping[str, int]:
         """How many pods are in each state."""
+
+
+class PodGroupApis(Protocol):
+    """What an API server has of pod groups."""
+
+    @property
+    def versions(self) -> Sequence[str]:
+        """The apiVersions that are used."""
+
+    @property
+    def gates(self) -> Mapping[str, bool]:
+        """Feature gates, whether each is on; only those of which that is known."""
 
 
 class _Families:
@@ -203,10 +215,14 @@ class Metrics:
         self._groups = _Counts(registry, "groups", "Attempts at groups.", ("result",), get_args(GroupResult))
         self._pods = _Counts(registry, "pods", "Attempts at pods.", ("result",), get_args(PodResult))
 
+        self._woken = _Counts(registry, "woken_groups", "Refused groups that an event woke.", ("event", "plugin"))
+
     def _of_binding(self, registry: CollectorRegistry) -> None:
         codes = (*BIND_ERRORS.values(), "other")
         self._bind_errors = _Counts(registry, "bind_errors", "Binding requests that failed.", ("code",), codes)
         self._evictions = _Counts(registry, "gang_evictions", "Gangs that were bound in part for too long and evicted.")
+        self._preemptions = _Counts(registry, "preemptions", "Pods and gangs for which others were to end.")
+        self._victims = _Counts(registry, "preemption_victims", "Pods that were to end for others.")
         self._recoveries = _Counts(
             registry, "recoveries", "Plans that were found half done.", ("what",), ("rolled_forward", "aborted")
         )
@@ -240,6 +256,10 @@ class Metrics:
         """Attempts at pods ended so."""
         self._pods.add(result, count=count)
 
+    def woken(self, event: str, plugin: str, groups: int) -> None:
+        """An event woke so many groups that the plugin had refused; no plugin where it was about the groups."""
+        self._woken.add(event, plugin, count=groups)
+
     def bind_error(self, answer: str) -> None:
         """A binding request failed; `answer` is the name of the error, as `NotFound`."""
         self._bind_errors.add(BIND_ERRORS.get(answer, "other"))
@@ -247,6 +267,11 @@ class Metrics:
     def gang_evicted(self) -> None:
         """A gang's bound members were asked to end: the others did not fit in time."""
         self._evictions.add()
+
+    def preempted(self, victims: int) -> None:
+        """So many pods were to end for a pod or a gang."""
+        self._preemptions.add(count=victims > 0)
+        self._victims.add(count=victims)
 
     def recovered(self, what: str, pods: int) -> None:
         """A plan that was found was "rolled forward", with so many pods that were not bound yet, or "aborted"."""
@@ -270,6 +295,10 @@ class Metrics:
     def follow_pending(self, pending: Callable[[], Pending]) -> None:
         """Show what waits, as this says at each scrape."""
         self._registry.register(_PendingCollector(pending))
+
+    def follow_pod_groups(self, apis: PodGroupApis) -> None:
+        """Show what the API server has of pod groups, as this says at each scrape."""
+        self._registry.register(_PodGroupCollector(apis))
 
     def follow_profiles(
         self, profiles: Mapping[str, ProfileHooks], in_session: Callable[[], bool] = lambda: False
@@ -312,6 +341,28 @@ def _waiting(what: str, counts: Mapping[str, int]) -> Metric:
     family = GaugeMetricFamily(f"{PREFIX}pending_{what}", f"{what.capitalize()} that wait, by state.", labels=["state"])
     for state, count in {**dict.fromkeys(PENDING_STATES, 0), **counts}.items():
         family.add_metric([state], count)
+    return family
+
+
+class _PodGroupCollector:
+    """What the API server has of pod groups."""
+
+    def __init__(self, apis: PodGroupApis) -> None:
+        self._apis = apis
+
+    def describe(self) -> Iterable[Metric]:
+        return [_named("api", "version", "used", ()), _named("gate", "gate", "on", ())]
+
+    def collect(self) -> Iterable[Metric]:
+        versions = [(version, 1.0) for version in self._apis.versions]
+        gates = [(gate, float(on)) for gate, on in self._apis.gates.items()]
+        return [_named("api", "version", "used", versions), _named("gate", "gate", "on", gates)]
+
+
+def _named(what: str, label: str, is_: str, values: Iterable[tuple[str, float]]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}pod_group_{what}", f"1 where this {label} is {is_}.", labels=[label])
+    for name, value in values:
+        family.add_metric([name], value)
     return family
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from session_scheduler.metrics import Stage
 from session_scheduler.model.groups import Group, Task
-from session_scheduler.model.objects import KubeObject, PodGroup
+from session_scheduler.model.objects import KubeObject, Pod, PodGroup
 from session_scheduler.pod_binding import Failure
 from session_scheduler.session import Outcome
 
@@ -20,6 +22,9 @@ class Observer:
 
     def decided(self, outcome: Outcome) -> None:
         """A session tried a group."""
+
+    def woken(self, event: str, plugin: str, groups: int) -> None:
+        """An event woke so many groups that had been refused, helping this plugin (or none)."""
 
     def bound(self, task: Task, node: str) -> None:
         """A pod is bound."""
@@ -39,8 +44,20 @@ class Observer:
     def gang_timed_out(self, group: Group, members: int, seconds: float) -> None:
         """A gang could be bound only in part for so long that its bound members are evicted."""
 
+    def preempts(self, group: Group, victims: Sequence[Task]) -> None:
+        """Running pods are to end for a group."""
+
+    def preempted(self, task: Task, text: str) -> None:
+        """A running pod was asked to end for others; the text says for whom."""
+
+    def says(self, pod: Pod, reason: str, note: str) -> None:
+        """A plugin has something to say of a pod that is being bound."""
+
     def recovered(self, what: str, pods: int) -> None:
         """A plan that was found was "rolled forward" or "aborted"."""
 
     def problem(self, obj: KubeObject, text: str) -> None:
         """Something about an object is not as it should be, and is left as it is."""
+
+    def wrong(self, obj: KubeObject, text: str) -> None:
+        """An object is not what it should be; the text says what of it, and what follows."""

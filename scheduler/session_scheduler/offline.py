@@ -17,7 +17,7 @@ from session_scheduler.plugin_loading import load_profiles
 from session_scheduler.service import Scheduler
 from session_scheduler.unjudged import unjudged
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 
 
 def load_calls(config: SchedulerConfig) -> dict[str, HookCalls]:

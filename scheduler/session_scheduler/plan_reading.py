@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from session_scheduler.cluster.errors import ClusterError
+from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.groups import Group
 from session_scheduler.model.objects import PodGroup
 from session_scheduler.plans import PLAN_ANNOTATION, NeedsConfigMap, Plan, PlanError, plan_here
@@ -18,8 +19,7 @@ from session_scheduler.state.cache import pod_group_key
 if TYPE_CHECKING:
     from session_scheduler.service import Scheduler
 
-_log = structlog.get_logger()
-CONDITION = "PodGroupScheduled"
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,10 @@ class PlanReader:
 
 def ever_scheduled(pod_group: PodGroup) -> bool:
     """Whether a PodGroup says that it has started, by whatever plan."""
-    return any(one.type == CONDITION and one.status == "True" for one in pod_group.status.conditions)
+    return any(one.type == SCHEDULED and one.status == "True" for one in pod_group.status.conditions)
 
 
 def acknowledged(pod_group: PodGroup, plan: Plan) -> bool:
     """Whether the PodGroup says that the gang has started by this plan."""
     conditions = pod_group.status.conditions
-    return any(one.type == CONDITION and one.status == "True" and plan.attempt in one.message for one in conditions)
+    return any(one.type == SCHEDULED and one.status == "True" and plan.attempt in one.message for one in conditions)

@@ -24,7 +24,7 @@ from session_scheduler.cluster.port import Cluster
 from session_scheduler.errors import FluenceError
 from session_scheduler.model.objects import ConfigMap, ObjectMeta, OwnerReference, PodGroup
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 
 PLAN_ANNOTATION = "fluence.flux-framework.org/plan"
 """On a PodGroup: its plan."""

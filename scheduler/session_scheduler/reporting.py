@@ -30,10 +30,11 @@ from session_scheduler.cluster.errors import (
     Unavailable,
 )
 from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Cluster, Event, EventSeries, event_name, event_namespace
+from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import KubeObject, Pod, PodCondition, PodGroup
 from session_scheduler.reporting_queue import COMBINED, FORGET_SECONDS, Item, Series, Told, Waiting, Wanted, same, timed
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 _Item = TypeVar("_Item", Told, Series)
 
@@ -48,7 +49,12 @@ _LONGEST_PAUSE = 10.0
 _SWAPS = 5
 """How often a group's condition is tried against others who write to the group."""
 _QUIET_SECONDS = 60.0
+_MANY_EVENTS = 4_000
+"""So many are written within some 5 s once nothing else is to be done."""
+_LEISURE_SECONDS = 0.05
 _TIDY_SECONDS = 30.0
+_AGAIN = 100
+"""Objects about which at most is asked again at once: the API server may refuse the next, too."""
 _MESSAGE_LIMIT = 32_768
 """Characters of a condition's message (metav1.Condition)."""
 _ELLIPSIS = " ..."
@@ -88,7 +94,8 @@ class Reporter:
 
     `clock` tells how long ago something was, `now` gives the times that are written. `in_flight` is how many requests
     go at once, half of them conditions, half events; `limit` how much may wait: over it the oldest events are dropped.
-    Without `events` only conditions are written. `sleep` waits between tries.
+    Without `events` only conditions are written. `sleep` waits between tries. While `busy` answers that pods are being
+    bound, events are written one at a time, unless many wait: pods start sooner, and are told of a few seconds later.
     """
 
     def __init__(
@@ -100,6 +107,7 @@ class Reporter:
         events: bool = True,
         in_flight: int = 16,
         limit: int = 50_000,
+        busy: Callable[[], bool] = lambda: False,
         meter: ReportMeter | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -108,11 +116,14 @@ class Reporter:
         self._now = now
         self._events = events
         self._in_flight = in_flight
+        self._busy = busy
         self._meter: ReportMeter = meter or NoMeter()
         self._sleep = sleep
         self._waiting = Waiting(limit)
         self._told: OrderedDict[str, Told] = OrderedDict()
         self._owed: dict[Series, None] = {}
+        self._missed: dict[Told, None] = {}
+        """Some objects about which something was refused."""
         self._names = itertools.count(int(now().timestamp() * 1e9))
         self._complaints = 0
         self._quiet_until = float("-inf")
@@ -124,6 +135,7 @@ class Reporter:
         told = self._told.get(pod.metadata.uid)
         if told is not None:
             told.wanted.pop("PodScheduled", None)
+            told.missed.pop("PodScheduled", None)
         self.event(pod, "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node}")
 
     def unschedulable(self, pod: Pod, reason_text: str) -> None:
@@ -137,12 +149,21 @@ class Reporter:
         self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
 
     def group(self, group: PodGroup, status: Literal["True", "False"], reason: str, message: str) -> None:
-        """Whether the group is scheduled; the reasons are Scheduled, Unschedulable and SchedulerError."""
+        """Whether the group is scheduled; the reasons are Scheduled, Unschedulable and SchedulerError.
+
+        A group that was scheduled stays so, as with kube-scheduler, whatever becomes of pods that come later: of that
+        there is an event alone.
+        """
         if status == "False":
-            self.condition(group, "PodGroupScheduled", status, reason, message)
+            if not self._was_scheduled(group):
+                self.condition(group, SCHEDULED, status, reason, message)
             self.event(group, "FailedScheduling", "Scheduling", message, warning=True)
-        elif self._asked(group, "PodGroupScheduled", status, reason, message):
+        elif self._asked(group, SCHEDULED, status, reason, message):
             self.event(group, "Scheduled", "Binding", message)
+
+    def _was_scheduled(self, group: PodGroup) -> bool:
+        said = self._told_of(group.metadata.uid).latest(group, SCHEDULED)
+        return said is not None and said.status == "True"
 
     # -------------------------------------------------------------- asking
 
@@ -162,6 +183,7 @@ class Reporter:
         if isinstance(obj, Pod) and obj.spec.node_name and condition.type == "PodScheduled":
             return False  # the binding has said it
         told = self._told_of(obj.metadata.uid)
+        told.missed.pop(condition.type, None)
         news = not same(told.latest(obj, condition.type), condition)
         if isinstance(obj, PodGroup) and not obj.native:  # its API has no conditions: remember what it was told
             told.written[condition.type] = condition
@@ -198,19 +220,31 @@ class Reporter:
         if told is not None:
             told.gone = True
             told.wanted.clear()
+            told.missed.clear()
             conditions, events = self._waiting.take_back(told)
             self._count("condition", "Forgotten", conditions)
             self._count("event", "Forgotten", events)
             self._pay_off(told.series.values())
+            told.let_go()
+
+    def seen(self, obj: Pod) -> None:
+        """The pod is so now: what waits to be written of it, or was refused of it as it was, is asked for anew."""
+        told = self._told.get(obj.metadata.uid)
+        if told is None:
+            return
+        told.seen = obj
+        for wanted in (*told.wanted.values(), *told.missed.values()):
+            self.condition(obj, *_said(wanted.condition))
 
     # -------------------------------------------------------------- writing
 
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as writers:
-            for _ in range(max(1, self._in_flight // 2)):
+            for number in range(max(1, self._in_flight // 2)):
+                take_event = self._next_event_at_leisure if number else self._waiting.next_event
                 writers.create_task(self._write_on("condition", self._waiting.next_conditions, self._write_conditions))
-                writers.create_task(self._write_on("event", self._waiting.next_event, self._write_event))
+                writers.create_task(self._write_on("event", take_event, self._write_event))
             writers.create_task(self._tidy_on())
 
     async def flush(self) -> None:
@@ -232,6 +266,13 @@ class Reporter:
             finally:
                 self._lost(self._waiting.done(item, again=self._again(item)))
 
+    async def _next_event_at_leisure(self) -> Series:
+        """The event that comes next, when no pods are being bound or many events wait."""
+        series = await self._waiting.next_event()
+        while self._busy() and self._waiting.events < _MANY_EVENTS:
+            await self._sleep(_LEISURE_SECONDS)
+        return series
+
     def _again(self, item: Item) -> bool:
         if isinstance(item, Told):
             return bool(item.wanted)
@@ -245,6 +286,11 @@ class Reporter:
             told.writing = wanted.condition
             try:
                 await self._write_condition(told, wanted)
+            except (Conflict, *_FOR_NOW):
+                if not told.gone and wanted.condition.type not in told.wanted:
+                    told.missed[wanted.condition.type] = replace(wanted, obj=told.seen or wanted.obj)
+                    self._missed[told] = None
+                raise
             finally:
                 told.writing = None
 
@@ -376,10 +422,20 @@ class Reporter:
         uid, told = self._told.popitem(last=False)
         if told in self._waiting or any(series in self._waiting for series in told.series.values()):
             self._told[uid] = told
+        else:
+            told.let_go()
 
     def tidy(self) -> None:
-        """Queue the repeats whose time has come, and forget what was silent for long. `run` does it now and then."""
+        """Queue the repeats whose time has come and what was refused, and forget what was silent for long.
+
+        `run` does it now and then.
+        """
         now = self._clock.now()
+        missed = list(itertools.islice(self._missed, _AGAIN))
+        for told in missed:
+            del self._missed[told]
+        for wanted in [wanted for told in missed for wanted in told.missed.values()]:
+            self.condition(wanted.obj, *_said(wanted.condition))
         for series in [one for one in self._owed if one.due(now, _REPEAT_SECONDS)]:
             self._lost(self._waiting.put(series))
         for _ in list(itertools.takewhile(lambda told: now - told.heard >= FORGET_SECONDS, self._told.values())):
@@ -389,6 +445,10 @@ class Reporter:
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
             self.tidy()
+
+
+def _said(condition: PodCondition) -> tuple[str, str, str, str]:
+    return condition.type, condition.status, condition.reason, condition.message
 
 
 def cut(text: str, limit: int) -> str:

@@ -60,12 +60,18 @@ class Series:
 class Told:
     """What is to be told and was told about one object."""
 
-    __slots__ = ("_bases", "_version", "gone", "heard", "series", "uid", "wanted", "writing", "written")
+    __slots__ = (
+        "_bases", "_version", "gone", "heard", "missed", "seen", "series", "uid", "wanted", "writing", "written",
+    )  # fmt: skip
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
         self.wanted: dict[str, Wanted] = {}
         """Conditions by type."""
+        self.missed: dict[str, Wanted] = {}
+        """Those that were refused, to be asked for again."""
+        self.seen: Pod | None = None
+        """The object as an event last showed it since there is something to be told of it."""
         self.writing: PodCondition | None = None
         self.written: dict[str, PodCondition] = {}
         self.series: dict[EventKey, Series] = {}
@@ -128,6 +134,11 @@ class Told:
     def _similar(self, key: EventKey, now: float) -> int:
         recent = (series.key for series in self.series.values() if now - series.heard < SIMILAR_SECONDS)
         return sum(other[0] == key[0] and other[2] == key[2] for other in recent)
+
+    def let_go(self) -> None:
+        """Nothing is to be told of the object any more: its series, which know it, are freed with it."""
+        self.series.clear()
+        self.seen = None
 
     def drop(self, series: Series) -> None:
         """Forget a series; the next such event starts another."""
@@ -192,6 +203,11 @@ class Waiting:
 
     def __len__(self) -> int:
         return len(self._conditions.items) + len(self._events.items)
+
+    @property
+    def events(self) -> int:
+        """How many series of events wait."""
+        return len(self._events.items)
 
     def __contains__(self, item: Item) -> bool:
         return item in self._conditions.items or item in self._events.items or item in self._writing

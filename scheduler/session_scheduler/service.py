@@ -33,29 +33,38 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.bindings import Allocation, Holding
 from session_scheduler.model.classes import ClassTable
 from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.devices import DEVICE_KINDS
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.model.policy import POLICY_KINDS
 from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS
 from session_scheduler.observer import Observer
 from session_scheduler.pod_binding import Failure
+from session_scheduler.preempting import Preempting
 from session_scheduler.session import Outcome, Session, SessionOptions
-from session_scheduler.state.cache import EVERY_GROUP, Cache, Woken, schedulers_of
+from session_scheduler.state.cache import Cache, schedulers_of
 from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.pending import PendingGroups
+from session_scheduler.state.rejections import GANG_SCHEDULING, Wants, lacks_pods
 from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.statement import Decision
+from session_scheduler.taking_in import Intake
 from session_scheduler.under_way import Settle, UnderWay, kept, raise_first
+from session_scheduler.waking import Waking, registered_hints
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 
-KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, *RELATED_KINDS, *STORAGE_KINDS, Pod)
+KINDS: tuple[type[KubeObject], ...] = (
+    PriorityClass, Node, PodGroup, *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, *POLICY_KINDS, Pod,
+)  # fmt: skip
 """What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
-OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (*RELATED_KINDS, *STORAGE_KINDS)
+OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (*RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, *POLICY_KINDS)
 """Those of `KINDS` without which the rest can be served: without namespaces' labels, say, or default spread."""
 _DECIDED_AT_ONCE = 8
 """Pods that a session decides on, some 3 ms, between two looks at what is under way: each look costs as much as a
-tenth of a pod, and what the processor has at hand for the one is not what the other needs."""
+tenth of a pod, and what the processor has at hand for the one is not what the other needs. A pod for which others may
+have to end takes as long as many: the look comes right after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +118,25 @@ class Scheduler:
         group_of = [asked_group(call) for call in self._all("group_of")]
         classes = ClassTable(table, class_keys, footprints)
         self.cache = Cache(table, classes, profiles.__contains__, group_of, view=view)
-        self.pending = PendingGroups(config.backoff.initial_seconds, config.backoff.max_seconds)
+        backoff = config.backoff
+        self.pending = PendingGroups(
+            backoff.initial_seconds, backoff.max_seconds, backoff.max_unschedulable_seconds, registered_hints(profiles)
+        )
+        self.waking = Waking(self.cache, self.pending, clock)
         self.observer = observer or Observer()
+        self.intake = Intake(self.cache, self.observer)
+        self.pending.on_event = self.observer.woken
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token, timed=self.observer.stage,
-                             objects=self.cache.objects.of)  # fmt: skip
+                             objects=self.cache.objects.of, tell=self.observer.says)  # fmt: skip
+        self.preempting = Preempting(self, config.bindings_in_flight)
         self.gangs = GangKeeper(self, config.gang_bind_timeout_seconds)
         self.in_session = False
         """Whether a session is open: its plugins' state is half way."""
         self.stopping = False
         """Whether a session is to start no further group."""
         self.under_way: UnderWay[Bound] = UnderWay(self.observer.finished)
+        self.left_over = False
+        """Whether something may be due at once that the last turn left: its time was over, or others went before."""
         self._doubts: dict[str, _Doubt] = {}
         """By pod uid; their tasks are assumed."""
         self._to_recover: dict[HookCall, dict[str, Task]] = {}
@@ -140,9 +158,12 @@ class Scheduler:
         Raises InputError where what the cluster has and what a plugin was given do not go together, else PluginError.
         """
         for obj in await self._listed() if objects is None else objects:
-            self.cache.put(obj)
-        for error in self._tell_nodes().values():
-            raise error.__cause__ if isinstance(error.__cause__, InputError) else error
+            try:
+                self.intake.put(obj)
+            except Exception as error:  # noqa: BLE001 (a bug that one object meets is told, and the others are served)
+                self.intake.failed(obj, error)
+        for failure in self._tell_nodes().values():
+            raise failure.__cause__ if isinstance(failure.__cause__, InputError) else failure
         bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
         for name, calls in self.profiles.items():
             ours = [task for task in bound if task.pod.spec.scheduler_name == name]
@@ -168,28 +189,30 @@ class Scheduler:
                 self.observer.problem(task.pod, f"pod {task.key}: what it holds cannot be held: {why} ({plugin})")
 
     async def apply(self, change: str, obj: KubeObject) -> None:
-        """A watch event: ADDED, MODIFIED or DELETED. Frees what ended, wakes what may be better off."""
+        """A watch event: ADDED, MODIFIED or DELETED. Frees what ended, wakes whom it can help."""
+        known = self.waking.look(obj)
         before = self.cache.tasks.get(obj.metadata.uid) if isinstance(obj, Pod) else None
         node, phase = (before.node, before.phase) if before is not None else (None, None)
         group = before.group.key if before is not None else None
-        woken: Woken = EVERY_GROUP
-        if change == "DELETED":
-            self.cache.remove(obj)
+        gone = change == "DELETED"
+        if gone:
+            self.intake.remove(obj)
+            if isinstance(obj, Node):
+                self.preempting.node_gone(obj.metadata.name)
         else:
-            woken = self.cache.put(obj)
+            self.intake.put(obj)
         if before is not None and group is not None and group not in self.cache.groups:
             self.pending.placed(group)
             self.outcomes.pop(group, None)
             self.gangs.ended(group, self.cache.pod_group(group))
+        if isinstance(obj, Pod) and (gone or obj.metadata.deletion_timestamp is not None):
+            self.binder.ends(obj.metadata.uid)
         if before is not None and obj.metadata.uid not in self.cache.tasks:
+            self.preempting.ended(before.uid)
             await self._ended(before, node)
         elif isinstance(obj, Pod):
             await self._noticed(obj.metadata.uid, phase)
-        if woken is EVERY_GROUP:
-            self.pending.wake_all()
-            return
-        for each in woken:
-            self.pending.wake(each.key, self.clock.now())
+        self.waking.changed(obj, known, gone=gone)
 
     async def _noticed(self, uid: str, before: Phase | None) -> None:
         """Decide where a pod's binding was in doubt; see the bound pods that no session here placed."""
@@ -275,8 +298,11 @@ class Scheduler:
 
     async def decide(self) -> None:
         """One session for each profile over what is due; what was decided is under way when this returns."""
+        self.left_over = False
         failed = self._tell_nodes()
         self._recover(failed)
+        self.pending.flush(self.clock.now())
+        self.cache.rest(self.pending.is_asleep)
         await self.gangs.review(failed)
         if self.gangs.gated():
             return
@@ -370,8 +396,16 @@ class Scheduler:
         )
 
     def _due(self, scheduler_name: str) -> tuple[Group, ...]:
+        """What is to be tried: where that is nothing, what an event has woken before its backoff was over."""
         now = self.clock.now()
-        waiting = self.cache.pending_groups(lambda group: self.pending.is_due(group.key, now))
+        active = self._free(scheduler_name, lambda group: self.pending.is_active(group.key, now))
+        if active or not self.pending.any_hurried:
+            self.left_over |= self.pending.any_hurried
+            return active
+        return self._free(scheduler_name, lambda group: self.pending.is_hurried(group.key))
+
+    def _free(self, scheduler_name: str, wanted: Callable[[Group], bool]) -> tuple[Group, ...]:
+        waiting = self.cache.pending_groups(wanted)
         free = (group for group in waiting if not self.is_busy(group.key) and not self.gangs.holds_back(group))
         return tuple(group for group in free if schedulers_of(group)[0] == scheduler_name)
 
@@ -381,10 +415,11 @@ class Scheduler:
         for group in mixed:
             names = " and ".join(schedulers_of(group))
             reason = f"{group.key}: its pods name different schedulers, {names}: give all of them one schedulerName"
-            self._record({group: Outcome(group, refusal=Refusal(reason))})
+            self._record({group: Outcome(group, refusal=Refusal(reason, GANG_SCHEDULING))}, _wants_other_pods)
         return tuple(group for group in due if group not in mixed)
 
     async def _session(self, calls: HookCalls, due: tuple[Group, ...]) -> None:
+        self.pending.begin(group.key for group in due)
         try:
             session = self.open_session(calls, due)
         except PluginError as error:
@@ -392,21 +427,23 @@ class Scheduler:
             return
         self.in_session, started = True, perf_counter()
         try:
-            decided = 0
+            decided = tried = 0
             for decision in self._decisions(session):
-                if decision is not None:
+                if decision is not None and decision.allocated:
                     self.carry_out(decision, calls, self.gangs.planning(decision.group, decision.allocated))
+                if decision is not None and decision.nominated:
+                    self.preempting.carry_out(decision, session.outcomes[decision.group].reasons)
                 decided += max(1, len(decision.allocated) if decision is not None else 0)
-                if decided >= _DECIDED_AT_ONCE:
-                    decided = 0
+                if decided >= _DECIDED_AT_ONCE or session.trials_made > tried:
+                    decided, tried = 0, session.trials_made
                     await asyncio.sleep(0)
         finally:
             self.in_session = False
-            try:
-                session.close()
-            except PluginError as error:
-                _log.error("session close failed", plugin=error.plugin, error=str(error))
-            self._record(session.outcomes)
+            self.left_over |= len(session.outcomes) < len(due) and session.expired()
+            self.close_session(session)
+            self._record(session.outcomes, session.wants)
+            session.forget()
+            self.waking.tell_nominations()
             self.observer.stage("session", perf_counter() - started)
 
     def carry_out(self, decision: Decision, calls: HookCalls, planning: Planning | None) -> None:
@@ -437,6 +474,13 @@ class Scheduler:
         session = Session(Snapshot(self.cache, due, self.clock.now(), facts), calls, self._options)
         session.open()
         return session
+
+    def close_session(self, session: Session) -> None:
+        """Tell the plugins that it is over; one that fails is logged, for nothing depends on it any more."""
+        try:
+            session.close()
+        except PluginError as error:
+            _log.error("session close failed", plugin=error.plugin, error=str(error))
 
     def _decisions(self, session: Session) -> Iterator[Decision | None]:
         """What every action yields; no new group is started after the cycle's time is over."""
@@ -489,6 +533,7 @@ class Scheduler:
             return False
         self.cache.forget(task)
         await self._cancel(calls, task, failure.node)
+        self.waking.freed(task)
         if task.node is not None:  # somebody else bound it
             self._recover_later(task)
         return True
@@ -498,15 +543,19 @@ class Scheduler:
         node = task.node or ""
         self.cache.forget(task)
         await self._cancel(calls, task, node)
+        self.waking.freed(task)
 
     def back_off(self, group: str) -> None:
         """Something of a group (its key) failed: it waits, if it is still there."""
-        if group in self.cache.groups:
-            self.pending.failed(group, self.clock.now())
+        found = self.cache.groups.get(group)
+        if found is not None:
+            found.queued = self.clock.now()
+            self.pending.failed(group, found.queued)
 
     def _tell_failed(self, group: Group, reasons: Mapping[Task, str]) -> None:
-        self.back_off(group.key)
-        self._note(group, reasons)
+        if self.cache.groups.get(group.key) is group:  # else it is gone, and what has its name now has not failed
+            self.back_off(group.key)
+            self._note(group, reasons)
         for task, reason in reasons.items():
             self.observer.failed(task, reason)
         if reasons and group.pod_group is not None and group.started < group.min_count:
@@ -517,15 +566,27 @@ class Scheduler:
         if group.key in self.outcomes:
             self.outcomes[group.key].reasons.update(reasons)
 
-    def _record(self, outcomes: Mapping[Group, Outcome]) -> None:
+    def _record(
+        self, outcomes: Mapping[Group, Outcome], wants: Callable[[Outcome], Wants | None] = lambda _: None
+    ) -> None:
+        """`wants`: what those that were not placed wait for; None for those that failed by an error."""
         now = self.clock.now()
         for group, outcome in outcomes.items():
             self.outcomes[group.key] = outcome
             if not outcome.scheduled:
-                self.pending.failed(group.key, now)
+                wanted = wants(outcome)
+                self.pending.failed(group.key, now, wanted)
+                if not wanted or not lacks_pods(wanted):
+                    group.queued = now
             elif not outcome.placed:  # else its binds must be done before its failures are forgotten
                 self.pending.placed(group.key)
             self.observer.decided(outcome)
+
+
+def _wants_other_pods(outcome: Outcome) -> Wants:
+    """Only a change of its own pods helps the group."""
+    rejector = frozenset((GANG_SCHEDULING,))
+    return frozenset((task.cls, rejector) for task in outcome.group.in_phase(Phase.PENDING))
 
 
 def _holdings(tasks: Iterable[Task], plugin: str) -> list[Holding]:

@@ -7,15 +7,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+
 from session_scheduler.board import Board
 from session_scheduler.evaluation import ClassPlan, NodeInfo, NodeOrderCall, PredicateCall, make_plan
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
-from session_scheduler.hookspecs import Refusal, Scope
+from session_scheduler.hookspecs import NoPreemption, Refusal, Scope
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.columns import BoolColumn, NodeTable
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject
+from session_scheduler.nominated import Key as NominatedKey
+from session_scheduler.nominated import nominated_key, with_nominated, yielded_to
 from session_scheduler.state.cluster_view import ClusterView
+from session_scheduler.state.nominations import Nominations
+from session_scheduler.state.rejections import GANG_SCHEDULING, TOPOLOGY_PLACEMENT, Wants
 from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.state.volume_use import VolumeUse
 from session_scheduler.statement import Decision, Event, Statement
@@ -39,6 +45,42 @@ class SessionOptions:
     """Steps of the exhaustive search that ends the tries for a small gang."""
 
 
+class TrialMemory:
+    """What trials found out about nodes, as long as nothing is put on or taken off them."""
+
+    def __init__(self, touched: Sequence[int]) -> None:
+        self._touched = touched
+        self._cursor = 0
+        self._last: dict[int, int] = {}
+        self._known: dict[Any, dict[int, tuple[int, Any]]] = {}
+
+    def _stamp(self, row: int) -> int:
+        """Moves whenever the row is touched."""
+        touched = self._touched
+        for place in range(self._cursor, len(touched)):
+            self._last[touched[place]] = place
+        self._cursor = len(touched)
+        return self._last.get(row, -1)
+
+    def recall(self, key: Any, row: int) -> Any:
+        """What was put for the row under this key; None where that is nothing, or holds no more."""
+        known = self._known.get(key, {}).get(row)
+        return known[1] if known is not None and known[0] == self._stamp(row) else None
+
+    def put(self, key: Any, row: int, found: Any) -> None:
+        """Keep something for the row."""
+        self._known.setdefault(key, {})[row] = self._stamp(row), found
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNoPreemption:
+    """What `postfilter` could not do in a state of the session; `waiting` are the plugins that wait for binds."""
+
+    state: tuple[int, int]
+    answer: NoPreemption
+    waiting: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a session did for a group: the tasks placed now, and why the others were not."""
@@ -48,6 +90,14 @@ class Outcome:
     reasons: dict[Task, str] = field(default_factory=dict)
     refusal: Refusal | None = None
     """What refused the group as a whole."""
+    tried: list[Task] = field(default_factory=list)
+    """The tasks for which nodes were looked for."""
+    nominated: dict[Task, str] = field(default_factory=dict)
+    """The node for which each of these is nominated from now on; empty where for none any more."""
+    nominated_before: dict[Task, str] = field(default_factory=dict)
+    """The node for which each of these was nominated until now; empty for none."""
+    placed_in_part: bool = False
+    """Whether the group starts without some of the tasks: they are tried again on their own."""
 
     @property
     def scheduled(self) -> bool:
@@ -100,17 +150,30 @@ class Session:
         self.touched: list[int] = []
         """Rows in the order in which tasks were put on or taken off them; boards remember how far they have read."""
         self.outcomes: dict[Group, Outcome] = {}
+        self.committed = 0
+        """How many statements have changed something for good."""
+        self.trials = TrialMemory(self.touched)
+        self.trials_made = 0
+        """How often running tasks were thought away to see whether others would fit."""
+        self.no_preemption: dict[Any, KnownNoPreemption] = {}
+        """By class and priority: what `postfilter` could not do (see `actions.preempting`)."""
         self.predicates: list[PredicateCall] = []
         self.node_orders: list[NodeOrderCall] = []
+        self._tie_break: IntColumn | None = None
         self._pre_predicates: list[HookCall] = []
         self._queue_orders: list[HookCall] = []
         self._job_orders: list[HookCall] = []
         self._task_orders: list[HookCall] = []
         self._on_allocate: list[HookCall] = []
         self._on_deallocate: list[HookCall] = []
+        self._nominated = snapshot.cache.nominations.node_by_uid
+        self._on_remove: list[HookCall] = []
+        self._on_put_back: list[HookCall] = []
         self._plans: dict[TaskClass, ClassPlan] = {}
+        self._plans_with: dict[tuple[TaskClass, NominatedKey], ClassPlan] = {}
         self._boards: dict[tuple[Any, ...], Board] = {}
         self._traits: dict[Group, tuple[Any, ...]] = {}
+        self._rejected: dict[Task, frozenset[str]] = {}
         self._registering = "?"
         self._not_opened = {call.plugin for call in calls.functions("on_session_open")}
         self.expired: Callable[[], bool] = lambda: False
@@ -141,10 +204,30 @@ class Session:
         """Moves between sessions whenever an object of the kind comes, goes or changes: for what is computed once."""
         return self.snapshot.cache.objects.version(kind)
 
+    def newest_seen(self, kind: type[KubeObject]) -> int:
+        """The highest resourceVersion of the kind that was seen: an older object that is not there is gone."""
+        return self.snapshot.cache.objects.newest(kind)
+
     @property
     def volume_use(self) -> VolumeUse:
         """Which volumes the pods on each node use, this session's placements included."""
         return self.snapshot.cache.volume_use
+
+    @property
+    def nominations(self) -> Nominations:
+        """Which pending tasks are to go where."""
+        return self.snapshot.cache.nominations
+
+    def yields_to(self, tasks: Sequence[Task], nodes: Iterable[str] | None = None) -> Mapping[str, Sequence[Task]]:
+        """By node, of all or of these: the nominated tasks on none yet that tasks of one group must leave room for.
+
+        Filters count them. A plugin that places by a state of its own leaves them room in it; mostly it is nothing.
+        """
+        return yielded_to(self, tasks, nodes) if self._nominated else {}
+
+    def is_ending(self, task: Task) -> bool:
+        """Whether a running task was asked to end, by whomever."""
+        return task.uid in self.snapshot.cache.preempted or task.pod.metadata.deletion_timestamp is not None
 
     def groups(self) -> Iterable[Group]:
         """The groups that are due."""
@@ -169,6 +252,20 @@ class Session:
         calls = [c for c in self.calls.functions("on_session_close") if c.plugin not in self._not_opened]
         _tell(calls, self)
 
+    def forget(self) -> None:
+        """Let go of what refers back to the session, once nobody asks it anything any more.
+
+        Else columns and groups of thousands of sessions would stay until the garbage collector looks for old cycles.
+        """
+        self.expired = lambda: True
+        for callbacks in (
+            self.predicates, self.node_orders, self._pre_predicates, self._queue_orders, self._job_orders,
+            self._task_orders, self._on_allocate, self._on_deallocate, self._on_remove, self._on_put_back,
+        ):  # fmt: skip
+            callbacks.clear()
+        for kept in (self._plans, self._plans_with, self._boards):
+            kept.clear()
+
     # ------------------------------------------------------------------ callbacks
 
     def add_queue_order(self, key: Callable[[str], Key]) -> None:
@@ -178,7 +275,8 @@ class Session:
     def add_job_order(self, key: Callable[[Group], Key]) -> None:
         """`key(group) -> anything that compares`; smaller first, within a queue, in order of registration.
 
-        Then priority (higher first), creation time and uid decide: there are no ties.
+        Then decide priority (higher first), since when it waits (it came, or was last tried), creation time and uid:
+        there are no ties.
         """
         self._job_orders.append(self._callback("job order", key))
 
@@ -192,6 +290,20 @@ class Session:
         `scope` is a promise: STATIC and NODE also mean that tasks of one class, queue and priority score alike.
         """
         self.node_orders.append(NodeOrderCall(self._callback("node order", score), scope))
+
+    def set_tie_break(self, order: IntColumn) -> None:
+        """Which of several nodes with equal totals is taken: that with the smallest number, shape [rows of the table].
+
+        The numbers differ from each other. The first plugin's count; without any a hash of seed and name decides.
+        """
+        if order.shape != (self.table.size,) or order.dtype != np.int64:
+            raise ValueError(f"the order of equal nodes is no int64 for each of the {self.table.size} rows")
+        if self._tie_break is None:
+            self._tie_break = order.copy()
+
+    def ties(self) -> IntColumn:
+        """What decides between equal totals, shape [rows of the table]; the smaller wins. To be read only."""
+        return self.table.ties() if self._tie_break is None else self._tie_break
 
     def add_pre_predicate(self, check: Callable[[Task, Group], str | None]) -> None:
         """`check(task, group) -> None, or the reason why the task cannot be placed now`; once a task."""
@@ -218,6 +330,14 @@ class Session:
         if deallocate is not None:
             self._on_deallocate.append(self._callback("deallocate handler", deallocate))
 
+    def add_trial_handler(self, remove: Callable[[Event], None], put_back: Callable[[Event], None]) -> None:
+        """Told of each running task that is thought away, and of its return before the trial ends.
+
+        A plugin that keeps a state of its own lets go of what the task holds, and takes the same again.
+        """
+        self._on_remove.append(self._callback("remove handler", remove))
+        self._on_put_back.append(self._callback("put back handler", put_back))
+
     def _callback(self, kind: str, function: Callable[..., Any]) -> HookCall:
         return HookCall(self._registering, kind, function)
 
@@ -236,7 +356,7 @@ class Session:
     def group_key(self, group: Group) -> tuple[Key, ...]:
         """What orders groups within a queue."""
         own = (_OrderKey(call, call(group)) for call in self._job_orders)
-        return (*own, -group.priority, group.creation, group.uid, group.key)
+        return (*own, -group.priority, group.queued, group.creation, group.uid, group.key)
 
     def task_key(self, task: Task) -> tuple[Key, ...]:
         """What orders tasks within a group."""
@@ -256,6 +376,20 @@ class Session:
             found = self._plans[cls] = make_plan(self, self.calls, cls)
         return found
 
+    def plan_for(self, task: Task) -> ClassPlan:
+        """What is left to ask for a task: its class's plan, and where pods are nominated whether it fits beside them.
+
+        Raises PluginError.
+        """
+        yields = nominated_key(self, task) if self._nominated else None
+        plan = self.plan(task.cls)
+        if yields is None:
+            return plan
+        found = self._plans_with.get((task.cls, yields))
+        if found is None:
+            found = self._plans_with[task.cls, yields] = with_nominated(self, plan, yields)
+        return found
+
     def board(self, task: Task, subset: BoolColumn | None = None) -> Board:
         """The board of the task's class; with callbacks, of its class among groups that they may treat alike."""
         traits: tuple[Any, ...] = ()
@@ -265,14 +399,25 @@ class Session:
                 group = task.group
                 found = self._traits[group] = (group.preemptible, group.priority, group.queue)
             traits = found
+        plan = None
+        if self._nominated:
+            plan = self.plan_for(task)
+            traits = (*traits, id(plan))
         key = (task.cls.index, None if subset is None else id(subset), *traits)
         board = self._boards.pop(key, None)
         if board is None:
-            board = Board(self, self.plan(task.cls), subset, task)
+            board = Board(self, plan or self.plan(task.cls), subset, task)
             if len(self._boards) >= _MOST_BOARDS:
                 del self._boards[next(iter(self._boards))]
         self._boards[key] = board
         return board
+
+    def fits_on(self, task: Task, row: int) -> bool:
+        """Whether the filters let a task go to a row now: that row alone is looked at. Raises PluginError."""
+        view, mask = NodeView(self.table, np.array([row], np.int64)), self.candidates()[row : row + 1]
+        for filtering in self.plan_for(task).filters:
+            filtering.run(view, mask, task)
+        return bool(mask[0])
 
     def forget_boards(self, subset: BoolColumn | None = None) -> None:
         """Drop the boards of a subset, or all: after a plugin failed in one, its half-made answers must not be used."""
@@ -286,10 +431,55 @@ class Session:
         for call in self._pre_predicates:
             reason = call(task, task.group)
             if reason is not None:
+                self.note_rejected(task, (call.plugin,))
                 if not isinstance(reason, str):
                     raise call.wrong(f"{reason!r} is no reason: return a text, or None")
                 return reason
         return None
+
+    # ------------------------------------------------------------------ who refused whom
+
+    def note_rejected(self, task: Task, plugins: Iterable[str]) -> None:
+        """These plugins refused a task, on some node or altogether: one of them must be helped before it can fit."""
+        known = self._rejected.get(task)
+        if known is None:
+            self._rejected[task] = frozenset(plugins)
+        elif not known.issuperset(plugins):
+            self._rejected[task] = known.union(plugins)
+
+    def forget_rejections(self, task: Task) -> None:
+        """What refused the task holds no more: it is to be tried again whatever happens."""
+        self._rejected[task] = frozenset()
+
+    def filters_of(self, cls: TaskClass) -> frozenset[str]:
+        """The plugins that may refuse a class a node."""
+        return frozenset(filtering.plugin for filtering in self.plan(cls).filters)
+
+    def wants(self, outcome: Outcome) -> Wants | None:
+        """By which plugins each class of what the group has left to place was refused; None where an error ended it,
+        nothing where it is to be tried again whatever happens.
+
+        The tasks of a gang could have been placed in other ways than those that were tried: every filter of their
+        classes counts.
+        """
+        group, refusal = outcome.group, outcome.refusal
+        if refusal is not None and refusal.failed:
+            return None
+        of_group = frozenset((refusal.plugin,)) if refusal is not None and refusal.plugin else frozenset()
+        together = group.min_count - group.started > 1 or group.topology_key is not None
+        wants = set()
+        for task in group.in_phase(Phase.PENDING):
+            known = self._rejected.get(task)
+            plugins = (known or frozenset()) | of_group
+            if not plugins:
+                return None if known is None else frozenset()
+            if together and plugins != {GANG_SCHEDULING}:
+                plugins |= self.filters_of(task.cls)
+                plugins |= {call.plugin for call in self.calls.functions("place_group")}
+            if group.topology_key is not None:
+                plugins |= {TOPOLOGY_PLACEMENT}
+            wants.add((task.cls, plugins))
+        return frozenset(wants) or None
 
     # ------------------------------------------------------------------ changes, for statements only
 
@@ -310,6 +500,8 @@ class Session:
         """Put a task on a node, known or (an eviction undone) not. For `Statement`."""
         self.snapshot.cache.occupy(task, node)
         task.phase = phase
+        if self._nominated:
+            self._touch_nominated(task)
         if task.row >= 0:
             self.touched.append(task.row)
 
@@ -318,6 +510,38 @@ class Session:
         if task.row >= 0:
             self.touched.append(task.row)
         self.snapshot.cache.vacate(task, phase)
+        if self._nominated:
+            self._touch_nominated(task)
+
+    def nominate(self, task: Task, node: str) -> None:
+        """Let a pending task be nominated for a node; for none where that is empty."""
+        self._touch_nominated(task)
+        self.nominations.put(task, node)
+        self._touch_nominated(task)
+
+    def _touch_nominated(self, task: Task) -> None:
+        """Others must (no more) fit beside the task on the node that it is nominated for."""
+        row = self.table.row_of.get(self.nominations.node_of(task) or "", -1)
+        if row >= 0:
+            self.touched.append(row)
+
+    @property
+    def trial_followers(self) -> frozenset[str]:
+        """The plugins that follow what is thought away."""
+        return frozenset(call.plugin for call in (*self._on_remove, *self._on_put_back))
+
+    def remove(self, task: Task) -> None:
+        """Take a running task off its node to see what would be without it. For `Trial`. Raises PluginError."""
+        node = task.node or ""
+        self.vacate(task, Phase.RELEASING)
+        if self._on_remove:
+            _tell(self._on_remove, Event(task, node))
+
+    def put_back(self, task: Task, node: str, phase: Phase) -> None:
+        """Undo `remove`. For `Trial`. Raises PluginError."""
+        self.occupy(task, node, phase)
+        if self._on_put_back:
+            _tell(self._on_put_back, Event(task, node))
 
     def tell_allocated(self, task: Task, node: str) -> None:
         """Tell the event handlers. Raises PluginError; the change itself stands."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from session_scheduler.cluster.errors import NotFound
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
 from session_scheduler.model.columns import natural
@@ -27,7 +29,8 @@ GATED = "Scheduling is blocked due to non-empty scheduling gates"
 def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]:
     """Place the pending pods of manifests (paths, directories, "-").
 
-    Returns the JSON of the command: {"pods", "groups", "summary"}. Raises InputError.
+    Returns the JSON of the command: {"pods", "groups", "summary"}, and "preempted" where running pods ended for others.
+    Raises InputError.
     """
     return asyncio.run(_simulate(files, config))
 
@@ -43,16 +46,19 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
     """
     ours = [task for task in scheduler.cache.tasks.values() if task.node is None]
     groups = list(dict.fromkeys(task.group for task in ours))
+    preempted: dict[Task, str] = {}
     while True:
         done = await scheduler.cycle()
-        if not any(bound.bound for bound in done):
+        ended = await _end_preempted(scheduler)
+        preempted |= ended
+        if not ended and not any(bound.bound for bound in done):
             break
         for group in groups:
             scheduler.pending.wake(group.key, scheduler.clock.now())
     bound_pods = {pod.metadata.uid: pod for pod in (await scheduler.cluster.list(Pod)).items}
     problems = dict(scheduler.cache.problems)
     pods = [
-        _pod(scheduler, task, bound_pods[task.uid], problems)
+        _pod(scheduler, task, bound_pods.get(task.uid, task.pod), problems)
         for task in sorted(ours, key=lambda task: natural(task.key))
     ]
     scheduled = sum(pod["node"] is not None for pod in pods)
@@ -65,7 +71,25 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
             "leftOut": scheduler.cache.left_out,
             "problems": dict(sorted(problems.items())),
         },
-    }
+        **({"preempted": [_victim(task, preempted[task]) for task in sorted(preempted, key=lambda t: natural(t.key))]}
+           if preempted else {}),
+    }  # fmt: skip
+
+
+async def _end_preempted(scheduler: Scheduler) -> dict[Task, str]:
+    """Let the pods end at once that were asked to for others, as kubelets do in time; returns the node of each."""
+    cache, cluster = scheduler.cache, scheduler.cluster
+    tasks = [cache.tasks[uid] for uid in sorted(cache.preempted) if uid in cache.tasks]
+    ending = {task: task.node or "" for task in tasks}
+    for task in ending:
+        with suppress(NotFound):
+            await cluster.delete(task.pod, grace_seconds=0)
+        await scheduler.apply("DELETED", task.pod)
+    return ending
+
+
+def _victim(task: Task, node: str) -> dict[str, Any]:
+    return {"namespace": task.namespace, "name": task.name, "node": node}
 
 
 def _pod(scheduler: Scheduler, task: Task, pod: Pod, problems: dict[str, str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from session_scheduler.hook_calls import HookCall, PluginError
-from session_scheduler.hookspecs import Placement
+from session_scheduler.hookspecs import Placement, Preemption
 from session_scheduler.model.groups import Group, Phase, Task
 
 if TYPE_CHECKING:
@@ -92,6 +92,10 @@ class Decision:
     held: list[Held] = field(default_factory=list)
     holds: Mapping[Task, Mapping[str, Any]] | None = None
     """What each task holds, by plugin, where that was decided before and is in no `held`."""
+    preemptions: list[Preemption] = field(default_factory=list)
+    """Whose end makes room for the group's other tasks."""
+    nominated: Mapping[Task, str] = field(default_factory=dict)
+    """The node for which each of these is nominated from now on; empty where for none any more."""
 
 
 class Statement:
@@ -171,6 +175,7 @@ class Statement:
         """End the statement; its changes stand and are returned as one decision."""
         self._check_open()
         self._open = False
+        self._session.committed += bool(self._log)
         decision = Decision(self._group)
         for operation in self._log:
             if isinstance(operation, Allocated):

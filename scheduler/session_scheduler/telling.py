@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -18,9 +18,11 @@ from session_scheduler.reporting import Reporter
 from session_scheduler.session import Outcome
 from session_scheduler.unjudged import unjudged_fields
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _PATIENCE = 1.0
 """Seconds for which a group may be incomplete, its pods still being created, before anybody is told."""
+_NAMED = 10
+"""Pods that one line of the log names."""
 _REMEMBERED = 100_000
 """Binds whose event is waited for: more than are ever under way."""
 
@@ -66,6 +68,10 @@ class Teller(Observer):
             return
         self._incomplete.pop(group.key, None)
         self._tell(outcome)
+
+    def woken(self, event: str, plugin: str, groups: int) -> None:
+        """See `Observer`."""
+        self._metrics.woken(event, plugin, groups)
 
     def bound(self, task: Task, node: str) -> None:
         """See `Observer`."""
@@ -121,6 +127,20 @@ class Teller(Observer):
         if group.pod_group is not None:
             self._reporter.group(group.pod_group, "False", "Unschedulable", text)
 
+    def preempts(self, group: Group, victims: Sequence[Task]) -> None:
+        """See `Observer`."""
+        self._metrics.preempted(len(victims))
+        names = ", ".join(sorted(task.key for task in victims)[:_NAMED])
+        _log.info("pods are to end for others", by=group.key, number=len(victims), pods=names)
+
+    def preempted(self, task: Task, text: str) -> None:
+        """See `Observer`."""
+        self._reporter.event(task.pod, "Preempted", "Preempting", text)
+
+    def says(self, pod: Pod, reason: str, note: str) -> None:
+        """See `Observer`."""
+        self._reporter.event(pod, reason, "Scheduling", note)
+
     def recovered(self, what: str, pods: int) -> None:
         """See `Observer`."""
         self._metrics.recovered(what, pods)
@@ -130,6 +150,11 @@ class Teller(Observer):
         _log.warning(text)
         self._reporter.event(obj, "FluenceRecovery", "Recovering", text, warning=True)
 
+    def wrong(self, obj: KubeObject, text: str) -> None:
+        """See `Observer`."""
+        _log.warning("an object is not what it should be", kind=type(obj).__name__, name=obj.key, why=text)
+        self._reporter.event(obj, "NotReadable", "Counting", text, warning=True)
+
     # ------------------------------------------------------------------ of the loop
 
     def seen(self, change: Change, obj: KubeObject) -> None:
@@ -138,10 +163,13 @@ class Teller(Observer):
         if change is Change.DELETED:
             self._reporter.forget(uid)
             self._bound_at.pop(uid, None)
-        elif isinstance(obj, Pod) and obj.spec.node_name:
-            since = self._bound_at.pop(uid, None)
-            if since is not None:
-                self._metrics.watch_lag(self._clock.now() - since)
+            return
+        if not isinstance(obj, Pod):
+            return
+        self._reporter.seen(obj)
+        since = self._bound_at.pop(uid, None) if obj.spec.node_name else None
+        if since is not None:
+            self._metrics.watch_lag(self._clock.now() - since)
 
     def tell_later(self, now: float) -> None:
         """Tell of the groups that have been incomplete for long enough."""
@@ -157,7 +185,9 @@ class Teller(Observer):
     def _tell(self, outcome: Outcome) -> None:
         failed = _is_error(outcome)
         for task, reason in outcome.reasons.items():
-            if task.phase is Phase.PENDING:
+            if task in outcome.nominated:  # its condition is written with the node
+                self._reporter.event(task.pod, "FailedScheduling", "Scheduling", reason, warning=True)
+            elif task.phase is Phase.PENDING:
                 (self._reporter.failed if failed else self._reporter.unschedulable)(task.pod, reason)
         group, pod_group = outcome.group, outcome.group.pod_group
         if outcome.refusal is not None and pod_group is not None and group.started < group.min_count:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 Settle = Callable[[str, Any], Coroutine[Any, Any, _T | None]]
@@ -91,11 +91,16 @@ def _answer(future: asyncio.Future[Any]) -> Any:
 
 async def kept(work: Coroutine[object, object, _T], errors: list[BaseException]) -> _T | None:
     """What the work answers; or None, its error being kept until everything else is done."""
-    (answer,) = await asyncio.gather(work, return_exceptions=True)
-    if isinstance(answer, BaseException):
-        errors.append(answer)
-        return None
-    return answer
+    try:
+        return await work
+    except asyncio.CancelledError as cancelled:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise  # we are cancelled, not something that the work waits for
+        errors.append(cancelled)
+    except Exception as error:  # noqa: BLE001 (it is raised at the end)
+        errors.append(error)
+    return None
 
 
 def raise_first(errors: Sequence[BaseException]) -> None:

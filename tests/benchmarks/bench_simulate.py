@@ -1,4 +1,4 @@
-"""Pods per second of `simulate`: 1,000 and 5,000 nodes, 10,000 pods, alone, in gangs of 20, and wanting other pods.
+"""Pods per second of `simulate`: 1,000 and 5,000 nodes, 10,000 pods, alone, in gangs, wanting other pods, or claims.
 
 Not a test: run `make bench`. Every row is placed twice, by the whole product (graph and filters) and by the core alone
 (plugin `fluence` switched off), in one process, so that the ratio means something where the times do not.
@@ -34,10 +34,37 @@ def node(index: int) -> dict[str, Any]:
     }
 
 
+DRIVER = "gpu.example.com"
+DEVICE_CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu"},
+    "spec": {"selectors": [{"cel": {"expression": f"device.driver == {DRIVER!r}"}}]},
+}
+DEVICES = 16
+"""Of each node that has any: as many nodes have them as it takes for every pod to get one."""
+
+
+def devices(index: int) -> dict[str, Any]:
+    pool = {"name": f"n{index}", "generation": 1, "resourceSliceCount": 1}
+    listed = [{"name": f"d{number}"} for number in range(DEVICES)]
+    spec = {"driver": DRIVER, "nodeName": f"n{index}", "pool": pool, "devices": listed}
+    metadata = {"name": f"n{index}-devices"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
+
+
+def claim(index: int) -> dict[str, Any]:
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1}}]
+    metadata = {"name": f"c{index}", "namespace": "default"}
+    spec = {"devices": {"requests": requests}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 ALIKE = {"matchLabels": {"app": "a"}}
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": {},
+    "claims": {},
     "soft spread": {
         "topologySpreadConstraints": [
             {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": ALIKE}
@@ -63,6 +90,8 @@ def pod(index: int, group: str | None, shape: str = "plain") -> dict[str, Any]:
     if group is not None:
         spec["schedulingGroup"] = {"podGroupName": group}
     spec |= SHAPES[shape]
+    if shape == "claims":
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": f"c{index}"}]
     metadata = {"name": f"p{index}", "labels": {"app": "a", "index": str(index)}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -80,6 +109,10 @@ def pod_group(name: str, size: int) -> dict[str, Any]:
 def cluster(nodes: int, pods: int, gang: int, shape: str) -> Iterator[dict[str, Any]]:
     for index in range(nodes):
         yield node(index)
+    if shape == "claims":
+        yield DEVICE_CLASS
+        yield from (devices(index) for index in range(min(nodes, -(-pods // DEVICES))))
+        yield from (claim(index) for index in range(pods))
     for index in range(min(pods, nodes) if shape == "anti-affinity" else pods):
         if gang > 1 and index % gang == 0:
             yield pod_group(f"g{index // gang}", gang)
@@ -106,7 +139,7 @@ def main() -> None:
         "nodes", "pods", "in gangs of", "wanting", "by", "load s", "place s", "pods/s", "us/pod", "placed", box=None
     )
     for nodes in options.nodes:
-        for gang, shape in ((1, "plain"), (20, "plain"), (1, "soft spread"), (1, "anti-affinity")):
+        for gang, shape in ((1, "plain"), (20, "plain"), (1, "soft spread"), (1, "anti-affinity"), (1, "claims")):
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "cluster.json"
                 items = list(cluster(nodes, options.pods, gang, shape))

@@ -25,9 +25,13 @@ from matcher_work import graph_text, job, nodes, slot
 from fluxion_cy import Busy, Matcher
 
 RECORDED = Path(__file__).with_suffix(".json")
-COUNTED = [f"__pyx_pw_*Select_*{name}(*" for name in ("match", "commit")] + [
-    "__pyx_pw_*Hosts_*by_host(*",
+#: The one that does not begin like the others stands last: callgrind forgets patterns that it reads after such a one.
+COUNTED = [
+    "__pyx_pw_*Select_*match(*",
+    "__pyx_pw_*Select_*commit(*",
+    "__pyx_pw_*Hosts_*spell(*",
     "__pyx_pw_*Plans_*release(*",
+    "__pyx_f_*Select_place_now(*",
 ]
 WORSE = 1.1
 SMALL = job(nodes(4, slot(1, core=4, gpu=1)))
@@ -159,7 +163,7 @@ def main() -> None:
     with ThreadPoolExecutor(2) as pool:
         for name, instructions in zip(names, pool.map(count, names), strict=True):
             found[name] = instructions
-            ratio = f"{instructions / recorded[name]:.3f}" if name in recorded else ""
+            ratio = f"{instructions / recorded[name]:.3f}" if recorded.get(name) else ""
             print(f"| {name} | {instructions:,} | {ratio} |", flush=True)
     if options.record:
         RECORDED.write_text(json.dumps(recorded | found, indent=1) + "\n")

@@ -27,8 +27,9 @@ class Embedded:
     """This project's engine."""
 
     def __init__(self, graph: str, policy: str) -> None:
-        from fluxion_cy import Matcher, NotSupported
+        from fluxion_cy import Busy, Matcher, NotSupported, Unsatisfiable
 
+        self._full = (Busy, Unsatisfiable)
         try:
             self._matcher = Matcher(graph, policy=policy, match_format="rv1_nosched")
         except NotSupported:
@@ -36,11 +37,9 @@ class Embedded:
         self._call = {"allocate": self._matcher.allocate, "reserve": self._matcher.allocate_orelse_reserve}
 
     def match(self, op: str, jobspec: str) -> bool:
-        from fluxion_cy import Busy, Unsatisfiable
-
         try:
             return bool(self._call[op](jobspec).R)
-        except (Busy, Unsatisfiable):
+        except self._full:
             return False
 
     def satisfy(self, jobspec: str) -> bool:

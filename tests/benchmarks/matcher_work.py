@@ -8,6 +8,7 @@ prints one line of JSON: figures by name, times in ms (start-up in s), memory in
 import argparse
 import gc
 import json
+import os
 import resource
 import statistics
 import time
@@ -197,9 +198,11 @@ def threads(engine: Engine, size: int, policy: str) -> Figures:
 
 def _together(engines: list[Engine], spec: str, count: int) -> float:
     """Matches a second of a thread for each engine, each match taken back later."""
-    barrier, made = Barrier(len(engines) + 1), [0] * len(engines)
+    barrier, made, cores = Barrier(len(engines) + 1), [0] * len(engines), sorted(os.sched_getaffinity(0))
 
     def work(which: int) -> None:
+        if len(cores) > 1:  # so short a time is over before the kernel has spread them
+            os.sched_setaffinity(0, {cores[which % len(cores)]})
         barrier.wait()
         for _ in range(count):
             made[which] += engines[which].match("allocate", spec)

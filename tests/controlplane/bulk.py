@@ -100,4 +100,5 @@ class Bulk:
         while await self.count(path):
             if asyncio.get_running_loop().time() > deadline:
                 raise BulkError(f"{path} is not empty after {_PATIENCE:.0f} s")
-            await self.request("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+            options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+            await self.request("DELETE", path, options, expected=(200, 504))  # many take longer than a request may

@@ -14,6 +14,7 @@ import json
 import secrets
 import ssl
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -35,9 +36,8 @@ _USERS = {
     "system:kube-scheduler": "",
     "nobody": "",
 }
-_GATES = ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption", "TopologyAwareWorkloadScheduling",
+GATES = ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption", "TopologyAwareWorkloadScheduling",
           "WorkloadWithJob")  # fmt: skip
-_FEATURES = "--feature-gates=" + ",".join(f"{gate}=true" for gate in _GATES)
 # Nothing here is a kubelet: these two would take nodes for dead and evict what runs on them.
 _CONTROLLERS = "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"
 _BRISK = ("--kube-api-qps=500", "--kube-api-burst=1000")
@@ -62,8 +62,17 @@ class ControlPlane:
     """Further users, each with its groups."""
     CONTROLLERS = _CONTROLLERS
 
-    def __init__(self, folder: Path, *, controllers: bool = False, kube_scheduler: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        controllers: bool = False,
+        kube_scheduler: bool = False,
+        gates: Sequence[str] = GATES,
+    ) -> None:
+        """`gates`: the feature gates of pod groups that are on, in every program."""
         self._folder = folder
+        self._features = [f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}"] if gates else []
         self._users = _USERS | self.USERS
         self._controllers = controllers
         self._kube_scheduler = kube_scheduler
@@ -122,7 +131,7 @@ class ControlPlane:
             self._start_controllers()
         if self._kube_scheduler:
             self._run("kube-scheduler", f"--kubeconfig={self.kubeconfig('system:kube-scheduler')}",
-                      "--leader-elect=false", "--secure-port=0", _FEATURES)  # fmt: skip
+                      "--leader-elect=false", "--secure-port=0", *self._features)  # fmt: skip
 
     def _prepare(self) -> None:
         """What is in the cluster from the start: the scheduler's rights, as deploy/ gives them."""
@@ -149,7 +158,7 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
             f"--token-auth-file={self._folder / 'tokens.csv'}",
-            "--runtime-config=scheduling.k8s.io/v1alpha2=true", _FEATURES, *self._reached(),
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true", *self._features, *self._reached(),
         ).wait_until(self._api_is_ready, _PATIENCE)  # fmt: skip
 
     def _reached(self) -> list[str]:
@@ -165,7 +174,7 @@ class ControlPlane:
         self._run("kube-controller-manager", f"--kubeconfig={self.kubeconfig('system:kube-controller-manager')}",
                   "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials",
                   f"--service-account-private-key-file={keys / 'apiserver.key'}",
-                  f"--root-ca-file={self.ca_file}", self.CONTROLLERS, *_BRISK, _FEATURES)  # fmt: skip
+                  f"--root-ca-file={self.ca_file}", self.CONTROLLERS, *_BRISK, *self._features)  # fmt: skip
 
     def _run(self, name: str, *arguments: str) -> Program:
         program = Program(name, [self._binaries[name], *arguments], self._folder / f"{name}.log")

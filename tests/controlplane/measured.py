@@ -14,8 +14,13 @@ class Measured(Program):
     """One running program, and what it uses."""
 
     @property
+    def pid(self) -> int:
+        """The process's number."""
+        return int(self._handle.pid)
+
+    @property
     def _proc(self) -> Path:
-        return Path("/proc") / str(self._handle.pid)
+        return Path("/proc") / str(self.pid)
 
     def cpu_seconds(self) -> float:
         """Processor time since its start, in user and in system mode, of all its threads."""
@@ -24,8 +29,15 @@ class Measured(Program):
 
     def peak_mib(self) -> float:
         """Its largest resident size so far."""
+        return self._status_mib("VmHWM:")
+
+    def resident_mib(self) -> float:
+        """Its resident size."""
+        return self._status_mib("VmRSS:")
+
+    def _status_mib(self, field: str) -> float:
         status = (self._proc / "status").read_text().splitlines()
-        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM:"))
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith(field))
 
     def tail(self) -> str:
         """The last lines that it wrote."""

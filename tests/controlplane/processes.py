@@ -9,11 +9,16 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from random import SystemRandom
 
 _PAUSE = 0.05
 _GRACE = 10.0
 """Seconds that a program is given to end after SIGTERM."""
+
+_PORTS = (15_000, 30_000)
+_CHANCE = SystemRandom()  # no two processes are to look at the same ports in the same order
 
 # The kernel's "parent" is the thread that started a program, so one that lasts as long as this process starts them all.
 _STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
@@ -76,9 +81,16 @@ def _dying_with_us() -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listened on just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Ports of the loopback interface that nobody listened on just now.
+
+    Below those that the kernel gives to connections and to whoever asks for any: one of these might be taken again
+    before it is listened on.
+    """
+    sockets: list[socket.socket] = []
     try:
+        while len(sockets) < count:
+            with suppress(OSError):
+                sockets.append(socket.create_server(("127.0.0.1", _CHANCE.randrange(*_PORTS))))
         return [taken.getsockname()[1] for taken in sockets]
     finally:
         for taken in sockets:

@@ -381,12 +381,34 @@ class KeepsVolumes(Work):
         world.until("what is written", lambda: world.decided(self.claim, made=self._made), PATIENCE)
 
 
+class ClaimsDevices(Work):
+    """A pod that claims a device, or a resource that is had as devices, is not bound: its claim cannot be written."""
+
+    def __init__(self, *, extended: bool = False) -> None:
+        self._extended = extended
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        world.begin()
+        self.pod = world.new_device_pod(extended=self._extended)
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_told(self.pod, taken.refusal)
+        assert not is_bound(world.pod(self.pod))
+
+    def works(self, world: RbacWorld) -> None:
+        world.wait_bound(self.pod)
+
+
 _LISTS, _LEADS, _RESTS, _VOLUMES = Lists(), Leads(), ServesTheRest(), KeepsVolumes()
+_DEVICES = ClaimsDevices()
 OPTIONAL = {
     "persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume",
     "storage.k8s.io/storageclasses": "StorageClass", "storage.k8s.io/csinodes": "CSINode",
     "storage.k8s.io/csidrivers": "CSIDriver", "storage.k8s.io/csistoragecapacities": "CSIStorageCapacity",
     "storage.k8s.io/volumeattachments": "VolumeAttachment",
+    "policy/poddisruptionbudgets": "PodDisruptionBudget",
+    "resource.k8s.io/deviceclasses": "DeviceClass", "resource.k8s.io/resourceslices": "ResourceSlice",
+    "resource.k8s.io/resourceclaims": "ResourceClaim",
     "namespaces": "Namespace", "services": "Service", "replicationcontrollers": "ReplicationController",
     "apps/replicasets": "ReplicaSet", "apps/statefulsets": "StatefulSet",
 }  # fmt: skip
@@ -437,6 +459,10 @@ NEEDS: dict[str, Work] = {
     "patch persistentvolumeclaims": KeepsVolumes(made=True),
     "get persistentvolumes": _VOLUMES,
     "patch persistentvolumes": _VOLUMES,
+    "create resource.k8s.io/resourceclaims": ClaimsDevices(extended=True),
+    "patch resource.k8s.io/resourceclaims": _DEVICES,
+    "patch resource.k8s.io/resourceclaims/status": _DEVICES,
+    "patch resource.k8s.io/resourceclaims/binding": _DEVICES,
     **{f"list {kind}": _RESTS for kind in OPTIONAL},
     **{f"watch {kind}": WatchesOptional(name) for kind, name in OPTIONAL.items()},
     "create events.k8s.io/events": TellsEvents(),

@@ -264,6 +264,25 @@ class RbacWorld(Scenario):
                                "storageClassName": name}})  # fmt: skip
         return name
 
+    def new_device_pod(self, *, extended: bool = False) -> str:
+        """A pod with a claim for a device that every node has, or with a resource that is had as such; its name."""
+        name, api = self.new_name("device"), "resource.k8s.io/v1"
+        driver = f"{name}.example.com"
+        spec: Manifest = {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}],
+                          "extendedResourceName": f"{driver}/thing"}  # fmt: skip
+        self.plane.create({"apiVersion": api, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec})
+        self.plane.create({"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": {
+            "driver": driver, "allNodes": True, "devices": [{"name": "one"}],
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1}}})  # fmt: skip
+        if extended:
+            amounts = {"cpu": "100m", f"{driver}/thing": "1"}
+            resources = {"requests": amounts, "limits": amounts}
+            return self.new_pod(containers=[{"name": "main", "image": "example.com/none", "resources": resources}])
+        requests = [{"name": "r", "exactly": {"deviceClassName": name}}]
+        self.plane.create({"apiVersion": api, "kind": "ResourceClaim", "spec": {"devices": {"requests": requests}},
+                           "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
+        return self.new_pod(resourceClaims=[{"name": "own", "resourceClaimName": name}])
+
     def decided(self, claim: str, *, made: bool) -> bool:
         """Whether the claim's volume is kept for it, or to be made for a node."""
         if not made:

@@ -9,6 +9,7 @@ scheduler.kill()                                   # and start() again: the log 
 from __future__ import annotations
 
 import http.client
+import re
 import signal
 import sys
 import time
@@ -23,9 +24,11 @@ import yaml
 
 from .asking import ask, scraped
 from .harness import SCHEDULER, ControlPlane
-from .processes import Program, StartError, free_ports
+from .processes import Program, StartError
 
 _READY = 60.0
+_STARTED = "---- started at"
+_SERVING = re.compile(r'"event": "serving /metrics[^}]*"port": (\d+)')
 _LOG_LINES = 60
 
 
@@ -55,7 +58,8 @@ class Settings:
             "apiVersion": "fluence.flux-framework.org/v1alpha1",
             "kind": "SchedulerConfiguration",
             "profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "args": arguments}]}],
-            "backoff": {"initialSeconds": 0.2, "maxSeconds": 1},
+            # tried again and again, also where nothing happens that could help: it is to come to the same each time
+            "backoff": {"initialSeconds": 0.2, "maxSeconds": 1, "maxUnschedulableSeconds": 0.5},
             "gangBindTimeoutSeconds": self.gang_bind_timeout_seconds,
             "reconcileSeconds": self.reconcile_seconds,
             "leaderElection": {
@@ -107,7 +111,6 @@ class SchedulerProcess:
         self._folder = folder
         self._kubeconfig = kubeconfig
         self._program: _Pausable | None = None
-        self.port = 0
 
     def __enter__(self) -> SchedulerProcess:
         return self
@@ -118,16 +121,15 @@ class SchedulerProcess:
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
-        """Start it, on a free port of its own; returns at once."""
-        (self.port,) = free_ports(1)
+        """Start it; it chooses a free port itself, which nobody can take before it. Returns at once."""
         resources = None
         if self.settings.resources:
             resources = self._folder / f"{self.name}-resources.yaml"
             resources.write_text(self.settings.resources)
         config = self._folder / f"{self.name}.yaml"
-        config.write_text(yaml.safe_dump(self.settings.configuration(self.port, resources)))
+        config.write_text(yaml.safe_dump(self.settings.configuration(0, resources)))
         with self.log.open("a") as log:
-            log.write(f"---- started at {time.strftime('%H:%M:%S')}\n")
+            log.write(f"{_STARTED} {time.strftime('%H:%M:%S')}\n")
         self._program = _Pausable(self.name, [sys.executable, *self._module(), "run", "--config", config,
                                               "--kubeconfig", self._kubeconfig], self.log)  # fmt: skip
 
@@ -186,8 +188,11 @@ class SchedulerProcess:
         return False
 
     def get(self, path: str) -> tuple[int, str]:
-        """One of its own endpoints: status and text."""
-        return ask("127.0.0.1", self.port, path)
+        """One of its own endpoints: status and text. Raises ConnectionError where it does not serve yet."""
+        said = _SERVING.search(self.log.read_text(errors="replace").rpartition(_STARTED)[2])
+        if said is None:
+            raise ConnectionError(f"{self.name} does not say where it serves")
+        return ask("127.0.0.1", int(said.group(1)), path)
 
     def metrics(self) -> dict[str, float]:
         """/metrics as {"name{label="value"}": number}."""

@@ -118,7 +118,7 @@ class Crash:
 @pytest.fixture(scope="session")
 def _priority(fault_plane: ControlPlane) -> None:
     fault_plane.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000000,
-                        "metadata": {"name": FIRST}})  # fmt: skip
+                        "preemptionPolicy": "Never", "metadata": {"name": FIRST}})  # fmt: skip
 
 
 @pytest.fixture

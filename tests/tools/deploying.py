@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,12 @@ def objects(text: str) -> list[Manifest]:
 
 
 def manifests(name: str) -> list[Manifest]:
-    """The objects of a file in deploy/."""
+    """The objects of a file in deploy/, which the caller may change."""
+    return copy.deepcopy(_parsed(name))
+
+
+@cache
+def _parsed(name: str) -> list[Manifest]:
     return objects((DEPLOY / name).read_text())
 
 

@@ -99,7 +99,8 @@ def test_no_rule_is_wider_than_it_must_be() -> None:
     assert not any("*" in part for grant in granted for part in grant)
     writable = {resource for _, resource, verb in granted if verb in ("create", "update", "patch", "delete")}
     assert writable == {"pods", "pods/binding", "pods/eviction", "pods/status", "podgroups", "podgroups/status",
-                        "events", "configmaps", "leases", "persistentvolumeclaims", "persistentvolumes"}  # fmt: skip
+                        "events", "configmaps", "leases", "persistentvolumeclaims", "persistentvolumes",
+                        "resourceclaims", "resourceclaims/status", "resourceclaims/binding"}  # fmt: skip
     assert {verb for _, resource, verb in granted if resource == "pods"} == {"get", "list", "watch", "delete"}
 
 

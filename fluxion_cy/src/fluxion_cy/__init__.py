@@ -10,8 +10,8 @@ from fluxion_cy.errors import (
     NotSupported,
     Unsatisfiable,
 )
-from fluxion_cy.jobs import NO_JOBID, JobInfo
-from fluxion_cy.matcher import Allocation, Matcher
+from fluxion_cy.jobs import NO_JOBID, Allocation, JobInfo
+from fluxion_cy.matcher import Matcher
 
 __all__ = [
     "NO_JOBID",

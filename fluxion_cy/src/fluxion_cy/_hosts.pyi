@@ -1,8 +1,12 @@
-"""The cores and gpus of a result by node (compiled)."""
+"""The cores and gpus of a result by node, and R_lite of them (compiled)."""
+
+from typing import Any
 
 from fluxion_cy._pick import Pick
 
 class Hosts(Pick):
     """Picking, with what was picked by node."""
 
-    def by_host(self) -> tuple[list[tuple[int, int, str, str]], int]: ...
+    def spell(self) -> int: ...
+    def r_lite(self) -> list[dict[str, Any]]: ...
+    def execution(self, start: int, end: int) -> dict[str, Any]: ...

@@ -3,30 +3,24 @@
 from libc.stdint cimport int32_t, int64_t
 from libcpp.algorithm cimport sort
 from libcpp.pair cimport pair
-from libcpp.string cimport string, to_string
+from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from fluxion_cy._encoding cimport Names, idset_of
 from fluxion_cy._pick cimport Pick
 
 
-cdef string spans(vector[int64_t]& numbers) noexcept nogil:
-    """`0-3,7` for the numbers 7, 0, 1, 2, 3; each once, ascending. Sorts them."""
+cdef string as_json(string& cores, string& gpus) noexcept nogil:
+    """The children of one entry of R_lite as JSON writes them, by which entries are told apart and sorted."""
     cdef string text
-    cdef size_t k = 0
-    cdef int64_t low, high
-    sort(numbers.begin(), numbers.end())
-    while k < numbers.size():
-        low = high = numbers[k]
-        while k < numbers.size() and numbers[k] <= high + 1:
-            high = numbers[k]
-            k += 1
-        if not text.empty():
-            text.append(b",")
-        text.append(to_string(low))
-        if high > low:
-            text.append(b"-")
-            text.append(to_string(high))
-    return text
+    text.append(b"{")
+    if not cores.empty():
+        text.append(b'"core": "').append(cores).append(b'"')
+    if not gpus.empty():
+        if text.size() > 1:
+            text.append(b", ")
+        text.append(b'"gpu": "').append(gpus).append(b'"')
+    return text.append(b"}")
 
 
 cdef class Hosts(Pick):
@@ -36,22 +30,79 @@ cdef class Hosts(Pick):
         super().__init__()
         self.node_type, self.storage_type = self.type_ids["node"], self.type_ids["storage_node"]
         self.core_type, self.gpu_type = self.type_ids["core"], self.type_ids["gpu"]
+        self.names = Names()
 
-    def by_host(self):
-        """(node, its rank, idset of cores, idset of gpus) by rank, and a vertex that no idset can hold, or -1.
-
-        Nodes of one rank stand in the order in which they were found.
-        """
-        cdef size_t k, i
+    def spell(self):
+        """Writes R_lite and the nodelist of the last result; answers a vertex that no idset can hold, or -1."""
         cdef int32_t wrong
+        self.know_names()
         with nogil:
-            wrong = self.gather_shares()
+            wrong = self.write()
+        return wrong
+
+    def r_lite(self):
+        """What was written: one entry per set of children that hosts share, in the order of the children as JSON."""
+        cdef pair[string, Children] entry
+        cdef vector[int64_t] ranks
         found = []
+        for entry in self.lite:
+            children = {}
+            if not entry.second.first.first.empty():
+                children["core"] = entry.second.first.first.decode()
+            if not entry.second.first.second.empty():
+                children["gpu"] = entry.second.first.second.decode()
+            ranks = entry.second.second
+            found.append({"rank": idset_of(ranks).decode(), "children": children})
+        return found
+
+    def execution(self, int64_t start, int64_t end):
+        """The key `execution` of R version 1, of what was written (RFC 20)."""
+        nodelist = [] if self.hosts_found.empty() else [self.nodelist.decode("utf-8", "surrogatepass")]
+        if not self.with_props:
+            return {"R_lite": self.r_lite(), "nodelist": nodelist, "starttime": start, "expiration": end}
+        return {"R_lite": self.r_lite(), "nodelist": nodelist, "properties": self._properties(),
+                "starttime": start, "expiration": end}
+
+    def _properties(self):
+        """The ranks that have each of the properties, as idsets; by name."""
+        cdef size_t k
+        cdef vector[int64_t] found
+        cdef dict ranks = {}, texts = {}
+        for k in range(self.by_rank.size()):
+            for name, value in self.props_of(self.hosts_found[self.by_rank[k].second]).items():
+                ranks.setdefault(f"{name}={value}" if value else name, []).append(self.by_rank[k].first)
+        for name in sorted(ranks):
+            found = ranks[name]
+            texts[name] = idset_of(found).decode()
+        return texts
+
+    cdef know_names(self):
+        """Takes apart the names that are new."""
+        while <Py_ssize_t> self.names.names.size() < len(self.syms):
+            self.names.add(self.syms[self.names.names.size()])
+
+    cdef int32_t write(self) noexcept nogil:
+        """Writes the result; answers the first vertex whose id, or whose node's rank, is negative, or -1."""
+        cdef size_t k, i
+        cdef int32_t host, wrong = self.gather_shares()
+        cdef string cores, gpus, key
+        self.lite.clear()
+        self.name_order.clear()
+        self.with_props = False
+        if wrong >= 0:
+            return wrong
         for k in range(self.by_rank.size()):
             i = self.by_rank[k].second
-            found.append((self.hosts_found[i], self.by_rank[k].first,
-                          spans(self.shares[i].first).decode(), spans(self.shares[i].second).decode()))
-        return found, wrong
+            host = self.hosts_found[i]
+            self.with_props = self.with_props or self.V[host].props != 0
+            self.name_order.push_back(self.V[host].name)
+            cores, gpus = idset_of(self.shares[i].first), idset_of(self.shares[i].second)
+            key = as_json(cores, gpus)
+            if not self.lite.count(key):
+                self.lite[key].first = pair[string, string](cores, gpus)
+            self.lite[key].second.push_back(self.by_rank[k].first)
+        self.nodelist = self.names.hostlist(self.name_order)
+        return -1
 
     cdef int32_t host_above(self, int32_t v) noexcept nogil:
         v = self.V[v].parent

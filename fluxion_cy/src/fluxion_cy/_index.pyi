@@ -1,6 +1,5 @@
 """An index of properties (compiled)."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from fluxion_cy._hosts import Hosts
@@ -10,4 +9,3 @@ class Index(Hosts):
 
     def index(self) -> None: ...
     def set_props(self, v: int, properties: Any) -> None: ...
-    def narrow(self, sets: Sequence[int] | None) -> None: ...

@@ -19,7 +19,7 @@ cdef class Index(Hosts):
 
     def __init__(self):
         super().__init__()
-        self.selective = False
+        self.selective, self.sole = False, -1
 
     def index(self):
         """Reads every vertex's properties anew."""
@@ -44,16 +44,8 @@ cdef class Index(Hosts):
         if self.V[v].props:
             self.having[self.V[v].props].push_back(v)
 
-    def narrow(self, sets):
-        """Property sets, one of which a vertex must have to meet the constraint; None where it asks for none."""
-        self.selective = sets is not None
-        if self.selective:
-            self.chosen = sets
-            if <Py_ssize_t> self.having.size() < len(self.props):
-                self.having.resize(len(self.props))
-
     cdef bint few_children(self, int32_t u, int32_t lo, int32_t n, bint stop, vector[int32_t]* out) noexcept nogil:
-        """The children of `u` that can meet the constraint, in the policy's order; False: visit all of them.
+        """The children of `u` that can be taken, by the constraint and candidates, in the policy's order; False: see all.
 
         Only where every child is of a type that constraints are for, and at most one request can be for it: others
         have something to say even of a child that is refused.
@@ -70,6 +62,11 @@ cdef class Index(Hosts):
             if self.requests[e].slot or self.requests[e].type in (self.node_type, self.storage_type):
                 serving += 1
         if serving > 1:
+            return False
+        if self.sole >= 0 and self.V[self.sole].parent == u:
+            out.push_back(self.sole)
+            return True
+        if not self.selective:
             return False
         for k in range(self.chosen.size()):
             total += self.having[self.chosen[k]].size()

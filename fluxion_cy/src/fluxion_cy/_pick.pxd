@@ -4,22 +4,8 @@ from libcpp.map cimport map as cppmap
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
-from fluxion_cy._plans cimport Entry, Plans
-
-cdef struct Request:
-    int32_t type        # interned type, -1 for a slot
-    int32_t first       # children: requests[first : first + count]
-    int32_t count
-    int32_t slots       # how many of the children are slots
-    int32_t last_slot   # the last of them, -1: none
-    int32_t oper        # '+', '*' or '^'
-    int64_t low
-    int64_t high
-    int64_t operand
-    int64_t most        # what an endless supply would give
-    uint8_t slot
-    uint8_t exclusive   # asked for
-    uint8_t shared      # exclusive: false was written
+from fluxion_cy._caps cimport Caps, Request
+from fluxion_cy._plans cimport Entry
 
 cdef struct Piece:
     int32_t vertex
@@ -32,6 +18,8 @@ cdef struct Group:
     int32_t vertex      # the vertex, or a slot's first piece
     int32_t first       # a slot's pieces
     int32_t pieces
+    int32_t first_use   # slots per rank that it holds, where there are caps
+    int32_t uses
     int32_t rank
     int32_t node        # natural order of the node that it belongs to (policy pack)
     int64_t node_free   # what that node has free
@@ -64,8 +52,7 @@ cdef enum:
 cdef enum:
     MAX_SIBLINGS = 64
 
-cdef class Pick(Plans):
-    cdef vector[Request] requests
+cdef class Pick(Caps):
     cdef vector[int32_t] choice               # per request: which of `choices` says what its slots may be, -1: none
     cdef vector[vector[vector[pair[int32_t, int32_t]]]] choices   # alternatives: (child searched, request that counts)
     cdef cppmap[vector[int64_t], pair[int64_t, int32_t]] mixes    # what is left -> (slots that it gives, the next one)
@@ -80,13 +67,10 @@ cdef class Pick(Plans):
     cdef bint ever
     cdef int problem
     cdef int32_t problem_vertex
-    cdef vector[int64_t] candidates
-    cdef bint capped
     cdef vector[double] preference
     cdef vector[vector[Group]] groups
     cdef vector[int64_t] found
     cdef vector[Piece] pieces
-    cdef vector[int64_t] rank_used
     cdef vector[RankedGroup] keys
     cdef vector[Group] sorted_groups
     cdef vector[uint8_t] ascending            # per inner vertex: whether its children lie in the order of their numbers
@@ -104,13 +88,15 @@ cdef class Pick(Plans):
     cdef vector[Entry] result
     cdef bint in_order(self, int32_t e, int64_t sign) noexcept nogil
     cdef bint fill_one(self, int32_t slot, int64_t* counts, size_t* at, Group* out) noexcept nogil
-    cdef int64_t qualified(self, int32_t e) noexcept nogil
+    cdef int64_t qualified(self, int32_t e, int where) noexcept nogil
+    cdef int64_t qualified_within_caps(self, int32_t e, int where) noexcept nogil
     cdef int64_t calc(self, int32_t e, int64_t supply) noexcept nogil
     cdef void rank_groups(self, int32_t e, int64_t wanted, int where) noexcept nogil
     cdef void join_runs(self) noexcept nogil
     cdef int64_t run_start(self, int64_t score) noexcept nogil
     cdef int64_t mix(self, int32_t slot, vector[int64_t] left, int depth) noexcept nogil
     cdef bint can_gather(self, int32_t slot) noexcept nogil
+    cdef bint fits_picked(self, int32_t e, size_t k) noexcept nogil
     cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil
     cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below, bint top) noexcept nogil
     cdef void next_pass(self) noexcept nogil

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fluxion_cy._plans import Plans
+from fluxion_cy._caps import Caps
 
-class Pick(Plans):
-    """Plans, the requests of one match, and what was found for each of them."""
+class Pick(Caps):
+    """The requests of one match, and what was found for each of them."""
 
     def trouble(self) -> tuple[int, int]: ...
     def found_entries(self) -> list[tuple[int, int, bool]]: ...

@@ -6,7 +6,8 @@ from libcpp.algorithm cimport partial_sort, sort
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
-from fluxion_cy._plans cimport Entry, Plans
+from fluxion_cy._caps cimport Caps, Request, Use
+from fluxion_cy._plans cimport Entry
 
 cdef enum:
     MANY = 8  # children to a mark, from which on it is quicker to go through the marks
@@ -15,8 +16,8 @@ cdef enum:
 cdef int64_t MAX_SCORE = 0x7FFFFFFFFFFFFFFF
 
 
-cdef class Pick(Plans):
-    """Plans, the requests of one match, and what was found for each of them."""
+cdef class Pick(Caps):
+    """The requests of one match, and what was found for each of them."""
 
     def trouble(self):
         """(code, vertex) of what made the last match fail for a reason of the jobspec's own; code 0: nothing did."""
@@ -63,6 +64,8 @@ cdef class Pick(Plans):
         cdef int32_t i
         if r.low > r.high or r.low > supply:
             return 0
+        if self.thrifty and self.counted[e] and (e > 0 or self.tops > 1):
+            return r.low
         if r.oper == c'+':
             return limit - (limit - r.low) % r.operand
         have = step = r.low
@@ -81,23 +84,16 @@ cdef class Pick(Plans):
                     step *= base
         return have
 
-    cdef int64_t qualified(self, int32_t e) noexcept nogil:
+    cdef int64_t qualified(self, int32_t e, int where) noexcept nogil:
         """Units that the groups of a request offer; one pool's units count only together."""
         cdef size_t k
         cdef int64_t plain = 0, pool = 0
-        cdef int32_t rank
-        cdef bint capped = self.capped and self.requests[e].slot
-        if capped:
-            self.rank_used.assign(self.candidates.size(), 0)
+        if self.capped and self.counted[e]:
+            return self.qualified_within_caps(e, where)
         for k in range(self.groups[e].size()):
             if self.groups[e][k].score <= 0:
                 continue
             if self.requests[e].slot:
-                rank = self.groups[e][k].rank
-                if capped and rank >= 0:
-                    if self.rank_used[rank] >= self.candidates[rank]:
-                        continue
-                    self.rank_used[rank] += 1
                 plain += 1
             elif self.V[self.groups[e][k].vertex].pool:
                 if self.groups[e][k].count > pool:
@@ -105,6 +101,30 @@ cdef class Pick(Plans):
             else:
                 plain += self.groups[e][k].count
         return plain if plain > pool else pool
+
+    cdef int64_t qualified_within_caps(self, int32_t e, int where) noexcept nogil:
+        """Ranks the groups of a request, and answers what `pick` can take of them within the caps."""
+        cdef size_t k
+        cdef int64_t plain = 0, pool = 0, before = self.used[self.above[e]], scope = self.next_scope()
+        cdef Group* group
+        self.rank_groups(e, -1, where)
+        for k in range(self.groups[e].size()):
+            group = &self.groups[e][k]
+            if not self.requests[e].slot and self.V[group.vertex].pool:
+                if group.score > 0 and group.count > pool and self.fits_caps(
+                        before, self.next_scope(), group.first_use, group.uses):
+                    pool = group.count
+            elif self.fits_caps(before, scope, group.first_use, group.uses) and group.score > 0:
+                plain += group.count
+        return plain if plain > pool else pool
+
+    cdef bint fits_picked(self, int32_t e, size_t k) noexcept nogil:
+        """Counts a group as picked if it fits the caps beside what has been picked."""
+        cdef Group* group = &self.groups[e][k]
+        if not self.fits_caps(0, self.used[self.above[e]], group.first_use, group.uses):
+            return False
+        self.note_picked(e, group.first_use, group.uses)
+        return True
 
     cdef bint can_gather(self, int32_t slot) noexcept nogil:
         """Whether a slot asks for vertices only: a slot directly in a slot has no place of its own."""
@@ -116,12 +136,14 @@ cdef class Pick(Plans):
 
     cdef bint fill_one(self, int32_t slot, int64_t* counts, size_t* at, Group* out) noexcept nogil:
         """One slot from the ranked groups of its children, from where the slot before it stopped."""
-        cdef int32_t c, i
+        cdef int32_t c, i, use
         cdef int64_t have
         cdef Group* group
         cdef Piece piece
+        cdef Use held
         out.score, out.count, out.left, out.exclusive, out.vertex = 1, 1, 1, 1, -1
         out.node, out.node_free = 0, 0
+        out.first_use, out.uses = <int32_t> self.uses.size(), 0
         out.first = <int32_t> self.pieces.size()
         for i in range(self.requests[slot].count):
             c = self.requests[slot].first + i
@@ -149,6 +171,11 @@ cdef class Pick(Plans):
                 if out.vertex < 0:
                     out.vertex, out.node, out.node_free = piece.vertex, group.node, group.node_free
                 self.pieces.push_back(piece)
+                if self.capped:
+                    for use in range(group.first_use, group.first_use + group.uses):
+                        held = self.uses[use]
+                        self.uses.push_back(held)
+                    out.uses += group.uses
         out.pieces = <int32_t> self.pieces.size() - out.first
         return out.pieces > 0
 
@@ -245,7 +272,7 @@ cdef class Pick(Plans):
                     pair[int64_t, int64_t](group.node, sign * score),
                     pair[int64_t, int64_t](self.V[group.vertex].order, <int64_t> k))))
         m = n
-        if wanted >= 0 and <size_t> wanted < n and not self.capped:
+        if wanted >= 0 and <size_t> wanted < n:
             m = <size_t> wanted
             partial_sort(self.keys.begin(), self.keys.begin() + m, self.keys.end())
         else:
@@ -256,31 +283,27 @@ cdef class Pick(Plans):
 
     cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil:
         """Marks the best groups of a request that make up `wanted` units; one pool alone, or whole vertices."""
-        cdef size_t k, j
+        cdef size_t k
         cdef int64_t have = 0
-        cdef int32_t rank
-        cdef bint pools = False, capped = self.capped and self.requests[e].slot
+        cdef bint pools = False, counted = self.capped and self.counted[e]
         if not self.requests[e].slot:
             for k in range(self.groups[e].size()):
                 pools = pools or self.V[self.groups[e][k].vertex].pool
-        self.rank_groups(e, -1 if pools else wanted, AT_TOP if top else BELOW)
+        if not counted:  # else `qualified` has ranked them
+            self.rank_groups(e, -1 if pools else wanted, AT_TOP if top else BELOW)
         if pools:
             for k in range(self.groups[e].size()):
                 if self.V[self.groups[e][k].vertex].pool and self.groups[e][k].count >= wanted:
+                    if counted and not self.fits_picked(e, k):
+                        continue
                     self.choose(e, k, wanted, below, top)
                     return True
-        if capped:
-            self.rank_used.assign(self.candidates.size(), 0)
         for k in range(self.groups[e].size()):
             if have >= wanted:
                 return True
-            if self.requests[e].slot:
-                rank = self.groups[e][k].rank
-                if capped and rank >= 0:
-                    if self.rank_used[rank] >= self.candidates[rank]:
-                        continue
-                    self.rank_used[rank] += 1
-            elif self.V[self.groups[e][k].vertex].pool:
+            if not self.requests[e].slot and self.V[self.groups[e][k].vertex].pool:
+                continue
+            if counted and not self.fits_picked(e, k):
                 continue
             have += self.groups[e][k].count
             self.choose(e, k, self.groups[e][k].count, below, top)

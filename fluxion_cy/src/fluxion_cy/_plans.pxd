@@ -49,6 +49,6 @@ cdef class Plans(Store):
     cdef void apply(self, int32_t slot, int64_t sign) noexcept nogil
     cdef void weigh(self, int32_t slot, int64_t now) noexcept nogil
     cdef void reweigh(self, int32_t inner, int32_t v, uint64_t weight) noexcept nogil
-    cdef int32_t take_slot(self, int64_t start, int64_t end)
+    cdef int32_t take_slot(self, int64_t start, int64_t end) noexcept nogil
     cdef _count_below(self)
     cdef copy_into(self, Plans other)

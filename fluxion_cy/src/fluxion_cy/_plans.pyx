@@ -309,7 +309,7 @@ cdef class Plans(Store):
             self.weighed[slot].push_back(mark)
             self.reweigh(inner, v, <uint64_t> free)
 
-    cdef int32_t take_slot(self, int64_t start, int64_t end):
+    cdef int32_t take_slot(self, int64_t start, int64_t end) noexcept nogil:
         cdef int32_t slot
         if self.free_slots.empty():
             slot = <int32_t> self.held.size()
@@ -474,6 +474,7 @@ cdef class Plans(Store):
         other.static_desc, other.live_desc, other.weight = self.static_desc, self.live_desc, self.weight
         other.kid_types = self.kid_types
         other.root, other.version, other.units = self.root, self.version, self.units
+        other.lists_hosts, other.rank_end = self.lists_hosts, self.rank_end
         for name in ("types", "type_ids", "syms", "sym_ids", "shapes", "shape_ids", "props", "props_ids", "edge_shapes",
                      "edge_shape_ids", "outer", "node_extras", "paths"):
             setattr(other, name, getattr(self, name).copy())

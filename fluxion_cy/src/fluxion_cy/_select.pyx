@@ -1,14 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """What Python asks of the engine: questions taken in as tables, matches, what they found held, and looks around."""
 from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.pystate cimport PyThreadState
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.algorithm cimport sort
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
-from fluxion_cy._pick cimport Group, Request
+from fluxion_cy._asked cimport Form, Terms
+from fluxion_cy._gil cimport gil_back, gil_left
+from fluxion_cy._pick cimport NO_PROBLEM
 from fluxion_cy._plans cimport Plans
-from fluxion_cy._walk cimport ENDLESS, Rule, Walk
+from fluxion_cy._walk cimport ENDLESS, Walk
 
 
 def performance_class(properties):
@@ -33,6 +36,7 @@ cdef class Select(Walk):
         super().__init__()
         self.sign, self.match_no, self.pass_no = 1, 0, 0
         self._by_rank, self._ranks_version = {}, -1
+        self._soles, self._soles_version = {}, -1
         self._prop_ok = bytearray()
         self.prop_ok = NULL
 
@@ -86,6 +90,7 @@ cdef class Select(Walk):
                 self.deep = True
         self._sort_children()
         self.index()
+        self.know_names()
 
     def _sort_children(self):
         """Children in the order in which scores by id would rank them."""
@@ -110,73 +115,62 @@ cdef class Select(Walk):
             for k in range(row.size()):
                 self.by_id[i].push_back(row[k].second)
 
-    def ask(self, requests, needs, top_need, int32_t tops, int32_t top_slots):
-        """Takes a compiled jobspec: tuples in the order of `Request`, what one unit needs, what the whole needs."""
-        cdef Request r
-        cdef size_t i = 0
-        self.requests.clear()
-        self.needs.clear()
-        for row in requests:
-            (r.type, r.first, r.count, r.slots, r.last_slot, r.oper, r.low, r.high, r.operand, r.slot, r.exclusive,
-             r.shared) = row
-            r.most = 0
-            self.requests.push_back(r)
-        for i in range(self.requests.size()):
-            self.requests[i].most = self.calc(<int32_t> i, ENDLESS)
-        for row in needs:
-            self.needs.push_back(row)
-        self.top_need = top_need
-        self.tops, self.top_slots = tops, top_slots
-        self.choice.clear()
-        self.choices.clear()
-        while self.groups.size() < self.requests.size():
-            self.groups.push_back(vector[Group]())
+    def ask(self, Form form not None):
+        """Takes what is asked."""
+        self._ask(form)
+
+    def constrain(self, Terms terms not None):
+        """Takes the constraint."""
+        self._constrain(terms)
+
+    cdef void _ask(self, Form form) noexcept nogil:
+        cdef size_t i
+        self.requests, self.needs, self.top_need = form.requests, form.needs, form.top_need
+        self.tops, self.top_slots = form.tops, form.top_slots
+        self.choice, self.choices = form.choice, form.choices
+        if self.groups.size() < self.requests.size():
+            self.groups.resize(self.requests.size())
         self.found.resize(self.groups.size())
         self.whole = self.policy_whole
         for i in range(self.requests.size()):
+            self.requests[i].most = self.calc(<int32_t> i, ENDLESS)
             if self.requests[i].exclusive and self.requests[i].type >= 0:
                 self.whole[self.requests[i].type] = 1
 
-    def offer(self, choices):
-        """Takes the alternatives of slots of which each may be any: (request, lists of (child, request that counts))."""
-        self.choice.assign(self.requests.size(), -1)
-        for slot, ways in choices:
-            self.choice[<size_t> slot] = <int32_t> self.choices.size()
-            self.choices.push_back(ways)
-
-    def constrain(self, rules, links, bytearray prop_ok not None, hosts, spans, chosen):
-        """Takes a compiled constraint; no rules match everything. `chosen` is for `narrow`."""
-        self.rules.clear()
-        for kind, first, count in rules:
-            self.rules.push_back(Rule(kind, first, count))
-        self.links, self.hosts = links, hosts
-        self._prop_ok = prop_ok
-        self.prop_ok = <const uint8_t*> PyByteArray_AS_STRING(prop_ok)
-        self.narrow(chosen)
-        self.rank_spans.clear()
-        for low, high in spans:
-            self.rank_spans.push_back(pair[int64_t, int64_t](low, high))
+    cdef void _constrain(self, Terms terms):
+        self.rules, self.links, self.hosts, self.rank_spans = terms.rules, terms.links, terms.hosts, terms.rank_spans
+        self._prop_ok = terms.prop_ok
+        self.prop_ok = <const uint8_t*> PyByteArray_AS_STRING(terms.prop_ok)
+        self.selective, self.chosen = terms.selective, terms.chosen
+        if self.selective and <Py_ssize_t> self.having.size() < len(self.props):
+            self.having.resize(len(self.props))
         self.constrained = not self.rules.empty()
 
     def restrict(self, candidates, bint capped, preference):
         """Slots allowed per rank (empty: any) and score per rank (empty: none)."""
         self.candidates = candidates
-        self.capped = capped
+        self.capped, self.short_rank, self.sole = capped, -1, -1
         self.preference = preference
 
     def allow(self, const uint8_t[::1] mask):
         """Candidates as a mask: one byte per rank, 0 for no."""
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, allowed = 0
+        cdef int64_t rank = -1
         self.candidates.resize(mask.shape[0])
         for i in range(mask.shape[0]):
             self.candidates[i] = mask[i] != 0
+            if mask[i]:
+                rank = i
+                allowed += 1
         self.capped = False
+        self.sole = self._sole_of(rank) if allowed == 1 else -1
 
     def cap(self, const int64_t[::1] slots):
         """Candidates as slots per rank; answers whether one is negative."""
         cdef Py_ssize_t i
         cdef bint negative = False
         self.candidates.resize(slots.shape[0])
+        self.sole = -1
         for i in range(slots.shape[0]):
             self.candidates[i] = slots[i]
             negative = negative or slots[i] < 0
@@ -196,29 +190,65 @@ cdef class Select(Walk):
     def match(self, int64_t at, int64_t end, bint ever, bint gather):
         """Matches over [at, end), or on an empty graph with everything up (`ever`); answers success."""
         cdef bint ok
+        cdef PyThreadState* state
+        self._at(at, end, ever, gather)
+        state = gil_left()
+        ok = self.run()
+        gil_back(state)
+        return ok
+
+    cdef void _at(self, int64_t at, int64_t end, bint ever, bint gather):
         self.at, self.end, self.ever, self.gather = at, end, ever, gather
         self.spelled = self.node_only and not ever and not gather
         while <Py_ssize_t> self.perf_class.size() < len(self.props):
             self.perf_class.push_back(performance_class(self.props[self.perf_class.size()]))
-        with nogil:
-            ok = self.run()
-        return ok
 
     def commit(self, int64_t start, int64_t end, int64_t now):
         """Holds the result of the last match over [start, end); answers the slot."""
+        cdef int32_t slot
+        cdef PyThreadState* state = gil_left()
+        slot = self.hold_result(start, end, now)
+        gil_back(state)
+        return slot
+
+    cdef int32_t hold_result(self, int64_t start, int64_t end, int64_t now) noexcept nogil:
         cdef int32_t slot = self.take_slot(start, end)
         self.held[slot] = self.result
-        with nogil:
-            self.apply(slot, 1)
-            self.weigh(slot, now)
+        self.apply(slot, 1)
+        self.weigh(slot, now)
+        return slot
+
+    cdef int32_t place_now(self, Form form, Terms terms, int64_t now, int64_t duration, int64_t longest):
+        """Asks, matches at `now`, writes R_lite and holds for at most `longest`: all in one stretch without the GIL.
+
+        Answers the slot; IN_VAIN where it does not match, UNSURE where R cannot be written or something is wrong with
+        the jobspec. Without candidates or preferences.
+        """
+        cdef int32_t slot = IN_VAIN
+        cdef int64_t end = now + min(duration, longest)
+        cdef PyThreadState* state
+        self._constrain(terms)
+        self.candidates.clear()
+        self.preference.clear()
+        self.capped, self.sole = False, -1
+        self._at(now, now + duration, False, False)
+        self.know_names()
+        state = gil_left()
+        self._ask(form)
+        if self.run():
+            slot = UNSURE
+            if self.problem == NO_PROBLEM and self.write() < 0:
+                slot = self.hold_result(now, end, now)
+        gil_back(state)
         return slot
 
     def survey(self, int32_t place, kinds, needs, int64_t start, int64_t end):
         """Every vertex of a type, against the last question: what of some types lies below it, and what is free of it.
 
-        Answers tuples (vertex, slots that candidates allow or -1, meets the constraint, up, untouched, amounts, free
-        amounts, parts, free parts, whether parts are an upper bound only); the flags take in all that it hangs below.
-        A part is so much of a type as `needs` says: out of one pool, or of whole vertices.
+        Answers tuples (vertex, slots that candidates allow or -1, the rank on which they allow them, meets the
+        constraint, up, untouched, amounts, free amounts, parts, free parts, whether parts are an upper bound only); the
+        flags take in all that it hangs below. -1: no cap, or slots below may count on other ranks, too. A part is so
+        much of a type as `needs` says: out of one pool, or of whole vertices.
         """
         cdef int32_t v, rank
         cdef vector[int32_t] index
@@ -235,14 +265,13 @@ cdef class Select(Walk):
             up = self.up_to_root(v)
             with nogil:
                 self.tally(v, start, end, up and self.open_to_root(v, start, end), parts, index, amounts)
-            rank = self.V[v].rank
-            allowed = -1
+            rank, allowed = self.slot_rank(v, v), -1
             if not self.chosen_to_root(v):
                 allowed = 0
-            elif self.capped and 0 <= rank:
+            elif self.capped and rank >= 0 and self.all_of_rank(v, rank):
                 allowed = self.candidates[rank]
             rows = [[amounts[k] for k in range(i * n, i * n + n)] for i in range(5)]
-            found.append((v, allowed, self.fit_to_root(v), up, not self.busy(v, start, end), *rows[:4], any(rows[4])))
+            found.append((v, allowed, rank, self.fit_to_root(v), up, not self.busy(v, start, end), *rows[:4], any(rows[4])))
         return found
 
     cdef void tally(self, int32_t v, int64_t start, int64_t end, bint up, vector[int64_t]& parts,
@@ -270,6 +299,16 @@ cdef class Select(Walk):
                     amounts[3 * n + at] += units > 0
                     amounts[4 * n + at] += self.V[child].size > 1
             self.tally(child, start, end, child_up, parts, index, amounts)
+
+    cdef bint all_of_rank(self, int32_t v, int32_t rank) noexcept nogil:
+        """Whether nothing below `v` has another rank."""
+        cdef int32_t child
+        if self.V[v].inner < 0:
+            return True
+        for child in self.kids[self.V[v].inner]:
+            if (self.V[child].rank >= 0 and self.V[child].rank != rank) or not self.all_of_rank(child, rank):
+                return False
+        return True
 
     cdef bint up_to_root(self, int32_t v) noexcept nogil:
         while v >= 0:
@@ -318,6 +357,10 @@ cdef class Select(Walk):
         self.held[slot].clear()
         self.free_slots.push_back(slot)
 
+    def tables(self):
+        """What compiled jobspecs refer to, by its state: the graph's shape, types, property sets and strings."""
+        return self.version, len(self.types), len(self.props), len(self.syms)
+
     def column_types(self):
         """The pruned types, by column."""
         return list(self.col_type)
@@ -341,6 +384,25 @@ cdef class Select(Walk):
             for found in self._by_rank.values():
                 found.sort(key=self.depth)
         return list(self._by_rank.get(rank, ()))
+
+    cdef int32_t _sole_of(self, int64_t rank):
+        """The child of the root that is alone left if only this rank is; -1: another one may be."""
+        cdef int32_t v, found = -1
+        cdef size_t k
+        cdef bint others = False
+        if self._soles_version != self.version:
+            self._soles, self._soles_version = {}, self.version
+        known = self._soles.get(rank)
+        if known is not None:
+            return known
+        if self.root >= 0 and self.V[self.root].inner >= 0:
+            for k in range(self.kids[self.V[self.root].inner].size()):
+                v = self.kids[self.V[self.root].inner][k]
+                others = others or self.V[v].rank < 0 or (self.V[v].rank == rank and found >= 0)
+                if self.V[v].rank == rank:
+                    found = v
+        self._soles[rank] = -1 if others else found
+        return self._soles[rank]
 
     def ranks(self):
         """All ranks, in order."""

@@ -5,6 +5,8 @@ from libcpp.vector cimport vector
 from fluxion_cy._columns cimport ChildKey, Columns, Edge, Vertex
 
 cdef class Store(Columns):
+    cdef public bint lists_hosts                # R has a nodelist: the names of nodes must fit into it
+    cdef readonly int64_t rank_end              # above the highest rank that any vertex has
     cdef _extend(self, nodes, edges, dict known)
     cdef _add_vertex(self, node, dict ids, list raw_paths)
     cdef object _fill(self, Vertex* x, str outer, dict metadata, list raw_paths)
@@ -21,6 +23,7 @@ cdef class Store(Columns):
     cdef int32_t _shape_of(self, tuple keys) except -1
     cdef bint _regular(self, int32_t v, str own)
     cdef _check_totals(self)
+    cdef _check_hosts(self, Py_ssize_t first)
     cdef _check_duplicates(self, Py_ssize_t first)
     cdef _truncate(self, Py_ssize_t vertices, Py_ssize_t edges, int32_t root)
     cdef _unlink(self, Py_ssize_t vertices)

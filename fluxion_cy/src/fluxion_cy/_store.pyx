@@ -24,6 +24,7 @@ cdef frozenset KNOWN_KEYS = frozenset((
 cdef object NODE_KEYS = ("id", "metadata")
 _digits = re.compile(r"(\d+)")
 _tail = re.compile(r"(\d+)$")
+_no_host = re.compile(r"[\x00-\x20\x7f\[\],]|^$")  # what no hostlist can hold (RFC 29)
 
 
 def natural_key(text):
@@ -56,9 +57,9 @@ cdef class Store(Columns):
         self._check_root()
 
     cdef _keep_frame(self, document):
-        self.frame = {key: thaw(value) for key, value in document.items() if key != "graph"}
-        self.frame["graph"] = {
-            key: ([] if key in ("nodes", "edges") else thaw(value)) for key, value in document["graph"].items()}
+        self.frame = thaw({key: value for key, value in document.items() if key != "graph"})
+        self.frame["graph"] = thaw(
+            {key: ([] if key in ("nodes", "edges") else value) for key, value in document["graph"].items()})
         self._order = list(document)
 
     cdef _check_root(self):
@@ -117,7 +118,7 @@ cdef class Store(Columns):
         if outer != str(x.uniq):
             self.outer[v] = outer
         if len(node) != 2 or tuple(node) != NODE_KEYS:
-            self.node_extras[v] = {key: (None if key in NODE_KEYS else thaw(item)) for key, item in node.items()}
+            self.node_extras[v] = thaw({key: (None if key in NODE_KEYS else item) for key, item in node.items()})
         ids[outer] = v
         self.V.push_back(x)
 
@@ -305,6 +306,8 @@ cdef class Store(Columns):
                 raise InvalidGraph(f"vertex {self.outer_id(e.source)!r}: a divisible vertex can have no children")
         self._children_by_name = None
         self._check_totals()
+        if self.lists_hosts:
+            self._check_hosts(first)
         self._check_duplicates(first)
         self.rebuild_order()
 
@@ -379,6 +382,18 @@ cdef class Store(Columns):
                 if totals[kind] > MAX_UNITS:
                     raise InvalidGraph(
                         f"vertex {self.outer_id(i)!r}: the sizes of type {self.types[kind]!r} sum up to more than 2**62")
+
+    cdef _check_hosts(self, Py_ssize_t first):
+        """Names of nodes with a rank that a hostlist would split, or drop, in the nodelist of R."""
+        cdef Py_ssize_t i
+        cdef int32_t node = self.type_ids["node"], storage = self.type_ids["storage_node"]
+        for i in range(first, <Py_ssize_t> self.V.size()):
+            if self.V[i].rank < 0 or (self.V[i].type != node and self.V[i].type != storage):
+                continue
+            if _no_host.search(self.syms[self.V[i].name]):
+                raise InvalidGraph(
+                    f"vertex {self.outer_id(i)!r}: the name {shown(self.syms[self.V[i].name])} cannot stand in the nodelist "
+                    "of R (no blanks, commas or brackets); rename it, or use match_format jgf")
 
     cdef _check_duplicates(self, Py_ssize_t first):
         """The same path under the same rank, or one uniq_id twice under a parent, is ambiguous."""
@@ -527,6 +542,10 @@ cdef class Store(Columns):
         cdef vector[int64_t] name_rank
         cdef bint live
         self.version += 1
+        self.rank_end = 0
+        for i in range(<Py_ssize_t> self.V.size()):
+            if self.V[i].alive:
+                self.rank_end = max(self.rank_end, <int64_t> self.V[i].rank + 1)
         names = sorted(range(len(self.syms)), key=lambda s: natural_key(self.syms[s]))
         name_rank.resize(len(names))
         for i, s in enumerate(names):

@@ -1,30 +1,17 @@
-# The walk: policy, constraint and what it needs to know of the graph.
+# The walk: policy, and what it needs to know of the graph.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
-from fluxion_cy._index cimport Index
+from fluxion_cy._admit cimport Admit
 from fluxion_cy._pick cimport Entry, Group
-
-cdef struct Rule:
-    int32_t kind
-    int32_t first
-    int32_t count
 
 cdef enum:
     ENDLESS = 4294967295  # a supply that never runs out
 
-cdef class Walk(Index):
-    cdef int32_t tops
+cdef class Walk(Admit):
     cdef int32_t top_slots
     cdef vector[int64_t] top_need             # pruned types of the whole request
-    cdef vector[Rule] rules
-    cdef vector[int32_t] links
-    cdef const uint8_t* prop_ok               # per property rule and property set: whether it holds
-    cdef vector[int32_t] hosts
-    cdef vector[pair[int64_t, int64_t]] rank_spans
-    cdef bint constrained
-    cdef readonly bint node_only
     cdef vector[int64_t] perf_class           # per property set
     cdef int32_t node_now
     cdef int64_t node_free_now
@@ -33,20 +20,9 @@ cdef class Walk(Index):
     cdef vector[uint8_t] policy_whole         # per type: taken with its whole subtree, by policy
     cdef bint gather
     cdef int64_t factor_sum
-    cdef vector[int64_t] rank_found           # slots of a rank found in this pass
     cdef vector[vector[int32_t]] by_id        # per inner vertex: children in the order of their scores
     cdef vector[vector[int32_t]] inner_kinds  # per inner vertex: types of children that have children
-    cdef vector[uint8_t] nodes_below
-    cdef vector[uint8_t] within_nodes         # per type: some vertex of it lies below a node
     cdef vector[Entry] merged
-    cdef bint rule_holds(self, int32_t i, int32_t v) noexcept nogil
-    cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil
-    cdef bint spans_nodes(self, int32_t slot) noexcept nogil
-    cdef bint admitted(self, int32_t u) noexcept nogil
-    cdef bint barred(self, int32_t u) noexcept nogil
-    cdef int64_t free_units(self, int32_t u) noexcept nogil
-    cdef bint pruned(self, int32_t u, int32_t lo, int32_t n, bint x) noexcept nogil
-    cdef bint hopeless(self, int32_t u, int32_t lo, int32_t n) noexcept nogil
     cdef bint walk(self, int32_t u, int32_t lo, int32_t n, int mode, bint x_in) noexcept nogil
     cdef bint satisfied(self, int32_t u, int32_t e, int32_t slot, bint x, bint anchor) noexcept nogil
     cdef bint slots_in_turn(self, int32_t u, int32_t e) noexcept nogil
@@ -57,8 +33,11 @@ cdef class Walk(Index):
     cdef bint passes(self, int32_t inner, int32_t lo, int32_t n, int mode) noexcept nogil
     cdef bint unranked(self, int32_t inner) noexcept nogil
     cdef bint fill_slots(self, int32_t u, int32_t slot, int mode) noexcept nogil
-    cdef bint fill_mixed(self, int32_t u, int32_t slot) noexcept nogil
-    cdef void add_slot(self, int32_t u, int32_t slot, Group* group) noexcept nogil
+    cdef bint fill_mixed(self, int32_t u, int32_t slot, int64_t filled) noexcept nogil
+    cdef bint lead(self, int32_t u, int32_t slot, int64_t filled, int64_t* counts, size_t* at) noexcept nogil
+    cdef void add_slot(self, int32_t u, int32_t slot, Group* group, int64_t filled) noexcept nogil
     cdef int64_t free_below(self, int32_t u) noexcept nogil
     cdef bint one_pass(self, int32_t lo, int32_t n) noexcept nogil
     cdef bint run(self) noexcept nogil
+    cdef bint run_within_caps(self) noexcept nogil
+    cdef bint attempt(self) noexcept nogil

@@ -1,8 +1,6 @@
 """The match itself (compiled)."""
 
-from fluxion_cy._index import Index
+from fluxion_cy._admit import Admit
 
-class Walk(Index):
-    """An index with a matching walk."""
-
-    node_only: bool
+class Walk(Admit):
+    """A matching walk over what admits requests."""

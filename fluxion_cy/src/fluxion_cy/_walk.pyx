@@ -11,10 +11,11 @@ from libcpp.pair cimport pair
 from libcpp.set cimport set as cppset
 from libcpp.vector cimport vector
 
-from fluxion_cy._index cimport Index
+from fluxion_cy._admit cimport Admit
+from fluxion_cy._caps cimport Use
 from fluxion_cy._pick cimport (
     AT_TOP, BELOW, BY_CLASS, BY_FILL, BY_ID, BY_RUN, IN_SLOT, MAX_SIBLINGS, NO_PROBLEM, NOTHING_EXCLUSIVE,
-    SHARED_UNDER_SLOT, SIBLINGS, TOO_MANY_SLOTS, UNSPELLED, Group, Request)
+    SIBLINGS, TOO_MANY_SLOTS, UNSPELLED, Group, Request)
 from fluxion_cy._store cimport ChildKey
 
 cdef enum:
@@ -25,127 +26,8 @@ cdef int64_t SLOT_LIMIT = 1 << 20
 cdef int64_t FAR = 1 << 40  # nodes with ids beyond it score alike, so that no score wraps
 
 
-cdef class Walk(Index):
-    """An index with a matching walk."""
-
-    cdef bint rule_holds(self, int32_t i, int32_t v) noexcept nogil:
-        """Whether a rule of the constraint holds for a vertex (RFC 31)."""
-        cdef Rule rule = self.rules[i]
-        cdef int32_t k, low, high, mid
-        if rule.kind == 1:
-            return self.prop_ok[rule.first + self.V[v].props]
-        if rule.kind == 2:
-            low, high = rule.first, rule.first + rule.count
-            while low < high:
-                mid = (low + high) >> 1
-                if self.hosts[mid] < self.V[v].name:
-                    low = mid + 1
-                else:
-                    high = mid
-            return low < rule.first + rule.count and self.hosts[low] == self.V[v].name
-        if rule.kind == 3:
-            for k in range(rule.first, rule.first + rule.count):
-                if self.rank_spans[k].first <= self.V[v].rank <= self.rank_spans[k].second:
-                    return True
-            return False
-        if rule.kind == 5:
-            for k in range(rule.first, rule.first + rule.count):
-                if self.rule_holds(self.links[k], v):
-                    return True
-            return False
-        for k in range(rule.first, rule.first + rule.count):
-            if not self.rule_holds(self.links[k], v):
-                return rule.kind == 6
-        return rule.kind != 6
-
-    cdef bint admitted(self, int32_t u) noexcept nogil:
-        """Status, candidates and constraint."""
-        cdef int32_t rank = self.V[u].rank, kind = self.V[u].type
-        if self.V[u].down and not self.ever:
-            return False
-        if rank >= 0 and not self.candidates.empty():
-            if rank >= <int32_t> self.candidates.size() or self.candidates[rank] <= 0:
-                return False
-        if self.constrained:
-            if kind == self.node_type or kind == self.storage_type or (not self.node_only and self.V[u].props):
-                return self.rule_holds(0, u)
-        return True
-
-    cdef bint barred(self, int32_t u) noexcept nogil:
-        """Whether something below `u`, which has no rank of its own, lies on a rank that is no candidate."""
-        cdef int32_t child, rank
-        if self.candidates.empty() or self.V[u].rank >= 0 or self.V[u].inner < 0:
-            return False
-        for child in self.kids[self.V[u].inner]:
-            rank = self.V[child].rank
-            if rank >= 0 and (rank >= <int32_t> self.candidates.size() or self.candidates[rank] <= 0):
-                return True
-            if self.barred(child):
-                return True
-        return False
-
-    cdef int64_t free_units(self, int32_t u) noexcept nogil:
-        """Units of `u` that this match may still take."""
-        cdef int64_t units = self.V[u].size if self.ever else self.avail(u, self.at, self.end)
-        if self.taken[u] == self.match_no:
-            units = units - self.taken_units[u] if self.V[u].pool else 0
-        return units
-
-    cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil:
-        """Whether children of every type that the slot asks for hang directly below `u`."""
-        cdef int32_t e, inner = self.V[u].inner
-        cdef size_t way, k
-        if inner < 0:
-            return False
-        if not self.choice.empty() and self.choice[slot] >= 0:
-            for way in range(self.choices[self.choice[slot]].size()):
-                for k in range(self.choices[self.choice[slot]][way].size()):
-                    e = self.choices[self.choice[slot]][way][k].first
-                    if not self._holds(&self.kid_types[inner], self.requests[e].type):
-                        break
-                else:
-                    return True
-            return False
-        for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
-            if not self._holds(&self.kid_types[inner], self.requests[e].type):
-                return False
-        return True
-
-    cdef bint spans_nodes(self, int32_t slot) noexcept nogil:
-        """Whether nothing that a slot asks for lies in nodes, so that it may gather above them."""
-        cdef int32_t e
-        for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
-            if self.requests[e].type < 0 or self.within_nodes[self.requests[e].type]:
-                return False
-        return True
-
-    cdef bint pruned(self, int32_t u, int32_t lo, int32_t n, bint x) noexcept nogil:
-        """Exclusivity of `u`, and the amounts below it, against the requests that it would serve."""
-        cdef int32_t e
-        for e in range(lo, lo + n):
-            if not self.requests[e].slot:
-                if self.requests[e].type != self.V[u].type:
-                    continue
-                if x and self.requests[e].shared:
-                    self.problem, self.problem_vertex = SHARED_UNDER_SLOT, u
-                    return True
-                if (x or self.requests[e].exclusive) and self.barred(u):
-                    return True
-                if (x or self.requests[e].exclusive) and not self.V[u].pool:
-                    if self.touched[u] == self.match_no or (not self.ever and self.busy(u, self.at, self.end)):
-                        return True
-            if self.requests[e].count:
-                if not self.fits(u, self.needs[e].data(), self.at, self.end, self.ever):
-                    return True
-        return False
-
-    cdef bint hopeless(self, int32_t u, int32_t lo, int32_t n) noexcept nogil:
-        """Whether no request of the level can find even one unit of what it needs below `u`."""
-        cdef int32_t e
-        for e in range(lo, lo + n):
-            if self.fits(u, self.needs[e].data(), self.at, self.end, self.ever):
-                return False
-        return True
+cdef class Walk(Admit):
+    """A matching walk over what admits requests."""
 
     cdef bint walk(self, int32_t u, int32_t lo, int32_t n, int mode, bint x_in) noexcept nogil:
         """Visits `u` with the requests of one level; adds what it finds to their groups."""
@@ -207,7 +89,15 @@ cdef class Walk(Index):
         group.left = group.count
         group.vertex, group.first, group.pieces, group.rank = u, 0, 0, self.V[u].rank
         group.exclusive = x
-        self.groups[match].push_back(group)
+        group.first_use, group.uses = 0, 0
+        if self.capped and self.counted[match]:
+            group.first_use = <int32_t> self.uses.size()
+            group.uses = self.close_below(match)
+            self.groups[match].push_back(group)
+            if not self.fits_caps(self.used[self.above[match]], self.offered[match], group.first_use, group.uses):
+                return True  # found, but no more than is found already
+        else:
+            self.groups[match].push_back(group)
         self.found[match] += group.count
         if self.V[u].pool:  # what is left over of one pool is no help to another
             self.found[match] -= group.count % self.requests[match].most if self.requests[match].most > 0 else group.count
@@ -219,6 +109,8 @@ cdef class Walk(Index):
         cdef int64_t wanted
         if count == 0:
             return True
+        if self.capped:
+            self.open_below(e)
         for c in range(first, first + count):
             self.groups[c].clear()
             self.found[c] = 0
@@ -231,7 +123,7 @@ cdef class Walk(Index):
         else:
             self.explore(u, first, count, STRICT, x, 1)
         for c in range(first, first + count):
-            wanted = self.calc(c, self.qualified(c))
+            wanted = self.calc(c, self.qualified(c, BELOW))
             if wanted == 0 or not self.pick(c, wanted, u, False):
                 return False
         return True
@@ -247,7 +139,7 @@ cdef class Walk(Index):
             if not self.can_gather(c):
                 return False
             self.fill_slots(u, c, STRICT if self.anchors(u, c) else GATHER)
-            wanted = self.calc(c, self.qualified(c))
+            wanted = self.calc(c, self.qualified(c, BELOW))
             if wanted == 0 or not self.pick(c, wanted, u, False):
                 return False
         return True
@@ -322,12 +214,12 @@ cdef class Walk(Index):
         cdef int32_t e, child, inner = self.V[u].inner
         cdef size_t k = 0
         cdef bint any_found = False, enough, live = self.stop and not self.live_desc[inner].empty(), ordered
-        cdef bint endless = not self.stop and self.passes(inner, lo, n, mode)
+        cdef bint endless = self.thrifty or (not self.stop and self.passes(inner, lo, n, mode))
         cdef cppset[ChildKey].iterator it = self.live_desc[inner].begin()
         cdef vector[int32_t]* order = &self.static_desc[inner] if self.stop else &self.by_id[inner]
         cdef vector[pair[pair[double, int64_t], int32_t]] liked
         cdef vector[int32_t] few
-        if self.selective and self.few_children(u, lo, n, self.stop, &few):
+        if (self.selective or self.sole >= 0) and self.few_children(u, lo, n, self.stop, &few):
             live, order = False, &few
         for e in range(n):
             before[e], share[e], shares[e] = self.found[lo + e], 0, 0
@@ -385,45 +277,73 @@ cdef class Walk(Index):
     cdef bint fill_slots(self, int32_t u, int32_t slot, int mode) noexcept nogil:
         """Packs what lies below `u` into as many slots as it gives."""
         cdef int32_t c, first = self.requests[slot].first, n = self.requests[slot].count
-        cdef int64_t made = 0, most
+        cdef int64_t made = 0, most = self.requests[slot].most, filled = 0
         cdef int64_t counts[MAX_SIBLINGS]
         cdef size_t at[MAX_SIBLINGS]
         cdef Group group
         if n > MAX_SIBLINGS:
             return False
+        if self.capped:
+            self.open_below(slot)
+            filled = self.next_scope()
         for c in range(first, first + n):
             self.groups[c].clear()
             self.found[c] = 0
-        self.explore(u, first, n, mode, True, self.requests[slot].most)
+        self.explore(u, first, n, mode, True, most)
         if not self.choice.empty() and self.choice[slot] >= 0:
-            return self.fill_mixed(u, slot)
+            return self.fill_mixed(u, slot, filled)
         for c in range(first, first + n):
             at[c - first] = 0
-            counts[c - first] = self.calc(c, self.qualified(c))
+            counts[c - first] = self.calc(c, self.qualified(c, IN_SLOT))
             if counts[c - first] == 0:
                 return False
             self.rank_groups(c, -1, IN_SLOT)
-        most = self.requests[slot].most
-        if self.capped and self.V[u].rank >= 0 and most > self.candidates[self.V[u].rank]:
-            most = self.candidates[self.V[u].rank]
-        while made < most and self.fill_one(slot, counts, at, &group):
-            self.add_slot(u, slot, &group)
+        while made < most and (not self.capped or self.lead(u, slot, filled, counts, at)) and self.fill_one(
+                slot, counts, at, &group):
+            self.add_slot(u, slot, &group, filled)
             made += 1
             if made > SLOT_LIMIT:
                 self.problem, self.problem_vertex = TOO_MANY_SLOTS, u
                 return False
         return made > 0
 
-    cdef void add_slot(self, int32_t u, int32_t slot, Group* group) noexcept nogil:
+    cdef bint lead(self, int32_t u, int32_t slot, int64_t filled, int64_t* counts, size_t* at) noexcept nogil:
+        """Passes over first pieces on whose rank nothing more is allowed; False: no slot may begin here any more."""
+        cdef int32_t c, rank, i = 0
+        cdef Group* group
+        while i < self.requests[slot].count and counts[i] == 0:
+            i += 1
+        if i == self.requests[slot].count:
+            return False
+        c = self.requests[slot].first + i
+        while at[i] < self.groups[c].size():
+            group = &self.groups[c][at[i]]
+            rank = self.slot_rank(u, group.vertex)
+            if not self.V[group.vertex].pool or group.left >= counts[i]:
+                if rank < 0 or self.has_room(self.used[self.above[slot]], filled, rank, self.level[slot]):
+                    return True
+                if self.V[u].rank >= 0:
+                    return False
+                self.stretches = True  # what was not visited may count on another rank
+            at[i] += 1
+        return False
+
+    cdef void add_slot(self, int32_t u, int32_t slot, Group* group, int64_t filled) noexcept nogil:
+        """Adds a slot that was filled at `u` to those found; `filled`: the scope of those filled there."""
+        cdef Use own
         group.rank = self.V[u].rank if self.V[u].rank >= 0 else self.V[group.vertex].rank
+        if self.capped:
+            own.rank, own.level, own.slots = self.slot_rank(u, group.vertex), self.level[slot], 1
+            if own.rank >= 0:
+                self.uses.push_back(own)
+                self.add(filled, own)
+                group.uses += 1
         self.groups[slot].push_back(group[0])
-        if not self.capped or group.rank < 0:
-            self.found[slot] += 1
-        elif self.rank_found[group.rank] < self.candidates[group.rank]:
-            self.rank_found[group.rank] += 1
+        if not self.capped or self.fits_caps(
+                self.used[self.above[slot]], self.offered[slot], group.first_use, group.uses):
             self.found[slot] += 1
 
-    cdef bint fill_mixed(self, int32_t u, int32_t slot) noexcept nogil:
+    cdef bint fill_mixed(self, int32_t u, int32_t slot, int64_t filled) noexcept nogil:
         """As many slots as what was found gives when each may be any of the alternatives."""
         cdef int32_t c, way, first = self.requests[slot].first, n = self.requests[slot].count
         cdef int64_t made = 0, limit = self.requests[slot].most
@@ -435,7 +355,7 @@ cdef class Walk(Index):
         cdef Group group
         for c in range(first, first + n):
             at[c - first] = 0
-            left.push_back(self.qualified(c))
+            left.push_back(self.qualified(c, IN_SLOT))
             self.rank_groups(c, -1, IN_SLOT)
         self.mixes.clear()
         if self.mix(slot, left, 0) < 0:
@@ -456,9 +376,10 @@ cdef class Walk(Index):
                 counts[c] = self.calc(chosen[0][k].second, left[c])
             for c in range(n):
                 left[c] -= counts[c]
-            if not self.fill_one(slot, counts, at, &group):
+            if (self.capped and not self.lead(u, slot, filled, counts, at)) or not self.fill_one(
+                    slot, counts, at, &group):
                 break
-            self.add_slot(u, slot, &group)
+            self.add_slot(u, slot, &group, filled)
             made += 1
         return made > 0
 
@@ -476,23 +397,49 @@ cdef class Walk(Index):
         cdef bint x = False
         self.next_pass()
         self.run_scores.clear()
-        if self.capped:
-            self.rank_found.assign(self.candidates.size(), 0)
         self.node_now, self.node_free_now = 0, 0
         for e in range(lo, lo + n):
             self.groups[e].clear()
             self.found[e] = 0
+            if self.capped:
+                self.offered[e] = self.next_scope()
             x = x or (self.requests[e].exclusive and self.requests[e].type == self.V[self.root].type)
         if not self.walk(self.root, lo, n, PRISTINE, False):
             return False
         for e in range(lo, lo + n):
-            wanted = self.calc(e, self.qualified(e))
+            wanted = self.calc(e, self.qualified(e, AT_TOP))
             if wanted == 0 or not self.pick(e, wanted, self.root, True):
                 return False
         return self.collect(self.root, self.V[self.root].size, x, False)
 
     cdef bint run(self) noexcept nogil:
         """The whole match; the result lies in `result`."""
+        return self.run_within_caps() if self.capped else self.attempt()
+
+    cdef bint run_within_caps(self) noexcept nogil:
+        """A match that ranges and neighbours do not spoil for one another by taking more of the caps than they need.
+
+        Where a cap stopped something, and there is a match without caps, each range that others depend on takes its
+        least.
+        """
+        cdef bint found
+        self.prepare_caps()
+        self.forget_uses()
+        found = self.attempt()
+        if found or not self.stretches or self.short_rank < 0 or self.problem == TOO_MANY_SLOTS:
+            return found
+        self.capped = False
+        found = self.attempt()
+        self.capped = True
+        if found:
+            self.thrifty = True
+            self.forget_uses()
+            found = self.attempt()
+            self.thrifty = False
+        return found
+
+    cdef bint attempt(self) noexcept nogil:
+        """One pass over the graph, or one per slot at the top level."""
         cdef int32_t e, first
         cdef size_t k
         cdef bint any_exclusive = False, counts = False

@@ -20,7 +20,7 @@ def integer(value: Any) -> int | None:
     if type(value).__name__ in _BOOLEANS:
         return None
     try:
-        return operator.index(value)
+        return int.__index__(operator.index(value))  # a number of a class of its own compares as that likes
     except Exception:  # noqa: BLE001 - whatever its own __index__ raises
         return None
 

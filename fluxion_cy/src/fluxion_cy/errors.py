@@ -7,7 +7,7 @@ def shown(value: object, width: int = 40) -> str:
     """A short form of any value for a message; never fails itself."""
     try:
         return repr(value[:width] if isinstance(value, (str, bytes)) else value)[:width]
-    except (ValueError, RecursionError):  # an integer of thousands of digits, or endless nesting
+    except Exception:  # noqa: BLE001 - an integer of thousands of digits, endless nesting, or whatever its own __repr__ raises
         return f"a {type(value).__name__}"
 
 

@@ -205,7 +205,7 @@ class _Generator:
         wrap = 1
         for level in range(min(edge.scope, len(self._scales))):
             wrap *= self._scales[level]
-        return edge.start + (turn % wrap * edge.scale + i) * edge.stride
+        return edge.start + (turn % max(wrap, 1) * edge.scale + i) * edge.stride
 
     def _make(self, pool: Pool, above: str, number: int) -> int:
         name = pool.basename + (str(number) if number != -1 else "")

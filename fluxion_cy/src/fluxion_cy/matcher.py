@@ -1,14 +1,13 @@
 """The public matcher: operations, held jobs and the graph, over the embedded engine."""
 
-import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from errno import EINVAL
 from functools import wraps
 from inspect import Signature, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from fluxion_cy import _quick as quick
 from fluxion_cy._scan import scan
 from fluxion_cy._select import Select
 from fluxion_cy.arguments import MAX_SIZE, index_of, integer, second_of
@@ -16,7 +15,7 @@ from fluxion_cy.documents import read_graph
 from fluxion_cy.errors import Busy, InvalidGraph, InvalidJobspec, NotSupported, Unsatisfiable, shown
 from fluxion_cy.finding import find
 from fluxion_cy.flags import flag
-from fluxion_cy.jobs import NO_JOBID, Job, JobInfo, JobTable, Mode, check_jobid
+from fluxion_cy.jobs import NO_JOBID, Allocation, Job, JobInfo, JobTable, Mode, check_jobid, info_of
 from fluxion_cy.jobspec import FOREVER
 from fluxion_cy.loaders import loader_of
 from fluxion_cy.policy import policy_of, prune_filters_of
@@ -26,43 +25,18 @@ from fluxion_cy.replanning import Request, copied, replan
 from fluxion_cy.resource_set import check_free, holds_of, read_resource_set
 from fluxion_cy.search import Compiler, Question, entries_of
 from fluxion_cy.why import explain
-from fluxion_cy.writers import Found, writer_of
+from fluxion_cy.writers import WITH_NODELIST, Found, writer_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """What a match gave: `at` in seconds, `overhead` the seconds it took, `R` the resource set.
-
-    `R` is a mapping in the jgf, rv1 and rfc40 forms, text in the others.
-    """
-
-    jobid: int
-    at: int
-    reserved: bool
-    overhead: float
-    R: Any
-
-
 def _locked(method: "Callable[Concatenate[Matcher, P], T]") -> "Callable[Concatenate[Matcher, P], T]":
-    """One call at a time in one matcher; the GIL is free while the engine searches.
-
-    Other threads wait. A call in the middle of another one of the same thread (from a signal's handler, a finaliser, or
-    an argument's own code) cannot wait: it is refused, since the engine keeps what the outer one has found.
-    """
+    """One call at a time in one matcher; the GIL is free while the engine searches."""
 
     @wraps(method)
     def inner(self: "Matcher", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._lock:
-            if self._entered:
-                raise NotSupported(f"{method.__name__}: another call to this matcher is under way in the same thread")
-            self._entered = True
-            try:
-                return method(self, *args, **kwargs)
-            finally:
-                self._entered = False
+        return self._turn.call(method, self, args, kwargs)
 
     return inner
 
@@ -77,8 +51,6 @@ class Matcher:
     is an InvalidGraph (EPROTO), InvalidJobspec (an option's value) or NotSupported (an option that this engine does not
     have).
     """
-
-    _entered = False
 
     def __new__(cls, *arguments: Any, **options: Any) -> "Matcher":
         """The class of the engine that is asked for."""
@@ -107,14 +79,15 @@ class Matcher:
             raise NotSupported(f"traverser={shown(traverser)}: choose 'simple' or 'flexible'")
         replan = flag(replan, "replan")
         load = loader_of(load_format)
-        self._write = writer_of(match_format)
+        self._write, self._lite = writer_of(match_format), match_format == "rv1_nosched"
         self._shorthand = load_format == "jgf_shorthand"
-        self._lock = threading.RLock()
+        self._turn = quick.Turn()
         self._moved: list[int]
         self._policy = policy_of(policy)
         self._table = JobTable()
         self._engine = Select()
         self._engine.units = load_format == "grug"  # of a JGF the reference forgets them, and R without them is equal
+        self._engine.lists_hosts = match_format in WITH_NODELIST
         self._engine.filters = prune_filters_of(prune_filters)
         chosen = self._policy
         self._engine.set_policy(
@@ -131,7 +104,7 @@ class Matcher:
         self._engine.plan()
         self._flexible = traverser == "flexible"
         self._compile = Compiler(self._engine, self._flexible)
-        self._replan, self._latest, self._moved = replan, 0, []
+        self._replan, self._moved = replan, []
 
     #: What `help` shows: without this, the arguments of `__new__`.
     __signature__ = Signature(list(signature(__init__).parameters.values())[1:])
@@ -151,11 +124,17 @@ class Matcher:
 
     # ---- matching ----------------------------------------------------------------------------------------------------
 
-    @_locked
     def allocate(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
         """Holds resources from `now` on, or raises Busy."""
+        if candidates is None and prefer is None and self._lite:
+            known = self._compile.known
+            return quick.allocate(self, self._turn, self._engine, self._table, known, jobspec, jobid, now)
+        return self._allocate(jobspec, jobid, now, candidates, prefer)
+
+    @_locked
+    def _allocate(self, jobspec: Any, jobid: int | None, now: int, candidates: Any, prefer: Any) -> Allocation:
         return self._place(jobspec, jobid, now, candidates, prefer, self._at_once)
 
     @_locked
@@ -217,14 +196,22 @@ class Matcher:
         return at
 
     def _place(
-        self, jobspec: Any, jobid: Any, now: int, candidates: Any, prefer: Any, seek: Callable[[Question, int], int]
+        self,
+        jobspec: Any,
+        jobid: Any,
+        now: int,
+        candidates: Any,
+        prefer: Any,
+        seek: Callable[[Question, int], int],
+        tried: bool = False,
     ) -> Allocation:
+        """`tried`: the engine has just sought a match at `now`, in vain."""
         began = time.perf_counter()
         now = self._clock(now)
         if self._replan:  # they are asked again later: an iterator would be empty by then
             candidates, prefer = copied(candidates, "candidates"), copied(prefer, "prefer")
         compiled = self._compile(jobspec)
-        question = Question(self._engine, compiled, candidates, prefer)
+        question = Question(self._engine, compiled, candidates, prefer, tried)
         number, automatic = self._table.choose(jobid)
         try:
             at = seek(question, now)
@@ -246,8 +233,8 @@ class Matcher:
         """The second of a call; None is the latest that any call has named."""
         if now is not None:
             now = second_of(now)
-            self._latest = max(self._latest, now)
-        return self._latest if now is None else int(now)
+            self._table.latest = max(self._table.latest, now)
+        return self._table.latest if now is None else int(now)
 
     def _preview(
         self, jobspec: Any, jobid: Any, now: int, candidates: Any, prefer: Any, seek: Callable[[Question, int], int]
@@ -275,8 +262,11 @@ class Matcher:
 
     @next_jobid.setter
     def next_jobid(self, value: int) -> None:
-        with self._lock:
-            self._table.next_jobid = index_of(value, "next_jobid", self._table.next_jobid, 2**64 - 2)
+        self._set_next_jobid(value)
+
+    @_locked
+    def _set_next_jobid(self, value: int) -> None:
+        self._table.next_jobid = index_of(value, "next_jobid", self._table.next_jobid, 2**64 - 2)
 
     @_locked
     def cancel(self, jobid: int, missing_ok: bool = False, *, now: int | None = None) -> None:
@@ -296,7 +286,7 @@ class Matcher:
     def _freed(self, now: int | None = None) -> None:
         """There may be more room than before, from `now` or the latest second that any call has named."""
         if self._replan:
-            self._moved += replan(self._engine, self._table, self._compile, self._latest if now is None else now)
+            self._moved += replan(self._engine, self._table, self._compile, self._table.latest if now is None else now)
 
     @_locked
     def moved(self) -> list[int]:
@@ -307,10 +297,11 @@ class Matcher:
     @_locked
     def allocation(self, jobid: int) -> Allocation:
         """What a held job has as it stands, without overhead; NoSuchJob if it holds nothing."""
-        job = self._table.held(jobid)
+        number = check_jobid(jobid)
+        job = self._table.held(number)
         self._engine.arrange(self._engine.entries(job.slot))
         resources = self._resources(*self._engine.span(job.slot))
-        return Allocation(int(jobid), job.at, job.mode is Mode.RESERVED, 0.0, resources)
+        return Allocation(number, job.at, job.mode is Mode.RESERVED, 0.0, resources)
 
     def _holds(self, jobid: Any) -> bool:
         job = self._table.jobs.get(check_jobid(jobid))
@@ -322,11 +313,12 @@ class Matcher:
 
         Of a job that is CANCELED already this erases the record. NoSuchJob if there is none.
         """
-        job = self._table.known(jobid)
+        number = check_jobid(jobid)
+        job = self._table.known(number)
         if job.slot >= 0:
             self._engine.unweigh(job.slot)
             self._engine.release(job.slot)
-        self._table.forget(int(jobid))
+        self._table.forget(number)
 
     @_locked
     def partial_cancel(
@@ -379,7 +371,7 @@ class Matcher:
     @_locked
     def info(self, jobid: int) -> JobInfo:
         """Mode (ALLOCATED, RESERVED or CANCELED), `reserved` and `at` of a job; NoSuchJob if it is unknown."""
-        return self._table.info(jobid)
+        return info_of(self._table, jobid)
 
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
@@ -531,14 +523,14 @@ class Matcher:
         """A deep copy with all allocations; both go their own ways."""
         other = object.__new__(type(self))
         vars(other).update(vars(self))  # what a subclass has of its own
-        other._lock, other._entered = threading.RLock(), False
+        other._turn = quick.Turn()
         other._policy = self._policy
-        other._write, other._shorthand = self._write, self._shorthand
+        other._write, other._lite, other._shorthand = self._write, self._lite, self._shorthand
         other._table = self._table.copy()
         other._engine = self._engine.copy()
         other._flexible = self._flexible
         other._compile = Compiler(other._engine, other._flexible)
-        other._replan, other._latest, other._moved = self._replan, self._latest, list(self._moved)
+        other._replan, other._moved = self._replan, list(self._moved)
         return other
 
 

@@ -8,6 +8,7 @@ _MARK = re.compile(r"[\[\], \t]")
 MAX_HOSTS = 200_000
 MAX_LETTERS = 8_000_000
 _MAX_ID = 2**32 - 1
+_MAX_DIGITS = 20  # as many as an unsigned 64-bit number has
 
 
 def idset(text: str) -> list[tuple[int, int]]:
@@ -29,7 +30,7 @@ def idset(text: str) -> list[tuple[int, int]]:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 12:
+    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
         raise ValueError(text)
     return int(text)
 

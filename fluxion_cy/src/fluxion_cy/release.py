@@ -16,10 +16,12 @@ def remaining(engine: Select, slot: int, given_back: ResourceSet) -> list[Hold]:
     for vertex, units, exclusive in holds_of(given_back, engine):
         if not exclusive:
             continue
-        if held.get(vertex, -1) < units:
+        left = held.pop(vertex, 0) - units  # of a pool an R may name no units at all
+        if left < 0:
             raise InvalidGraph(f"R: vertex {engine.path(vertex)} is not held by this job", EINVAL)
-        held[vertex] -= units
-    return [(vertex, units, True) for vertex, units in held.items() if units > 0]
+        if left:
+            held[vertex] = left
+    return [(vertex, units, True) for vertex, units in held.items()]
 
 
 def _rank(engine: Select, vertex: int) -> int:

@@ -43,7 +43,8 @@ def _vertex(engine: Select, vertex: int, units: int, exclusive: bool) -> dict[st
 
 def _uuid(metadata: Mapping[str, Any]) -> str:
     """The same for the same place in a graph, whatever R it appears in."""
-    return str(uuid.uuid5(_SPACE, f"{metadata['rank']} {metadata['paths'].get('containment', '')}"))
+    place = f"{metadata['rank']} {metadata['paths'].get('containment', '')}"
+    return str(uuid.uuid5(_SPACE, place.encode("utf-8", "backslashreplace").decode()))  # JSON has lone surrogates
 
 
 def _edge(source: str, target: str, metadata: Mapping[str, Any]) -> dict[str, Any]:

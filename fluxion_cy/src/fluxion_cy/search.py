@@ -5,10 +5,12 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
+from operator import length_hint
 from typing import Any
 
+from fluxion_cy._asked import Form, Ready, Terms
 from fluxion_cy._select import Select
-from fluxion_cy.arguments import MAX_SIZE, integer
+from fluxion_cy.arguments import integer
 from fluxion_cy.constraint import Program, compile_rule
 from fluxion_cy.errors import Busy, FluxionError, InvalidJobspec, Unsatisfiable
 from fluxion_cy.flexible import variants
@@ -21,6 +23,7 @@ _KEPT = 256
 _MOST_BYTES = 64 << 20
 _PLAIN = (str, int, float, bool, type(None), dict, list, tuple)
 _MOST_ENTRIES = 1 << 24
+_NO_CAP = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -30,15 +33,17 @@ class Compiled:
     spec: Jobspec
     forms: list[list[Resource]]
     layouts: list[Layout]
-    program: Program
+    asked: list[Form]
+    terms: Terms
     tables: tuple[int, int, int, int]
+    ready: Ready | None = None
+    """The same for the quick way, where there is a single form."""
 
     def weight(self) -> int:
         """About how many bytes of memory it takes."""
-        program, rows = self.program, sum(len(layout.rows) * (5 + len(layout.top_need)) for layout in self.layouts)
-        numbers = len(program.hosts) + len(program.links) + 2 * len(program.spans) + 3 * len(program.rules)
+        rows = sum(len(layout.rows) * (5 + len(layout.top_need)) for layout in self.layouts)
         rule = self.spec.constraint
-        return 100 * rows + 40 * numbers + len(program.prop_ok) + (rule.weight() if rule is not None else 0)
+        return 120 * rows + self.terms.weight() + (rule.weight() if rule is not None else 0)
 
 
 class Compiler:
@@ -47,47 +52,50 @@ class Compiler:
     def __init__(self, engine: Select, flexible: bool = False) -> None:
         self._engine = engine
         self._flexible = flexible
-        self._known: dict[bytes, Compiled] = {}
-        self._weights: dict[bytes, int] = {}
+        #: Compiled jobspecs by their text, or by what marshal makes of them.
+        self.known: dict[str | bytes, Compiled] = {}
+        self._weights: dict[str | bytes, int] = {}
         self._weight = 0
-
-    def _tables(self) -> tuple[int, int, int, int]:
-        engine = self._engine
-        return engine.version, len(engine.types), len(engine.props), len(engine.syms)
 
     def again(self, compiled: Compiled) -> Compiled:
         """The same jobspec for the tables as they are now."""
-        tables = self._tables()
+        tables = self._engine.tables()
         return compiled if compiled.tables == tables else self._laid_out(compiled.spec, tables)
 
     def __call__(self, jobspec: Any) -> Compiled:
         """The compiled jobspec; any error of `read` or `lay_out`."""
-        tables = self._tables()
+        tables = self._engine.tables()
+        key: str | bytes
         try:
             # marshal knows shared and endless parts by reference, and writes any buffer as bytes
-            key = b"\0" + jobspec if type(jobspec) is bytes else marshal.dumps(jobspec, 4)
+            if type(jobspec) is str:
+                key = jobspec
+            else:
+                key = b"\0" + jobspec if type(jobspec) is bytes else marshal.dumps(jobspec, 4)
         except ValueError:  # nothing that JSON has, or nested too deeply: no equal one will come
             return self._compile(jobspec, tables)
-        found = self._known.get(key)
+        found = self.known.get(key)
         if found is None or found.tables != tables:
+            if isinstance(key, bytes) and type(jobspec) is dict:  # as it was: another thread may change it meanwhile
+                jobspec = marshal.loads(key)  # noqa: S302 - what has just been written
             found = self._compile(jobspec, tables)
             if _plain(jobspec):  # another one of the same key may be no jobspec
                 self._keep(key, found)
         return found
 
-    def _keep(self, key: bytes, found: Compiled) -> None:
+    def _keep(self, key: str | bytes, found: Compiled) -> None:
         """Remembers the latest, so many and so heavy at most; what alone is too heavy is compiled each time."""
         self._forget(key)
         weight = found.weight() + len(key)
         if weight > _MOST_BYTES:
             return
-        while self._known and (len(self._known) >= _KEPT or self._weight + weight > _MOST_BYTES):
-            self._forget(next(iter(self._known)))
-        self._known[key], self._weights[key] = found, weight
+        while self.known and (len(self.known) >= _KEPT or self._weight + weight > _MOST_BYTES):
+            self._forget(next(iter(self.known)))
+        self.known[key], self._weights[key] = found, weight
         self._weight += weight
 
-    def _forget(self, key: bytes) -> None:
-        self._known.pop(key, None)
+    def _forget(self, key: str | bytes) -> None:
+        self.known.pop(key, None)
         self._weight -= self._weights.pop(key, 0)
 
     def _compile(self, jobspec: Any, tables: tuple[int, int, int, int]) -> Compiled:
@@ -102,7 +110,14 @@ class Compiler:
         forms, layouts = _laid_out(forms, engine, columns)
         rule = spec.constraint
         program = compile_rule(rule, engine.sym_ids, engine.props) if rule is not None else Program()
-        return Compiled(spec, forms, layouts, program, tables)
+        terms = Terms(program.rules, program.links, program.prop_ok, program.hosts, program.spans, program.chosen)
+        asked = [_form(layout) for layout in layouts]
+        ready = Ready(asked[0], terms, spec.duration, tables) if len(asked) == 1 else None
+        return Compiled(spec, forms, layouts, asked, terms, tables, ready)
+
+
+def _form(layout: Layout) -> Form:
+    return Form(layout.rows, layout.needs, layout.top_need, layout.tops, layout.top_slots, layout.choices)
 
 
 def _laid_out(
@@ -123,30 +138,28 @@ def _laid_out(
 class Question:
     """A jobspec against one engine. Not to be kept across changes of the graph."""
 
-    def __init__(self, engine: Select, compiled: Compiled, candidates: Any, prefer: Any) -> None:
+    def __init__(self, engine: Select, compiled: Compiled, candidates: Any, prefer: Any, tried: bool = False) -> None:
+        """`tried`: its one form has just been sought in vain at the second that is asked about first."""
         self._engine = engine
         self.duration = compiled.spec.duration
-        self._layouts, program = compiled.layouts, compiled.program
+        self._layouts, self._forms = compiled.layouts, compiled.asked
         self._gather = [False] * len(self._layouts)
         self._trouble: tuple[int, int] = (0, -1)
-        self._asked = -1
+        self._asked, self._tried = -1, tried
         # first, because an iterator's own code may ask this engine something else
         candidates, prefer = _settled(candidates, "candidates"), _settled(prefer, "prefer")
         self._ask(0)
-        engine.constrain(program.rules, program.links, program.prop_ok, program.hosts, program.spans, program.chosen)
+        engine.constrain(compiled.terms)
         engine.restrict([], False, [])
         if candidates is not None:
             _allow(engine, candidates)
-        if prefer is not None and engine.like(scores_of(prefer)):
+        if prefer is not None and engine.like(_of_ranks(scores_of(prefer), engine)):
             raise InvalidJobspec("prefer: an entry is not a number (NaN)")
 
     def _ask(self, which: int) -> None:
         """Gives the engine one of the forms, if it has not got it."""
         if which != self._asked:
-            layout = self._layouts[which]
-            self._engine.ask(layout.rows, layout.needs, layout.top_need, layout.tops, layout.top_slots)
-            if layout.choices:
-                self._engine.offer(layout.choices)
+            self._engine.ask(self._forms[which])
             self._asked = which
 
     def now(self, now: int) -> bool:
@@ -174,7 +187,9 @@ class Question:
 
     def _try(self, which: int, at: int) -> bool:
         self._ask(which)
-        matched = self._judge(self._engine.match(at, at + self.duration, False, self._gather[which]))
+        found = not self._tried and self._engine.match(at, at + self.duration, False, self._gather[which])
+        self._tried = False
+        matched = self._judge(found)
         self._trouble = self._engine.trouble()
         return matched
 
@@ -284,13 +299,19 @@ def _has_xor(resource: Resource) -> bool:
 def entries_of(value: Any, what: str) -> list[Any]:
     """A list of an iterable; numpy arrays by their own tolist."""
     if hasattr(value, "tolist"):
+        if length_hint(value) > _MOST_ENTRIES:
+            raise _too_many(what)
         value = value.tolist()
     if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
         raise InvalidJobspec(f"{what}: must be a list or an array with one entry per rank")
     found = list(islice(value, _MOST_ENTRIES + 1))
     if len(found) > _MOST_ENTRIES:
-        raise InvalidJobspec(f"{what}: has more than {_MOST_ENTRIES:,} entries; one per rank is meant")
+        raise _too_many(what)
     return found
+
+
+def _too_many(what: str) -> InvalidJobspec:
+    return InvalidJobspec(f"{what}: has more than {_MOST_ENTRIES:,} entries; one per rank is meant")
 
 
 def _settled(value: Any, what: str) -> Any:
@@ -318,27 +339,33 @@ def slots_of(value: Any) -> list[bool | int]:
 def _slots(value: Any) -> bool | int:
     plain = value.tolist() if hasattr(value, "tolist") else value  # one of NumPy's in a list
     number = plain if type(plain) is bool else integer(plain)
-    if number is None or not 0 <= number <= MAX_SIZE:
-        raise InvalidJobspec("candidates: each entry must be true or false, or a number of slots from 0 to 2**62")
+    if number is None or not 0 <= number <= _NO_CAP:
+        raise InvalidJobspec("candidates: each entry must be true or false, or a number of slots from 0 to 2**63 - 1")
     return number
 
 
 def _allow(engine: Select, value: Any) -> None:
-    """Gives the engine the candidates: yes or no per rank, or slots per rank."""
+    """Gives the engine the candidates: yes or no per rank, or slots per rank, where yes is any number."""
     view = None if isinstance(value, (bytes, bytearray)) else _buffer(value)
     if view is not None and view.format == "?":
-        engine.allow(view.cast("B"))
+        engine.allow(_of_ranks(view.cast("B"), engine))
         return
     if view is not None and view.format in ("l", "q") and view.itemsize == 8:
         slots: Any = view
     else:
         found = slots_of(value) or [False]
         if all(type(slot) is bool for slot in found):
-            engine.allow(bytes(found))
+            engine.allow(_of_ranks(bytes(found), engine))
             return
-        slots = array("q", found)
-    if engine.cap(slots):
+        slots = array("q", [_NO_CAP if slot is True else slot for slot in found])
+    if engine.cap(_of_ranks(slots, engine)):
         raise InvalidJobspec("candidates: a number of slots is negative")
+
+
+def _of_ranks(entries: Any, engine: Select) -> Any:
+    """Without the entries above the highest rank, which nothing reads: an array may have any length."""
+    end = max(1, engine.rank_end)
+    return entries if len(entries) <= end else entries[:end]
 
 
 def _score(value: Any) -> float:

@@ -13,7 +13,7 @@ class _Level:
     """`wanted` vertices of a type, each with `needs` below it.
 
     `slots`: the needs of one slot, many fit one place; `units`: single units of the one type in `needs`; `inside`: so
-    many slots right below each vertex.
+    many slots below each vertex.
     """
 
     type: str
@@ -36,12 +36,13 @@ class _Level:
 
 @dataclass(slots=True)
 class _Place:
-    """A vertex of a level's type; `slots`: at most that many may be taken there, -1: any number.
+    """A vertex of a level's type; `slots`: at most that many may be taken on its `rank`, -1: any number.
 
     `parts` and `free_parts`: so many times what a slot needs of a type; `loose`: at the most.
     """
 
     slots: int
+    rank: int
     fit: bool
     up: bool
     untouched: bool
@@ -123,7 +124,7 @@ class Shortages:
         root = engine.root
         ids = [engine.type_ids[kind] for kind in kinds]
         rows = engine.survey(engine.type_ids[engine.type_of(root)], ids, [1] * len(ids), self.start, self.end)
-        ((up, total, free),) = [(row[3], row[5], row[6]) for row in rows if row[0] == root]
+        ((up, total, free),) = [(row[4], row[6], row[7]) for row in rows if row[0] == root]
         there, left = dict(zip(kinds, total, strict=True)), dict(zip(kinds, free, strict=True))
         if engine.type_of(root) in there:
             there[engine.type_of(root)] += engine.size_of(root)
@@ -165,18 +166,22 @@ class Shortages:
     def _of_level(self, level: _Level) -> str:
         before: _Stage | None = None
         for stage in self._stages(level):
+            rooms: dict[int, int] = {}
             for place in stage.places:
                 amounts = place.free if stage.free else place.total
                 parts = place.free_parts if stage.free else place.parts
                 room = level.room(amounts, parts) if place.untouched or not (stage.free and level.exclusive) else 0
                 limited = stage.capped and place.slots >= 0
-                capped = limited and level.slots
                 if limited and place.slots < level.inside:
                     room = 0
                     stage.allowed.append(place.slots)
                 stage.loose = stage.loose or place.loose
-                stage.room += min(room, place.slots) if capped else room
+                if limited and level.slots:
+                    rooms[place.rank] = min(rooms.get(place.rank, 0) + room, place.slots)
+                else:
+                    stage.room += room
                 stage.amounts.append(amounts)
+            stage.room += sum(rooms.values())
             if stage.room < level.wanted:
                 return _told(level, stage, before)
             before = stage
@@ -208,8 +213,8 @@ class Shortages:
         ids, needs = [type_ids[kind] for kind in kinds], list(level.needs.values())
         rows = engine.survey(type_ids[level.type], ids, needs, self.start, self.end)
         return [
-            _Place(slots, fit, up, untouched, loose, *(dict(zip(kinds, row, strict=True)) for row in amounts))
-            for _, slots, fit, up, untouched, *amounts, loose in rows
+            _Place(slots, rank, fit, up, untouched, loose, *(dict(zip(kinds, row, strict=True)) for row in amounts))
+            for _, slots, rank, fit, up, untouched, *amounts, loose in rows
             if not kinds or any(amounts[0])
         ]
 
@@ -261,8 +266,8 @@ def _wanted(resources: list[Resource], times: int, totals: dict[str, int]) -> di
 
 
 def _slots_in(resource: Resource) -> int:
-    """The most that one entry asks for right below each of these."""
-    return max((child.low for child in resource.children if child.slot), default=0)
+    """The least that is asked for below each of these, slots in slots aside."""
+    return sum(child.low * (1 if child.slot else _slots_in(child)) for child in resource.children)
 
 
 def _none_asked(resources: list[Resource]) -> Resource | None:

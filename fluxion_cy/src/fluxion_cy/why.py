@@ -21,6 +21,8 @@ from fluxion_cy.surroundings import Surroundings
 NEVER = "the graph could not hold it even if it were empty and all up"
 #: What it says where no number is short.
 ENOUGH = "enough is there of each type, but not where the request wants it together"
+#: The same where it is the number of slots that the candidates allow.
+ALLOWED = "the candidates allow at most {slots} on rank {rank}"
 _TOLD = 3
 _CHANGES = 16
 _SOON = 10 * 365 * 86400
@@ -37,8 +39,10 @@ def explain(
     question = Question(engine, compiled, allowed, prefer)
     if question.now(now):
         return "fits now"
+    short = engine.short()
     reason = question.why_not().removeprefix(": ")
     possible = question.ever()
+    short = short if possible else engine.short()
     hosts = _hosts(engine, allowed)
     if hosts is None:
         parts = ["no match now, but the graph could hold it" if possible else NEVER]
@@ -49,6 +53,10 @@ def explain(
             allowed, hosts, parts = None, None, [NEVER]
         else:
             parts = _within(hosts, possible, fits)
+    enough = ENOUGH
+    if allowed is not None and short >= 0 and _fits_uncapped(engine, compiled, allowed, prefer, now, possible):
+        slots = allowed[short]
+        enough = ALLOWED.format(slots=f"{slots} slot{'s' * (slots != 1)}", rank=short)
     question = Question(engine, compiled, allowed, prefer)
     parts += [reason] if reason else []
     shortages = partial(
@@ -62,9 +70,17 @@ def explain(
         whole_nodes=whole_nodes,
         surroundings=Surroundings(engine),
     )
-    parts.append(_short(question, compiled.forms, shortages, possible))
+    parts.append(_short(question, compiled.forms, shortages, possible, enough))
     at = question.later(now, now + _SOON, _CHANGES) if possible else None
     return "; ".join(parts if at is None else [*parts, f"it would fit at second {at}"])
+
+
+def _fits_uncapped(
+    engine: Select, compiled: Compiled, allowed: list[Any], prefer: Any, now: int, possible: bool
+) -> bool:
+    """Whether as many slots as wanted on the same candidates would change the verdict."""
+    question = Question(engine, compiled, [slots > 0 for slots in allowed], prefer)
+    return question.now(now) or (not possible and question.ever())
 
 
 def _within(hosts: int, possible: bool, fits: bool) -> list[str]:
@@ -87,12 +103,14 @@ def _hosts(engine: Select, allowed: list[Any] | None) -> int | None:
     return fit if capped or fit < len(ranks) else None
 
 
-def _short(question: Question, forms: list[list[Resource]], shortages: Callable[..., Shortages], possible: bool) -> str:
-    """What each alternative runs short of, the first few of them."""
+def _short(
+    question: Question, forms: list[list[Resource]], shortages: Callable[..., Shortages], possible: bool, enough: str
+) -> str:
+    """What each alternative runs short of, the first few of them; `enough`: what is said where no number is short."""
     ways = _alternatives(forms)
     found: list[str] = []
     for which, form, alone in ways[:_TOLD]:
-        short = shortages(resources=form, gathers=question.gathers(which, possible)).first() or ENOUGH
+        short = shortages(resources=form, gathers=question.gathers(which, possible)).first() or enough
         found.append(f"alternative {len(found) + 1} of {len(ways)}{' alone' * alone}: {short}")
     return "; ".join(found) if len(ways) > 1 else found[0].partition(": ")[2]
 

@@ -8,7 +8,7 @@ from typing import Any
 from fluxion_cy import rfc40
 from fluxion_cy._select import Select
 from fluxion_cy.errors import NotSupported, shown
-from fluxion_cy.rlite import Entry, execution, hosts_of, r_lite
+from fluxion_cy.rlite import Entry, execution, r_lite
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ GraphWriter = Callable[[Found], dict[str, Any]]
 Writer = Callable[[Found], dict[str, Any] | str]
 
 SHORTHAND = "fluxion:jgf_shorthand"
+#: The forms in which R names its nodes in a hostlist.
+WITH_NODELIST = ("rv1", "rv1_nosched", "rv1_shorthand", "rfc40")
 
 
 def writer_of(name: object) -> Writer:
@@ -68,7 +70,7 @@ def _rv1(scheduling: GraphWriter | None) -> GraphWriter:
 
 
 def _rlite(found: Found) -> str:
-    return json.dumps(r_lite(hosts_of(found.engine))) + "\n"
+    return json.dumps(r_lite(found.engine)) + "\n"
 
 
 def _lines(found: Found, taken: str, shared: str) -> list[str]:

@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from time import perf_counter
 
 import numpy as np
@@ -33,17 +34,25 @@ from fluence_plugins.fluence.errors import AllocationError, GraphError
 from fluence_plugins.fluence.jobspec import Jobspec, Resource, slot
 from fluence_plugins.fluence.metrics import MatchTimes
 from fluence_plugins.fluence.needs import Amounts, ForeignLoad
-from fluence_plugins.fluence.placement import Placement, placement_from_allocation
+from fluence_plugins.fluence.placement import (
+    HostHolding,
+    Placement,
+    overlap,
+    placement_from_allocation,
+    placement_on_host,
+)
 from fluence_plugins.fluence.replay import allocation_from_placement
 from fluence_plugins.fluence.resources import ResourcesConfig
 from fluxion_cy import Busy, FluxionError, InvalidJobspec, Matcher, Unsatisfiable
-from session_scheduler.model.columns import IntColumn
+from session_scheduler.model.columns import BoolColumn, IntColumn
 
 log = logging.getLogger("fluence")
 
 _FOREIGN_JOBS = 1 << 62
-"""Where the jobids of foreign load start: far from those of pods, which count from 1."""
+"""Where the jobids of what is no pod's share start: far from those of pods, which count from 1."""
 _NOTHING: Amounts = (0, 0, 0)
+_REMEMBERED = 1024
+"""For how many different foreign loads the jobspec is kept."""
 _NEVER = "the graph could not hold it"
 """How `Matcher.why` begins where an empty graph could not hold it either."""
 
@@ -74,11 +83,15 @@ class LiveGraph:
         """Moves whenever ranks do."""
         self.shares: dict[str, Share] = {}
         """What each of our pods holds, by pod uid."""
+        self._pods_of: dict[int, dict[str, None]] = {}
+        """By jobid: the pods (uids) that hold of it."""
         self.missing: dict[str, list[tuple[int, Placement]]] = {}
         """What pods got and the graph does not have now, with the jobid that it had, by pod uid."""
         self._hosts: dict[str, HostResources] = {}
         self._used: dict[str, Amounts] = {}
         """Cores, MiB and gpus that our pods hold of each host."""
+        self._whole_hosts = 0
+        """How often a pod holds a host as a whole."""
         self._taken: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
         """Paths of the devices that pods hold, and the same with all that they lie in."""
@@ -115,8 +128,9 @@ class LiveGraph:
         self._hosts = found
         for uid, share in self.shares.items():
             self.missing.setdefault(uid, []).extend(share.items())
-        for account in (self.shares, self._foreign, self._used, self._held, self._taken):
+        for account in (self.shares, self._pods_of, self._foreign, self._used, self._held, self._taken):
             account.clear()
+        self._whole_hosts = 0
         self.matcher = self._new_matcher()
         if log.isEnabledFor(logging.DEBUG):
             log.debug("[fluence] graph %s", self.graph.jgf())
@@ -140,8 +154,7 @@ class LiveGraph:
     def _lose(self, path: str) -> None:
         """Let go of what pods hold of a host, and of devices below it; all else stays theirs."""
         for uid in [uid for uid, share in self.shares.items() if any(_touches(part, path) for part in share.values())]:
-            share = self.shares.pop(uid)
-            self._count(share.values(), -1)
+            share = self._leave(uid)
             kept: dict[int, Placement] = {}
             for jobid, part in share.items():
                 lost, rest = _split(part, path)
@@ -150,8 +163,7 @@ class LiveGraph:
                     self.missing.setdefault(uid, []).append((jobid, lost))
                 if rest is not None:
                     kept[jobid] = rest
-            self.shares[uid] = kept
-            self._count(kept.values(), 1)
+            self._enter(uid, kept)
 
     def _take_missing(self) -> None:
         """Take again what the graph has once more, under the same jobid where it is free."""
@@ -185,15 +197,31 @@ class LiveGraph:
         log.debug("[fluence] allocation %d: %s", found.jobid, found.R)
         return Job(found.jobid, placement_from_allocation(found.R))
 
+    def match_on(self, rank: int, jobspec: str) -> Job:
+        """Allocate on one host. Raises Busy or Unsatisfiable."""
+        started = perf_counter()
+        try:
+            found = self.matcher.allocate(jobspec, jobid=self.next_jobid, candidates=self._only(rank))
+        except InvalidJobspec as error:
+            raise Unsatisfiable(str(error)) from error
+        self.match_times.add("matched", perf_counter() - started)
+        self.next_jobid += 1
+        return Job(found.jobid, placement_on_host(found.R))
+
+    def _only(self, rank: int) -> BoolColumn:
+        """That rank alone as candidates."""
+        candidates = np.zeros(self.graph.ranks, np.bool_)
+        candidates[rank] = True
+        return candidates
+
     def hold(self, uid: str, share: Share) -> None:
         """Note what a pod holds of allocations that were just made."""
-        self.shares[uid] = share
-        self._count(share.values(), 1)
+        self._enter(uid, share)
 
     def retract(self, jobids: Iterable[int], uids: Iterable[str], first: int | None = None) -> None:
         """Take allocations back as if they had never been; `first` is the jobid that comes next then."""
         for uid in uids:
-            self._count(self.shares.pop(uid, {}).values(), -1)
+            self._leave(uid)
         for jobid in jobids:
             log.debug("[fluence] Retract jobid: %d", jobid)
             self.matcher.retract(jobid)
@@ -203,9 +231,7 @@ class LiveGraph:
     def free(self, uid: str) -> None:
         """Give back what a pod holds, if anything: it ended, or its place was refused."""
         self.missing.pop(uid, None)
-        share = self.shares.pop(uid, {})
-        self._count(share.values(), -1)
-        for jobid, part in share.items():
+        for jobid, part in self._leave(uid).items():
             self._give_back(jobid, part)
 
     def _give_back(self, jobid: int, part: Placement) -> None:
@@ -230,12 +256,15 @@ class LiveGraph:
             for jobid, part in share.items():
                 by_job.setdefault(jobid, {})[uid] = part
         for jobid, parts in sorted(by_job.items()):
-            if self._take(jobid, parts):
-                continue
-            for uid, part in sorted(parts.items()):
-                for piece in _pieces(part):
-                    if not self._take_again(jobid, uid, piece):
-                        self.missing.setdefault(uid, []).append((jobid, piece))
+            if not self._take(jobid, parts):
+                self._take_pieces(jobid, parts)
+
+    def _take_pieces(self, jobid: int, parts: Mapping[str, Placement]) -> None:
+        """Hold each piece that can be held; the others are missing."""
+        for uid, part in sorted(parts.items()):
+            for piece in _pieces(part):
+                if not self._take_again(jobid, uid, piece):
+                    self.missing.setdefault(uid, []).append((jobid, piece))
 
     def _take_again(self, jobid: int, uid: str, part: Placement) -> bool:
         return self._take(jobid, {uid: part}) or self._take(self.next_jobid, {uid: part})
@@ -249,20 +278,126 @@ class LiveGraph:
             return False
         self.next_jobid = max(self.next_jobid, jobid + 1)
         for uid, part in parts.items():
-            self.shares[uid] = {**self.shares.get(uid, {}), jobid: part}
-            self._count([part], 1)
+            self._enter(uid, {jobid: part})
         return True
 
     def held_of(self, uid: str, host: str) -> Amounts | None:
         """Cores, MiB and gpus that a pod holds of a host; None where it holds nothing of it."""
-        found = [on for part in self.shares.get(uid, {}).values() for on in part.hosts if on.name == host]
+        share = self.shares.get(uid)
+        if not share:
+            return None
+        found = [on for part in share.values() for on in part.hosts if on.name == host]
         if not found:
             return None
         return sum(len(on.cores) for on in found), sum(on.memory_mib for on in found), sum(len(on.gpus) for on in found)
 
+    @property
+    def amounts_tell(self) -> bool:
+        """Whether a host has room for a pod without devices wherever enough of each amount is free: no host is, or is
+        to be, held as a whole.
+        """
+        return not self._whole_nodes and not self._whole_hosts
+
+    def free_on(self, host: str, given_back: Iterable[Amounts], load: ForeignLoad | None) -> Amounts | None:
+        """What would be free of a host if its pods gave so much back and others took this load, as far as there is
+        room for it; None where it is not in the graph.
+        """
+        known = self._hosts.get(host)
+        if known is None:
+            return None
+        cores, mib, gpus = self._used.get(host, _NOTHING)
+        for back in given_back:
+            cores, mib, gpus = cores - back[0], mib - back[1], gpus - back[2]
+        if load is not None:
+            cores, mib, gpus = cores + load.cores, mib + load.memory_mib, gpus + load.gpus
+        return max(0, known.cores - cores), max(0, known.memory_mib - mib), max(0, known.gpus - gpus)
+
     def is_free(self, device: VirtualNode) -> bool:
         """Whether nothing holds the device, anything in it, or anything that it is in."""
         return not self._held[device.path] and not any(self._taken[path] for path in device.above)
+
+    def touches(self, uid: str, path: str) -> bool:
+        """Whether a pod holds the device at this path, one in it, or one that it is in."""
+        devices = (device for part in self.shares.get(uid, {}).values() for device in part.devices)
+        return any(overlap(path, device.path) for device in devices)
+
+    def set_aside(self, uid: str) -> Share:
+        """Let go of what a pod holds, which is returned, until `take_back`: its jobs go on without it."""
+        share = self._leave(uid)
+        for jobid in share:
+            self._hold_again(jobid, held=True)
+        return share
+
+    def take_back(self, shares: Mapping[str, Share]) -> None:
+        """Undo `set_aside` of these pods (uids).
+
+        What the graph does not have any more, or another one holds, is missing, and RuntimeError is raised then.
+        """
+        lost = []
+        for uid, share in shares.items():
+            held = share.keys() & self._pods_of.keys()
+            self._enter(uid, share)
+            lost += [why for jobid in share if (why := self._hold_again(jobid, held=jobid in held))]
+        if lost:
+            raise RuntimeError(f"not all can be held again after a trial: {lost[0]}")
+
+    def _parts(self, jobid: int) -> dict[str, Placement]:
+        """What each pod (uid) holds of an allocation."""
+        return {uid: self.shares[uid][jobid] for uid in self._pods_of.get(jobid, ())}
+
+    def _hold_again(self, jobid: int, *, held: bool) -> str:
+        """Make an allocation what its pods hold of it now; `held`: whether it is there. Why not all of it, if so."""
+        if held:
+            self.matcher.retract(jobid)
+        parts = self._parts(jobid)
+        if not parts:
+            return ""
+        try:
+            whole = Placement().merged(*parts.values())
+            self.matcher.update_allocate(jobid, allocation_from_placement(self.graph, whole))
+        except (FluxionError, AllocationError) as error:
+            for uid in parts:
+                left = self._leave(uid)
+                self._enter(uid, {number: part for number, part in left.items() if number != jobid})
+            self._take_pieces(jobid, parts)
+            log.warning("[fluence] jobid %d: not all of it can be held again: %s", jobid, error)
+            return f"allocation {jobid}: {error}"
+        return ""
+
+    # ------------------------------------------------------------------ held for nominated pods
+
+    @property
+    def whole_nodes(self) -> bool:
+        """Whether the policy gives whole nodes."""
+        return self._whole_nodes
+
+    def used_on(self, host: str) -> Amounts:
+        """Cores, MiB and gpus that our pods hold of a host."""
+        return self._used.get(host, _NOTHING)
+
+    def whole_host(self, host: str) -> Placement | None:
+        """All of a host; None where it is not in the graph."""
+        known = self._hosts.get(host)
+        if known is None:
+            return None
+        cores, gpus = tuple(range(known.cores)), tuple(range(known.gpus))
+        path = self.graph.host_path(host)
+        return Placement((HostHolding(host, path, cores, gpus, known.memory_mib, exclusive=True),))
+
+    def hold_aside(self, part: Placement) -> int | None:
+        """Hold something that is no pod's share until `let_go`: the jobid; None where it is not free."""
+        try:
+            self.matcher.update_allocate(self._next_foreign, allocation_from_placement(self.graph, part))
+        except (FluxionError, AllocationError):
+            return None
+        self._next_foreign += 1
+        self._count([Placement((), part.devices)], 1)  # of hosts it is counted what pods of ours hold
+        return self._next_foreign - 1
+
+    def let_go(self, jobid: int, part: Placement) -> None:
+        """Undo `hold_aside`."""
+        self._count([Placement((), part.devices)], -1)
+        self.matcher.retract(jobid)
 
     # ------------------------------------------------------------------ foreign load
 
@@ -292,14 +427,11 @@ class LiveGraph:
         free = (host.cores - used[0], host.memory_mib - used[1], host.gpus - used[2])
         asked = (load.cores, load.memory_mib, load.gpus)
         wanted = tuple(max(0, min(pair)) for pair in zip(asked, free, strict=True))
-        parts = [Resource(kind, n) for kind, n in zip((CORE, MEMORY, GPU), wanted, strict=True) if n]
-        if not parts:
+        if not any(wanted):
             return
-        jobspec = Jobspec.of(slot(1, *parts), constraints={"properties": [names.VIRTUAL_FALSE]})
-        candidates = np.zeros(self.graph.ranks, np.int64)
-        candidates[self.graph.rank_of(name)] = 1
+        only = self._only(self.graph.rank_of(name))
         try:
-            self.matcher.allocate(jobspec.to_json(), jobid=self._next_foreign, candidates=candidates)
+            self.matcher.allocate(_foreign_jobspec(*wanted), jobid=self._next_foreign, candidates=only)
         except (Busy, Unsatisfiable) as error:
             log.warning("[fluence] node %s: foreign load %s is not held: %s", name, load, error)
             return
@@ -308,9 +440,29 @@ class LiveGraph:
 
     # ------------------------------------------------------------------ accounts
 
+    def _enter(self, uid: str, share: Share) -> None:
+        """Note what a pod holds, beside what it held before."""
+        before = self.shares.get(uid)
+        self.shares[uid] = {**before, **share} if before else share
+        for jobid in share:
+            self._pods_of.setdefault(jobid, {})[uid] = None
+        self._count(share.values(), 1)
+
+    def _leave(self, uid: str) -> Share:
+        """Note that a pod holds nothing; returns what it held."""
+        share = self.shares.pop(uid, {})
+        for jobid in share:
+            pods = self._pods_of[jobid]
+            del pods[uid]
+            if not pods:
+                del self._pods_of[jobid]
+        self._count(share.values(), -1)
+        return share
+
     def _count(self, parts: Iterable[Placement], sign: int) -> None:
         for part in parts:
             for host in part.hosts:
+                self._whole_hosts += sign * host.exclusive
                 used = self._used.get(host.name, _NOTHING)
                 more = (len(host.cores), host.memory_mib, len(host.gpus))
                 self._used[host.name] = (used[0] + sign * more[0], used[1] + sign * more[1], used[2] + sign * more[2])
@@ -318,6 +470,13 @@ class LiveGraph:
                 for path in _with_above(device.path):
                     self._held[path] += sign
                 self._taken[device.path] += sign
+
+
+@lru_cache(_REMEMBERED)
+def _foreign_jobspec(cores: int, memory_mib: int, gpus: int) -> str:
+    """One slot of whatever is not 0 of these, on a host, as JSON."""
+    parts = [Resource(kind, n) for kind, n in ((CORE, cores), (MEMORY, memory_mib), (GPU, gpus)) if n]
+    return Jobspec.of(slot(1, *parts), constraints={"properties": [names.VIRTUAL_FALSE]}).to_json()
 
 
 def _with_above(path: str) -> Iterator[str]:

@@ -15,13 +15,15 @@ from fluence_plugins.fluence.group_placement import GroupPlacement, divide_devic
 from fluence_plugins.fluence.live_graph import Job, LiveGraph
 from fluence_plugins.fluence.needs import Needs
 from fluence_plugins.fluence.placement import DeviceHolding, Placement
-from fluence_plugins.fluence.requests import compute_jobspec, device_jobspecs, matching_devices
+from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text, device_jobspecs, matching_devices
 from fluxion_cy import Busy, Unsatisfiable
+from fluxion_cy.policy import policy_of
 from session_scheduler import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
 from session_scheduler.model.groups import Task
 
+NO_MATCH = "the resource graph has no match"
 _DeviceShare = tuple[Task, int, tuple[DeviceHolding, ...]]
 """A task, the jobid of the allocation, and the devices of it that are the task's."""
 
@@ -80,6 +82,17 @@ class GroupMatcher:
             return placement
         return Refusal(problem)
 
+    def devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
+        """The devices that a pod would get, which stay free; nothing where there are none for it."""
+        first, jobs = self._live.next_jobid, list[int]()
+        try:
+            found = self._agreeing([task], self._needs[task.cls], {}, jobs)
+        except NoMatchError:
+            found = []
+        self._picked.clear()
+        self._live.retract(reversed(jobs), (), first)
+        return tuple(device for _, _, held in found for device in held)
+
     def _constrained(self, cls: TaskClass, number: int, room: IntColumn) -> tuple[int, int, int]:
         shape = self._needs[cls].shape
         return (int(np.minimum(room, number).sum()) - number, -shape.cores, cls.index)
@@ -97,7 +110,7 @@ class GroupMatcher:
     ) -> None:
         needs = self._needs[cls]
         job = self._match(
-            [compute_jobspec(needs.shape, len(tasks)).to_json()],
+            [compute_jobspec_text(needs.shape, len(tasks))],
             jobs,
             self._by_rank(room, np.int64),
             self._by_rank(scores, np.float64),
@@ -231,7 +244,7 @@ class GroupMatcher:
                 continue
             jobs.append(job.jobid)
             return job
-        raise NoMatchError(f"the resource graph has no match: {problem}")
+        raise NoMatchError(f"{NO_MATCH}: {problem}")
 
     def _by_rank(self, column: IntColumn, dtype: type[np.int64] | type[np.float64]) -> NDArray[Any]:
         """A column over the session's rows as one over the graph's ranks, as the matcher reads it in place."""
@@ -239,6 +252,29 @@ class GroupMatcher:
         known = self._ranks >= 0
         by_rank[self._ranks[known]] = column[known]
         return by_rank
+
+
+def place_on(live: LiveGraph, task: Task, shape: PodShape, rank: int) -> GroupPlacement:
+    """One pod without devices on the host of that rank. Raises NoMatchError."""
+    placement = GroupPlacement(live)
+    try:
+        job = live.match_on(rank, compute_jobspec_text(shape, 1))
+    except (Busy, Unsatisfiable) as error:
+        raise NoMatchError(f"{NO_MATCH}: {error}") from error
+    placement.add(task, job.jobid, job.placement)
+    placement.hold()
+    return placement
+
+
+def direction_of(policy: str) -> int | None:
+    """How a policy orders hosts that are worth the same: by ranks ascending (1), descending (-1), or by what is free.
+
+    A policy that stops at the first match says nothing of it: descending, as the matcher visits equal hosts.
+    """
+    found = policy_of(policy)
+    if found.ordering or not found.node_centric:
+        return None
+    return -1 if found.high or found.stop_on_1_matches else 1
 
 
 def _orders(classes: Sequence[TaskClass]) -> Iterator[Sequence[TaskClass]]:

@@ -49,15 +49,15 @@ def needs_of(pod: Pod, requests: Mapping[str, int]) -> Needs:
         for name, amount in sorted(requests.items())
         if (kind := names.requested_type(name)) is not None and amount > 0
     }
-    return Needs(
-        shape=PodShape(
-            cores=max(1, cores_of(requests.get("cpu", 0))),
-            memory_mib=mib_of(requests.get("memory", 0)),
-            gpus=sum(requests.get(name, 0) for name in GPU_RESOURCES),
-        ),
-        devices=devices,
-        require=require,
-        backend=backend,
+    return Needs(shape=shape_of(requests), devices=devices, require=require, backend=backend)
+
+
+def shape_of(requests: Mapping[str, int]) -> PodShape:
+    """What the pod takes of its host; `requests` in millicores, bytes and counts."""
+    return PodShape(
+        cores=max(1, cores_of(requests.get("cpu", 0))),
+        memory_mib=mib_of(requests.get("memory", 0)),
+        gpus=sum(requests.get(name, 0) for name in GPU_RESOURCES),
     )
 
 

@@ -94,6 +94,8 @@ class Placement:
 
     def merged(self, *others: "Placement") -> "Placement":
         """Return the placement of several allocations together, which must not share a vertex."""
+        if not others:
+            return self
         parts = (self, *others)
         hosts = sorted((host for part in parts for host in part.hosts), key=lambda host: host.path)
         devices = sorted((device for part in parts for device in part.devices), key=lambda device: device.path)
@@ -151,6 +153,29 @@ def placement_from_allocation(allocation: Mapping[str, Any] | str) -> Placement:
     return Placement(tuple(held), tuple(sorted(devices, key=lambda device: device.path)))
 
 
+def placement_on_host(allocation: Mapping[str, Any]) -> Placement:
+    """`placement_from_allocation` of what is held of one host, in jgf as the matcher writes it: far sooner."""
+    path, exclusive = "", False
+    cores: list[int] = []
+    gpus: list[int] = []
+    memory = 0
+    for node in allocation["graph"]["nodes"]:
+        metadata = node["metadata"]
+        kind = metadata["type"]
+        if kind == CORE:
+            cores.append(metadata["id"])
+        elif kind == MEMORY:
+            memory += metadata.get("size", 1)
+        elif kind == GPU:
+            gpus.append(metadata["id"])
+        elif kind == NODE:
+            if path:  # the host has devices, which are held with it
+                return placement_from_allocation(allocation)
+            path, exclusive = metadata["paths"][SUBSYSTEM], metadata.get("exclusive", False)
+    name = path.rpartition("/")[2]
+    return Placement((HostHolding(name, path, tuple(sorted(cores)), tuple(sorted(gpus)), memory, exclusive),))
+
+
 def _vertices(allocation: Mapping[str, Any] | str) -> Iterable[_Taken]:
     try:
         data = json.loads(allocation) if isinstance(allocation, str) else allocation
@@ -204,3 +229,8 @@ def _host(host: _Taken, taken: list[_Taken]) -> HostHolding:
         memory_mib=sum(vertex.size for vertex in taken if vertex.type == MEMORY),
         exclusive=host.exclusive,
     )
+
+
+def overlap(path: str, other: str) -> bool:
+    """Whether two vertices are one, or one lies in the other."""
+    return path == other or path.startswith(other + "/") or other.startswith(path + "/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +15,16 @@ from fluence_plugins.fluence.errors import ResourcesError
 from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
 from fluence_plugins.fluence.injection import not_injected, refusal_text
 from fluence_plugins.fluence.live_graph import LiveGraph
-from fluence_plugins.fluence.matching import GroupMatcher
+from fluence_plugins.fluence.matching import NO_MATCH, GroupMatcher, NoMatchError, direction_of, place_on
 from fluence_plugins.fluence.metrics import GraphMetrics
-from fluence_plugins.fluence.placement import Placement
+from fluence_plugins.fluence.nominated import Nominated, amounts_of
+from fluence_plugins.fluence.placement import DeviceHolding, Placement
+from fluence_plugins.fluence.requests import PodShape
 from fluence_plugins.fluence.resources import env_contract, resource_types
 from fluence_plugins.fluence.resources_file import capacity
+from fluence_plugins.fluence.trials import Trials
 from fluxion_cy import FluxionError
-from session_scheduler import API_VERSION, Refusal, Session, hookimpl
+from session_scheduler import API_VERSION, ActionType, ClusterEvent, ClusterEventWithHint, Refusal, Session, hookimpl
 from session_scheduler.model.bindings import Allocation, Binding, Holding
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
@@ -33,6 +36,10 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 log = logging.getLogger("fluence")
+
+_NO_RANK = 1 << 40
+"""More than any rank."""
+_KINDS = ("cores", "MiB", "gpus")
 
 
 class FluencePlugin:
@@ -55,6 +62,7 @@ class FluencePlugin:
             self._live = LiveGraph(self._config, arguments.policy)
         except FluxionError as error:
             raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
+        self._direction = direction_of(arguments.policy)
         self._measured = GraphMetrics(self._live)
         self._told_waiting = False
         self._unsettled: set[str] = set()
@@ -62,6 +70,8 @@ class FluencePlugin:
         self._tasks_on: dict[str, tuple[Task, ...]] = {}
         self._needs: dict[TaskClass, needs.Needs] = {}
         self._ranks: tuple[tuple[int, int], IntColumn] | None = None
+        self._nominated = Nominated(self._live, self._count_foreign, self._devices_of)
+        self._trials = Trials(self._live, self._nominated, self._count_foreign)
         log.info("[fluence] known devices: %s", ", ".join(sorted(self._types)) or "none")
 
     @property
@@ -92,6 +102,7 @@ class FluencePlugin:
             if change.node is None:
                 del self._tasks_on[change.name]
         before = set(self._live.missing)
+        self._nominated.let_go()
         self._live.set_hosts(hosts)
         self._tell_missing(before)
         for tree in self._live.graph.waiting_trees() if not self._told_waiting else ():
@@ -109,16 +120,26 @@ class FluencePlugin:
             log.warning("[fluence] pod %s: the graph no longer has all that it holds", uid)
 
     def _count_foreign(self, name: str) -> None:
-        """What runs on a host and is not held: pods of others, and what our own request beyond what they hold."""
-        foreign, short = [], []
+        """What runs on a host and is not held: pods of others, and what our own request beyond what they hold.
+
+        And what pods are to take of it that are nominated for it.
+        """
+        self._live.set_foreign(name, self._load_on(name, self._trials.gone, self._nominated.loads_on(name)))
+
+    def _load_on(
+        self, name: str, gone: Container[Task], nominated: Iterable[needs.Amounts]
+    ) -> needs.ForeignLoad | None:
+        foreign, short = [], [*nominated]
         for task in self._tasks_on.get(name, ()):
+            if task in gone:
+                continue
             held = self._live.held_of(task.uid, name)
             if held is None:
                 foreign.append(task.cls.requests)
             else:
-                shape = needs.needs_of(task.pod, task.cls.requests).shape
+                shape = needs.shape_of(task.cls.requests)
                 short.append((shape.cores - held[0], shape.memory_mib - held[1], shape.gpus - held[2]))
-        self._live.set_foreign(name, needs.load_of(foreign, short))
+        return needs.load_of(foreign, short)
 
     @hookimpl
     def recover(self, holdings: Sequence[Holding]) -> dict[str, str]:
@@ -150,13 +171,36 @@ class FluencePlugin:
             self._count_foreign(name)
         return lost
 
+    @hookimpl
+    def events_to_register(self) -> list[ClusterEventWithHint]:
+        """The graph has more room where a pod ends or shrinks, or where a host comes or offers something else."""
+        node = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE
+        return [
+            ClusterEventWithHint(Pod, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN),
+            ClusterEventWithHint(Node, node, _offers),
+        ]
+
     # ------------------------------------------------------------------ a session
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        """Follow what is thought away to see whether others would fit then."""
+        session.add_trial_handler(self._trials.remove, self._trials.put_back)
+        if self._nominated:
+            self._nominated.forget_all_but(session.nominations.node_by_uid)
+        if self._direction is not None:
+            session.set_tie_break(self._order_of_rows(session))
+
+    def _needs_of(self, cls: TaskClass) -> needs.Needs:
+        found = self._needs.get(cls)
+        if found is None:  # a nominated pod need not be due
+            found = self._needs[cls] = needs.needs_of(cls.pod, cls.requests)
+        return found
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Refusal | None:
         """Refuse a type that no resource tree has, and annotations that cannot be met by any."""
-        found = needs.needs_of(cls.pod, cls.requests)
-        self._needs[cls] = found
+        found = self._needs_of(cls)
         if max(found.shape.cores, found.shape.gpus, *found.devices.values()) > needs.MOST_PARTS:
             return Refusal(f"it asks for more than {needs.MOST_PARTS} cores, gpus or devices, which no host has")
         waiting = self._live.graph.waiting_trees()
@@ -185,13 +229,80 @@ class FluencePlugin:
     ) -> GroupPlacement | Refusal:
         """One match for each class and type; all of them, or none."""
         log.debug("[fluence] group %s: %d pods of %d classes", group.key, len(tasks), len(room))
+        self._trials.settle()
+        self._leave_room(session, tasks)
         matcher = GroupMatcher(self._live, self._rank_of_rows(session), self._needs, self._budget)
         return matcher.place(tasks, room, scores)
+
+    def _leave_room(self, session: Session, tasks: Sequence[Task]) -> None:
+        """Hold what these tasks must leave to nominated pods."""
+        wanted = session.yields_to(tasks)
+        if not wanted and not self._nominated:
+            return
+        self._nominated.settle(wanted)
+        if self._live.whole_nodes or any(self._needs_of(task.cls).devices for task in tasks):
+            self._nominated.settle_devices(
+                [task for there in wanted.values() for task in there if self._needs_of(task.cls).devices],
+                [task for task in tasks if session.nominations.node_of(task) and self._needs_of(task.cls).devices],
+                None if self._trials.gone else lambda: self._ending_with_devices(session),
+            )
+
+    def _devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
+        found = {task.cls: self._needs_of(task.cls)}
+        return GroupMatcher(self._live, np.zeros(0, np.int64), found, self._budget).devices_of(task)
+
+    def _ending_with_devices(self, session: Session) -> list[str]:
+        shares = self._live.shares.items()
+        holders = {uid for uid, share in shares if any(part.devices for part in share.values())}
+        running = (task for tasks in self._tasks_on.values() for task in tasks)
+        return [task.uid for task in running if task.uid in holders and session.is_ending(task)]
+
+    @hookimpl
+    def reserve(self, session: Session, task: Task, node: str) -> GroupPlacement | Refusal | None:
+        """One match on that node; for pods without devices, where the policy orders nodes by themselves."""
+        found = self._needs[task.cls]
+        rank = self._live.graph.host_ranks.get(node)
+        if found.devices or rank is None or self._direction is None:
+            return None
+        self._trials.settle()
+        wanted = session.yields_to((task,), (node,))
+        if wanted or self._nominated:
+            self._nominated.settle_on(node, wanted.get(node, ()))
+        try:
+            return place_on(self._live, task, found.shape, rank)
+        except NoMatchError as error:
+            return Refusal(str(error))
+
+    @hookimpl
+    def reservable(
+        self, session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]
+    ) -> list[str | None] | None:
+        """Whether enough cores, MiB and gpus of a host would be free; for pods without devices, on shared hosts."""
+        found = self._needs[task.cls]
+        if found.devices or not self._live.amounts_tell:
+            return None
+        wanted = session.yields_to((task,), nodes)
+        return [self._shortage(found.shape, node, gone, wanted.get(node, ())) for node in nodes]
+
+    def _shortage(self, shape: PodShape, node: str, gone: Container[Task], nominated: Iterable[Task]) -> str | None:
+        held = (self._live.held_of(task.uid, node) for task in self._tasks_on.get(node, ()) if task in gone)
+        free = self._live.free_on(node, filter(None, held), self._load_on(node, gone, amounts_of(nominated)))
+        if free is None:
+            return f"{NO_MATCH}: the node is not in it"
+        for kind, wanted, left in zip(_KINDS, (shape.cores, shape.memory_mib, shape.gpus), free, strict=True):
+            if wanted > left:
+                return f"{NO_MATCH}: {wanted} {kind} wanted, {left} free"
+        return None
 
     @hookimpl
     def on_session_close(self) -> None:
         """What classes need is worked out anew in each session, once a class."""
         self._needs.clear()
+
+    def _order_of_rows(self, session: Session) -> IntColumn:
+        """Equal nodes as the policy takes them; those that are in no graph come last."""
+        ranks = self._rank_of_rows(session)
+        return np.where(ranks >= 0, (self._direction or 1) * ranks, _NO_RANK + np.arange(len(ranks)))
 
     def _rank_of_rows(self, session: Session) -> IntColumn:
         version = (session.table.static_version, self._live.version)
@@ -209,13 +320,16 @@ class FluencePlugin:
         """Tell the workload what it got: backend, attributes, jobids."""
         written = binding.pod.metadata.annotations
         binding.annotations.update({name: "" for name in written if _is_ours(name)})
-        share = self._live.shares.get(binding.task.uid, {})
+        share = self._live.shares.get(binding.task.uid)
+        if not share:
+            return
         for jobid, part in share.items():  # here it stands: what is only tried is in nobody's interest
-            log.info("[fluence] placement %d: %s: %s", jobid, binding.task.key, part.summary)
+            if part.devices:  # of a host alone its event says as much
+                log.info("[fluence] placement %d: %s: %s", jobid, binding.task.key, part.summary)
             log.debug("[fluence] placement %d: %s: %s", jobid, binding.task.key, part)
-        if share:
-            binding.annotations.update(Placement().merged(*share.values()).annotations())
-            binding.annotations[names.JOBID_ANNOTATION] = ",".join(map(str, sorted(share)))
+        parts = iter(share.values())
+        binding.annotations.update(next(parts).merged(*parts).annotations())
+        binding.annotations[names.JOBID_ANNOTATION] = ",".join(map(str, sorted(share)))
 
     @hookimpl
     async def cancel(self, allocation: Allocation) -> None:
@@ -253,6 +367,10 @@ def _is_ours(annotation: str) -> bool:
     return annotation in (names.BACKEND_ANNOTATION, names.JOBID_ANNOTATION) or annotation.startswith(
         names.ATTRIBUTE_ANNOTATION_PREFIX
     )
+
+
+def _offers(_: TaskClass, event: ClusterEvent) -> bool:
+    return event.old is None or _host(event.old) != _host(event.new)
 
 
 def _host(node: Node) -> HostResources:

@@ -7,6 +7,7 @@ devices (`virtual=true`) never share one: a class of pods makes one compute jobs
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from fluence_plugins.fluence import names
@@ -30,6 +31,12 @@ class PodShape:
     def __post_init__(self) -> None:
         if self.cores < 1 or self.memory_mib < 0 or self.gpus < 0:
             raise JobspecError(f"{self}: a pod takes at least one core, and nothing negative; round its requests up")
+
+
+@lru_cache(_REMEMBERED)
+def compute_jobspec_text(shape: PodShape, count: int) -> str:
+    """The jobspec of `compute_jobspec` as JSON."""
+    return compute_jobspec(shape, count).to_json()
 
 
 def compute_jobspec(shape: PodShape, count: int, task: str = "pod") -> Jobspec:

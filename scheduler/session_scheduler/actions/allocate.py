@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from session_scheduler.actions.placing import place_group
+from session_scheduler.actions.preempting import preempt
 from session_scheduler.hook_calls import PluginError
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.groups import Group, Phase
@@ -80,11 +81,19 @@ def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | No
     try:
         with session.statement(group) as statement:
             place_group(session, statement, group, outcome)
-            if outcome.placed:
-                return statement.commit()
+            preemptions = preempt(session, group, outcome) if outcome.reasons else []
+            if outcome.placed or preemptions or outcome.nominated:
+                decision = statement.commit()
+                decision.preemptions = preemptions
+                decision.nominated = outcome.nominated
+                return decision
     except PluginError as error:
         session.forget_boards()
+        for task, node in outcome.nominated_before.items():  # nothing is written of what was decided since
+            session.nominate(task, node)
+        outcome.nominated.clear()
         outcome.placed.clear()
+        outcome.reasons.clear()
         outcome.refusal = Refusal(str(error), error.plugin, failed=True)
     for task in group.in_phase(Phase.PENDING):
         outcome.reasons.setdefault(task, outcome.refusal.reason if outcome.refusal else "not tried")

@@ -28,13 +28,17 @@ def greedy(
     """Place task by task; (task → why it was refused, summed score of the placed).
 
     Refused tasks are tried again as long as others were placed meanwhile and some filter looks beyond its own row:
-    an affinity may be satisfied only by a member placed later. With an `assignment` tasks go where it says.
+    an affinity may be satisfied only by a member placed later. With an `assignment` tasks go where it says; without a
+    `subset` beside it there is nothing that their scores are compared with, and they are not asked for.
     """
     score = 0.0
     left = list(tasks)
     while True:
         refused: dict[Task, str] = {}
         for index, task in enumerate(left):
+            if assignment is not None and subset is None and session.fits_on(task, assignment[task]):
+                statement.allocate(task, assignment[task])
+                continue
             board = session.board(task, subset)
             row = board.pick(task, expected - index) if assignment is None else _assigned(board, task, assignment)
             if row < 0:

@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from session_scheduler.actions.node_sets import Fit, NotFitting, best, node_sets, promising
 from session_scheduler.actions.own_placement import constrained_first, greedy, search
-from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
+from session_scheduler.actions.plugin_placement import ask_plugins, has_placers, reserve_best
+from session_scheduler.evaluation import NO_NODES
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
 from session_scheduler.session import Outcome, Session
+from session_scheduler.state.rejections import GANG_SCHEDULING
 from session_scheduler.statement import Operation, Statement
 
-GANG_WAITS = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled"
+UNSCHEDULABLE = "pod group is unschedulable"
+GANG_WAITS = f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled"
 
 
 @dataclass(slots=True)
@@ -27,6 +29,10 @@ class Attempt:
     refused: dict[Task, str]
     score: float = 0.0
     refusal: Refusal | None = None
+    nowhere: bool = False
+    """Whether there was not even a node set to try: then the refusal says it all."""
+    placements: int = 0
+    """In how many topology domains the group was tried; 0 without a topology constraint."""
 
 
 def place_group(session: Session, statement: Statement, group: Group, outcome: Outcome) -> None:
@@ -34,25 +40,32 @@ def place_group(session: Session, statement: Statement, group: Group, outcome: O
     outcome.refusal = _group_refusal(session, group)
     if outcome.refusal is not None:
         return
-    tasks = _ready_tasks(session, group, outcome)
-    needed = group.min_count - group.started
-    if needed <= 1:
+    tasks = outcome.tried = _ready_tasks(session, group, outcome)
+    place_ready(session, statement, group, tasks, outcome)
+
+
+def place_ready(session: Session, statement: Statement, group: Group, tasks: Sequence[Task], outcome: Outcome) -> None:
+    """As `place_group` for tasks that nothing holds back. Raises PluginError."""
+    needed = max(1, group.min_count - group.started)
+    if needed == 1 and group.topology_key is None:
         _place_each(session, statement, tasks, outcome)
-        return
-    if len(tasks) < needed:
-        outcome.refusal = Refusal(too_few(group, len(tasks)))
-        return
-    _place_together(session, statement, group, tasks, needed, outcome)
+    elif len(tasks) >= needed:
+        _place_together(session, statement, group, tasks, needed, outcome)
+    elif needed > 1:
+        outcome.refusal = Refusal(too_few(group, len(tasks)), GANG_SCHEDULING)
+        outcome.tried = []
 
 
 def _group_refusal(session: Session, group: Group) -> Refusal | None:
     if group.missing:
         return Refusal(
             f"PodGroup {group.namespace}/{group.name} ({group.ref.api_group}) does not exist: create it, "
-            "or remove the pod's group"
+            "or remove the pod's group",
+            GANG_SCHEDULING,
         )
     if group.terminating:
-        return Refusal(f"PodGroup {group.namespace}/{group.name} is being deleted: its pods are not placed any more")
+        return Refusal(f"PodGroup {group.namespace}/{group.name} is being deleted: its pods are not placed any more",
+                       GANG_SCHEDULING)  # fmt: skip
     if group.ref.refusal is not None:
         return group.ref.refusal
     for call in session.calls.functions("prefilter"):
@@ -81,7 +94,9 @@ def _ready_tasks(session: Session, group: Group, outcome: Outcome) -> list[Task]
         reason = session.pre_predicate(task)
         if reason is None:
             refusal = session.plan(task.cls).refusal
-            reason = refusal.reason if refusal is not None else None
+            reason = _of_all_nodes(session, refusal) if refusal is not None else None
+            if refusal is not None and refusal.plugin:
+                session.note_rejected(task, (refusal.plugin,))
         if reason is None:
             ready.append(task)
         else:
@@ -89,6 +104,12 @@ def _ready_tasks(session: Session, group: Group, outcome: Outcome) -> list[Task]
     if not ready and outcome.reasons:
         outcome.refusal = Refusal(next(iter(outcome.reasons.values())))
     return ready
+
+
+def _of_all_nodes(session: Session, refusal: Refusal) -> str:
+    """kube-scheduler's sentence for what a plugin refuses before it looks at any node."""
+    nodes = len(session.table.row_of)
+    return NO_NODES if not nodes else f"0/{nodes} nodes are available: {refusal.reason}."
 
 
 def _place_each(session: Session, statement: Statement, tasks: Sequence[Task], outcome: Outcome) -> None:
@@ -107,7 +128,10 @@ def _place_each(session: Session, statement: Statement, tasks: Sequence[Task], o
 def _place_together(
     session: Session, statement: Statement, group: Group, tasks: Sequence[Task], needed: int, outcome: Outcome
 ) -> None:
-    """A gang: all its tasks if they fit, else at least as many as it needs to start."""
+    """A gang: all its tasks if they fit, else at least as many as it needs to start.
+
+    So are all groups that must stay in one topology domain, a basic one, or the rest of a gang, with one as its need.
+    """
     attempt = _try_subsets(session, statement, group, tasks, needed, len(tasks))
     placed = statement.placed_since(0)
     if not placed and needed < len(tasks):
@@ -120,52 +144,72 @@ def _place_together(
     for task in placed:
         outcome.reasons.pop(task, None)
     if placed:
+        outcome.placed_in_part = len(placed) < len(tasks)
         for task in tasks:
             if task.phase is Phase.PENDING:
                 outcome.reasons.setdefault(task, "the gang has started without it; it is tried again on its own")
+                session.forget_rejections(task)  # it was refused beside others, who may not be there now
         return
-    blocking = next(iter(attempt.refused.values()), attempt.refusal.reason if attempt.refusal else "")
-    plugin = attempt.refusal.plugin if attempt.refusal else ""
-    outcome.refusal = Refusal(f"{GANG_WAITS}: {blocking}" if blocking else GANG_WAITS, plugin)
+    waits = _waits(attempt, needed)
+    outcome.refusal = _refusal(attempt, waits)
     for task in tasks:
-        outcome.reasons.setdefault(task, outcome.refusal.reason)
+        outcome.reasons.setdefault(task, outcome.refusal.reason if attempt.nowhere else waits)
 
 
-def _subsets(session: Session, group: Group) -> list[BoolColumn] | None:
-    """The first answer of `node_subsets`; None where no plugin has one."""
-    for call in session.calls.functions("node_subsets"):
-        answer = call(session, group)
-        if answer is not None:
-            subsets: list[BoolColumn] = call.guarded(list, answer)
-            for mask in subsets:
-                if getattr(mask, "shape", None) != (session.table.size,) or mask.dtype != np.bool_:
-                    raise call.wrong(f"a subset is no mask of bools over all {session.table.size} rows")
-            return subsets
-    return None
+def _waits(attempt: Attempt, needed: int) -> str:
+    """Why a task waits that would fit by itself."""
+    waits = GANG_WAITS if needed > 1 else UNSCHEDULABLE
+    blocking = next(iter(attempt.refused.values()), attempt.refusal.reason if attempt.refusal else "")
+    return f"{waits}: {blocking}" if blocking else waits
+
+
+def _refusal(attempt: Attempt, waits: str) -> Refusal:
+    """Why nothing of the group was placed."""
+    if attempt.nowhere and attempt.refusal is not None:
+        return attempt.refusal
+    plugin = attempt.refusal.plugin if attempt.refusal else ""
+    tried = f"0/{attempt.placements} placements are available, first placement status: " if attempt.placements else ""
+    return Refusal(tried + waits, plugin)
 
 
 def _try_subsets(
     session: Session, statement: Statement, group: Group, tasks: Sequence[Task], needed: int, expected: int
 ) -> Attempt:
-    """Try each node subset on its own, undone; the one with the highest total is done again."""
-    subsets = _subsets(session, group)
-    if subsets is None:
+    """Try each node set on its own, undone; the best of those that hold the group is done again."""
+    try:
+        sets = node_sets(session, group)
+    except NotFitting as nowhere:
+        return Attempt({}, refusal=nowhere.refusal, nowhere=True)
+    if sets is None:
         return _try_ways(session, statement, group, tasks, needed, None, expected)
-    best: tuple[float, Attempt, list[Operation]] | None = None
-    last = Attempt({}, refusal=Refusal("no subset of nodes is offered to the group"))
+    tried, best_first = promising(session, group, sets, tasks, needed)
+    attempts: list[Attempt] = []
+    fits: list[tuple[Fit, Attempt, list[Operation]]] = []
     mark = statement.checkpoint()
-    for subset in subsets:
-        last = _try_ways(session, statement, group, tasks, needed, subset, expected)
+    for nodes in tried or sets[:1]:  # one is tried for its reasons
+        attempt = _try_ways(session, statement, group, tasks, needed, nodes.mask, expected)
+        attempts.append(attempt)
         placed = statement.placed_since(mark)
-        session.forget_boards(subset)
-        if placed and (best is None or last.score > best[0]):
-            best = (last.score, last, statement.rollback(mark))
-        else:
-            statement.rollback(mark)
-    if best is None:
-        return last
-    statement.redo(best[2])
-    return best[1]
+        session.forget_boards(nodes.mask)
+        if placed and best_first:
+            return attempt
+        undone = statement.rollback(mark)
+        if placed:
+            fits.append((Fit(nodes, placed, attempt.score), attempt, undone))
+    if not fits:
+        return _fits_nowhere(group, attempts, len(sets))
+    _, attempt, operations = fits[best(session, group, [fit for fit, _, _ in fits])]
+    statement.redo(operations)
+    return attempt
+
+
+def _fits_nowhere(group: Group, attempts: Sequence[Attempt], sets: int) -> Attempt:
+    """The first set's reasons; kube-scheduler, too, tells of one placement only, and how many there were."""
+    if not attempts:
+        return Attempt({}, refusal=Refusal("no subset of nodes is offered to the group"))
+    if group.topology_key is not None:
+        attempts[0].placements = sets
+    return attempts[0]
 
 
 def _try_ways(
@@ -179,9 +223,16 @@ def _try_ways(
 ) -> Attempt:
     """Try orders of the tasks, then the exhaustive search, until at least `needed` tasks stand."""
     mark = statement.checkpoint()
+    kept = _nominated_rows(session, tasks)
+    if len(kept) >= needed:
+        placed = [task for task in tasks if task in kept]
+        attempt = one_way(session, statement, group, placed, subset, expected, needed, kept)
+        if len(statement.placed_since(mark)) == len(placed):
+            return attempt
+        statement.rollback(mark)
     first: Attempt | None = None
     for order in _orders(session, tasks, subset):
-        attempt = _one_way(session, statement, group, order, subset, expected, needed)
+        attempt = one_way(session, statement, group, order, subset, expected, needed)
         if len(statement.placed_since(mark)) >= needed:
             return attempt
         statement.rollback(mark)
@@ -194,11 +245,19 @@ def _try_ways(
     found = search(session, statement, tasks, subset, needed)
     if found is not None:
         placed = [task for task in tasks if task in found]
-        attempt = _one_way(session, statement, group, placed, subset, expected, needed, found)
+        attempt = one_way(session, statement, group, placed, subset, expected, needed, found)
         if len(statement.placed_since(mark)) >= needed:
             return attempt
         statement.rollback(mark)
     return first
+
+
+def _nominated_rows(session: Session, tasks: Sequence[Task]) -> dict[Task, int]:
+    """Where tasks are nominated: these nodes are tried before all others."""
+    if not session.nominations.node_by_uid:
+        return {}
+    rows = {task: session.table.row_of.get(session.nominations.node_of(task) or "", -1) for task in tasks}
+    return {task: row for task, row in rows.items() if row >= 0}
 
 
 def _orders(session: Session, tasks: Sequence[Task], subset: BoolColumn | None) -> Iterator[list[Task]]:
@@ -233,7 +292,7 @@ def _worth_trying_on(session: Session, tasks: Sequence[Task], needed: int, subse
     return len(counts) > 1 and possible >= needed
 
 
-def _one_way(
+def one_way(
     session: Session,
     statement: Statement,
     group: Group,
@@ -243,9 +302,15 @@ def _one_way(
     needed: int,
     assignment: dict[Task, int] | None = None,
 ) -> Attempt:
+    """Ask the plugins that place groups, else place task by task; what stands is in the statement. PluginError."""
     mark = statement.checkpoint()
     if has_placers(session):
-        answer = ask_plugins(session, statement, group, tasks, subset, assignment, needed)
+        answer = None
+        if len(tasks) == 1:
+            row = assignment[tasks[0]] if assignment is not None else None
+            answer = reserve_best(session, statement, tasks[0], subset, expected, row)
+        if answer is None:
+            answer = ask_plugins(session, statement, group, tasks, subset, assignment, needed)
         if answer is not None:
             return Attempt(answer.refused, answer.score, answer.refusal)
         statement.rollback(mark)

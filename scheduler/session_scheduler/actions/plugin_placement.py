@@ -7,9 +7,12 @@ computed anew and the plugin is asked for the rest, until all stand or no task a
 
 from __future__ import annotations
 
+import heapq
+import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +34,78 @@ class Answer:
     refusal: Refusal | None = None
 
 
+_Proposal = tuple[HookCall, object, Sequence[Task]]
+"""Who proposed, what, and for which tasks."""
+
+
 def has_placers(session: Session) -> bool:
     """Whether any plugin places groups."""
     return bool(session.calls.functions("place_group"))
+
+
+def reserve_best(
+    session: Session,
+    statement: Statement,
+    task: Task,
+    subset: BoolColumn | None,
+    expected: int,
+    assigned: int | None = None,
+) -> Answer | None:
+    """Put a task on its best node, where the plugins that place groups can take its share of it; None: they are asked.
+
+    `expected`: how many tasks of the class will follow, a hint. With `assigned` it is that row or none.
+    """
+    calls = session.calls.functions("reserve")
+    if {call.plugin for call in calls} != {call.plugin for call in session.calls.functions("place_group")}:
+        return None
+    board = session.board(task, subset)
+    row = board.pick(task, expected) if assigned is None else assigned
+    if row < 0 or (assigned is not None and not board.fits(row, task)):
+        return None
+    for call in calls:
+        proposal = call(session, task, session.node_at(row))
+        if proposal is None:
+            continue
+        if isinstance(proposal, Refusal):
+            return None
+        _, nodes = _take_over(statement, call, proposal)
+        if nodes != {task: session.node_at(row)}:
+            raise call.wrong(f"it placed {nodes!r} in place of {task.key} on {session.node_at(row)!r}")
+        answer = Answer(score=float(board.total[row]))
+        statement.allocate(task, row)
+        if assigned is None:
+            board.took(row)
+        return answer
+    return None
+
+
+def tells_of_each_node(session: Session, task: Task) -> bool:
+    """Whether `reservable_on` and the filters say of each node, by what is there alone, whether a task of this class
+    could be placed there.
+    """
+    placers, calls = session.calls.functions("place_group"), session.calls.functions("reservable")
+    if not placers or not calls or placers[0].plugin != calls[0].plugin:
+        return False
+    unfollowed = not session.trial_followers <= {call.plugin for call in calls}
+    if unfollowed or session.plan_for(task).any_filters:
+        return False
+    return calls[0](session, task, (), ()) is not None
+
+
+def reservable_on(session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]) -> Sequence[str | None]:
+    """Of each node why the plugin that places groups would not take a task's share there if some running tasks were
+    gone; None where it would. Only where `tells_of_each_node`. Raises PluginError.
+    """
+    call = session.calls.functions("reservable")[0]
+    answer = call(session, task, nodes, gone)
+    if not isinstance(answer, list | tuple) or len(answer) != len(nodes) or not all(map(_is_reason, answer)):
+        raise call.wrong(f"it returned no reason or None for each of {len(nodes)} nodes")
+    found: Sequence[str | None] = answer
+    return found
+
+
+def _is_reason(answer: object) -> bool:
+    return answer is None or isinstance(answer, str)
 
 
 def ask_plugins(
@@ -59,14 +131,23 @@ def ask_plugins(
         asked = [task for task in left if task not in answer.refused]
         if not asked or (answer.refused and _too_few(session, tasks, len(tasks) - len(answer.refused), needed)):
             return answer
+        if assigned is None:
+            stood = _ask_by_quota(session, statement, group, asked, subset, answer, room, scores)
+            if stood:
+                left = [task for task in left if task not in stood]
+                continue
         call, proposal = _first_answer(session, group, asked, room, scores)
         if proposal is None:
+            _note(session, call, asked)
             return None if len(left) == len(tasks) else _refused(answer, asked, Refusal(f"{len(asked)} tasks are left"))
         if isinstance(proposal, Refusal):
+            _note(session, call, asked)
             return _refused(answer, asked, call.refusal(proposal))
-        stood = _stand(session, statement, call, proposal, asked, subset, answer, room)
+        stood = _stand(session, statement, [(call, proposal, asked)], subset, answer, room)
         if not stood:
-            return _refused(answer, asked, Refusal(f"none of {call.plugin}'s placements passed the filters"))
+            _note(session, call, asked)
+            refusal = Refusal(f"none of {call.plugin}'s placements passed the filters", call.plugin)
+            return _refused(answer, asked, refusal)
         if assigned is not None:
             for task in stood:
                 assigned[task.cls][task.row] -= (
@@ -74,6 +155,58 @@ def ask_plugins(
                 )
         left = [task for task in left if task not in stood]
     return answer
+
+
+def _ask_by_quota(
+    session: Session,
+    statement: Statement,
+    group: Group,
+    tasks: Sequence[Task],
+    subset: BoolColumn | None,
+    answer: Answer,
+    room: Mapping[TaskClass, IntColumn],
+    scores: Mapping[TaskClass, IntColumn],
+) -> set[Task]:
+    """Ask for the share of one domain after the other, where a plugin says what these are.
+
+    What was proposed is checked in turns when all is there: a spread holds at every step. Returns the tasks that stand.
+    """
+    proposals: list[_Proposal] = []
+    cls = tasks[0].cls
+    quotas = _quotas(session, cls, len(tasks)) if len(room) == 1 and session.plan(cls).any_filters else ()
+    begin = 0
+    for mask, share in quotas:
+        part, begin = tasks[begin : begin + share], begin + share
+        there = {cls: np.where(mask, room[cls], 0)}
+        if not part or not there[cls].any():
+            continue
+        call, proposal = _first_answer(session, group, part, there, scores)
+        if proposal is not None and not isinstance(proposal, Refusal):
+            proposals.append((call, proposal, part))
+    return _stand(session, statement, proposals, subset, answer, room)
+
+
+def _quotas(session: Session, cls: TaskClass, count: int) -> Sequence[tuple[BoolColumn, int]]:
+    """The first answer of `domain_quota`; none where no plugin has one."""
+    for call in session.calls.functions("domain_quota"):
+        found = call(session, cls, count)
+        if found is not None:
+            quotas: list[tuple[BoolColumn, int]] = call.guarded(_as_quotas, found)
+            size = (session.table.size,)
+            if any(mask.shape != size or mask.dtype != np.bool_ or share < 0 for mask, share in quotas):
+                raise call.wrong(f"a quota is no mask of bools over all {size[0]} rows with a whole number")
+            return quotas
+    return ()
+
+
+def _as_quotas(answer: Any) -> list[tuple[BoolColumn, int]]:
+    return [(np.asarray(mask), operator.index(share)) for mask, share in answer]
+
+
+def _note(session: Session, call: HookCall, tasks: Sequence[Task]) -> None:
+    """Whoever is refused here is so by the plugin, or by a filter on a node that the plugin would have taken."""
+    for task in tasks:
+        session.note_rejected(task, session.filters_of(task.cls) | {call.plugin})
 
 
 def _too_few(session: Session, tasks: Sequence[Task], possible: int, needed: int) -> bool:
@@ -132,23 +265,23 @@ def _first_answer(
 def _stand(
     session: Session,
     statement: Statement,
-    call: HookCall,
-    proposal: object,
-    tasks: Sequence[Task],
+    proposals: Sequence[_Proposal],
     subset: BoolColumn | None,
     answer: Answer,
     room: Mapping[TaskClass, IntColumn],
 ) -> set[Task]:
     """Allocate each proposed task that passes its filters; release the others. Returns those that stand."""
-    held, nodes = _take_over(statement, call, proposal)
-    known = set(tasks)
-    if strangers := [task for task in nodes if task not in known]:
-        raise call.wrong(f"it placed {strangers[0]!r}, which it was not asked for")
-    trusted = len(room) == 1 and not session.plan(tasks[0].cls).any_filters
+    taken = [(call, *_take_over(statement, call, proposal), tasks) for call, proposal, tasks in proposals]
+    for call, _, nodes, tasks in taken:
+        known = set(tasks)
+        if strangers := [task for task in nodes if task not in known]:
+            raise call.wrong(f"it placed {strangers[0]!r}, which it was not asked for")
+    trusted = len(room) == 1 and not session.plan(next(iter(room))).any_filters
     on_row: Counter[int] = Counter()
     stood: set[Task] = set()
-    refused = []
-    for task in tasks:
+    refused: dict[int, list[Task]] = {}
+    for number, task in _in_turns([tasks for _, _, _, tasks in taken]):
+        call, _, nodes, _ = taken[number]
         name = nodes.get(task)
         if name is None:
             continue
@@ -158,15 +291,28 @@ def _stand(
         board = session.board(task, subset)
         fits = on_row[row] < room[task.cls][row] if trusted else board.fits(row, task)
         if not fits:
-            refused.append(task)
+            refused.setdefault(number, []).append(task)
             continue
         answer.score += float(board.total[row])
         on_row[row] += 1
         statement.allocate(task, row)
         stood.add(task)
-    if refused:
-        held.release(refused)
+    for number, tasks in refused.items():
+        taken[number][1].release(tasks)
     return stood
+
+
+def _in_turns(shares: Sequence[Sequence[Task]]) -> Iterator[tuple[int, Task]]:
+    """(number of the share, task): always of the share of which most is left, so that domains fill evenly."""
+    left = [(-len(tasks), number) for number, tasks in enumerate(shares) if tasks]
+    heapq.heapify(left)
+    while left:
+        count, number = left[0]
+        yield number, shares[number][count]
+        if count + 1:
+            heapq.heapreplace(left, (count + 1, number))
+        else:
+            heapq.heappop(left)
 
 
 def _take_over(statement: Statement, call: HookCall, proposal: object) -> tuple[Held, dict[Task, str]]:

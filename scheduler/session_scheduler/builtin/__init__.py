@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from session_scheduler.builtin.default_preemption import DefaultPreemption
+from session_scheduler.builtin.dynamic_resources import DynamicResources
 from session_scheduler.builtin.image_locality import ImageLocality
 from session_scheduler.builtin.inter_pod_affinity import InterPodAffinity
 from session_scheduler.builtin.node_affinity import NodeAffinity
+from session_scheduler.builtin.node_declared_features import NodeDeclaredFeatures
 from session_scheduler.builtin.node_name import NodeName
 from session_scheduler.builtin.node_ports import NodePorts
 from session_scheduler.builtin.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from session_scheduler.builtin.node_resources_fit import NodeResourcesFit
 from session_scheduler.builtin.node_unschedulable import NodeUnschedulable
 from session_scheduler.builtin.node_volume_limits import NodeVolumeLimits
+from session_scheduler.builtin.pod_group_pods_count import PodGroupPodsCount
 from session_scheduler.builtin.pod_topology_spread import PodTopologySpread
 from session_scheduler.builtin.scheduling_gates import SchedulingGates
 from session_scheduler.builtin.taint_toleration import TaintToleration
@@ -38,8 +42,12 @@ _IN_ORDER: Final = (
     VolumeZone,
     PodTopologySpread,
     InterPodAffinity,
+    DynamicResources,
+    DefaultPreemption,
     NodeResourcesBalancedAllocation,
     ImageLocality,
+    NodeDeclaredFeatures,
+    PodGroupPodsCount,
 )
 
 BUILTIN: Final[Mapping[str, type]] = {plugin.name: plugin for plugin in _IN_ORDER}

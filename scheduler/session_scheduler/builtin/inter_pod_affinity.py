@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import numpy as np
 from pydantic import Field
 
+from session_scheduler.builtin import inter_pod_affinity_hints
 from session_scheduler.builtin.pods_near import PodsNear, Source
 from session_scheduler.config import PluginArguments
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
@@ -20,6 +21,7 @@ from session_scheduler.model.pod_terms import HeldTerm, PodTerms, Term, TermKind
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.model.events import ClusterEventWithHint
     from session_scheduler.session import Session
     from session_scheduler.state.cluster_view import ClusterView
 
@@ -63,6 +65,11 @@ class InterPodAffinity:
 
     def __init__(self, arguments: InterPodAffinityArguments | None = None) -> None:
         self._arguments = arguments or InterPodAffinityArguments()
+
+    @hookimpl
+    def events_to_register(self) -> Iterable[ClusterEventWithHint]:
+        """Pods come, go or change their labels; nodes come or change their domains."""
+        return inter_pod_affinity_hints.events()
 
     @hookimpl
     def footprint(self, cls: TaskClass) -> Iterable[HeldTerm]:
@@ -135,6 +142,11 @@ class InterPodAffinity:
         """kube-scheduler's texts: the first that holds."""
         refusals = list(_refusals(nodes, state))
         return [[next((text for refused, text in refusals if refused[i]), EXISTING)] for i in range(len(nodes))]
+
+    @hookimpl
+    def unresolvable(self, nodes: NodeView, state: AffinityState) -> BoolColumn:
+        """Where pods are missing that the pod must be near."""
+        return ~_near_all(nodes, state) if state.affinity else np.zeros(len(nodes), np.bool_)
 
     # ------------------------------------------------------------------ score
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -12,7 +12,9 @@ from pydantic import Field, field_validator
 from session_scheduler.config import PluginArguments
 from session_scheduler.config_text import wrong_value
 from session_scheduler.hookspecs import SKIP, Normalise, Refusal, Scope, Skip, hookimpl
-from session_scheduler.model.expressions import term_problem
+from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.expressions import is_int32, term_problem
+from session_scheduler.model.objects import Node
 from session_scheduler.model.objects import NodeAffinity as Affinity
 from session_scheduler.model.selectors import (
     preferred_weights,
@@ -24,6 +26,7 @@ from session_scheduler.model.selectors import (
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.model.events import ClusterEvent
     from session_scheduler.model.objects import PodSpec
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -86,6 +89,19 @@ class NodeAffinity:
         self._added = (arguments or NodeAffinityArguments()).affinity()
 
     @hookimpl
+    def events_to_register(self) -> Iterable[ClusterEventWithHint]:
+        """A node comes, or changes its labels, so that it is selected now."""
+        actions = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
+        return [ClusterEventWithHint(Node, actions, self._selected_now)]
+
+    def _selected_now(self, cls: TaskClass, event: ClusterEvent) -> bool:
+        return self._selects(cls, event.after) and (event.old is None or not self._selects(cls, event.before))
+
+    def _selects(self, cls: TaskClass, node: NodeView) -> bool:
+        added = self._added.required
+        return bool((added is None or selected_nodes(node, added).any()) and required_nodes(node, cls.pod.spec).any())
+
+    @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | Refusal | frozenset[str] | None:
         """The names that the pod narrows the nodes to, or None; a refusal where its terms contradict each other."""
         spec = cls.pod.spec
@@ -106,7 +122,8 @@ class NodeAffinity:
     @hookimpl
     def score(self, cls: TaskClass, nodes: NodeView) -> IntColumn | None:
         """The sum of the weights of the preferred terms that each node satisfies."""
-        terms = (*self._added.preferred, *_own(cls.pod.spec).preferred)
+        own = (one for one in _own(cls.pod.spec).preferred if is_int32(one.weight))
+        terms = (*self._added.preferred, *own)
         return preferred_weights(nodes, terms) if terms else None
 
     @hookimpl

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.objects import Node
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
@@ -20,6 +22,11 @@ class NodeName(WithoutArguments):
 
     name = "NodeName"
     filter_scope = Scope.STATIC
+
+    @hookimpl
+    def events_to_register(self) -> Iterable[ClusterEventWithHint]:
+        """A node comes."""
+        return [ClusterEventWithHint(Node, ActionType.ADD)]
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | None:

@@ -9,10 +9,13 @@ import numpy as np
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.objects import Node, Pod
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
+    from session_scheduler.model.events import ClusterEvent
 
 PortKey = tuple[str, str, str, int]
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 (a value that pods write, no bind)
@@ -25,6 +28,15 @@ class NodePorts(WithoutArguments):
 
     name = "NodePorts"
     filter_scope = Scope.NODE
+
+    @hookimpl
+    def events_to_register(self) -> Iterable[ClusterEventWithHint]:
+        """A pod ends that has one of the ports; a node comes."""
+        return [ClusterEventWithHint(Pod, ActionType.DELETE, self._frees), ClusterEventWithHint(Node, ActionType.ADD)]
+
+    def _frees(self, cls: TaskClass, event: ClusterEvent) -> bool:
+        taken = self.footprint(event.old_class) if event.old_class is not None else ()
+        return not {key for port in cls.ports for key in _conflicts(*port)}.isdisjoint(taken)
 
     @hookimpl
     def footprint(self, cls: TaskClass) -> Iterable[PortKey]:

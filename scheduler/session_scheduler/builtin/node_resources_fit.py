@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import AfterValidator
 
+from session_scheduler.builtin.devices.extended import ExtendedResources
 from session_scheduler.builtin.scored_resources import (
     DEFAULT_RESOURCES,
     ScoredResource,
@@ -18,11 +20,17 @@ from session_scheduler.builtin.scored_resources import (
 from session_scheduler.config import PluginArguments
 from session_scheduler.config_text import wrong_value
 from session_scheduler.hookspecs import Normalise, Scope, hookimpl
+from session_scheduler.model.devices import CLASS_PREFIX, DeviceClass
+from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.requests import containers_requests, is_scalar
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.model.events import ClusterEvent
+    from session_scheduler.model.groups import Task
+    from session_scheduler.session import Session
 
 _FIRST = ("cpu", "memory", "ephemeral-storage")
 
@@ -53,11 +61,18 @@ class NodeResourcesFitArguments(PluginArguments):
 class FitState:
     """A class's requests, as the filter and the score need them."""
 
-    __slots__ = ("requests", "scored")
+    __slots__ = ("elsewhere", "requests", "scored")
 
-    def __init__(self, requests: Sequence[tuple[str, int]], scored: Sequence[ScoredResource]) -> None:
+    def __init__(
+        self,
+        requests: Sequence[tuple[str, int]],
+        scored: Sequence[ScoredResource],
+        elsewhere: Collection[str] = (),
+    ) -> None:
         self.requests = requests
         self.scored = scored
+        self.elsewhere = elsewhere
+        """Resources that nodes without any may have as devices: DynamicResources looks for them."""
 
 
 class NodeResourcesFit:
@@ -72,16 +87,48 @@ class NodeResourcesFit:
 
     def __init__(self, arguments: NodeResourcesFitArguments | None = None) -> None:
         self._arguments = arguments or NodeResourcesFitArguments()
+        self._extended = ExtendedResources()
         self._most = self._arguments.scoring_strategy.type == "MostAllocated"
+
+    @hookimpl
+    def events_to_register(self) -> Iterable[ClusterEventWithHint]:
+        """A pod ends or comes to request less; a node comes, or offers more, so that the pod would fit an empty one."""
+        return [
+            ClusterEventWithHint(Pod, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN, self._frees),
+            ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE, self._offers),
+            ClusterEventWithHint(DeviceClass, ActionType.ADD | ActionType.UPDATE, _stands_for),
+        ]
+
+    def _frees(self, cls: TaskClass, event: ClusterEvent) -> bool:
+        old, new = event.old_class, event.new_class
+        if old is None or new is None or event.own:
+            return True
+        return any(new.requests.get(name, 0) < old.requests.get(name, 0) for name, _ in self._compared(cls))
+
+    def _offers(self, cls: TaskClass, event: ClusterEvent) -> bool:
+        before, after = event.amounts()
+        wanted = [
+            (name, amount) for name, amount in self._compared(cls) if after.get(name) or name not in self._extended
+        ]
+        if any(after.get(name, 0) < amount for name, amount in wanted):
+            return False
+        return event.old is None or any(after.get(name, 0) > before.get(name, 0) for name, _ in wanted)
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        """Know which resources are had as devices where a node does not offer them."""
+        self._extended.look(session)
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> FitState:
         """What is compared and what is scored."""
-        compared = [("pods", 1), *((name, amount) for name, amount in cls.requests.items() if not self._ignores(name))]
-        # kube-scheduler scores the new pod by its containers, even where the pod as a whole requests something else
-        amounts: Mapping[str, int] = {**cls.requests, **containers_requests(cls.pod)}
+        compared = self._compared(cls)
         resources = self._arguments.scoring_strategy.resources
-        return FitState(sorted(compared, key=_place), scored_resources(resources, amounts))
+        elsewhere = self._extended.among(cls.requests)
+        return FitState(sorted(compared, key=_place), scored_resources(resources, _as_scored(cls)), elsewhere)
+
+    def _compared(self, cls: TaskClass) -> list[tuple[str, int]]:
+        return [("pods", 1), *((name, amount) for name, amount in cls.requests.items() if not self._ignores(name))]
 
     def _ignores(self, name: str) -> bool:
         if not is_scalar(name) or "kubernetes.io/" in name:
@@ -93,17 +140,29 @@ class NodeResourcesFit:
     def filter(self, nodes: NodeView, mask: BoolColumn, state: FitState) -> None:
         """Clear the nodes where less is free than requested."""
         for name, amount in state.requests:
-            np.logical_and(mask, nodes.used(name) <= nodes.allocatable(name) - amount, out=mask)
+            if name in state.elsewhere:
+                np.logical_and(mask, ~_short(nodes, name, amount, state), out=mask)
+            else:
+                np.logical_and(mask, nodes.used(name) <= nodes.allocatable(name) - amount, out=mask)
 
     @hookimpl
     def why(self, nodes: NodeView, state: FitState) -> Sequence[Sequence[str]]:
         """Every resource that is short, in kube-scheduler's wording."""
         short = [
             ("Too many pods" if name == "pods" else f"Insufficient {name}",
-             nodes.used(name) > nodes.allocatable(name) - amount)
+             _short(nodes, name, amount, state))
             for name, amount in state.requests
         ]  # fmt: skip
         return [[text for text, column in short if column[index]] for index in range(len(nodes))]
+
+    @hookimpl
+    def unresolvable(self, nodes: NodeView, state: FitState) -> BoolColumn:
+        """Where more is requested than there is, whoever has it. The number of pods is not looked at."""
+        beyond = np.zeros(len(nodes), np.bool_)
+        for name, amount in state.requests:
+            if name != "pods":
+                beyond |= nodes.allocatable(name) < amount
+        return beyond
 
     @hookimpl
     def score(self, nodes: NodeView, state: FitState) -> IntColumn | None:
@@ -128,6 +187,27 @@ class NodeResourcesFit:
         total //= np.maximum(weights, 1)
         return total
 
+    @hookimpl
+    def score_placement(self, tasks: Sequence[Task], nodes: NodeView) -> int:
+        """The weighted mean of the shares (0 to 100) of all the domain's nodes that are used, with the group on them.
+
+        Whatever the strategy for nodes is: fuller domains leave whole ones to other groups. Only nodes that have a
+        resource count for it, and extended ones only where the group requests them.
+        """
+        requested: Counter[str] = Counter()
+        for cls, count in Counter(task.cls for task in tasks).items():
+            for name, amount in _as_scored(cls).items():
+                requested[name] += count * amount
+        total = weights = 0
+        for resource in scored_resources(self._arguments.scoring_strategy.resources, requested):
+            offered = nodes.allocatable(resource.name)
+            capacity = _sum(offered)
+            if capacity:
+                used = resource.request + _sum(used_with_defaults(nodes, resource.name)[offered != 0])
+                total += resource.weight * (min(used, capacity) * 100 // capacity)
+                weights += resource.weight
+        return total // weights if weights else 0
+
     def _counted(self, nodes: NodeView, resource: ScoredResource, capacity: IntColumn) -> IntColumn:
         """How much of the capacity is left, or used, with the pod on the node: a new array, 0 to the capacity."""
         counted = used_with_defaults(nodes, resource.name) + resource.request
@@ -135,6 +215,30 @@ class NodeResourcesFit:
             return np.minimum(counted, capacity, out=counted)
         np.subtract(capacity, counted, out=counted)
         return np.maximum(counted, 0, out=counted)
+
+
+def _stands_for(cls: TaskClass, event: ClusterEvent) -> bool:
+    """The class stands for a resource that the pods request, and did not before."""
+    names = (f"{CLASS_PREFIX}{event.new.metadata.name}", event.new.spec.extended_resource_name)
+    before = () if event.old is None else (names[0], event.old.spec.extended_resource_name)
+    return any(name in cls.requests and name not in before for name in names)
+
+
+def _as_scored(cls: TaskClass) -> Mapping[str, int]:
+    """What a pod requests, for scores: its containers, even where the pod as a whole requests something else."""
+    return {**cls.requests, **containers_requests(cls.pod)}
+
+
+def _sum(column: IntColumn) -> int:
+    """The exact sum: memory of many large nodes may be more than 64 bits hold."""
+    return int(column.sum(dtype=object)) if len(column) else 0
+
+
+def _short(nodes: NodeView, name: str, amount: int, state: FitState) -> BoolColumn:
+    """Where less is free than requested."""
+    offered = nodes.allocatable(name)
+    short = nodes.used(name) > offered - amount
+    return short & (offered != 0) if name in state.elsewhere else short
 
 
 def used_with_defaults(nodes: NodeView, resource: str) -> IntColumn:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.selectors import tolerated
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
+    from session_scheduler.model.events import ClusterEvent
 
 TAINT: Final = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """The taint that stands for `spec.unschedulable`: a pod that tolerates it may go to a cordoned node."""
@@ -24,6 +27,14 @@ class NodeUnschedulable(WithoutArguments):
 
     name = "NodeUnschedulable"
     filter_scope = Scope.STATIC
+
+    @hookimpl
+    def events_to_register(self) -> Iterable[ClusterEventWithHint]:
+        """A node comes or is uncordoned; the pod comes to tolerate that it is not."""
+        return [
+            ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, _takes_pods_now),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_TOLERATION, _tolerates_now),
+        ]
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | None:
@@ -39,3 +50,11 @@ class NodeUnschedulable(WithoutArguments):
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
         """kube-scheduler's text."""
         return [["node(s) were unschedulable"]] * len(nodes)
+
+
+def _takes_pods_now(_: TaskClass, event: ClusterEvent) -> bool:
+    return not event.new.spec.unschedulable and (event.old is None or event.old.spec.unschedulable)
+
+
+def _tolerates_now(_: TaskClass, event: ClusterEvent) -> bool:
+    return event.own and tolerated(event.new.spec.tolerations, TAINT)

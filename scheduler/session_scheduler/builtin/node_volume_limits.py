@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.csi_migration import Attached, attached, attached_inline, attached_volume, provisioned_by
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
@@ -23,6 +24,7 @@ from session_scheduler.model.volumes import CLAIM, EPHEMERAL, VolumeKey, claims_
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
+    from session_scheduler.model.events import ClusterEventWithHint
     from session_scheduler.session import Session
     from session_scheduler.state.volume_use import VolumeUse
 
@@ -70,6 +72,11 @@ class NodeVolumeLimits(WithoutArguments):
             self._known = _Known(session.volume_use, versions, _limits(session), _attachments(session))
 
     @hookimpl
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        """See `volume_hints`."""
+        return volume_hints.limit_events()
+
+    @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Brought:
         """The volumes that a pod brings; skipped for pods that bring none."""
         uses = claims_of(cls.pod)
@@ -114,6 +121,11 @@ class NodeVolumeLimits(WithoutArguments):
     def why(self, nodes: NodeView, state: Brought) -> Sequence[Sequence[str]]:
         """kube-scheduler's text."""
         return [[state.problem or "node(s) exceed max volume count"]] * len(nodes)
+
+    @hookimpl
+    def unresolvable(self, nodes: NodeView, state: Brought) -> BoolColumn:
+        """Everywhere where a claim does not exist."""
+        return np.full(len(nodes), state.problem is not None)
 
     def _is_full(self, session: Session, node: str, brought: frozenset[Attached]) -> bool:
         limits = self._known.limits.get(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -10,11 +11,14 @@ import msgspec
 import numpy as np
 from pydantic import Field, model_validator
 
+from session_scheduler.builtin import pod_topology_spread_hints
 from session_scheduler.builtin.pods_near import PodsNear
 from session_scheduler.builtin.spread_scoring import SoftConstraint, SpreadScoring
 from session_scheduler.config import PluginArguments
 from session_scheduler.config_text import wrong_value
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.columns import natural
+from session_scheduler.model.expressions import is_int32
 from session_scheduler.model.label_selectors import NOTHING, Selector, SelectorError, equal_to, selector_of
 from session_scheduler.model.objects import LabelSelector, Pod
 from session_scheduler.model.pod_counts import PodQuery
@@ -23,6 +27,7 @@ from session_scheduler.model.selectors import required_nodes, untolerated_taints
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.model.events import ClusterEventWithHint
     from session_scheduler.session import Session
     from session_scheduler.state.cluster_view import ClusterView
 
@@ -142,6 +147,19 @@ class PodTopologySpread:
         self._defaults = SYSTEM_DEFAULTS if self._system else given.default_constraints
 
     @hookimpl
+    def events_to_register(self) -> Iterable[ClusterEventWithHint]:
+        """Pods that count come, go or change; nodes of the domains come, go or change; so do the default selectors."""
+        return pod_topology_spread_hints.events(self._counted)
+
+    def _counted(self, cls: TaskClass, view: ClusterView) -> list[tuple[str, Selector, bool]]:
+        """Of each hard constraint the key, which pods count, and whether taints decide which nodes do."""
+        return [
+            (one.written.topology_key, NOTHING if one.selector.empty else one.selector,
+             one.written.node_taints_policy == "Honor")
+            for one in self._constraints(view, cls.pod, HARD)
+        ]  # fmt: skip
+
+    @hookimpl
     def class_key(self, pod: Pod, view: ClusterView) -> object:
         """For a pod without constraints: what the defaults select by, and whether that picks the pod itself."""
         if pod.spec.topology_spread_constraints or not self._defaults:
@@ -153,7 +171,7 @@ class PodTopologySpread:
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
         """The constraints with what is counted for them; skipped without any."""
         try:
-            hard, soft = (self._constraints(session, cls.pod, action) for action in (HARD, SOFT))
+            hard, soft = (self._constraints(session.view, cls.pod, action) for action in (HARD, SOFT))
         except (SelectorError, msgspec.ValidationError) as error:
             return Refusal(f"spec.topologySpreadConstraints: {error}")
         if not hard and not soft:
@@ -161,14 +179,14 @@ class PodTopologySpread:
         state = SpreadState(_hard(session, cls, hard), self._scoring(session, cls, soft) if soft else None)
         return Prepared(state, Scope.ANY if hard else SKIP, Scope.ANY if soft else SKIP)
 
-    def _constraints(self, session: Session, pod: Pod, action: str) -> list[Constraint]:
+    def _constraints(self, view: ClusterView, pod: Pod, action: str) -> list[Constraint]:
         """The pod's own constraints of this kind, else the defaults. Raises SelectorError and ValidationError."""
         own = pod.spec.topology_spread_constraints
         if own:
-            written = [msgspec.convert(one, _Written) for one in own]
+            written = [_read(one) for one in own]
             return [Constraint(one, _selector(one, pod)) for one in written if one.when_unsatisfiable == action]
         defaults = [one for one in self._defaults if one.when_unsatisfiable == action]
-        selector = session.view.default_selector(pod) if defaults else NOTHING
+        selector = view.default_selector(pod) if defaults else NOTHING
         return [] if selector.empty else [Constraint(one, selector) for one in defaults]
 
     def _scoring(self, session: Session, cls: TaskClass, constraints: Sequence[Constraint]) -> SpreadScoring:
@@ -195,9 +213,35 @@ class PodTopologySpread:
         return [[_text(index, holds)] for index in range(len(nodes))]
 
     @hookimpl
+    def unresolvable(self, nodes: NodeView, state: SpreadState) -> BoolColumn:
+        """Where the label of the first constraint that does not hold is missing."""
+        return np.array([texts == [NO_LABEL] for texts in self.why(nodes, state)], np.bool_)
+
+    @hookimpl
+    def domain_quota(self, session: Session, cls: TaskClass, n: int) -> Sequence[tuple[BoolColumn, int]] | None:
+        """n tasks as evenly as the first hard constraint allows, whose domains have several nodes; emptiest first."""
+        try:
+            constraints = self._constraints(session.view, cls.pod, HARD)
+        except (SelectorError, msgspec.ValidationError):
+            return None
+        labels = cls.pod.metadata.labels
+        for one, hard in zip(constraints, _hard(session, cls, constraints), strict=True):
+            if not hard.near.domains.alone and one.selector.matches(labels) and not one.selector.empty:
+                return _evenly(session, one.written.topology_key, hard, n)
+        return None
+
+    @hookimpl
     def score(self, nodes: NodeView, mask: BoolColumn, state: SpreadState) -> IntColumn | None:
         """The fewer of the pods in a node's domains, the higher, 0 to 100."""
         return state.soft.score(nodes, mask) if state.soft is not None else None
+
+
+def _read(constraint: dict[str, Any]) -> _Written:
+    written = msgspec.convert(constraint, _Written)
+    for field, number in (("maxSkew", written.max_skew), ("minDomains", written.min_domains or 0)):
+        if not is_int32(number):
+            raise SelectorError(f"{field}: {number} is none: write 1 or more, of at most 32 bits")
+    return written
 
 
 def _selector(written: _Written, pod: Pod) -> Selector:
@@ -252,3 +296,23 @@ def _in_domains(one: HardConstraint, nodes: NodeView) -> BoolColumn:
 def _text(index: int, holds: Sequence[tuple[BoolColumn, BoolColumn]]) -> str:
     labelled = next((labelled[index] for allowed, labelled in holds if not allowed[index]), True)
     return NOT_MATCHED if labelled else NO_LABEL
+
+
+def _evenly(session: Session, key: str, hard: HardConstraint, n: int) -> list[tuple[BoolColumn, int]]:
+    """One task after the other to the domain with the fewest, as long as that may take one more."""
+    domains, counts = hard.near.domains, hard.near.by_domain().tolist()
+    texts = session.table.all_rows()
+    values = texts.label(key)
+    numbers = np.flatnonzero(hard.eligible).tolist()
+    first = {number: int(np.flatnonzero(domains.numbers == number)[0]) for number in numbers}
+    names = {number: texts.label_value(int(values[row])) for number, row in first.items()}
+    heap = [(counts[number], natural(names[number]), number) for number in numbers]
+    heapq.heapify(heap)
+    shares: dict[int, int] = {}
+    for _ in range(n):
+        if not heap or (hard.fewer_domains and heap[0][0] > hard.room):
+            break
+        count, name, number = heap[0]
+        shares[number] = shares.get(number, 0) + 1
+        heapq.heapreplace(heap, (count + 1, name, number))
+    return [(domains.numbers == number, share) for number, share in shares.items()]

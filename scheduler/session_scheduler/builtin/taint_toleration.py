@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import Normalise, Scope, hookimpl
+from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.selectors import untolerated_taints
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.model.events import ClusterEvent
+
+_REFUSING: Final = ("NoSchedule", "NoExecute")
 
 
 class TaintToleration(WithoutArguments):
@@ -26,9 +31,17 @@ class TaintToleration(WithoutArguments):
     normalise = Normalise.MAX_REVERSED
 
     @hookimpl
+    def events_to_register(self) -> Iterable[ClusterEventWithHint]:
+        """A node comes without untolerated taints, or loses the last of them; the pod comes to tolerate more."""
+        return [
+            ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, _free_of_taints_now),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_TOLERATION, _own),
+        ]
+
+    @hookimpl
     def filter(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn) -> None:
         """Clear the nodes that carry an untolerated taint."""
-        for carriers in untolerated_taints(nodes, cls.pod.spec.tolerations, ("NoSchedule", "NoExecute")):
+        for carriers in untolerated_taints(nodes, cls.pod.spec.tolerations, _REFUSING):
             np.greater(mask, carriers, out=mask)
 
     @hookimpl
@@ -43,3 +56,15 @@ class TaintToleration(WithoutArguments):
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
         """kube-scheduler's text."""
         return [["node(s) had untolerated taint(s)"]] * len(nodes)
+
+
+def _free_of_taints_now(cls: TaskClass, event: ClusterEvent) -> bool:
+    return not _refused(cls, event.after) and (event.old is None or _refused(cls, event.before))
+
+
+def _refused(cls: TaskClass, node: NodeView) -> bool:
+    return any(True for _ in untolerated_taints(node, cls.pod.spec.tolerations, _REFUSING))
+
+
+def _own(_: TaskClass, event: ClusterEvent) -> bool:
+    return event.own

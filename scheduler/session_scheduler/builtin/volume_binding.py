@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from pydantic import Field
 
+from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.assumed_volumes import AssumedVolumes, PodVolumes
 from session_scheduler.builtin.volume_claims import PodClaims, pod_claims
 from session_scheduler.builtin.volume_matching import Matcher, Matching, Reach, bound_nodes
 from session_scheduler.builtin.volume_writing import bind_volumes
 from session_scheduler.config import PluginArguments
-from session_scheduler.hookspecs import SKIP, Refusal, Scope, Skip, hookimpl
+from session_scheduler.hookspecs import SKIP, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.label_selectors import SelectorError, selector_of
 from session_scheduler.model.quantity import QuantityError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from session_scheduler.model.bindings import Allocation, Binding
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
+    from session_scheduler.model.events import ClusterEventWithHint
     from session_scheduler.session import Session
     from session_scheduler.statement import Event
 
@@ -86,14 +88,22 @@ class VolumeBinding:
     # ------------------------------------------------------------------ judging
 
     @hookimpl
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        """See `volume_hints`."""
+        return volume_hints.binding_events()
+
+    @hookimpl
     def on_session_open(self, session: Session) -> None:
         """Follow what the session places and takes back."""
         self._opened = _Opened(session)
         session.add_event_handler(self._placed, self._taken_back)
 
     @hookimpl
-    def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | VolumeState:
-        """The claims as they are; a refusal where one cannot be had on any node, skipped for pods without."""
+    def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
+        """The claims as they are; a refusal where one cannot be had on any node, skipped for pods without.
+
+        Where all are bound nothing that a session does changes what the nodes say of them.
+        """
         found = pod_claims(session, cls.pod)
         if isinstance(found, Refusal):
             return found
@@ -105,9 +115,10 @@ class VolumeBinding:
             state = self._state(session, found)
         except QuantityError as error:
             return Refusal(f"spec.resources.requests.storage of a claim: {error}")
-        if isinstance(state, VolumeState):
-            self._opened.states[cls] = state
-        return state
+        if isinstance(state, Refusal):
+            return state
+        self._opened.states[cls] = state
+        return Prepared(state, Scope.STATIC if state.matcher is None else Scope.ANY)
 
     def _state(self, session: Session, claims: PodClaims) -> VolumeState | Refusal:
         for claim in claims.delayed:
@@ -161,6 +172,11 @@ class VolumeBinding:
             ("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)", state.missing),
         ]  # fmt: skip
         return [[text for text, rows in found if rows[row]] for row in nodes.row_numbers.tolist()]
+
+    @hookimpl
+    def unresolvable(self, nodes: NodeView) -> BoolColumn:
+        """Everywhere: volumes are no freer when pods end."""
+        return np.ones(len(nodes), np.bool_)
 
     # ------------------------------------------------------------------ what is assumed
 

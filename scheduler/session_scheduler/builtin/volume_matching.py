@@ -307,12 +307,12 @@ class Matcher:
             nodes = capacity.node_topology
             if capacity.storage_class_name != storage_class or nodes is None:
                 continue
-            if _limit(capacity) >= wanted:
+            if volume_limit(capacity) >= wanted:
                 enough |= self._reach.selected(as_terms(nodes))
         return enough
 
 
-def _limit(capacity: CSIStorageCapacity) -> int:
+def volume_limit(capacity: CSIStorageCapacity) -> int:
     """The largest volume that can be made of it; -1 where it does not say."""
     limit = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
     try:

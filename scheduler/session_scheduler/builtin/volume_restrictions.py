@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.volume_claims import not_found
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Refusal, Scope, Skip, hookimpl
@@ -15,6 +16,7 @@ from session_scheduler.model.volumes import CLAIM, READ_ONLY, READ_WRITE, Volume
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
+    from session_scheduler.model.events import ClusterEvent, ClusterEventWithHint
     from session_scheduler.session import Session
 
 _SHARED_BY_READERS: Final = frozenset({"gcePersistentDisk", "iscsi", "rbd"})
@@ -33,6 +35,11 @@ class VolumeRestrictions(WithoutArguments):
 
     name = "VolumeRestrictions"
     filter_scope = Scope.ANY
+
+    @hookimpl
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        """See `volume_hints`."""
+        return volume_hints.restriction_events(_frees)
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Restrictions:
@@ -82,3 +89,11 @@ def _conflicts(key: VolumeKey) -> Iterator[VolumeKey]:
         yield (*key[:-1], READ_WRITE)
         if key[-1] == READ_WRITE:
             yield (*key[:-1], READ_ONLY)
+
+
+def _frees(cls: TaskClass, event: ClusterEvent) -> bool:
+    """The pod that is gone had a claim of the class's, or a disk that its pods cannot have beside it."""
+    had = event.old_class.volumes if event.old_class is not None else ()
+    if not volume_hints.claims_among(cls.volumes).isdisjoint(volume_hints.claims_among(had)):
+        return True
+    return not {other for key in cls.volumes for other in _conflicts(key)}.isdisjoint(had)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_SEPARATOR
 from session_scheduler.builtin.volume_claims import not_found
 from session_scheduler.builtin.without_arguments import WithoutArguments
@@ -24,6 +25,7 @@ from session_scheduler.model.volumes import claims_of
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
+    from session_scheduler.model.events import ClusterEventWithHint
     from session_scheduler.session import Session
 
 _LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
@@ -37,6 +39,11 @@ class VolumeZone(WithoutArguments):
 
     name = "VolumeZone"
     filter_scope = Scope.STATIC
+
+    @hookimpl
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        """See `volume_hints`."""
+        return volume_hints.zone_events()
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | tuple[Wanted, ...]:

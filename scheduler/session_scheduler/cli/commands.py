@@ -81,15 +81,15 @@ def run(
     plugin_options: PluginOptions = (),
 ) -> int:
     """Schedule a live cluster until SIGTERM."""
-    import asyncio
     import sys
 
+    from session_scheduler import event_loop
     from session_scheduler.live import run as run_live
     from session_scheduler.logs import log_to_stderr
 
     form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
     log_to_stderr(log_level, form.value)
-    return asyncio.run(run_live(_configuration(config, plugin_options), kubeconfig=kubeconfig, context=context))
+    return event_loop.run(run_live(_configuration(config, plugin_options), kubeconfig=kubeconfig, context=context))
 
 
 def plugins(*, output: OutputOption = Output.TABLE) -> int:

@@ -6,7 +6,7 @@ its kinds are a cluster's answers; each says whether the same request can be sen
 
 from __future__ import annotations
 
-from session_scheduler.errors import FluenceError, InputError
+from session_scheduler.errors import ChangedMeanwhileError, FluenceError, InputError
 
 
 def one_line(text: str) -> str:
@@ -36,7 +36,7 @@ class NotFound(ClusterError):  # noqa: N818 (these are named as the API's reason
     """404: there is no such object."""
 
 
-class Conflict(ClusterError):  # noqa: N818
+class Conflict(ClusterError, ChangedMeanwhileError):  # noqa: N818
     """409: the object is not (any more) as the request says: another uid or resourceVersion, or already bound."""
 
 

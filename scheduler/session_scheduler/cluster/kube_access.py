@@ -1,7 +1,8 @@
 """Who we are to which API server: from a kubeconfig file, or from the pod that we run in.
 
-The client library reads the configuration and runs credential plugins. It is imported when the first connection is
-made, not before: it is large, and most commands need no live cluster.
+The client library reads kubeconfig files and runs credential plugins. It is imported when that is asked for, not
+before: it takes 75 MB of memory and a second, and most commands need no live cluster. A pod's own account is a name, a
+certificate and a token in three known places: they are read here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import binascii
 import os
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,10 @@ from session_scheduler.errors import InputError
 _DEFAULT_FILE = Path("~/.kube/config")
 _PLUGIN_PATIENCE = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+_IN_CLUSTER_PORT = "KUBERNETES_SERVICE_PORT"
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TOKEN_SECONDS = 60.0
+"""How old a token that was read may get."""
 
 
 async def _anonymous() -> str:
@@ -93,16 +99,48 @@ def _check_files(files: str) -> None:
 
 
 async def _from_pod() -> Access:
-    from kubernetes.aio.client import Configuration
-    from kubernetes.aio.config import ConfigException, load_incluster_config
-
-    configuration = Configuration()
+    """Source: rest.InClusterConfig of client-go."""
+    token = _PodToken(_ACCOUNT / "token")
     try:
-        load_incluster_config(configuration)
-        return _access(configuration, renew=_from_pod)
-    except (ConfigException, OSError) as error:
+        server = _server_of_pod()
+        token.read()
+        tls = _context(str(_ACCOUNT / "ca.crt"))
+    except (OSError, ValueError) as error:
         raise InputError(f"the pod's service account cannot be used: {one_line(str(error))}: mount its token "
                          "(automountServiceAccountToken), or give --kubeconfig") from None  # fmt: skip
+    return Access(server=server, tls=tls, authorization=token.header, renew=_from_pod)
+
+
+def _server_of_pod() -> str:
+    host, port = os.environ.get(_IN_CLUSTER, ""), os.environ.get(_IN_CLUSTER_PORT, "")
+    if not host or not port:
+        raise ValueError(f"{_IN_CLUSTER} and {_IN_CLUSTER_PORT} do not both have a value")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+class _PodToken:
+    """A pod's token, which the kubelet replaces long before it expires."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._header = ""
+        self._read_at = 0.0
+
+    def read(self) -> None:
+        """Read it. Raises OSError, ValueError."""
+        token = self._file.read_text().strip()
+        if not token:
+            raise ValueError(f"{self._file} is empty")
+        self._header, self._read_at = f"Bearer {token}", time.monotonic()
+
+    async def header(self) -> str:
+        """The Authorization header's value, at most a minute old. Raises Forbidden."""
+        if time.monotonic() - self._read_at >= _TOKEN_SECONDS:
+            try:
+                self.read()
+            except (OSError, ValueError) as error:
+                raise Forbidden(f"the service account's token cannot be read: {one_line(str(error))}") from None
+        return self._header
 
 
 def _access(configuration: Any, renew: Callable[[], Awaitable[Access]]) -> Access:
@@ -113,10 +151,10 @@ def _access(configuration: Any, renew: Callable[[], Awaitable[Access]]) -> Acces
         raise ValueError(f"the cluster's server {configuration.host!r} is no http or https URL")
 
     async def authorization() -> str:
-        try:  # a pod's token is read anew every minute
+        try:
             header: str | None = await configuration.get_api_key_with_prefix("BearerToken")
         except (ConfigException, OSError) as error:
-            raise Forbidden(f"the service account's token cannot be read: {one_line(str(error))}") from None
+            raise Forbidden(f"the kubeconfig's token cannot be had: {one_line(str(error))}") from None
         return header or ""
 
     return Access(
@@ -129,10 +167,15 @@ def _access(configuration: Any, renew: Callable[[], Awaitable[Access]]) -> Acces
     )
 
 
-def _tls(configuration: Any) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+def _context(ca_file: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file)
     # From Python 3.13 on this is set, and refuses CAs without a key identifier, as many clusters have.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _tls(configuration: Any) -> ssl.SSLContext:
+    context = _context(configuration.ssl_ca_cert)
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, configuration.key_file)
     if not configuration.verify_ssl:  # insecure-skip-tls-verify: the user's explicit wish

@@ -10,10 +10,14 @@ import msgspec
 
 from session_scheduler.cluster.port import Event, EventSeries, Kube
 from session_scheduler.cluster.write_rules import kept_for
-from session_scheduler.model.objects import Pod, PodCondition
+from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.group_api import version_of
+from session_scheduler.model.objects import Pod, PodCondition, PodGroup, RequestMapping
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+"""Single changes: what a merge would take for a removal, a null in what a driver is told, stays as it is."""
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists by key, conditions by their type; only for the API server's own kinds."""
 _CONTROLLER = "fluence"
@@ -21,7 +25,8 @@ _CONTROLLER = "fluence"
 
 def object_body(obj: Kube) -> bytes:
     """An object to be created: as it is, with its apiVersion, without a status."""
-    body = msgspec.to_builtins(obj)
+    version = version_of(obj.api_version)
+    body = version.written(obj) if isinstance(obj, PodGroup) and version is not None else msgspec.to_builtins(obj)
     body["apiVersion"] = obj.api_version  # left out where it is the type's default
     body.pop("status", None)
     return msgspec.json.encode(body)
@@ -62,6 +67,19 @@ def status_patch(
     return msgspec.json.encode({"metadata": _guarded({}, resource_version), "status": status})
 
 
+def said_by(api_version: str, conditions: Sequence[PodCondition]) -> list[PodCondition]:
+    """A PodGroup's conditions as its version of the API calls them."""
+    version = version_of(api_version)
+    if version is None:
+        return list(conditions)
+    return [msgspec.structs.replace(one, type=version.condition_type(one.type)) for one in conditions]
+
+
+def sample_patch(field: str, value: Any) -> bytes:
+    """A merge patch of one field of a spec."""
+    return msgspec.json.encode({"spec": {field: value}})
+
+
 def claim_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bytes:
     """A merge patch of a volume, guarded by its resourceVersion: see `write_rules.kept_for`."""
     kept = kept_for(volume, claim)
@@ -69,6 +87,45 @@ def claim_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bytes
     if kept.metadata.annotations != volume.metadata.annotations:
         metadata["annotations"] = kept.metadata.annotations
     return msgspec.json.encode({"metadata": metadata, "spec": {"claimRef": kept.spec.claim_ref}})
+
+
+def finalizer_patch(obj: Kube, finalizer: str) -> bytes:
+    """A JSON patch that adds a finalizer, guarded by the object's resourceVersion."""
+    return msgspec.json.encode([*_as_read(obj), _put("/metadata/finalizers", [*obj.metadata.finalizers, finalizer])])
+
+
+def claim_status_patch(claim: ResourceClaim, status: ResourceClaimStatus) -> bytes:
+    """A JSON patch of what differs, guarded by the claim's resourceVersion."""
+    changes = _as_read(claim)
+    if status.allocation != claim.status.allocation:
+        path = "/status/allocation"
+        changes.append(_put(path, status.allocation) if status.allocation is not None else _removed(path))
+    if status.reserved_for != claim.status.reserved_for:
+        changes.append(_put("/status/reservedFor", status.reserved_for))
+    if claim.status.devices and not status.devices:
+        changes.append(_removed("/status/devices"))
+    return msgspec.json.encode(changes)
+
+
+def extended_claim_patch(pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> bytes:
+    """A merge patch of this very pod's status (its uid)."""
+    named = {"resourceClaimName": claim, "requestMappings": mappings}
+    return msgspec.json.encode(
+        {"metadata": {"uid": pod.metadata.uid}, "status": {"extendedResourceClaimStatus": named}}
+    )
+
+
+def _as_read(obj: Kube) -> list[dict[str, Any]]:
+    """The first change of a JSON patch: with it the object must be the one that was read."""
+    return [{"op": "replace", "path": "/metadata/resourceVersion", "value": obj.metadata.resource_version}]
+
+
+def _put(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _removed(path: str) -> dict[str, Any]:
+    return {"op": "remove", "path": path}
 
 
 def _condition(condition: PodCondition) -> dict[str, str | None]:

@@ -5,6 +5,7 @@ Source: the Kubernetes API reference, "API concepts" (paths, chunked lists, watc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -15,8 +16,11 @@ import structlog
 from session_scheduler.cluster.errors import Invalid, Unavailable
 from session_scheduler.cluster.kube_errors import Status
 from session_scheduler.cluster.port import Kube
-from session_scheduler.cluster.write_rules import group_of
+from session_scheduler.cluster.unreadable import UNREADABLE, outline, salvaged
+from session_scheduler.model.devices import DEVICE_KINDS, DeviceClass, ResourceClaim, ResourceSlice
+from session_scheduler.model.group_api import GROUP_VERSIONS, PLURAL, GroupVersion, WirePodGroup
 from session_scheduler.model.objects import ConfigMap, Lease, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.model.policy import POLICY_KINDS, PodDisruptionBudget
 from session_scheduler.model.related import (
     RELATED_KINDS,
     Namespace,
@@ -36,7 +40,7 @@ from session_scheduler.model.storage import (
     VolumeAttachment,
 )
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _Read = TypeVar("_Read")
 
 
@@ -52,18 +56,17 @@ class Page(msgspec.Struct, Generic[Kube], frozen=True):
     items: tuple[Kube, ...] | None = None
 
 
-class _RawPage(msgspec.Struct, frozen=True):
-    """A page whose objects are not looked at yet."""
-
-    metadata: _ListMeta
-    items: tuple[msgspec.Raw, ...] | None = None
-
-
 class WatchLine(msgspec.Struct, Generic[Kube], frozen=True):
     """One event of a watch: an object, or for an ERROR the reason."""
 
     type: str
     object: Kube | Status
+
+
+class _Change(msgspec.Struct, frozen=True):
+    """Of what type an event of a watch is."""
+
+    type: str
 
 
 class _Moment(msgspec.Struct, frozen=True):
@@ -77,22 +80,40 @@ class _Bookmark(msgspec.Struct, frozen=True):
 _BOOKMARK = b'{"type":"BOOKMARK"'
 """How the API server begins the line of one."""
 _bookmarks = msgspec.json.Decoder(_Bookmark)
-_raw_pages = msgspec.json.Decoder(_RawPage)
+_moments = msgspec.json.Decoder(_Moment)
+_changes = msgspec.json.Decoder(_Change)
+_OBJECT, _ITEM = 1, 2
+"""Within how many others an object is: in an event of a watch, in a page."""
 
 
 class Resource(Generic[Kube]):
     """One kind in one version of its API."""
 
-    def __init__(self, kind: type[Kube], api_version: str, plural: str, *, namespaced: bool = True) -> None:
+    def __init__(
+        self,
+        kind: type[Kube],
+        api_version: str,
+        plural: str,
+        *,
+        namespaced: bool = True,
+        version: GroupVersion | None = None,
+    ) -> None:
+        """`version`: by what the objects are translated, where they do not come as they are kept."""
         self.kind = kind
         self.api_version = api_version
         self.plural = plural
         self.namespaced = namespaced
         self._root = f"apis/{api_version}" if "/" in api_version else f"api/{api_version}"
-        self._object: msgspec.json.Decoder[Kube] = msgspec.json.Decoder(kind)
-        self._page: msgspec.json.Decoder[Page[Kube]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
-        self._line: msgspec.json.Decoder[WatchLine[Kube]] = msgspec.json.Decoder(WatchLine[kind])  # type: ignore[valid-type]
-        self._lax = kind is PodGroup or kind in (*STORAGE_KINDS, *RELATED_KINDS)
+        self._read: Callable[[Any], Any] = _as_it_is
+        shape: type[Any] = kind
+        if version is not None and not version.plain:
+            self._read, shape = version.read, WirePodGroup
+        self._object: msgspec.json.Decoder[Any] = msgspec.json.Decoder(shape)
+        self._page: msgspec.json.Decoder[Page[Any]] = msgspec.json.Decoder(Page[shape])  # type: ignore[valid-type]
+        self._line: msgspec.json.Decoder[WatchLine[Any]] = msgspec.json.Decoder(WatchLine[shape])  # type: ignore[valid-type]
+        self._counted = kind in (Pod, Node)
+        """What cannot be read of these is not left out: what they hold must not be taken for free."""
+        self._lax = kind in (PodGroup, PriorityClass, *STORAGE_KINDS, *DEVICE_KINDS, *RELATED_KINDS, *POLICY_KINDS)
         self._says_version = kind().api_version == api_version
 
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
@@ -106,7 +127,23 @@ class Resource(Generic[Kube]):
 
     def object(self, text: bytes) -> Kube:
         """An object as the API server answers with it. Raises Unavailable for anything else."""
-        return _decoded(self._object, text, self.plural)
+        return _decoded(self._decode, text, self.plural)
+
+    def _decode(self, text: bytes) -> Kube:
+        found: Kube = self._read(self._object.decode(text))
+        return found
+
+    def _decode_page(self, text: bytes) -> Page[Kube]:
+        page: Page[Kube] = self._page.decode(text)
+        if self._read is _as_it_is or not page.items:
+            return page
+        return msgspec.structs.replace(page, items=tuple(map(self._read, page.items)))
+
+    def _decode_line(self, text: bytes) -> WatchLine[Kube]:
+        line: WatchLine[Kube] = self._line.decode(text)
+        if self._read is _as_it_is or isinstance(line.object, Status):
+            return line
+        return msgspec.structs.replace(line, object=self._read(line.object))
 
     def page(self, text: bytes) -> Page[Kube]:
         """A page of a list: its objects do not say their kind and version, so they get them here."""
@@ -117,40 +154,51 @@ class Resource(Generic[Kube]):
         return msgspec.structs.replace(page, items=items)
 
     def _readable(self, text: bytes) -> Page[Kube]:
-        """The page; of most kinds without objects that cannot be read: who does not name them need not suffer.
+        """The page, of most kinds without objects that cannot be read: who does not name them need not suffer.
 
-        A pod or node that cannot be read is another matter: what it holds must not be taken for free.
+        Of a pod or node is there what can be read, if that is enough to tell which it is.
         """
-        if not self._lax:
-            return _decoded(self._page, text, self.plural)
+        if not self._lax and not self._counted:
+            return _decoded(self._decode_page, text, self.plural)
         try:
-            return self._page.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raw = _decoded(_raw_pages, text, self.plural)
-        items = [self._one(item) for item in raw.items or ()]
-        return Page(raw.metadata, tuple(item for item in items if item is not None))
+            return self._decode_page(text)
+        except UNREADABLE as error:
+            rest, parts = outline(text, _ITEM)
+            items = [item for part in parts if (item := self._one(part, error)) is not None]
+        return Page(_decoded(_moments.decode, rest, self.plural).metadata, tuple(items))
 
-    def _one(self, text: msgspec.Raw) -> Kube | None:
+    def _one(self, text: bytes, why: Exception) -> Kube | None:
+        """An object as far as it can be read; None where it is left out. Raises Unavailable where it must not be."""
         try:
-            return self._object.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            _log.warning("an object cannot be read: it is left out", kind=self.plural, error=str(error),
-                         begins=bytes(text)[:200].decode(errors="replace"))  # fmt: skip
-            return None
+            return self._decode(text)
+        except UNREADABLE as error:
+            if not self._counted:
+                _log.warning("an object cannot be read: it is left out", kind=self.plural, error=str(error),
+                             begins=text[:200].decode(errors="replace"))  # fmt: skip
+                return None
+        try:
+            return salvaged(text, self.kind)  # type: ignore[type-var]  # a pod or a node
+        except UNREADABLE:
+            raise Unavailable(f"{self.plural}: the API server's answer cannot be read: {why}") from None
 
     def line(self, text: bytes) -> WatchLine[Kube] | None:
         """One event of a watch; None where it is left out as in a page. `moment` tells when it was."""
-        if not self._lax:
-            return _decoded(self._line, text, self.plural)
+        if not self._lax and not self._counted:
+            return _decoded(self._decode_line, text, self.plural)
         try:
-            return self._line.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            _log.warning("an event cannot be read: it is left out", kind=self.plural, error=str(error))
-            return None
+            return self._decode_line(text)
+        except UNREADABLE as error:
+            rest, parts = outline(text, _OBJECT)
+            obj = self._one(parts[0] if parts else b"", error)
+        return None if obj is None else WatchLine(_decoded(_changes.decode, rest, self.plural).type, obj)
 
     def moment(self, text: bytes) -> str:
         """The resourceVersion of a line of a watch. Raises Unavailable where it has none."""
-        return _decoded(_bookmarks, text, self.plural).object.metadata.resource_version
+        try:
+            return _bookmarks.decode(text).object.metadata.resource_version
+        except UNREADABLE:
+            rest, _ = outline(text, _ITEM + 1)
+        return _decoded(_bookmarks.decode, rest, self.plural).object.metadata.resource_version
 
     def bookmark(self, text: bytes) -> str | None:
         """The resourceVersion that a line of a watch only moves on to; None where it says more.
@@ -160,10 +208,14 @@ class Resource(Generic[Kube]):
         return self.moment(text) if text.startswith(_BOOKMARK) else None
 
 
-def _decoded(decoder: msgspec.json.Decoder[_Read], text: bytes, what: str) -> _Read:
+def _as_it_is(obj: Any) -> Any:
+    return obj
+
+
+def _decoded(decode: Callable[[bytes], _Read], text: bytes, what: str) -> _Read:
     try:
-        return decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode(text)
+    except UNREADABLE as error:
         raise Unavailable(f"{what}: the API server's answer cannot be read: {error}") from None
 
 
@@ -186,11 +238,14 @@ _CORE: dict[type, Resource[Any]] = {
     CSINode: Resource(CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False),
     CSIDriver: Resource(CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False),
     CSIStorageCapacity: Resource(CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities"),
+    PodDisruptionBudget: Resource(PodDisruptionBudget, "policy/v1", "poddisruptionbudgets"),
+    DeviceClass: Resource(DeviceClass, "resource.k8s.io/v1", "deviceclasses", namespaced=False),
+    ResourceSlice: Resource(ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False),
+    ResourceClaim: Resource(ResourceClaim, "resource.k8s.io/v1", "resourceclaims"),
     VolumeAttachment: Resource(VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False),
 }
-POD_GROUPS: tuple[Resource[PodGroup], ...] = (
-    Resource(PodGroup, "scheduling.k8s.io/v1alpha2", "podgroups"),
-    Resource(PodGroup, "scheduling.x-k8s.io/v1alpha1", "podgroups"),
+POD_GROUPS: tuple[Resource[PodGroup], ...] = tuple(
+    Resource(PodGroup, version.api_version, PLURAL, version=version) for version in GROUP_VERSIONS
 )
 """Kubernetes' own groups, and the coscheduling plugin's. Not every cluster serves them."""
 
@@ -199,22 +254,17 @@ def resource_of(kind: type[Kube], api_version: str = "") -> Resource[Kube]:
     """Where objects of the kind are; `api_version` chooses between the PodGroups. Raises Invalid for an unknown one."""
     if kind is not PodGroup:
         return _CORE[kind]
-    wanted = group_of(api_version or PodGroup().api_version)
+    wanted = api_version or PodGroup().api_version
     for resource in POD_GROUPS:
-        if group_of(resource.api_version) == wanted:
+        if resource.api_version == wanted:
             return resource  # type: ignore[return-value]
     raise Invalid(f"PodGroup: apiVersion {api_version!r}: no such API is known: take one of "
                   f"{', '.join(resource.api_version for resource in POD_GROUPS)}")  # fmt: skip
 
 
-def resource_for(obj: Kube) -> Resource[Kube]:
-    """Where this object is."""
-    return resource_of(type(obj), obj.api_version)
-
-
 def served(listing: bytes) -> set[str]:
     """The names in an APIResourceList."""
-    return {resource.name for resource in _decoded(_resources, listing, "API discovery").resources}
+    return {resource.name for resource in _decoded(_resources.decode, listing, "API discovery").resources}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from session_scheduler.cluster.kube_writing import Answer, Writer, reached_direc
 from session_scheduler.config import LeaderElection
 from session_scheduler.errors import InputError
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _Got = TypeVar("_Got")
 _JSON = "application/json"
 _READ_AGAIN = frozenset({Resend.READS, Resend.BUSY, Resend.UNSENT})
@@ -183,7 +183,10 @@ class ApiClient:
                     continue
             pause = self._pause(tried, got.retry_after)
             if got.resend not in when or tried >= self.settings.tries or self._clock.now() + pause > latest:
-                raise got.error
+                try:
+                    raise got.error
+                finally:
+                    del got  # it would hold this frame, which its traceback has, and all that the callers know
             _log.debug("request is sent again", after=round(pause, 3), why=str(got.error))
             await self._sleep(pause)
 

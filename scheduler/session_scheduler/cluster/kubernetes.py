@@ -1,7 +1,7 @@
 """A live cluster behind the port: requests to an API server, answers decoded to our own types only.
 
 `connect` reads the configuration; `KubernetesCluster` lists in pages, watches with bookmarks, and writes with the
-preconditions that the port promises. It keeps nothing but which PodGroup APIs the server has.
+preconditions that the port promises. It keeps nothing but what the server has of the PodGroup APIs.
 """
 
 from __future__ import annotations
@@ -17,23 +17,30 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import structlog
+from msgspec.structs import replace
 
-from session_scheduler.cluster.errors import Gone, Invalid, NotFound
+from session_scheduler.cluster.errors import Gone, Invalid
+from session_scheduler.cluster.group_discovery import GroupDiscovery
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kube_bodies import (
+    JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_PATCH,
     binding_body,
     claim_patch,
+    claim_status_patch,
     deletion_body,
     event_body,
     eviction_body,
+    extended_claim_patch,
+    finalizer_patch,
     metadata_patch,
     object_body,
+    said_by,
     series_patch,
     status_patch,
 )
-from session_scheduler.cluster.kube_kinds import POD_GROUPS, Resource, resource_for, resource_of, served
+from session_scheduler.cluster.kube_kinds import Resource, resource_of
 from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
 from session_scheduler.cluster.kube_watch import joined, merged, parted, watch_one
 from session_scheduler.cluster.port import (
@@ -47,10 +54,11 @@ from session_scheduler.cluster.port import (
     event_namespace,
 )
 from session_scheduler.cluster.write_rules import by_name, check_unchanged, described, in_namespace, name_of
-from session_scheduler.model.objects import Lease, Node, Pod, PodCondition, PodGroup
+from session_scheduler.model.devices import FINALIZER, ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.objects import Lease, Node, Pod, PodCondition, PodGroup, RequestMapping
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _PAGE = 1000
 """Objects in a page: some 10 MB of pods, 5 ms of decoding between two turns of the event loop."""
 _EXPIRIES = 2
@@ -89,8 +97,7 @@ class KubernetesCluster:
         self._now = now
         self._instance = instance or socket.gethostname()
         self._events = time.time_ns()
-        self._pod_groups: tuple[Resource[PodGroup], ...] | None = None
-        self._discovering = asyncio.Lock()
+        self.pod_groups = GroupDiscovery(client)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -116,6 +123,8 @@ class KubernetesCluster:
         """See `port.Cluster`. Where no PodGroup API is served there are none, and that is logged once."""
         parts = await asyncio.gather(*(self._list(resource) for resource in await self._resources(kind, anew=True)))
         items = sorted((item for part in parts for item in part.items), key=lambda item: by_name(name_of(item)))
+        if kind is PodGroup:
+            self.pod_groups.seen(items)  # type: ignore[arg-type]
         return Listing(tuple(items), joined([part.resource_version for part in parts]) or _NO_API)
 
     async def _list(self, resource: Resource[Kube]) -> Listing[Kube]:
@@ -155,7 +164,7 @@ class KubernetesCluster:
 
     async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
         """See `port.Cluster`."""
-        resource = resource_of(kind, api_version)
+        resource = self._resource(kind, api_version)
         what = f"{kind.__name__} {namespace}/{name}" if resource.namespaced else f"{kind.__name__} {name}"
         return resource.object(await self._client.read(resource.path(namespace, name), what=what))
 
@@ -163,21 +172,16 @@ class KubernetesCluster:
         """Where objects of the kind are served: for PodGroups none, one or two places, as last asked for, or `anew`."""
         if kind is not PodGroup:
             return (resource_of(kind),)
-        async with self._discovering:
-            if self._pod_groups is None or anew:
-                known = self._pod_groups
-                self._pod_groups = tuple([api for api in POD_GROUPS if await self._serves(api)])
-                if not self._pod_groups and known != ():
-                    _log.warning("the API server has no PodGroup API: pods are scheduled one by one",
-                                 looked_for=[api.api_version for api in POD_GROUPS])  # fmt: skip
-            return self._pod_groups  # type: ignore[return-value]
+        return await self.pod_groups.resources(anew=anew)  # type: ignore[return-value]
 
-    async def _serves(self, resource: Resource[PodGroup]) -> bool:
-        path = f"apis/{resource.api_version}"
-        try:
-            return resource.plural in served(await self._client.read(path, what=f"discovery of {path}"))
-        except NotFound:
-            return False
+    def _resource(self, kind: type[Kube], api_version: str) -> Resource[Kube]:
+        """Where an object is. Raises Invalid for a PodGroup of an unknown API."""
+        if kind is not PodGroup:
+            return resource_of(kind)
+        return self.pod_groups.place_of(api_version)  # type: ignore[return-value]
+
+    def _place(self, obj: Kube) -> Resource[Kube]:
+        return self._resource(type(obj), obj.api_version)
 
     # -------------------------------------------------------------- writing
 
@@ -186,7 +190,9 @@ class KubernetesCluster:
         if obj.metadata.resource_version:  # the API server answers this with a 500
             raise Invalid(f"{described(obj)}: metadata.resourceVersion: must be empty: the API server gives it")
         obj = in_namespace(obj)
-        resource = resource_for(obj)
+        resource = self._place(obj)
+        if isinstance(obj, PodGroup):
+            obj = replace(obj, api_version=resource.api_version)
         path = resource.path(obj.metadata.namespace)
         body, fenced = object_body(obj), not isinstance(obj, Lease)
         return resource.object(await self._client.write("POST", path, body, what=described(obj), fenced=fenced))
@@ -195,7 +201,7 @@ class KubernetesCluster:
         """See `port.Cluster`."""
         if not obj.metadata.resource_version:  # the API server would write it whatever is there
             raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it")
-        resource = resource_for(in_namespace(obj))
+        resource = self._place(in_namespace(obj))
         path = resource.path_of(in_namespace(obj))
         body = object_body(obj)
         return resource.object(await self._client.write("PUT", path, body, what=described(obj), fenced=False))
@@ -245,6 +251,8 @@ class KubernetesCluster:
             raise Invalid(f"{described(obj)}: status.nominatedNodeName: only a pod has one")
         if isinstance(obj, PodGroup) and not obj.native:
             return await self.get(type(obj), obj.metadata.namespace, obj.metadata.name, api_version=obj.api_version)
+        if isinstance(obj, PodGroup):
+            conditions = said_by(self._place(obj).api_version, conditions)
         body = status_patch(conditions, nominated_node_name, resource_version)
         return await self._patch(obj, body, STRATEGIC_PATCH, "status")
 
@@ -254,9 +262,21 @@ class KubernetesCluster:
             raise Invalid(f"{described(volume)}: metadata.resourceVersion: is empty: give it")
         return await self._patch(volume, claim_patch(volume, claim), MERGE_PATCH, "")
 
+    async def allocate_claim(self, claim: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaim:
+        """See `port.Cluster`. Two requests where the finalizer is missing: a status takes none."""
+        if not claim.metadata.resource_version:
+            raise Invalid(f"{described(claim)}: metadata.resourceVersion: is empty: give it")
+        if status.allocation is not None and FINALIZER not in claim.metadata.finalizers:
+            claim = await self._patch(claim, finalizer_patch(claim, FINALIZER), JSON_PATCH, "")
+        return await self._patch(claim, claim_status_patch(claim, status), JSON_PATCH, "status")
+
+    async def name_extended_claim(self, pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> Pod:
+        """See `port.Cluster`."""
+        return await self._patch(pod, extended_claim_patch(pod, claim, mappings), MERGE_PATCH, "status")
+
     async def _patch(self, obj: Kube, body: bytes, content: str, part: str) -> Kube:
         obj = in_namespace(obj)
-        resource = resource_for(obj)
+        resource = self._place(obj)
         path = resource.path_of(obj, part)
         return resource.object(await self._client.write("PATCH", path, body, what=described(obj), content=content))
 
@@ -264,7 +284,7 @@ class KubernetesCluster:
         """See `port.Cluster`."""
         current = await self.get(Pod, pod.metadata.namespace, pod.metadata.name)
         check_unchanged(current, pod.metadata.uid)  # the API server would try for 10 s before it says so
-        path = resource_for(pod).path_of(pod, "eviction")
+        path = self._place(pod).path_of(pod, "eviction")
         body = eviction_body(pod, grace_seconds)
         # A 429 here may be a disruption budget's, which holds for minutes: the caller decides.
         await self._client.write("POST", path, body, what=described(pod), when_busy=False)
@@ -273,7 +293,7 @@ class KubernetesCluster:
         """See `port.Cluster`."""
         obj = in_namespace(obj)
         body = deletion_body(obj.metadata.uid, resource_version, grace_seconds)
-        await self._client.write("DELETE", resource_for(obj).path_of(obj), body, what=described(obj))
+        await self._client.write("DELETE", self._place(obj).path_of(obj), body, what=described(obj))
 
     async def record_event(self, event: Event) -> str:
         """See `port.Cluster`."""

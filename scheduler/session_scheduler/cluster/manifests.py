@@ -17,14 +17,26 @@ import structlog
 
 from session_scheduler.cluster import workload_types as workloads_
 from session_scheduler.cluster.admission import Admission, Stamps, with_defaults
+from session_scheduler.cluster.claim_controller import ClaimMaker
 from session_scheduler.cluster.documents import Document, read_documents
 from session_scheduler.cluster.errors import one_line
 from session_scheduler.cluster.field_checks import FieldError, check_labels, check_metadata, check_name
+from session_scheduler.cluster.group_templates import GroupWorkload, check_group_workload, check_template
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.workload_checks import check_workload
 from session_scheduler.cluster.workload_types import Workload
 from session_scheduler.cluster.workloads import Expansion, as_owner
+from session_scheduler.model.devices import (
+    DEVICE_KINDS,
+    DeviceClass,
+    DeviceObject,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from session_scheduler.model.group_api import V1BETA1, GroupVersion, WirePodGroup
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
+from session_scheduler.model.policy import PodDisruptionBudget
 from session_scheduler.model.related import Namespace, Service
 from session_scheduler.model.storage import (
     STORAGE_KINDS,
@@ -39,8 +51,8 @@ from session_scheduler.model.storage import (
 )
 from session_scheduler.model.volumes import made_claims
 
-_Any = KubeObject | Workload
-_log = structlog.get_logger()
+_Any = KubeObject | Workload | GroupWorkload | ResourceClaimTemplate
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +65,11 @@ class LoadedManifests:
     priority_classes: tuple[PriorityClass, ...] = ()
     related: tuple[KubeObject, ...] = ()
     """Namespaces, services, and the controllers by whose selectors pods are spread."""
+    devices: tuple[DeviceObject, ...] = ()
+    """Device classes, slices, and claims, those too that are made for a pod."""
     storage: tuple[StorageObject, ...] = ()
     """Claims, those too that are made for a pod, volumes, and what provides them."""
+    budgets: tuple[PodDisruptionBudget, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     """How many objects of each kind that no scheduler reads, as {"Service": 2}."""
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -63,7 +78,8 @@ class LoadedManifests:
     @property
     def objects(self) -> tuple[KubeObject, ...]:
         """All of them."""
-        return (*self.nodes, *self.priority_classes, *self.related, *self.storage, *self.pod_groups, *self.pods)
+        return (*self.nodes, *self.priority_classes, *self.related, *self.storage, *self.devices, *self.budgets,
+                *self.pod_groups, *self.pods)  # fmt: skip
 
 
 def load_manifests(paths: Sequence[str], stdin: BinaryIO | None = None) -> LoadedManifests:
@@ -99,12 +115,24 @@ def _standard_input() -> BinaryIO | None:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How one kind is read. `version` is the only one of its API group that is understood."""
+    """How one kind is read. `version` is the one of its API group that is understood, or the usual one."""
 
     version: str
     type: type[_Any]
     check: Callable[[_Any], None]
     namespaced: bool = True
+    others: tuple[GroupVersion, ...] = ()
+    """Further versions, whose PodGroups are translated."""
+
+    def read(self, document: Document) -> _Any:
+        """The object of a document. Raises ManifestError."""
+        for version in self.others:
+            if document.api_version == version.api_version and self.type is PodGroup:
+                try:
+                    return version.read(document.typed(WirePodGroup))
+                except msgspec.ValidationError as error:
+                    raise document.error("spec", f"{error}: see the reference of {version.api_version}") from None
+        return document.typed(self.type)
 
 
 def _check_pod(pod: _Any) -> None:
@@ -145,7 +173,12 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("", "Namespace"): _Kind("v1", Namespace, _check_namespace, namespaced=False),
     ("", "Service"): _Kind("v1", Service, _check_service),
     ("scheduling.k8s.io", "PriorityClass"): _Kind("v1", PriorityClass, _check_priority_class, namespaced=False),
-    ("scheduling.k8s.io", "PodGroup"): _Kind("v1alpha2", PodGroup, cast("Callable[[_Any], None]", check_pod_group)),
+    ("scheduling.k8s.io", "PodGroup"): _Kind(
+        "v1alpha2", PodGroup, cast("Callable[[_Any], None]", check_pod_group), others=(V1BETA1,)
+    ),
+    ("scheduling.k8s.io", "Workload"): _Kind(
+        "v1alpha2", GroupWorkload, cast("Callable[[_Any], None]", check_group_workload), others=(V1BETA1,)
+    ),
     ("scheduling.x-k8s.io", "PodGroup"): _Kind("v1alpha1", PodGroup, cast("Callable[[_Any], None]", check_pod_group)),
     ("", "PersistentVolumeClaim"): _Kind("v1", PersistentVolumeClaim, _check_metadata),
     ("", "PersistentVolume"): _Kind("v1", PersistentVolume, _check_metadata, namespaced=False),
@@ -153,7 +186,12 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("storage.k8s.io", "CSINode"): _Kind("v1", CSINode, _check_metadata, namespaced=False),
     ("storage.k8s.io", "CSIDriver"): _Kind("v1", CSIDriver, _check_metadata, namespaced=False),
     ("storage.k8s.io", "CSIStorageCapacity"): _Kind("v1", CSIStorageCapacity, _check_metadata),
+    ("resource.k8s.io", "DeviceClass"): _Kind("v1", DeviceClass, _check_metadata, namespaced=False),
+    ("resource.k8s.io", "ResourceSlice"): _Kind("v1", ResourceSlice, _check_metadata, namespaced=False),
+    ("resource.k8s.io", "ResourceClaim"): _Kind("v1", ResourceClaim, _check_metadata),
+    ("resource.k8s.io", "ResourceClaimTemplate"): _Kind("v1", ResourceClaimTemplate, _check_metadata),
     ("storage.k8s.io", "VolumeAttachment"): _Kind("v1", VolumeAttachment, _check_metadata, namespaced=False),
+    ("policy", "PodDisruptionBudget"): _Kind("v1", PodDisruptionBudget, _check_metadata),
     ("apps", "Deployment"): _workload(workloads_.Deployment),
     ("apps", "ReplicaSet"): _workload(workloads_.ReplicaSet),
     ("", "ReplicationController"): _workload(workloads_.ReplicationController),
@@ -172,11 +210,11 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 
 _WITHOUT_PODS_NAMES = """
 APIService Binding CertificateSigningRequest ClusterRole ClusterRoleBinding
-ClusterTrustBundle ComponentStatus ConfigMap ControllerRevision CustomResourceDefinition DeviceClass DeviceTaintRule
+ClusterTrustBundle ComponentStatus ConfigMap ControllerRevision CustomResourceDefinition DeviceTaintRule
 EndpointSlice Endpoints Event FlowSchema HorizontalPodAutoscaler IPAddress Ingress IngressClass Lease LeaseCandidate
 LimitRange MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingWebhookConfiguration NetworkPolicy
-NodeMetrics PodDisruptionBudget PodMetrics PodTemplate
-PriorityLevelConfiguration ResourceClaim ResourceClaimTemplate ResourceQuota ResourceSlice Role RoleBinding
+NodeMetrics PodMetrics PodTemplate
+PriorityLevelConfiguration ResourceQuota Role RoleBinding
 RuntimeClass Secret ServiceAccount ServiceCIDR StorageVersion ValidatingAdmissionPolicy
 ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration VolumeAttributesClass
 """
@@ -193,6 +231,8 @@ def _kind_of(document: Document) -> _Kind | None:
     """How to read the document; None for a kind that no scheduler reads. A wrong apiVersion is a ManifestError."""
     entry = _KINDS.get((document.group, document.kind))
     if entry is not None and document.api_version.rpartition("/")[2] == entry.version:
+        return entry
+    if entry is not None and any(document.api_version == other.api_version for other in entry.others):
         return entry
     if entry is not None or (_is_builtin(document) and document.kind in _GROUPS):
         wanted = " or ".join(_GROUPS[document.kind])
@@ -221,7 +261,7 @@ class _Loader:
             if not (_is_builtin(document) and document.kind in _WITHOUT_PODS):
                 self._left_out[document.kind] += 1
             return
-        value = _placed(document.typed(kind.type), kind.namespaced)
+        value = _placed(kind.read(document), kind.namespaced)
         metadata = value.metadata
         if not metadata.name and not (isinstance(value, Pod) and metadata.generate_name):
             raise document.error("metadata.name", "is missing: give the object a name")
@@ -259,7 +299,10 @@ class _Loader:
             owner for v in values if isinstance(v, Workload) and (owner := as_owner(v)) is not None
         ]
         admitted, groups = self._admitted(Admission(classes), self._named_pods(), nodes)
-        pods = tuple(stamps.on(pod) for pod in admitted)
+        templates = {v.key: v for v in values if isinstance(v, ResourceClaimTemplate)}
+        devices: list[DeviceObject] = [v for v in values if isinstance(v, DEVICE_KINDS)]
+        claims = ClaimMaker(templates, [v for v in devices if isinstance(v, ResourceClaim)])
+        pods = tuple(claims.with_claims(stamps.on(pod)) for pod in admitted)
         storage = [_with_mode(v) for v in values if isinstance(v, STORAGE_KINDS)]
         known = {v.key for v in storage if isinstance(v, PersistentVolumeClaim)}
         made = [claim for pod in pods for claim in made_claims(pod) if claim.key not in known]
@@ -267,6 +310,8 @@ class _Loader:
             nodes=nodes,
             pods=pods,
             storage=tuple(stamps.on(v) for v in (*storage, *made)),
+            devices=tuple(stamps.on(v) for v in (*devices, *claims.made)),
+            budgets=tuple(stamps.on(v) for v in values if isinstance(v, PodDisruptionBudget)),
             pod_groups=tuple(stamps.on(group) for group in groups),
             priority_classes=tuple(stamps.on(c) for c in classes),
             related=tuple(stamps.on(v) for v in related),
@@ -305,7 +350,9 @@ class _Loader:
         """Pods (workloads expanded) and groups in order, their priorities resolved."""
         read = list(read)
         workloads = [v for _, v in read if isinstance(v, Workload)]
-        expansion = Expansion(nodes, [v for _, v in read if isinstance(v, Pod)], workloads)
+        pod_groups = [v for _, v in read if isinstance(v, PodGroup)]
+        expansion = Expansion(nodes, [v for _, v in read if isinstance(v, Pod)], workloads, pod_groups)
+        templates = [v for _, v in read if isinstance(v, GroupWorkload)]
         pods: list[Pod] = []
         groups: list[PodGroup] = []
         for document, value in read:
@@ -313,6 +360,7 @@ class _Loader:
                 if isinstance(value, Pod):
                     pods.append(admission.pod(value))
                 elif isinstance(value, PodGroup):
+                    check_template(value, templates)
                     groups.append(admission.pod_group(value))
                 elif isinstance(value, Workload):
                     pods.extend(self._made(document, map(admission.pod, expansion.pods_of(value))))

@@ -48,8 +48,10 @@ from session_scheduler.cluster.write_rules import (
     time_text,
     with_metadata,
 )
+from session_scheduler.model.devices import CONSUMERS_LIMIT, DEVICE_KINDS, FINALIZER, ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.objects import (
     ConfigMap,
+    ExtendedClaimStatus,
     Lease,
     Node,
     Pod,
@@ -57,7 +59,9 @@ from session_scheduler.model.objects import (
     PodGroup,
     PortObject,
     PriorityClass,
+    RequestMapping,
 )
+from session_scheduler.model.policy import POLICY_KINDS
 from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -95,7 +99,7 @@ class MemoryCluster:
         binds_volumes: bool = False,
     ) -> None:
         kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease, *STORAGE_KINDS,
-                                        *RELATED_KINDS)  # fmt: skip
+                                        *DEVICE_KINDS, *RELATED_KINDS, *POLICY_KINDS)  # fmt: skip
         self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in kinds}
         self._version = 0
         self._now = now
@@ -230,6 +234,26 @@ class MemoryCluster:
         kept = kept_for(self._current(volume, volume.metadata.resource_version), claim)
         return self._write(kept, annotations=kept.metadata.annotations)
 
+    async def allocate_claim(self, claim: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaim:
+        """See `port.Cluster`."""
+        if not claim.metadata.resource_version:
+            raise Invalid(f"{described(claim)}: metadata.resourceVersion: is empty: give it")
+        if len(status.reserved_for) > CONSUMERS_LIMIT:
+            raise Invalid(f"{described(claim)}: status.reservedFor: Too many: {len(status.reserved_for)}: must have at "
+                          f"most {CONSUMERS_LIMIT} items")  # fmt: skip
+        current = self._current(claim, claim.metadata.resource_version)
+        finalizers = current.metadata.finalizers
+        if status.allocation is not None and FINALIZER not in finalizers:
+            finalizers = (*finalizers, FINALIZER)
+        return self._write(current, finalizers=finalizers, status=status)
+
+    async def name_extended_claim(self, pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> Pod:
+        """See `port.Cluster`."""
+        current = self._current(pod)
+        check_unchanged(current, pod.metadata.uid)
+        named = ExtendedClaimStatus(resource_claim_name=claim, request_mappings=tuple(mappings))
+        return self._write(current, status=replace(current.status, extended_resource_claim_status=named))
+
     async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
         """See `port.Cluster`."""
         current = self._current(pod)
@@ -362,6 +386,7 @@ class MemoryCluster:
         annotations: dict[str, str] | None = None,
         labels: dict[str, str] | None = None,
         deletion_timestamp: str | None = None,
+        finalizers: tuple[str, ...] | None = None,
     ) -> Kube:
         """Replace what is given and publish the change."""
         self._version += 1
@@ -372,6 +397,7 @@ class MemoryCluster:
             annotations=old.annotations if annotations is None else annotations,
             labels=old.labels if labels is None else labels,
             deletion_timestamp=deletion_timestamp or old.deletion_timestamp,
+            finalizers=old.finalizers if finalizers is None else finalizers,
         )
         changes = {name: value for name, value in (("spec", spec), ("status", status)) if value is not None}
         written = replace(current, metadata=metadata, **changes)

@@ -22,7 +22,7 @@ from session_scheduler.cluster.port import Change, Cluster, Listing
 from session_scheduler.cluster.write_rules import Name
 from session_scheduler.model.objects import KubeObject
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 _FIRST_PAUSE = 0.1

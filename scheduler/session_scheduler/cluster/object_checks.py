@@ -30,6 +30,8 @@ from session_scheduler.model.objects import (
     PodGroup,
     PodSpec,
     ResourceRequirements,
+    SchedulingConstraints,
+    SchedulingPolicy,
     Toleration,
 )
 from session_scheduler.model.quantity import thousandths
@@ -232,9 +234,21 @@ def check_pod_group(group: PodGroup) -> None:
         if group.spec.min_member is not None and group.spec.min_member < 1:
             raise FieldError("spec.minMember", f"{group.spec.min_member} is too few: write 1 or more")
         return
-    policy = group.spec.scheduling_policy
+    if group.spec.disruption_mode not in (None, "Pod", "PodGroup"):
+        raise FieldError("spec.disruptionMode", f"{group.spec.disruption_mode!r} is unknown: write Pod or PodGroup")
+    check_group_policy(group.spec.scheduling_policy, group.spec.scheduling_constraints, "spec")
+
+
+def check_group_policy(policy: SchedulingPolicy | None, constraints: SchedulingConstraints | None, where: str) -> None:
+    """Raises FieldError for the policy and the constraints of a group, or of a template at `where`."""
     if policy is None or (policy.gang is None) == (policy.basic is None):
-        raise FieldError("spec.schedulingPolicy", "must have exactly one of gang and basic: write gang: {minCount: N} "
-                         "or basic: {}")  # fmt: skip
+        raise FieldError(f"{where}.schedulingPolicy", "must have exactly one of gang and basic: write gang: "
+                         "{minCount: N} or basic: {}")  # fmt: skip
+    for number, constraint in enumerate(constraints.topology if constraints is not None else ()):
+        entry = f"{where}.schedulingConstraints.topology[{number}]"
+        if number:
+            raise FieldError(entry, "is one too many: one topology constraint can be given, remove the others")
+        check_key(constraint.key, f"{entry}.key")
     if policy.gang is not None and policy.gang.min_count < 1:
-        raise FieldError("spec.schedulingPolicy.gang.minCount", f"{policy.gang.min_count} is too few: write 1 or more")
+        raise FieldError(f"{where}.schedulingPolicy.gang.minCount",
+                         f"{policy.gang.min_count} is too few: write 1 or more")  # fmt: skip

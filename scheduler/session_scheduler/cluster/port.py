@@ -13,7 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from session_scheduler.model.objects import KubeObject, Lease, Pod, PodCondition, PortObject
+from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.objects import KubeObject, Lease, Pod, PodCondition, PortObject, RequestMapping
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 Kube = TypeVar("Kube", bound=PortObject)
@@ -168,6 +169,16 @@ class Cluster(Protocol):
 
         The volume's resourceVersion is a precondition. Raises Conflict (it moved), NotFound, Invalid without one.
         """
+
+    async def allocate_claim(self, claim: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaim:
+        """Give a claim this allocation and these consumers; with an allocation it gets the finalizer that keeps it.
+
+        The claim's resourceVersion is a precondition, and `claim` must be as it was read: its status says what
+        changes. Raises Conflict (it moved), NotFound, Invalid (no resourceVersion, too many consumers).
+        """
+
+    async def name_extended_claim(self, pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> Pod:
+        """Let the pod's status name the claim for its extended resources. Raises Conflict (another uid), NotFound."""
 
     async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
         """Ask that this very pod (its uid) ends, as a disruption budget allows.

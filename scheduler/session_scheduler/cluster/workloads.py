@@ -9,8 +9,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
+
 from session_scheduler.cluster import daemon_nodes
 from session_scheduler.cluster.field_checks import FieldError, selects
+from session_scheduler.cluster.group_templates import is_gang_of_job
 from session_scheduler.cluster.workload_checks import MAX_REPLICAS
 from session_scheduler.cluster.workload_types import (
     CronJob,
@@ -28,7 +31,7 @@ from session_scheduler.cluster.workload_types import (
     Workload,
 )
 from session_scheduler.model import related
-from session_scheduler.model.objects import Node, ObjectMeta, OwnerReference, Pod, PodSpec
+from session_scheduler.model.objects import Node, ObjectMeta, OwnerReference, Pod, PodGroup, PodSpec, SchedulingGroup
 
 _IDENTITY = uuid.UUID("6f2f6c1e-57a9-5a3e-9d7b-3a6c1f0e8b42")
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -64,7 +67,13 @@ def as_owner(workload: Workload) -> related.RelatedObject | None:
 class Expansion:
     """What the pods of workloads are made from: the nodes, and what exists already."""
 
-    def __init__(self, nodes: Sequence[Node], pods: Iterable[Pod], workloads: Sequence[Workload]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        pods: Iterable[Pod],
+        workloads: Sequence[Workload],
+        groups: Iterable[PodGroup] = (),
+    ) -> None:
         self._nodes = nodes
         self._names: set[str] = set()
         self._made = 0
@@ -75,6 +84,11 @@ class Expansion:
         for pod in pods:
             self._names.add(pod.key)
             self._index(pod)
+        self._groups: dict[str, list[str]] = {}
+        for group in groups:
+            for ref in _controllers(group.metadata):
+                for handle in _ref_handles(ref, group.metadata.namespace):
+                    self._groups.setdefault(handle, []).append(group.metadata.name)
         for workload in workloads:
             for ref in _controllers(workload.metadata):
                 for handle in _ref_handles(ref, workload.metadata.namespace):
@@ -198,12 +212,20 @@ class Expansion:
         pods = self._owned(owner) if isinstance(owner, Job) else []
         job_labels = {"batch.kubernetes.io/job-name": name, "job-name": name, **(labels or {})}
         if spec.completion_mode == "Indexed":
+            grouped = self._grouped(owner, spec)
             for index in _missing_indexes(spec, status, pods):
-                own = {_INDEX: str(index)}
-                yield _pod(owner, spec.template, self._indexed_name(owner, name, index), {**job_labels, **own}, own)
+                own, pod_name = {_INDEX: str(index)}, self._indexed_name(owner, name, index)
+                yield _pod(owner, spec.template, pod_name, {**job_labels, **own}, own, grouped)
             return
         for pod_name in self._free_names(owner, name, _missing_pods(spec, status, pods)):
             yield _pod(owner, spec.template, pod_name, job_labels)
+
+    def _grouped(self, owner: Workload, spec: JobSpec) -> PodSpec:
+        """The pods' spec, in the PodGroup that the Job controller has made for the Job, where there is one."""
+        names = {name for handle in _handles(owner.kind, owner.metadata) for name in self._groups.get(handle, ())}
+        if not isinstance(owner, Job) or len(names) != 1 or not is_gang_of_job(spec):
+            return spec.template.spec
+        return msgspec.structs.replace(spec.template.spec, scheduling_group=SchedulingGroup(pod_group_name=names.pop()))
 
     def _indexed_name(self, owner: Workload, name: str, index: int) -> str:
         wanted = f"{name}-{index}"

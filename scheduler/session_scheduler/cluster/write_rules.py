@@ -15,6 +15,7 @@ from session_scheduler.cluster.errors import Conflict, Invalid
 from session_scheduler.cluster.field_checks import FieldError, check_metadata
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.port import Kube
+from session_scheduler.model import devices
 from session_scheduler.model.objects import (
     Node,
     ObjectMeta,
@@ -36,7 +37,7 @@ from session_scheduler.model.storage import (
 )
 
 _DEFAULT_GRACE = 30
-_WITHOUT_NAMESPACE = (Node, PriorityClass, Namespace, *NO_NAMESPACE)
+_WITHOUT_NAMESPACE = (Node, PriorityClass, Namespace, *NO_NAMESPACE, *devices.NO_NAMESPACE)
 Name = tuple[str, str, str]
 """(API group, namespace, name)."""
 
@@ -88,6 +89,8 @@ def grace_of(obj: PortObject, wanted: int | None) -> int:
 
 def as_created(obj: Kube) -> Kube:
     """The object as a creation takes it: a new pod is pending, and says so where it is gated."""
+    if isinstance(obj, devices.ResourceClaim):
+        return replace(obj, status=devices.ResourceClaimStatus())
     if not isinstance(obj, Pod):
         return replace(obj, status=PodGroupStatus()) if isinstance(obj, PodGroup) else obj
     gated = PodCondition(type="PodScheduled", status="False", reason="SchedulingGated",

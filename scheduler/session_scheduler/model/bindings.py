@@ -35,11 +35,17 @@ class Binding:
     objects: Objects
     """To wait, without asking the cluster, until what was written has come about."""
     annotations: dict[str, str] = field(default_factory=dict)
+    told: Callable[[Pod, str, str], None] = lambda *_: None
+    """Takes the pod, the reason and the text of an event; see `tell`."""
 
     @property
     def pod(self) -> Pod:
         """The pod to be bound."""
         return self.task.pod
+
+    def tell(self, reason: str, note: str) -> None:
+        """Let the pod have an event: what its bind waits for, say."""
+        self.told(self.pod, reason, note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +70,13 @@ class Holding:
 class Runtime:
     """What a plugin's own tasks may do to the scheduler."""
 
-    def __init__(self, wake: Callable[[str, str], None], elected: Callable[[], bool]) -> None:
+    def __init__(
+        self, wake: Callable[[str, str], None], elected: Callable[[], bool], cluster: Cluster | None = None
+    ) -> None:
         self._wake = wake
         self._elected = elected
+        self.cluster = cluster
+        """To read and to write what no single pod's binding needs; None where there is none."""
 
     def wake(self, group: str, why: str) -> None:
         """Make a group (its key) due."""

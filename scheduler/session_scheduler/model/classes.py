@@ -7,7 +7,7 @@ volume that every pod gets would make each pod a class of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,18 +16,21 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.columns import PODS, NodeTable
 from session_scheduler.model.label_reads import LabelReads
 from session_scheduler.model.objects import Pod
-from session_scheduler.model.requests import pod_requests
+from session_scheduler.model.quantity import QuantityError
+from session_scheduler.model.requests import pod_requests, without_wrong_amounts
 from session_scheduler.model.volumes import has_ephemeral_claims, volume_keys
 
 _encoder = msgspec.json.Encoder(order="sorted")
+_MORE_THAN_ANY: Final = 2**40
+"""Pods, of which no node takes as many."""
 
 
 class TaskClass:
     """The needs that pods share. `pod` is one of them: read its spec, never its name, uid or other identity."""
 
     __slots__ = (
-        "footprint", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "refusal", "requests", "terms",
-        "usage", "volumes",
+        "footprint", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "problem", "refusal", "requests",
+        "terms", "usage", "volumes",
     )  # fmt: skip
 
     def __init__(self, index: int, key: bytes, pod: Pod, table: NodeTable) -> None:
@@ -35,6 +38,8 @@ class TaskClass:
         self.key = key
         self.pod = pod
         self.requests, scored = pod_requests(pod)
+        if pod.unreadable:  # what it holds must not be taken for free
+            self.requests["pods"] = _MORE_THAN_ANY
         """Resource name → amount (cpu in millicores), zero amounts left out."""
         self.nonzero_cpu = scored.get("cpu", 0)
         self.nonzero_memory = scored.get("memory", 0)
@@ -52,7 +57,24 @@ class TaskClass:
         self.footprint: frozenset[Hashable] = frozenset()
         """Keys of the counters that one task adds 1 to; collected from the plugins when the class is made."""
         self.refusal: Refusal | None = None
-        """Why no task of the class can be placed: a plugin failed when it was asked about the class."""
+        """Why no task of the class can be placed: a plugin failed when it was asked about the class, or `problem`."""
+        self.problem = pod.unreadable
+        """What of its pods is not what it should be; empty where nothing is."""
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The keys of the claims for devices that its pods name, or that were made for its pod."""
+        pod = self.pod
+        if not pod.spec.resource_claims:
+            return ()
+        names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims]
+        names += [status.resource_claim_name for status in pod.status.resource_claim_statuses]
+        return tuple(f"{pod.metadata.namespace}/{name}" for name in names if name)
+
+    @property
+    def uses_devices(self) -> bool:
+        """Whether its pods claim devices, or resources for which they may get some."""
+        return bool(self.pod.spec.resource_claims) or any("/" in name for name in self.requests)
 
     @property
     def namespace(self) -> str:
@@ -103,18 +125,26 @@ class ClassTable:
         self._read_anew: list[tuple[str, str]] = []
 
     def of(self, pod: Pod) -> TaskClass:
-        """The pod's class. Raises QuantityError where a request is no quantity."""
+        """The pod's class; one whose `problem` tells where a request is no quantity, which is left out then."""
         self._read_anew += self._reads.note(pod)
         own, refusal = self._own_keys(pod)
         key = self._key(pod, own)
         found = self._classes.get(key)
         if found is None:
-            found = TaskClass(self._next, key, pod, self._table)
-            found.refusal = refusal
+            found = self._new(key, pod)
+            found.refusal = Refusal(found.problem) if found.problem else refusal
             self._ask_footprints(found)
             self._next += 1
             self._classes[key] = found
         return found
+
+    def _new(self, key: bytes, pod: Pod) -> TaskClass:
+        try:
+            return TaskClass(self._next, key, pod, self._table)
+        except QuantityError as error:
+            cls = TaskClass(self._next, key, without_wrong_amounts(pod), self._table)
+            cls.problem = cls.problem or str(error)
+            return cls
 
     def read_anew(self) -> list[tuple[str, str]]:
         """The labels that selectors read since this was last asked, and none before: see `label_reads.concerns`."""
@@ -145,8 +175,10 @@ class ClassTable:
             (
                 pod.metadata.namespace, spec.scheduler_name, spec.containers and _container_needs(pod), spec.overhead,
                 spec.resources, spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints,
-                spec.resource_claims, _volumes(pod), spec.host_network, _wanted_node(pod), labels, own,
-                (pod.metadata.name, pod.metadata.uid) if spec.volumes and has_ephemeral_claims(pod) else None,
+                spec.resource_claims, _volumes(pod), spec.host_network, spec.host_users, _wanted_node(pod), labels, own,
+                pod.unreadable,
+                (pod.metadata.name, pod.metadata.uid, pod.status.resource_claim_statuses)
+                if spec.resource_claims or (spec.volumes and has_ephemeral_claims(pod)) else None,
             )
         )  # fmt: skip
 
@@ -171,9 +203,9 @@ def _wanted_node(pod: Pod) -> str:
 
 
 def _container_needs(pod: Pod) -> list[tuple[object, ...]]:
-    """What filters and scores read of each container: resources, ports, image, and whether it is a sidecar."""
+    """What filters and scores read of each container: resources, ports, image, and whether and how it starts again."""
     spec = pod.spec
     return [
-        *((c.resources, c.ports, c.image) for c in spec.containers),
-        *((c.resources, c.ports, c.image, c.restart_policy) for c in spec.init_containers),
+        *((c.resources, c.ports, c.image, c.restart_policy_rules) for c in spec.containers),
+        *((c.resources, c.ports, c.image, c.restart_policy_rules, c.restart_policy) for c in spec.init_containers),
     ]

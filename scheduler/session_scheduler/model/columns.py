@@ -140,9 +140,11 @@ class NodeTable:
     def put(self, node: Node) -> int:
         """Add or replace a node; usage of its row is kept. Returns the row.
 
-        Raises NodeQuantityError, and then the table is as it was.
+        Raises QuantityError where it cannot be counted on, and then the table is as it was.
         """
         name = node.metadata.name
+        if node.unreadable:
+            raise QuantityError(f"Node {name}: {node.unreadable}")
         amounts = node_amounts(node)
         row = self.row_of.get(name)
         if row is None:

@@ -13,12 +13,18 @@ from session_scheduler.model.objects import LabelSelectorRequirement, NodeSelect
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,64}")
 _INT64 = range(-(2**63), 2**63)
+_INT32 = range(-(2**31), 2**31)
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _HOW_MANY_VALUES: Final[dict[str, Callable[[int], bool]]] = {
     "In": lambda n: n > 0, "NotIn": lambda n: n > 0, "Exists": lambda n: n == 0, "DoesNotExist": lambda n: n == 0,
     "Gt": lambda n: n == 1, "Lt": lambda n: n == 1,
 }  # fmt: skip
+
+
+def is_int32(number: int) -> bool:
+    """Whether the API has such a number: of weights, skews and counts of domains."""
+    return number in _INT32
 
 
 def parse_integer(text: str) -> int | None:

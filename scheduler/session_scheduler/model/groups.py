@@ -11,6 +11,7 @@ from enum import Enum
 
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import Node, Pod, PodGroup
 
 PREEMPTIBILITY_LABEL = "fluence.flux-framework.org/preemptibility"
@@ -64,6 +65,18 @@ class Task:
         """The pod's namespace."""
         return self.pod.metadata.namespace
 
+    @property
+    def standing(self) -> int:
+        """What others must exceed to end it or have its place: the higher of the pod's and its PodGroup's priority."""
+        own = self.group.own_priority
+        return self.priority if own is None else max(self.priority, own)
+
+    @property
+    def preemptor_priority(self) -> int:
+        """What it looks for room with, and what it need not yield to: its PodGroup's priority, else the pod's."""
+        own = self.group.own_priority
+        return self.priority if own is None else own
+
     def __repr__(self) -> str:
         return f"Task({self.key}, {self.phase.value}, {self.node})"
 
@@ -96,6 +109,10 @@ class Group:
     tasks: dict[str, Task] = field(default_factory=dict)
     """By pod uid: every live pod of the group, bound ones included."""
     queue: str = DEFAULT_QUEUE
+    queued: float = 0.0
+    """When it came, or was last tried in vain, in seconds of the scheduler's clock."""
+    own_priority: int | None = None
+    """The PodGroup's own, by itself or by its class; None where it has none."""
 
     @property
     def key(self) -> str:
@@ -133,11 +150,27 @@ class Group:
         return self.pod_group.min_count if self.pod_group is not None else self.ref.min_count
 
     @property
+    def topology_key(self) -> str | None:
+        """As `PodGroup.topology_key`."""
+        return self.pod_group.topology_key if self.pod_group is not None else None
+
+    @property
     def priority(self) -> int:
         """The PodGroup's priority, else the highest of its tasks; 0 without any."""
-        if self.pod_group is not None and self.pod_group.spec.priority is not None:
-            return self.pod_group.spec.priority
+        if self.own_priority is not None:
+            return self.own_priority
         return max((task.priority for task in self.tasks.values()), default=0)
+
+    @property
+    def starting(self) -> bool:
+        """Whether it is a gang that never ran, and of which fewer are bound than must run together.
+
+        Of a PodGroup without conditions (the coscheduling API's) that cannot be told.
+        """
+        pod_group = self.pod_group
+        if pod_group is None or not pod_group.native or not 0 < self.started < pod_group.min_count:
+            return False
+        return not any(one.type == SCHEDULED and one.status == "True" for one in pod_group.status.conditions)
 
     @property
     def creation(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import field
 
+from session_scheduler.model.devices import DeviceObject
 from session_scheduler.model.meta import LabelSelector as LabelSelector
 from session_scheduler.model.meta import LabelSelectorRequirement as LabelSelectorRequirement
 from session_scheduler.model.meta import NodeSelector as NodeSelector
@@ -19,6 +20,7 @@ from session_scheduler.model.meta import NodeSelectorTerm as NodeSelectorTerm
 from session_scheduler.model.meta import ObjectMeta as ObjectMeta
 from session_scheduler.model.meta import OwnerReference as OwnerReference
 from session_scheduler.model.meta import Quantity as Quantity
+from session_scheduler.model.policy import PolicyObject
 from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import StorageObject
 
@@ -77,6 +79,12 @@ class EnvVar(_Object, frozen=True):
     name: str
 
 
+class RestartRule(_Object, frozen=True):
+    """containers[].restartPolicyRules[]: what is done when the container exits in some way."""
+
+    action: str = ""
+
+
 class Container(_Object, frozen=True):
     """spec.containers[] and spec.initContainers[]; `restart_policy: Always` makes an init container a sidecar."""
 
@@ -86,6 +94,7 @@ class Container(_Object, frozen=True):
     ports: tuple[ContainerPort, ...] = ()
     env: tuple[EnvVar, ...] = ()
     restart_policy: str = ""
+    restart_policy_rules: tuple[RestartRule, ...] = ()
 
 
 class Toleration(_Object, frozen=True):
@@ -131,6 +140,7 @@ class PodSpec(_Object, frozen=True):
     volumes: tuple[dict[str, Any], ...] = ()
     resource_claims: tuple[dict[str, Any], ...] = ()
     host_network: bool = False
+    host_users: bool | None = None
     active_deadline_seconds: int | None = None
     termination_grace_period_seconds: int | None = None
     restart_policy: str = ""
@@ -146,12 +156,38 @@ class PodCondition(_Object, frozen=True):
     last_transition_time: str | None = None
 
 
+class ClaimStatus(_Object, frozen=True):
+    """status.resourceClaimStatuses[]: the claim that was made for an entry of spec.resourceClaims; None for none."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class RequestMapping(_Object, frozen=True):
+    """Which request of a claim a container's extended resource is."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedClaimStatus(_Object, frozen=True):
+    """status.extendedResourceClaimStatus."""
+
+    request_mappings: tuple[RequestMapping, ...] = ()
+    resource_claim_name: str = ""
+
+
 class PodStatus(_Object, frozen=True):
     """status of a pod."""
 
     phase: str = "Pending"
     conditions: tuple[PodCondition, ...] = ()
     nominated_node_name: str = ""
+    start_time: str | None = None
+    """RFC 3339 text, which sorts by time; None before the kubelet has begun with it."""
+    resource_claim_statuses: tuple[ClaimStatus, ...] = ()
+    extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
 class Pod(_Object, frozen=True, tag_field="kind", tag="Pod"):
@@ -161,6 +197,8 @@ class Pod(_Object, frozen=True, tag_field="kind", tag="Pod"):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+    unreadable: str = field(default="", name="(unreadable)")
+    """What of it is not what it should be, and was left out; no field of the API."""
 
     @property
     def key(self) -> str:
@@ -205,6 +243,7 @@ class NodeStatus(_Object, frozen=True):
     capacity: dict[str, Quantity] = {}
     conditions: tuple[PodCondition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
+    declared_features: tuple[str, ...] = ()
 
 
 class Node(_Object, frozen=True, tag_field="kind", tag="Node"):
@@ -214,6 +253,8 @@ class Node(_Object, frozen=True, tag_field="kind", tag="Node"):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+    unreadable: str = field(default="", name="(unreadable)")
+    """As a pod's."""
 
     @property
     def key(self) -> str:
@@ -237,12 +278,40 @@ class SchedulingPolicy(_Object, frozen=True):
     basic: dict[str, Any] | None = None
 
 
+class TopologyConstraint(_Object, frozen=True):
+    """schedulingConstraints.topology[]: all of the group's pods go where this node label has one and the same value."""
+
+    key: str = ""
+
+
+class SchedulingConstraints(_Object, frozen=True):
+    """spec.schedulingConstraints; the API takes at most one entry."""
+
+    topology: tuple[TopologyConstraint, ...] = ()
+
+
+class WorkloadPodGroupTemplateReference(_Object, frozen=True):
+    """podGroupTemplateRef.workload: a template in a Workload."""
+
+    workload_name: str = ""
+    pod_group_template_name: str = ""
+
+
+class PodGroupTemplateReference(_Object, frozen=True):
+    """spec.podGroupTemplateRef: what a controller made the group from; nothing is read from there any more."""
+
+    workload: WorkloadPodGroupTemplateReference | None = None
+
+
 class PodGroupSpec(_Object, frozen=True):
     """spec of a native PodGroup; `min_member` is what the coscheduling PodGroup (scheduling.x-k8s.io) has instead."""
 
     scheduling_policy: SchedulingPolicy | None = None
-    scheduling_constraints: dict[str, Any] = {}
+    scheduling_constraints: SchedulingConstraints | None = None
+    pod_group_template_ref: PodGroupTemplateReference | None = None
     min_member: int | None = None
+    disruption_mode: str | None = None
+    """PodGroup: its pods are disrupted all together; Pod, which is the default: each for itself."""
     priority: int | None = None
     priority_class_name: str = ""
 
@@ -254,7 +323,7 @@ class PodGroupStatus(_Object, frozen=True):
 
 
 class PodGroup(_Object, frozen=True, tag_field="kind", tag="PodGroup"):
-    """scheduling.k8s.io/v1alpha2 PodGroup, or the scheduling.x-k8s.io/v1alpha1 one: `api_version` tells."""
+    """A PodGroup of any API that `group_api` knows, in the words of scheduling.k8s.io/v1alpha2; `api_version` tells."""
 
     api_version: str = "scheduling.k8s.io/v1alpha2"
     metadata: ObjectMeta = ObjectMeta()
@@ -272,12 +341,23 @@ class PodGroup(_Object, frozen=True, tag_field="kind", tag="PodGroup"):
         return not self.api_version.startswith("scheduling.x-k8s.io/")
 
     @property
+    def disrupted_whole(self) -> bool:
+        """Whether its pods are to be disrupted all together or not at all."""
+        return self.spec.disruption_mode == "PodGroup"
+
+    @property
     def min_count(self) -> int:
         """How many pods must be placed together; 1 where the policy is basic."""
         if self.spec.min_member is not None:
             return max(1, self.spec.min_member)
         policy = self.spec.scheduling_policy
         return policy.gang.min_count if policy and policy.gang else 1
+
+    @property
+    def topology_key(self) -> str | None:
+        """The node label of which all its pods' nodes must have one value; None where they may be anywhere."""
+        constraints = self.spec.scheduling_constraints
+        return constraints.topology[0].key if constraints is not None and constraints.topology else None
 
 
 class PriorityClass(_Object, frozen=True, tag_field="kind", tag="PriorityClass"):
@@ -331,7 +411,7 @@ class Lease(_Object, frozen=True, tag_field="kind", tag="Lease"):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject | RelatedObject
+KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PolicyObject
 """Every kind the cluster port lists and watches."""
 PortObject = KubeObject | ConfigMap | Lease
 """Every kind behind the cluster port."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from session_scheduler.model.expressions import is_int32
 from session_scheduler.model.label_selectors import Selector, SelectorError, selector_of
 from session_scheduler.model.objects import LabelSelector, Pod
 
@@ -135,6 +136,8 @@ class TermTable:
 
         def weighted(item: Any) -> tuple[int, Term]:
             found = msgspec.convert(item, _Weighted)
+            if not is_int32(found.weight):  # others count with it, too
+                raise SelectorError(f"weight: {found.weight} is none: write 1 to 100")
             return found.weight, _term(found.pod_affinity_term, pod)
 
         terms = PodTerms(

@@ -32,17 +32,30 @@ class QuantityError(InputError, ValueError):
     """A text that is no quantity, or one that its field does not allow."""
 
 
-@lru_cache(maxsize=65536)
-def _thousandths(text: str) -> int:
+def _exact(text: str) -> Decimal:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         raise QuantityError(f"{shown!r} is no quantity: write a number with an optional suffix, as 500m, 2 or 4Gi")
     number, suffix, exponent = match.groups()
     scale = _SUFFIX[suffix] if suffix else Decimal(10) ** int(exponent or 0)
-    amount = _EXACT.multiply(_EXACT.multiply(Decimal(number), scale), Decimal(1000))
-    rounded = int(amount.to_integral_value(ROUND_UP))
+    return _EXACT.multiply(Decimal(number), scale)
+
+
+@lru_cache(maxsize=65536)
+def _thousandths(text: str) -> int:
+    rounded = int(_EXACT.multiply(_exact(text), Decimal(1000)).to_integral_value(ROUND_UP))
     return max(-1000 * LARGEST, min(1000 * LARGEST, rounded))
+
+
+@lru_cache(maxsize=65536)
+def _billionths(text: str) -> int:
+    return int(_EXACT.multiply(_exact(text), Decimal(10**9)).to_integral_value(ROUND_UP))
+
+
+def billionths(quantity: str | int | float) -> int:
+    """The quantity in billionths, the finest that Kubernetes keeps, however large. Raises QuantityError."""
+    return _billionths(quantity if isinstance(quantity, str) else str(quantity))
 
 
 def thousandths(quantity: str | int | float) -> int:

@@ -9,8 +9,11 @@ Amounts are added up in thousandths and rounded up once, at the end.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
-from session_scheduler.model.objects import Pod, Quantity, ResourceRequirements
+from msgspec.structs import replace
+
+from session_scheduler.model.objects import Container, Pod, Quantity, ResourceRequirements
 from session_scheduler.model.quantity import LARGEST, QuantityError, thousandths, whole
 
 Amounts = dict[str, int]
@@ -46,6 +49,30 @@ def containers_requests(pod: Pod) -> Amounts:
     """
     total = _Needs(pod, with_whole=False).total(_SCORED)
     return {name: _rounded(name, total.get(name, 0)) for name in _SCORED}
+
+
+def without_wrong_amounts(pod: Pod) -> Pod:
+    """The pod without the amounts that are none, so that its requests can be told."""
+
+    def kept(resources: ResourceRequirements) -> ResourceRequirements:
+        return replace(resources, requests=_readable(resources.requests), limits=_readable(resources.limits))
+
+    def each(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+        return tuple(replace(one, resources=kept(one.resources)) for one in containers)
+
+    spec = pod.spec
+    whole_pod = kept(spec.resources) if spec.resources is not None else None
+    return replace(pod, spec=replace(spec, containers=each(spec.containers), init_containers=each(spec.init_containers),
+                                     overhead=_readable(spec.overhead), resources=whole_pod))  # fmt: skip
+
+
+def _readable(quantities: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    found = {}
+    for name, quantity in quantities.items():
+        with suppress(QuantityError):
+            _amounts({name: quantity}, "")
+            found[name] = quantity
+    return found
 
 
 def is_counted(name: str) -> bool:

@@ -7,7 +7,6 @@ another scheduler's are kept only as far as they count: bound ones as load, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -20,9 +19,8 @@ from session_scheduler.model.label_reads import concerns
 from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.related import RelatedObject
-from session_scheduler.model.storage import PersistentVolumeClaim
-from session_scheduler.model.volumes import CLAIM, EPHEMERAL
 from session_scheduler.state.cluster_view import ClusterView
+from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.priorities import Priorities
 from session_scheduler.state.tables import ObjectTables
 from session_scheduler.state.volume_use import VolumeUse
@@ -36,9 +34,6 @@ _SPARE_CLASSES = 1000
 """How many classes without pods are kept before they are looked for."""
 
 GroupOf = Callable[[Pod, Sequence[OwnerReference]], GroupRef | None]
-Woken = Sequence[Group] | None
-"""The groups that may be better off for a change; EVERY_GROUP where that is all of them."""
-EVERY_GROUP: Final = None
 
 
 class Cache:
@@ -72,9 +67,14 @@ class Cache:
         self.objects = ObjectTables()
         """What is neither a node, a pod, a PodGroup nor a PriorityClass."""
         self.volume_use = VolumeUse()
+        self.nominations = Nominations()
+        self.preempted: set[str] = set()
+        """Pods (uids) that were asked to end for others, until they have."""
         self._foreign_pending: set[str] = set()
         self._waiting: dict[Group, None] = {}
-        """Every group with a pending task, and some that had one."""
+        """Every group with a pending task that does not rest, and some that had one."""
+        self.on_class_changed: Callable[[Task, TaskClass], None] = lambda *_: None
+        """Called before a task without a node becomes one of another class."""
         self._serves = serves
         self._group_of = tuple(group_of)
         self._on_node: dict[str, dict[str, Task]] = {}
@@ -84,23 +84,21 @@ class Cache:
 
     # ------------------------------------------------------------------ events
 
-    def put(self, obj: KubeObject) -> Woken:
-        """An object was added or changed. Returns the groups that may be better off for it."""
+    def put(self, obj: KubeObject) -> None:
+        """An object was added or changed."""
         if isinstance(obj, Pod):
-            return self._put_pod(obj)
-        if isinstance(obj, Node):
-            return self._put_node(obj)
-        if isinstance(obj, PodGroup):
-            return self._put_pod_group(obj)
-        if isinstance(obj, RelatedObject):
+            self._put_pod(obj)
+        elif isinstance(obj, Node):
+            self._put_node(obj)
+        elif isinstance(obj, PodGroup):
+            self._put_pod_group(obj)
+        elif isinstance(obj, RelatedObject):
             self._related(obj, self.view.put(obj))
-            return ()
-        if isinstance(obj, PriorityClass):
+        elif isinstance(obj, PriorityClass):
             self._priorities.put(obj)
             self._prioritise()
-            return ()
-        before = self.objects.put(obj)
-        return () if before is not None and _same(before, obj) else self._waiting_for(obj)
+        else:
+            self.objects.put(obj)
 
     def remove(self, obj: KubeObject) -> list[Task]:
         """An object was deleted. Returns the tasks that ended with it."""
@@ -116,7 +114,7 @@ class Cache:
             self._pod_groups.pop(key, None)
             group = self.groups.get(f"{key}")
             if group is not None:
-                group.pod_group = None
+                group.pod_group = group.own_priority = None
         elif isinstance(obj, RelatedObject):
             self._related(obj, self.view.remove(obj))
         elif isinstance(obj, PriorityClass):
@@ -126,40 +124,31 @@ class Cache:
             self.objects.remove(obj)
         return []
 
-    def _waiting_for(self, obj: KubeObject) -> list[Group]:
-        """The groups that wait and that the object concerns: a claim its users, anything else who uses any volume."""
-        claim = isinstance(obj, PersistentVolumeClaim)
-        wanted = {(kind, obj.metadata.namespace, obj.metadata.name) for kind in (CLAIM, EPHEMERAL)} if claim else None
-        return [
-            group
-            for group in self._waiting
-            if any(
-                (not wanted.isdisjoint(task.cls.volumes) if wanted is not None else task.cls.volumes)
-                for task in group.in_phase(Phase.PENDING)
-            )
-        ]
-
     # ------------------------------------------------------------------ nodes
 
-    def _put_node(self, node: Node) -> Woken:
+    def node(self, name: str) -> Node | None:
+        """A node as it is known; None where it is not, or cannot be counted on."""
+        row = self.table.row_of.get(name)
+        return None if row is None else self.table.nodes[row]
+
+    def _put_node(self, node: Node) -> None:
         name = node.metadata.name
         known = name in self.table.row_of
         if known and self._only_reports(node):
-            return ()
+            return
         try:
             row = self.table.put(node)
         except QuantityError as error:
             self.problems[f"Node {name}"] = str(error)
             if known:
                 self._remove_node(name)
-            return ()
+            return
         self.problems.pop(f"Node {name}", None)
         if not known:
             for task in self._on_node.get(name, {}).values():
                 task.row = row
                 self._count(task, 1)
         self._changed_nodes[name] = None
-        return EVERY_GROUP
 
     def _only_reports(self, node: Node) -> bool:
         """Whether a known node is as it was but for its conditions, which its kubelet writes all the time.
@@ -197,37 +186,32 @@ class Cache:
 
     # ------------------------------------------------------------------ pods
 
-    def _put_pod(self, pod: Pod) -> Woken:
+    def _put_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         if pod.terminal:
-            freed = self._drop_pod(uid)
-            return EVERY_GROUP if freed is not None else ()
+            self._drop_pod(uid)
+            return
         served = bool(pod.spec.node_name) or self._serves(pod.spec.scheduler_name)
         (self._foreign_pending.discard if served else self._foreign_pending.add)(uid)
         self.left_out = len(self._foreign_pending)
         if not served:
-            return ()
+            return
         known = self.tasks.get(uid)
         cls = self._counted_class(pod, known)
-        if cls is None:
-            return ()
-        before = _state(known) if known is not None else None
         if known is None:
             known = self._new_task(pod, cls)
         else:
             self._update(known, pod, cls)
         self._settle_phase(known)
-        return (known.group,) if _state(known) != before else ()
 
-    def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass | None:
-        """The pod's class; where its requests are none, the one that it had, for it lives, or None."""
-        try:
-            cls = self._class_of(pod)
-        except QuantityError as error:
-            self.problems[f"Pod {pod.key}"] = str(error)
-            return known.cls if known is not None else None
-        self.problems.pop(f"Pod {pod.key}", None)
-        return cls
+    def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass:
+        """The pod's class; of one that runs, and is not what it should be any more, the one that it had."""
+        cls = self._class_of(pod)
+        if not cls.problem:
+            self.problems.pop(f"Pod {pod.key}", None)
+            return cls
+        self.problems[f"Pod {pod.key}"] = cls.problem
+        return known.cls if known is not None and known.node is not None else cls
 
     def _class_of(self, pod: Pod) -> TaskClass:
         """The class of a pod's needs: where it is bound is none of them."""
@@ -245,7 +229,7 @@ class Cache:
         """Ask again what class tasks are of. Those on a node keep theirs until they are to be placed again."""
         for task in list(tasks):
             cls = self._counted_class(task.pod, task)
-            if cls is not None and cls is not task.cls:
+            if cls is not task.cls:
                 self._change_class(task, cls)
 
     def _related(self, obj: RelatedObject, changed: bool) -> None:
@@ -258,20 +242,26 @@ class Cache:
         task.kind = self.table.pods.acquire(pod)
         self._join(task, task.group)
         self.tasks[task.uid] = self.unbound[task.uid] = task
+        if pod.status.nominated_node_name:
+            self.nominations.heard(task, None)
         return task
 
     def _update(self, task: Task, pod: Pod, cls: TaskClass) -> None:
         if task.cls is not cls:
             self._change_class(task, cls)
         self._change_kind(task, self.table.pods.acquire(pod))
-        task.pod = pod
+        before, task.pod = task.pod, pod
+        if before.status.nominated_node_name != pod.status.nominated_node_name:
+            self.nominations.heard(task, before)
         task.priority = self._priorities.of(pod)
         self._regroup(task)
 
     def _group_for(self, ref: GroupRef) -> Group:
         group = self.groups.get(ref.key)
         if group is None:
-            group = self.groups[ref.key] = Group(ref, pod_group=self._pod_groups.get(ref.key))
+            pod_group = self._pod_groups.get(ref.key)
+            priority = self._priorities.of_group(pod_group)
+            group = self.groups[ref.key] = Group(ref, pod_group=pod_group, own_priority=priority)
         return group
 
     def _join(self, task: Task, group: Group) -> None:
@@ -296,6 +286,8 @@ class Cache:
             task.group.ref = ref
 
     def _change_class(self, task: Task, cls: TaskClass) -> None:
+        if task.node is None:
+            self.on_class_changed(task, cls)
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, -1)
         if task.node is not None:
@@ -321,6 +313,18 @@ class Cache:
         self.table.add_usage(task.row, task.cls, sign)
         self.table.pods.add(task.row, task.kind, sign)
 
+    def count_on(self, row: int, task: Task, sign: int) -> None:
+        """Count a task that is on no node as if it were on this row (1), or no more (-1)."""
+        self.table.add_usage(row, task.cls, sign)
+        self.table.pods.add(row, task.kind, sign)
+        node = self.table.nodes[row]
+        if node is not None:
+            self._use_volumes(task, node.metadata.name, sign)
+
+    def tasks_on(self, node: str) -> list[Task]:
+        """Every task on a node, in order of uid."""
+        return [task for _, task in sorted(self._on_node.get(node, {}).items())]
+
     def _use_volumes(self, task: Task, node: str, sign: int) -> None:
         if task.cls.volumes:
             self.volume_use.count(node, task.cls.volumes, sign)
@@ -334,6 +338,8 @@ class Cache:
                     self.vacate(task, Phase.PENDING)
                 self.occupy(task, pod.spec.node_name)
             task.phase = Phase.RELEASING if pod.metadata.deletion_timestamp else Phase.BOUND
+            if self.nominations.node_by_uid:
+                self.nominations.drop(task)
         elif task.phase is not Phase.ASSUMED:
             task.phase = _unbound(pod)
             self._waiting[task.group] = None
@@ -347,6 +353,9 @@ class Cache:
         if task.node is not None:
             self.vacate(task, task.phase)
         self.unbound.pop(uid, None)
+        self.preempted.discard(uid)
+        if self.nominations.node_by_uid:
+            self.nominations.drop(task)
         self.table.pods.release(task.kind)
         self._leave(task)
         return task
@@ -408,18 +417,14 @@ class Cache:
                 return found
         return GroupRef(namespace, pod.metadata.name, kind="Pod", api_group="")
 
-    def _put_pod_group(self, pod_group: PodGroup) -> Woken:
+    def _put_pod_group(self, pod_group: PodGroup) -> None:
         key = pod_group_key(pod_group)
-        old = self._pod_groups.get(key)
         self._pod_groups[key] = pod_group
         if not pod_group.native and not self.coscheduling_served:
             self.serve_coscheduling()
         group = self.groups.get(key)
-        if group is None:
-            return ()
-        group.pod_group = pod_group
-        same = old is not None and old.spec == pod_group.spec and old.metadata.labels == pod_group.metadata.labels
-        return () if same else (group,)
+        if group is not None:
+            group.pod_group, group.own_priority = pod_group, self._priorities.of_group(pod_group)
 
     def serve_coscheduling(self) -> None:
         """The coscheduling API is served: its label names its own PodGroups from now on."""
@@ -437,7 +442,7 @@ class Cache:
         return self._pod_groups.get(key)
 
     def pending_groups(self, wanted: Callable[[Group], bool] = lambda _: True) -> list[Group]:
-        """The groups with a pending task, of those that are wanted; costs what waits, not what runs."""
+        """The groups with a pending task that do not rest, of those wanted; costs what waits, not what runs."""
         found = []
         for group in [group for group in self._waiting if wanted(group)]:
             if group.pending:
@@ -446,9 +451,22 @@ class Cache:
                 del self._waiting[group]
         return found
 
+    def rest(self, asleep: Callable[[str], bool]) -> None:
+        """Leave out the groups (by key) that sleep, until they are stirred or something of them changes."""
+        for group in [group for group in self._waiting if asleep(group.key)]:
+            del self._waiting[group]
+
+    def stir(self, key: str) -> None:
+        """A group sleeps no more."""
+        group = self.groups.get(key)
+        if group is not None:
+            self._waiting[group] = None
+
     def _prioritise(self) -> None:
         for task in self.tasks.values():
             task.priority = self._priorities.of(task.pod)
+        for group in self.groups.values():
+            group.own_priority = self._priorities.of_group(group.pod_group)
 
     def bound_tasks(self) -> Iterable[Task]:
         """Every task that is on a node."""
@@ -466,32 +484,13 @@ def _unbound(pod: Pod) -> Phase:
     return Phase.GATED if gated else Phase.PENDING
 
 
-def _state(task: Task) -> tuple[object, ...]:
-    """What decides whether a task can be placed: a change of anything else wakes nobody."""
-    return task.cls, task.group, task.group.ref, task.phase, task.priority
-
-
-def _same(before: KubeObject, after: KubeObject) -> bool:
-    """Whether only what nobody reads of an object has changed."""
-    return replace(before, metadata=after.metadata) == after and _read(before) == _read(after)
-
-
-def _read(obj: KubeObject) -> tuple[object, ...]:
-    """What plugins may read of an object's metadata."""
-    metadata = obj.metadata
-    return (
-        metadata.uid,
-        metadata.labels,
-        metadata.annotations,
-        metadata.deletion_timestamp,
-        metadata.owner_references,
-    )
-
-
 def _matters(node: Node) -> tuple[object, ...]:
     """What filters, scores and plugins may read of a node."""
     metadata, status = node.metadata, node.status
-    return metadata.uid, metadata.labels, metadata.annotations, node.spec, status.allocatable, status.capacity
+    return (
+        metadata.uid, metadata.labels, metadata.annotations, node.spec, status.allocatable, status.capacity,
+        status.declared_features,
+    )  # fmt: skip
 
 
 def pod_group_key(pod_group: PodGroup) -> str:

@@ -78,6 +78,15 @@ class ClusterView:
 
     # ------------------------------------------------------------------ events
 
+    def known(self, obj: RelatedObject) -> object:
+        """What is known of an object: its labels or its selector; None where it is not known or has none."""
+        name, namespace = obj.metadata.name, obj.metadata.namespace
+        if isinstance(obj, Namespace):
+            return self._namespaces.get(name)
+        if isinstance(obj, Service):
+            return self._services.get(namespace, {}).get(name)
+        return self._owners.get((type(obj), namespace, name))
+
     def put(self, obj: RelatedObject) -> bool:
         """Take an object in; whether that changes what some pod's default selector is."""
         name, namespace = obj.metadata.name, obj.metadata.namespace

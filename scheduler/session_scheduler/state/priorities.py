@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from session_scheduler.model.objects import Pod, PriorityClass
+from session_scheduler.model.objects import Pod, PodGroup, PriorityClass
 
 _BUILT_IN = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -36,3 +36,9 @@ class Priorities:
             return pod.spec.priority
         default = min(self._defaults.values(), default=0)
         return self._values.get(pod.spec.priority_class_name or "", default)
+
+    def of_group(self, group: PodGroup | None) -> int | None:
+        """spec.priority, which the API server's admission resolves, else its class's value; None without either."""
+        if group is None or group.spec.priority is not None:
+            return group.spec.priority if group is not None else None
+        return self._values.get(group.spec.priority_class_name)

@@ -20,10 +20,12 @@ from session_scheduler.model.objects import (
     PodSpec,
     Quantity,
     ResourceRequirements,
+    SchedulingConstraints,
     SchedulingGate,
     SchedulingGroup,
     SchedulingPolicy,
     Taint,
+    TopologyConstraint,
 )
 
 COSCHEDULING_VERSION = "scheduling.x-k8s.io/v1alpha1"
@@ -93,19 +95,29 @@ def pod_group(
     labels: Mapping[str, str] | None = None,
     priority: int | None = None,
     coscheduling: bool = False,
+    topology: str | None = None,
+    disruption_mode: str | None = None,
 ) -> PodGroup:
-    """A PodGroup: a gang with `min_count`, else basic; `coscheduling` for one of scheduling.x-k8s.io (minMember)."""
+    """A PodGroup: a gang with `min_count`, else basic; `coscheduling` for one of scheduling.x-k8s.io (minMember).
+
+    `topology`: the node label whose value all its pods must share.
+    """
     metadata = ObjectMeta(name=name, namespace=namespace, labels=dict(labels or {}))
     if coscheduling:
         return PodGroup(
             api_version=COSCHEDULING_VERSION, metadata=metadata, spec=PodGroupSpec(min_member=min_count or 1)
         )
     policy = SchedulingPolicy(basic={}) if min_count is None else SchedulingPolicy(gang=GangPolicy(min_count=min_count))
-    return PodGroup(metadata=metadata, spec=PodGroupSpec(scheduling_policy=policy, priority=priority))
+    constraints = None if topology is None else SchedulingConstraints(topology=(TopologyConstraint(key=topology),))
+    spec = PodGroupSpec(scheduling_policy=policy, priority=priority, scheduling_constraints=constraints,
+                        disruption_mode=disruption_mode)  # fmt: skip
+    return PodGroup(metadata=metadata, spec=spec)
 
 
-def gang(name: str, size: int, *, min_count: int | None = None, **options: Any) -> list[PodGroup | Pod]:
+def gang(
+    name: str, size: int, *, min_count: int | None = None, topology: str | None = None, **options: Any
+) -> list[PodGroup | Pod]:
     """A PodGroup and its pods `<name>-0` and so on; `min_count` is all of them unless given, `options` as for `pod`."""
     namespace = options.get("namespace", "default")
-    group = pod_group(name, size if min_count is None else min_count, namespace=namespace)
+    group = pod_group(name, size if min_count is None else min_count, namespace=namespace, topology=topology)
     return [group, *(pod(f"{name}-{index}", group=name, **options) for index in range(size))]

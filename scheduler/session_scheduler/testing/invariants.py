@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator
 
+from session_scheduler.model.devices import DeviceClass
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.service import Scheduler
 
@@ -17,7 +18,8 @@ def check_invariants(scheduler: Scheduler) -> None:
     """Raise InvariantError, naming each violation; to be called between cycles, and where every bind succeeded.
 
     No node is used beyond what it offers (pods that others put there are taken to fit); no gang runs with fewer than
-    its minCount; the usage of each node is the sum over the tasks on it; nothing is left assumed.
+    its minCount, and none with a topology constraint in several domains; the usage of each node is the sum over the
+    tasks on it; nothing is left assumed.
     """
     problems = [*_usage(scheduler), *_gangs(scheduler)]
     if problems:
@@ -26,6 +28,8 @@ def check_invariants(scheduler: Scheduler) -> None:
 
 def _usage(scheduler: Scheduler) -> Iterator[str]:
     cache = scheduler.cache
+    elsewhere = {one.spec.extended_resource_name for one in cache.objects.of(DeviceClass).values()}
+    """What nodes need not offer: it is had as devices."""
     on_row: dict[int, list[Task]] = {}
     for task in cache.tasks.values():
         if task.row >= 0:
@@ -46,7 +50,7 @@ def _usage(scheduler: Scheduler) -> Iterator[str]:
             used, offered = int(view.used(resource)[row]), int(view.allocatable(resource)[row])
             if used != expected[resource]:
                 yield f"node {name}: {resource}: {used} are counted, its tasks request {expected[resource]}"
-            if used > offered:
+            if used > offered and (offered or resource not in elsewhere):
                 yield f"node {name}: {resource}: {used} are used of {offered}"
         for key, count in counters.items():
             if int(view.counter(key)[row]) != count:
@@ -68,5 +72,11 @@ def _kind(task: Task) -> tuple[str, tuple[tuple[str, str], ...], bool]:
 
 def _gangs(scheduler: Scheduler) -> Iterator[str]:
     for group in scheduler.cache.groups.values():
-        if 0 < group.started < group.min_count:
-            yield f"gang {group.key} runs with {group.started} of at least {group.min_count} pods"
+        running = sum(task.node is not None for task in group.tasks.values())  # those too that end for others
+        if 0 < running < group.min_count:
+            yield f"gang {group.key} runs with {running} of at least {group.min_count} pods"
+        if group.topology_key is not None:
+            nodes = [scheduler.cache.table.nodes[task.row] for task in group.tasks.values() if task.row >= 0]
+            domains = {node.metadata.labels.get(group.topology_key) for node in nodes if node is not None}
+            if len(domains) > 1:
+                yield f"group {group.key} runs in several domains of {group.topology_key}: {domains}"

@@ -14,6 +14,9 @@ for line in answered.read_text().splitlines():
     expected = {"feasible": answer["feasible"], "failed": answer.get("failed", {}), "scores": answer.get("scores", {})}
     if "reasons" in answer:
         expected["reasons"] = answer["reasons"]
+    for more in ("aborts", "allocations"):
+        if more in answer:
+            expected[more] = answer[more]
     if "error" in answer:
         expected["error"] = answer["error"]
     content["expect"][answer["pod"]] = expected

@@ -282,7 +282,7 @@ def _lets_bind(plane: ControlPlane, path: str, body: Manifest) -> bool:
 def _make_priority(plane: ControlPlane) -> None:
     if plane.request("GET", f"/apis/scheduling.k8s.io/v1/priorityclasses/{URGENT}")[0] == HTTPStatus.NOT_FOUND:
         plane.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000000,
-                      "metadata": {"name": URGENT}})  # fmt: skip
+                      "preemptionPolicy": "Never", "metadata": {"name": URGENT}})  # fmt: skip
 
 
 SCENARIOS: dict[str, tuple[Callable[[ControlPlane, Path, random.Random], object], int]] = {

@@ -49,7 +49,17 @@ def nogil_lines(module: str) -> dict[str, range]:
 
 
 @pytest.mark.parametrize(
-    ("module", "at_least"), [("_walk", 15), ("_select", 4), ("_index", 1), ("_hosts", 3), ("_pick", 12), ("_plans", 9)]
+    ("module", "at_least"),
+    [
+        ("_walk", 15),
+        ("_admit", 8),
+        ("_select", 4),
+        ("_index", 1),
+        ("_hosts", 3),
+        ("_pick", 12),
+        ("_caps", 12),
+        ("_plans", 9),
+    ],
 )
 def test_no_line_of_the_walk_calls_python(module: str, at_least: int, tmp_path: Path) -> None:
     calls = annotated(module, tmp_path)

@@ -7,6 +7,7 @@ costs two seconds of processor time at most, and some hundred MiB. Texts are mad
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import random
 import resource
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fluence_plugins.fluence import names
 from fluence_plugins.fluence.resources import (
@@ -38,7 +40,7 @@ FILES, BATCHES = 1000, 4
 LONGEST = 600
 """Characters of a message beside the file's name."""
 SECONDS = 2.0
-"""Of processor time, for one file."""
+"""Of processor time, for one file, where that is more than what `plain_seconds` says."""
 MIB = 256
 """By which the process may have grown at its peak."""
 
@@ -164,6 +166,14 @@ def assert_within_limits(config: ResourcesConfig) -> None:
         names.check_type(kind)
 
 
+@functools.cache
+def plain_seconds() -> float:
+    """What PyYAML alone needs, in this process and on this machine, for a plain file of the length that is allowed."""
+    began = time.process_time()
+    yaml.load(COSTLY["resources"], Loader=yaml.CSafeLoader)
+    return time.process_time() - began
+
+
 def judged(load: Callable[[], ResourcesConfig], source: str) -> str:
     """What was said of a file; "" where it was loaded. Any other exception passes on."""
     began = time.process_time()
@@ -177,7 +187,7 @@ def judged(load: Callable[[], ResourcesConfig], source: str) -> str:
         return said
     finally:
         took = time.process_time() - began
-        assert took < SECONDS, f"{took:.1f} s"
+        assert took < SECONDS or took < plain_seconds(), f"{took:.1f} s"
     assert_within_limits(config)
     return ""
 

@@ -69,6 +69,8 @@ class Claims:
                 self._gone,
             ),
             (r"asked (\d+) (\w+) below (\w+), (?:none|at most (\d+))( free)? on (?:any of|the) (.+)$", self._most),
+            (r"asked (\d+) slots? below node, at most (\d+) allowed on (?:any of|the) (.+)$", self._allowed),
+            (r"the candidates allow at most (\d+) slots? on rank (\d+)$", self._cap),
             (r"asked (\d+) slots? of (.+), room for (at most )?(\d+) on (.+)$", self._room),
             (r"asked (\d+) node(?: with .*)?, whole, (\d+) of (.+) wholly free$", self._whole),
             (r"asked (\d+) node(?: with .*)?, (\d+) of (.+?)( with that much)?( free)?$", self._with),
@@ -158,6 +160,15 @@ class Claims:
         if there is None or int(asked) != self.below(place)[kind]:
             return False
         return max(self.amount(p, kind, bool(free)) for p in there) == int(most or 0) < int(asked)
+
+    def _allowed(self, asked: str, most: str, words: str) -> bool:
+        there, caps = self.places(words), self.ask.candidates
+        if there is None or caps is None or int(asked) != self.ask.slots:
+            return False
+        return max(caps[self.world.there[p]["rank"]] for p in there) == int(most) < int(asked)
+
+    def _cap(self, most: str, rank: str) -> bool:
+        return self.ask.candidates is not None and self.ask.candidates[int(rank)] == int(most)
 
     def _room(self, asked: str, each: str, loose: str | None, room: str, words: str) -> bool:
         there = self.places(words)

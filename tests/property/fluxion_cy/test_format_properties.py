@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rfc40 import complaints
 
 from fluxion_cy import Busy, FluxionError, Matcher
-from fluxion_cy.encoding import hostlist_text, idset_text
+from fluxion_cy._encoding import hostlist_text, idset_text
 from fluxion_cy.ranges import hostlist, idset
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
@@ -23,6 +23,7 @@ VALUES = st.recursive(
 )
 MORE = st.dictionaries(st.sampled_from(["", "x", "label", "uuid", "Größe", "relation", "weight"]), VALUES, max_size=3)
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1, max_size=5)
+HOSTS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/,[] "), min_size=1, max_size=5)
 
 
 def shuffled(draw: st.DrawFn, value: dict[str, Any]) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def odd_graphs(draw: st.DrawFn) -> dict[str, Any]:
     graph = Graph()
     root = graph.add("cluster", 0, **draw(MORE))
     for rank in range(draw(st.integers(1, 3))):
-        node = graph.add("node", rank, root, rank=rank, name=f"n{rank}{draw(NAMES)}", **draw(MORE))
+        node = graph.add("node", rank, root, rank=rank, name=f"n{rank}{draw(HOSTS)}", **draw(MORE))
         for number in range(draw(st.integers(1, 3))):
             optional = draw(st.fixed_dictionaries({}, optional={
                 "size": st.integers(1, 9), "unit": WORDS | st.none(), "exclusive": st.booleans(), "rank": st.just(rank),

@@ -209,8 +209,8 @@ def is_alone(request):
 class World:
     """A cluster, gangs and the pods that their controller makes, and the replicas that live."""
 
-    def __init__(self, random, *, gangs=2, nodes=4, faults=1.0, extra=0):
-        """`extra` is how many pods a gang has over its minCount."""
+    def __init__(self, random, *, gangs=2, nodes=4, faults=1.0, extra=0, topology=None):
+        """`extra` is how many pods a gang has over its minCount; `topology` may be "zone", of which there are two."""
         self.random = random
         self.config = SchedulerConfig(gang_bind_timeout_seconds=20.0)
         self.clock = StoppedClock()
@@ -221,10 +221,13 @@ class World:
         """Requests on their way, with whoever still waits for the answer."""
         self.replicas = []
         self._sizes = {f"g{number}": random.randint(2, 4) for number in range(gangs)}
-        self._nodes, self._extra = nodes, extra
+        self._nodes, self._extra, self._topology = nodes, extra, topology
         for number in range(nodes):
-            self.cluster.put(node(f"n{number}", cpu="4"))
+            self._put_node(number)
         self.control()
+
+    def _put_node(self, number, **options):
+        self.cluster.put(node(f"n{number}", cpu="4", labels={"zone": "ab"[number % 2]}, **options))
 
     # ------------------------------------------------------------------ the network
 
@@ -267,7 +270,7 @@ class World:
         pods = {one.metadata.name for one in self.cluster.all(Pod)}
         for name, size in self._sizes.items():
             if name not in groups:
-                self.cluster.put(pod_group(name, max(2, size - self._extra)))
+                self.cluster.put(pod_group(name, max(2, size - self._extra), topology=self._topology))
             for index in range(size):
                 if f"{name}-{index}" not in pods:
                     self.cluster.put(pod(f"{name}-{index}", group=name, cpu="1"))
@@ -280,10 +283,10 @@ class World:
         elif what == "node" and len(self.cluster.all(Node)) > 1:
             self.cluster._remove(self.random.choice(self.cluster.all(Node)))
         elif what == "back":
-            self.cluster.put(node(f"n{self.random.randrange(self._nodes)}", cpu="4"))
+            self._put_node(self.random.randrange(self._nodes))
         elif what == "cordon":
-            name, closed = f"n{self.random.randrange(self._nodes)}", self.random.random() < 0.5
-            self.cluster.put(node(name, cpu="4", unschedulable=closed))
+            number, closed = self.random.randrange(self._nodes), self.random.random() < 0.5
+            self._put_node(number, unschedulable=closed)
         elif what == "label":
             one = self.random.choice(self.cluster.all(Pod))
             await self.cluster.patch_metadata(one, annotations={"somebody": str(self.cluster.ticks)})

@@ -33,6 +33,14 @@ def not_whole(world):
     return found
 
 
+def torn(world):
+    """Gangs that are bound in several zones."""
+    zones = {group.metadata.name: set() for group in world.cluster.all(PodGroup)}
+    for one in world.cluster.bound():
+        zones[one.spec.scheduling_group.pod_group_name].add(int(one.spec.node_name[1:]) % 2)
+    return [name for name, found in zones.items() if len(found) > 1]
+
+
 def unsettled(replica):
     scheduler = replica.scheduler
     found = [f"{task!r} is assumed" for task in scheduler.cache.tasks.values() if task.phase is Phase.ASSUMED]
@@ -54,10 +62,11 @@ async def end_everything(world, replica):
     return [f"{key} has a plan and no pods" for key in left]
 
 
-async def life(seed, *, most, steps=70):
-    world = World(Random(seed), extra=seed % 2)
+async def life(seed, *, most, steps=70, topology=None):
+    world = World(Random(seed), extra=seed % 2, topology=topology)
     for _ in range(steps):
         await world.step(most)
+        assert topology is None or torn(world) == []
         if most == 1:
             assert world.cluster.held_twice() == []
         assert world.cluster.wrong == []
@@ -80,3 +89,8 @@ def test_with_one_replica_at_a_time_gangs_are_whole_and_nothing_is_held_twice(se
 @pytest.mark.parametrize("seed", range(28))
 def test_with_overlapping_replicas_no_gang_is_mixed_or_bound_in_part(seed):
     asyncio.run(life(seed, most=3))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_gang_with_a_topology_constraint_is_in_one_domain_at_every_moment(seed):
+    asyncio.run(life(seed, most=1 + 2 * (seed % 3 == 0), topology="zone"))

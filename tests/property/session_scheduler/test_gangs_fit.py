@@ -111,7 +111,7 @@ def clusters(draw):
     if draw(st.booleans()):
         members = [members[0]] * len(members)
     least = draw(st.integers(2, len(members)))
-    return nodes, members, least, draw(st.booleans())
+    return nodes, members, least, draw(st.sampled_from(["", "plugin", "constraint"]))
 
 
 def fits(nodes, members, least, one_zone):
@@ -138,10 +138,10 @@ def stands(nodes, members, rows_of):
 def place(nodes, members, least, one_zone, *plugins):
     cluster = FakeCluster()
     cluster.add(node(name, cpu=size, labels={ZONE: zone}) for name, size, zone in nodes)
-    cluster.add(pod_group("g", least))
+    cluster.add(pod_group("g", least, topology=ZONE if one_zone == "constraint" else None))
     for index, (cpu, port, term) in enumerate(members):
         cluster.add(pod(f"p{index}", cpu=cpu, host_port=port, labels={"apart": term}, group="g"))
-    scheduler = cluster.start(Apart(), *([OneZone()] if one_zone else []), *plugins)
+    scheduler = cluster.start(Apart(), *([OneZone()] if one_zone == "plugin" else []), *plugins)
     before = scheduler.cache.table.digest()
     cluster.run()
     placed = {key: name for key, name in cluster.placements().items() if name}

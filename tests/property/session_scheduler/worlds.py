@@ -205,7 +205,7 @@ def pods(draw: st.DrawFn, most: int = 8, largest: int = 5) -> list[KubeObject]:
         name = f"g{number}"
         if group:
             least = {"gang": size, "mixed": size, "basic": None, "some": max(1, size - 1)}[group]
-            found.append(pod_group(name, least))
+            found.append(pod_group(name, least, topology=draw(_CONSTRAINT)))
         shape = draw(_shape())
         for index in range(size):
             if group in ("mixed", "some"):
@@ -231,6 +231,7 @@ def _shape(draw: st.DrawFn) -> dict[str, Any]:
 
 TASTES = ("", "x", "xx")
 _DOMAINS = st.sampled_from(["kubernetes.io/hostname", "kind"])
+_CONSTRAINT = st.sampled_from([None, None, "kind", "kubernetes.io/hostname", "nowhere"])
 
 
 @st.composite

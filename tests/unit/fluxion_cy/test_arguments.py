@@ -55,6 +55,65 @@ def test_what_is_no_number_is_none_anywhere(
     assert refused.value.errno == 22
 
 
+class Boundless(int):
+    """Within any limits, and of a hash of its own."""
+
+    def __ge__(self, other: object) -> bool:
+        return True
+
+    __le__ = __gt__ = __lt__ = __eq__ = __ge__  # type: ignore[assignment]
+
+    def __hash__(self) -> int:
+        return 5
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def test_a_number_of_a_class_of_its_own_has_the_limits_of_others() -> None:
+    matcher = Matcher(machine())
+    for call in (matcher.allocate, lambda spec, x: matcher.allocate(spec, now=x)):
+        with pytest.raises(InvalidJobspec, match="is not a whole number from 0"):
+            call(CORE, Boundless(2**70))
+    assert matcher.allocate(CORE, Boundless(7)).jobid == 7
+    assert matcher.info(7).mode == "ALLOCATED"
+
+
+class Counting:
+    """Another number each time."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __index__(self) -> int:
+        self.number += 1
+        return self.number
+
+    __int__ = __index__
+
+
+def test_a_jobid_is_read_once() -> None:
+    matcher = Matcher(machine())
+    for jobid in (1, 2, 3):
+        matcher.allocate(CORE, jobid)
+    assert matcher.allocation(Counting()).jobid == 1  # type: ignore[arg-type]
+    matcher.retract(Counting())  # type: ignore[arg-type]
+    assert [matcher.info(jobid).mode for jobid in (2, 3)] == ["ALLOCATED"] * 2
+
+
+@pytest.mark.parametrize("matched", ["candidates", "prefer"])
+def test_entries_above_the_highest_rank_are_not_read(matched: str) -> None:
+    matcher = Matcher(machine(nodes=2))
+    size = 2**35  # of one number: to copy it would take 256 GB
+    long = np.broadcast_to(np.bool_(True) if matched == "candidates" else np.float64(1), (size,))
+    assert len(long) == size
+    with pytest.raises(InvalidJobspec, match="has more than 16,777,216 entries; one per rank is meant"):
+        matcher.allocate(CORE, **{matched: long})  # no plain memory, so it would have to be spelled out
+    plain = np.ones(2**16, dtype=np.int64 if matched == "candidates" else np.float64)
+    plain[2:] = -1 if matched == "candidates" else np.nan
+    assert matcher.allocate(CORE, **{matched: plain}).jobid == 1
+
+
 @pytest.mark.parametrize("prefer", [["1"], [b"1"], np.array(["1"])])
 def test_a_score_in_quotes_is_none(prefer: Any) -> None:
     with pytest.raises(InvalidJobspec, match=r"^prefer: "):

@@ -170,3 +170,42 @@ def test_what_lies_below_a_node_of_a_very_large_id_can_be_had(policy: str) -> No
 def test_why_says_something_of_none_of_several_slots_that_differ() -> None:
     asked = spec(slot(0, want("core", 1), want("core", 1)), slot(0, want("gpu", 1)))
     assert "could not hold it" in Matcher(machine(), traverser="flexible").why(asked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{true: 1, "graph": {"nodes": [%s], "edges": []}}',
+        '{"graph": {true: 1, "nodes": [%s], "edges": []}}',
+        '{"graph": {"nodes": [{true: 1, %s], "edges": []}}',
+    ],
+)
+def test_a_key_that_json_has_not_is_refused_when_it_is_read_and_not_when_it_is_written(text: str) -> None:
+    root = '{"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"}}}'
+    with pytest.raises(InvalidGraph, match="the key True is not a string"):
+        Matcher(text % (root[1:] if "{true: 1, %s]" in text else root))
+
+
+def test_a_path_with_half_a_character_has_a_uuid_of_its_own() -> None:
+    graph = Graph()
+    root = graph.add("cluster", 0)
+    for n, name in enumerate(("\udcff", "\udcfe")):
+        node = graph.add("node", n, root, rank=n, name=name)
+        graph.add("core", 0, node, rank=n)
+    found = Matcher(graph.jgf(), match_format="rfc40").allocate(spec(slot(2, want("core", 1)))).R
+    nodes = found["scheduling"]["graph"]["nodes"]
+    assert len({node["metadata"]["uuid"] for node in nodes}) == len(nodes) == 5
+
+
+def test_of_a_pool_no_units_can_be_taken_and_given_back() -> None:
+    matcher = Matcher(pools())
+    document = matcher.allocate(spec(slot(1, want("core", 1))), 1).R
+    node = next(node["metadata"] for node in document["graph"]["nodes"] if node["metadata"]["type"] == "node")
+    path = node["paths"]["containment"]
+    none = {"type": "memory", "rank": node["rank"], "size": 0, "exclusive": True}
+    none["paths"] = {"containment": f"{path}/memory0"}
+    document["graph"]["nodes"].append({"id": "none", "metadata": none})
+    matcher.cancel(1)
+    matcher.update_allocate(2, document)
+    assert matcher.partial_cancel(2, document)
+    assert matcher.info(2).mode == "CANCELED"

@@ -120,6 +120,15 @@ def test_a_bad_recipe_is_an_error_of_one_line(text: Any, message: str) -> None:
     assert time.process_time() - began < 5
 
 
+def test_a_scale_of_nothing_does_not_break_the_numbers_of_what_lies_further_down() -> None:
+    keys = NODES + '<key id="i" for="edge" attr.name="id_scope" attr.type="int"/>'
+    parts = CLUSTER + NODE.replace("</node>", '<data key="r">1</data></node>') + CORE
+    parts += edge("c", "n", scale(0)) + edge("n", "k", scale(2) + '<data key="i">1</data>')
+    text = f'<graphml>{keys}<graph edgedefault="directed">{parts}</graph></graphml>'
+    found = Matcher(text, load_format="grug").graph()["graph"]["nodes"]
+    assert [node["metadata"]["name"] for node in found] == ["cluster0", "core0", "core1"]
+
+
 def test_entities_are_not_expanded_even_without_a_doctype_of_their_own() -> None:
     bomb = "".join(f'<!ENTITY a{n + 1} "{f"&a{n};" * 10}">' for n in range(9))
     text = f'<!DOCTYPE g [<!ENTITY a0 "ha">{bomb}]><graphml>&a9;</graphml>'

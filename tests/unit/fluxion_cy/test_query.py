@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,25 +55,6 @@ def test_status_and_properties_are_set_and_shown(files: Path, capsys: pytest.Cap
     assert status == 0
     assert found[1]["status"] == "down"
     assert found[3]["properties"] == {"a": "b"}
-
-
-def test_as_a_process_it_prints_as_resource_query_does(files: Path) -> None:
-    command = [sys.executable, "-m", "fluxion_cy", "-L", "graph", "-F", "jgf"]
-    run = subprocess.run(
-        command, input="match allocate job\nno\n", capture_output=True, text=True, cwd=files, timeout=120
-    )
-    lines = run.stdout.splitlines()
-    assert lines[1:] == [
-        "INFO: =============================",
-        "INFO: JOBID=1",
-        "INFO: RESOURCES=ALLOCATED",
-        "INFO: SCHEDULED AT=Now",
-        "INFO: =============================",
-    ]
-    assert run.stderr.startswith("ERROR: stdin:2: unknown command 'no'")
-    assert run.returncode == 1
-    bad = subprocess.run([*command[:4], "nothing"], capture_output=True, text=True, cwd=files, timeout=120)
-    assert (bad.returncode, bad.stderr) == (2, "ERROR: can't open nothing: No such file or directory\n")
 
 
 @pytest.mark.parametrize(

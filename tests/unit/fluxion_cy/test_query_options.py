@@ -3,8 +3,6 @@
 import io
 import json
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -152,48 +150,6 @@ def test_times_are_told_on_request(files: Path, capsys: pytest.CaptureFixture[st
     assert out.startswith("INFO: Graph Load Time: ")
     assert "INFO: Vertex Count: 9\nINFO: Edge Count: 8\n" in out
     assert out.count("INFO: ELAPSE=0.") == 2
-
-
-def process(files: Path, *arguments: str, **more: object) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "fluxion_cy", *GRAPH, *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=files, **more)  # type: ignore[call-overload, no-any-return]
-
-
-def test_input_that_is_no_text_is_an_error_and_its_end_an_end(files: Path) -> None:
-    out, error = process(files).communicate(b"match \xff\xfe\x00 job\nget-status /cluster0", timeout=30)
-    assert error.startswith(b"ERROR: stdin:1: unknown subcmd")
-    assert error.count(b"\n") == 1
-    assert out == b"/cluster0 is up\n"
-
-
-def test_a_reader_that_goes_away_is_no_traceback(files: Path) -> None:
-    with process(files) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stderr is not None
-        child.stdout.close()
-        child.stdin.write(b"help\n" * 50)
-        child.stdin.close()
-        assert child.wait(timeout=30) == 1
-        assert child.stderr.read() == b""
-
-
-def hear_ctrl_c() -> None:
-    """A program that was started in the background ignores it, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def test_ctrl_c_ends_in_one_line(files: Path) -> None:
-    with process(files, preexec_fn=hear_ctrl_c) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(b"get-status /cluster0\n")
-        child.stdin.flush()
-        assert child.stdout.readline() == b"/cluster0 is up\n"  # it runs, and waits for more
-        child.send_signal(signal.SIGINT)
-        _, error = child.communicate(timeout=30)
-    assert (child.returncode, error) == (130, b"ERROR: interrupted\n")
 
 
 def test_a_person_has_a_prompt_that_ctrl_c_only_clears(

@@ -9,7 +9,7 @@ from graphs import Graph, machine, pools, slot, sockets, spec, taken, want
 from rfc40 import complaints
 
 from fluxion_cy import Busy, InvalidGraph, Matcher, NotSupported
-from fluxion_cy.encoding import hostlist_text, idset_text
+from fluxion_cy._encoding import hostlist_text, idset_text
 from fluxion_cy.ranges import hostlist
 
 CORE = want("core", 1)
@@ -215,6 +215,56 @@ def test_a_clone_writes_as_its_original() -> None:
 def test_hostlists_are_written_as_they_are_read(names: list[str], text: str) -> None:
     assert hostlist_text(names) == text
     assert hostlist(text) == names
+
+
+@pytest.mark.parametrize("digits", [1, 11, 12, 13, 17, 18, 19])
+def test_a_hostlist_is_read_back_however_long_its_numbers_are(digits: int) -> None:
+    for first in (10 ** (digits - 1), 10**digits - 2):
+        names = [f"n{first}", f"n{first + 1}"]
+        assert hostlist(hostlist_text(names)) == names
+
+
+def named(name: str, **metadata: Any) -> Any:
+    graph = Graph()
+    node = graph.add("node", 0, graph.add("cluster", 0), name=name, **{"rank": 0, **metadata})
+    graph.add("core", 0, node, rank=0)
+    return graph.jgf()
+
+
+@pytest.mark.parametrize("name", ["node[1]", "a,b", "a b", "a\tb", "a\nb", "n]", "\0", ""])
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("form", ["rv1", "rv1_nosched", "rv1_shorthand", "rfc40"])
+def test_a_name_that_a_hostlist_would_take_apart_is_refused_where_r_has_one(name: str, text: bool, form: str) -> None:
+    document = named(name)
+    with pytest.raises(InvalidGraph, match=r"^vertex '1': the name .* cannot stand in the nodelist of R"):
+        Matcher(json.dumps(document) if text else document, match_format=form)
+
+
+@pytest.mark.parametrize("form", ["jgf", "jgf_shorthand", "rlite", "simple"])
+def test_any_name_is_taken_where_r_has_no_nodelist(form: str) -> None:
+    matcher = Matcher(named("node[1]"), match_format=form)
+    assert "node[1]" in json.dumps(matcher.graph())
+    assert matcher.allocate(spec(slot(1, CORE))).R
+
+
+def test_only_nodes_with_a_rank_come_into_a_nodelist() -> None:
+    Matcher(named("node[1]", rank=-1), match_format="rv1")
+    Matcher(named("node-1.é"), match_format="rv1").allocate(spec(slot(1, CORE)))
+
+
+def test_a_subgraph_with_such_a_name_changes_nothing() -> None:
+    matcher, graph = Matcher(machine(nodes=1), match_format="rv1"), Graph()
+    graph.add("node", 9, graph.add("cluster", 0), name="a b", rank=9)
+    document, before = graph.jgf(), matcher.graph()
+    document["graph"]["nodes"][1]["id"] = document["graph"]["edges"][0]["target"] = "999"
+    for _ in range(2):
+        with pytest.raises(InvalidGraph, match="vertex '999': the name 'a b'") as refused:
+            matcher.add_subgraph(document)
+        assert refused.value.errno == errno.EINVAL
+    assert matcher.graph() == before
+    matcher.clone().allocate(spec(slot(1, CORE)))
+    with pytest.raises(InvalidGraph, match="vertex '999': the name 'a b'"):
+        matcher.clone().add_subgraph(document)
 
 
 def test_idsets_are_sorted_and_joined() -> None:

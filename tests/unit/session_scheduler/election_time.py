@@ -147,3 +147,7 @@ class Replica:
 async def lease_in(cluster: MemoryCluster) -> Lease:
     """The Lease as it is now."""
     return await cluster.get(Lease, SETTINGS.namespace, SETTINGS.name)
+
+
+def check_one_leads(*replicas: Replica) -> None:
+    assert sum(replica.leading for replica in replicas) <= 1

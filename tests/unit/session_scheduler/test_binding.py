@@ -89,6 +89,32 @@ def test_no_member_is_bound_where_one_prebind_fails_and_all_are_cancelled():
     assert cluster.scheduler.cache.table.digest() == empty
 
 
+def test_no_plugin_is_asked_about_a_pod_that_went_while_others_were_waited_for():
+    asked = []
+
+    class First:
+        @hookimpl
+        async def prebind(self, binding):
+            await asyncio.sleep(0)
+            if binding.task.name == "g-1":
+                await cluster.memory.delete((await cluster.memory.get(Pod, "default", "g-0")), grace_seconds=0)
+                await cluster._deliver()
+
+    class Second:
+        @hookimpl
+        async def prebind(self, binding):
+            asked.append(binding.task.name)
+
+    cluster = FakeCluster()
+    cluster.nodes(2)
+    cluster.add(gang("g", 2))
+    cluster.start(First(), Second())
+    (bound,) = cluster.run()
+    assert "g-0" not in asked
+    assert "given up, for the pod is being deleted" in next(iter(bound.failed.values()))
+    cluster.assert_pending("g-1")
+
+
 def test_what_is_held_is_handed_to_prebind_and_written_with_the_binding():
     plugin = Holding(holds=lambda nodes: {task: {"on": name} for task, name in nodes.items()})
     cluster = cluster_with(plugin, gang("g", 2))

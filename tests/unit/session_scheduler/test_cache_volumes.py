@@ -10,10 +10,8 @@ from session_scheduler.model.classes import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodSpec
 from session_scheduler.model.storage import (
-    CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
-    StorageClass,
 )
 from session_scheduler.state.cache import Cache
 
@@ -51,25 +49,6 @@ def test_objects_are_found_by_kind_and_key_until_they_are_gone() -> None:
     assert not cache.objects.of(PersistentVolume)
     assert cache.objects.version(PersistentVolume) != before
     assert list(cache.objects.of(PersistentVolumeClaim)) == ["ns/c"]
-
-
-def test_a_claim_wakes_who_waits_for_it_and_nobody_else() -> None:
-    users = [a_pod("user", named("c")), a_pod("c", EPHEMERAL), a_pod("other", named("d")), a_pod("plain")]
-    cache = a_cache(*users)
-    assert {group.name for group in cache.put(a_claim("c")) or ()} == {"user"}
-    assert {group.name for group in cache.put(a_claim("c-v")) or ()} == {"c"}
-    assert list(cache.put(a_claim("c-v")) or ()) == []
-
-
-def test_a_volume_or_class_wakes_all_who_wait_with_claims_and_a_mere_status_report_of_nothing_new_nobody() -> None:
-    cache = a_cache(a_pod("user", named("c")), a_pod("plain"))
-    volume = PersistentVolume(metadata=ObjectMeta(name="v", resource_version="1"))
-    for obj in (volume, StorageClass(metadata=ObjectMeta(name="s")), CSINode(metadata=ObjectMeta(name="n"))):
-        assert {group.name for group in cache.put(obj) or ()} == {"user"}
-    again = msgspec.structs.replace(volume, metadata=ObjectMeta(name="v", resource_version="2"))
-    assert list(cache.put(again) or ()) == []
-    bound = msgspec.structs.replace(volume, metadata=ObjectMeta(name="v", annotations={"a": "b"}))
-    assert {group.name for group in cache.put(bound) or ()} == {"user"}
 
 
 def test_volumes_count_as_used_where_their_pods_are_and_no_longer() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler import engine as engine_module
 from session_scheduler import hookimpl
@@ -99,7 +100,9 @@ async def test_what_is_delivered_is_bound_without_anybody_asking_again():
     async with World().running() as world:
         world.deliver(pod("p"))
         await world.until(lambda: world.pod().spec.node_name == "n1")
-        await world.until(lambda: world.engine.pods == {"due": 0, "backoff": 0, "gated": 0, "in_flight": 0})
+        await world.until(
+            lambda: world.engine.pods == {"due": 0, "backoff": 0, "unschedulable": 0, "gated": 0, "in_flight": 0}
+        )
 
 
 async def test_changes_are_taken_in_in_their_order():
@@ -118,10 +121,54 @@ async def test_turns_go_on_while_binds_are_under_way():
         world.deliver(pod("p"))
         await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
         world.deliver(pod("gated", gates=["later"]))
-        await world.until(lambda: world.engine.pods == {"due": 0, "backoff": 0, "gated": 1, "in_flight": 1})
-        assert world.engine.groups == {"due": 0, "backoff": 0, "gated": 1, "in_flight": 1}
+        await world.until(
+            lambda: world.engine.pods == {"due": 0, "backoff": 0, "unschedulable": 0, "gated": 1, "in_flight": 1}
+        )
+        assert world.engine.groups == {"due": 0, "backoff": 0, "unschedulable": 0, "gated": 1, "in_flight": 1}
         world.slow.go.set()
         await world.until(lambda: world.engine.pods["in_flight"] == 0)
+
+
+async def test_a_pod_that_is_deleted_before_it_is_bound_keeps_none_of_its_name_waiting():
+    async with World().running() as world:
+        world.slow.go.clear()
+        world.deliver(pod("p"))
+        await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
+        first = world.pod()
+        await world.cluster.delete(first, grace_seconds=0)
+        world.engine.deliver(Change.DELETED, first)
+        world.slow.go = asyncio.Event()
+        world.slow.go.set()
+        world.deliver(pod("p"))
+        await world.until(lambda: world.pod().spec.node_name == "n1")
+
+
+async def test_a_pod_whose_deletion_begins_before_it_is_bound_gives_its_place_to_others():
+    async with World().running() as world:
+        world.slow.go.clear()
+        world.deliver(pod("p", cpu="4"))
+        await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
+        world.slow.go = asyncio.Event()
+        world.slow.go.set()
+        world.deliver(pod("q", cpu="4"))
+        await world.until(lambda: world.engine.groups["unschedulable"] == 1)
+        ending = world.pod()
+        ending = replace(ending, metadata=replace(ending.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+        world.deliver(ending, Change.MODIFIED)
+        await world.until(lambda: world.pod("q").spec.node_name == "n1")
+        assert not world.pod().spec.node_name
+
+
+async def test_what_was_woken_in_its_backoff_is_tried_as_soon_as_nothing_else_is_due(monkeypatch):
+    monkeypatch.setattr(engine_module, "_LONGEST_REST", 3600.0)
+    async with World().running() as world:
+        pending = world.scheduler.pending
+        pending._initial = pending._maximum = 3600.0
+        world.deliver(pod("p", cpu="9"))
+        await world.until(lambda: world.engine.groups["unschedulable"] == 1)
+        world.engine.deliver(Change.ADDED, world.cluster.put(node("n2", cpu="16")))
+        world.deliver(pod("q", cpu="99"))
+        await world.until(lambda: world.pod().spec.node_name == "n2")
 
 
 async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch):
@@ -145,10 +192,10 @@ async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch
 async def test_a_group_that_waits_is_tried_again_when_it_is_woken():
     async with World().running() as world:
         world.deliver(pod("p", cpu="9"))
-        await world.until(lambda: world.engine.groups["backoff"] == 1)
-        attempts = world.scheduler.pending._waiting["Pod default/p"].attempts
+        await world.until(lambda: world.engine.groups["unschedulable"] == 1)
+        refused_before = world.scheduler.pending._waiting["Pod default/p"].refused
         world.engine.wake("Pod default/p", "a test")
-        await world.until(lambda: world.scheduler.pending._waiting["Pod default/p"].attempts > attempts)
+        await world.until(lambda: world.scheduler.pending._waiting["Pod default/p"].refused > refused_before)
 
 
 async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():

@@ -115,3 +115,28 @@ async def test_a_hook_that_is_out_of_time_by_its_own_clock_says_so():
 
     with pytest.raises(PluginError, match="plugin p failed in prebind: TimeoutError: no daemon"):
         await HookCall("p", "prebind", prebind).wait(None)
+
+
+async def test_a_hook_that_waits_several_times_gets_each_answer_and_failure():
+    seen = []
+
+    async def prebind(binding):
+        for number in range(3):
+            await asyncio.sleep(0)
+            seen.append(await asyncio.wait_for(asyncio.sleep(0, number), LONG))
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), BRIEF)
+        except TimeoutError:
+            return seen
+        return None
+
+    assert await HookCall("p", "prebind", prebind).wait(None, patience=LONG) == [0, 1, 2]
+
+
+async def test_a_hook_that_does_not_wait_answers_at_once():
+    async def prebind(binding):
+        return binding
+
+    waiting = HookCall("p", "prebind", prebind).wait("answer")
+    with pytest.raises(StopIteration, match="answer"):
+        waiting.send(None)

@@ -43,6 +43,7 @@ def everything_once(metrics: Metrics) -> None:
     metrics.watches.relisted("Pod", "Gone")
     metrics.watches.missed("Pod", 1)
     metrics.reports.dropped("event", "Full")
+    metrics.woken("NodeAdd", "NodeResourcesFit", 1)
 
 
 def shown() -> list[Metric]:
@@ -51,6 +52,7 @@ def shown() -> list[Metric]:
     plugin.on_nodes_changed([NodeChange("n1", NODE, ())])
     metrics.follow_profiles({"fluence": HookCalls([("fluence", plugin, None)])})
     metrics.follow_pending(lambda: SimpleNamespace(groups={}, pods={}))
+    metrics.follow_pod_groups(SimpleNamespace(versions=["v1alpha2"], gates={"A": True, "B": False}))
     everything_once(metrics)
     return list(text_string_to_metric_families(metrics.exposition()[0].decode()))
 

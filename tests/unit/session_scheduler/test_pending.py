@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from session_scheduler.model.classes import ClassTable, TaskClass
+from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.objects import Node, Pod
 from session_scheduler.state.pending import PendingGroups
+from session_scheduler.testing import node, pod
 
 
 def test_a_group_that_keeps_failing_waits_twice_as_long_each_time_up_to_the_maximum():
@@ -29,17 +34,6 @@ def test_a_wake_up_makes_due_at_once_but_forgets_no_attempt():
     assert pending.failed("g", 5.0) == 6.0
 
 
-def test_waking_all_reaches_those_that_wait_and_not_who_fails_afterwards():
-    pending = PendingGroups(1.0, 10.0)
-    pending.failed("a", 0.0)
-    pending.failed("b", 0.0)
-    pending.wake_all()
-    assert pending.is_due("a", 0.0)
-    pending.failed("a", 0.0)
-    assert not pending.is_due("a", 0.0)
-    assert pending.is_due("b", 0.0)
-
-
 def test_the_next_wait_to_end_is_told_and_none_that_has_ended():
     pending = PendingGroups(1.0, 10.0)
     assert pending.next_after(0.0) is None
@@ -48,3 +42,119 @@ def test_the_next_wait_to_end_is_told_and_none_that_has_ended():
     assert pending.next_after(0.5) == 1.0
     assert pending.next_after(2.0) == 4.0
     assert pending.next_after(4.0) is None
+
+
+def refused_class(name: str = "p") -> TaskClass:
+    return ClassTable(NodeTable()).of(pod(name))
+
+
+def wants(cls: TaskClass, *plugins: str) -> frozenset[tuple[TaskClass, frozenset[str]]]:
+    return frozenset({(cls, frozenset(plugins or ("P",)))})
+
+
+def test_who_was_refused_sleeps_until_an_event_and_then_for_its_backoff_unless_nothing_else_is_due():
+    pending, cls = PendingGroups(1.0, 10.0), refused_class()
+    pending.failed("g", 0.0, wants(cls))
+    assert not pending.is_active("g", 100.0)
+    assert not pending.is_hurried("g")
+    pending.happened(ClusterEvent(Node, ActionType.ADD, None, node("n")))
+    assert not pending.is_active("g", 0.5)
+    assert pending.is_hurried("g")
+    assert pending.next_after(0.5) == 1.0
+    assert pending.is_active("g", 1.0)
+
+
+def test_who_failed_by_an_error_is_not_hurried_and_its_backoff_counts_its_errors_alone():
+    pending, cls = PendingGroups(1.0, 10.0), refused_class()
+    for _ in range(3):
+        pending.failed("g", 0.0, wants(cls))
+    assert pending.failed("g", 0.0) == 1.0
+    assert not pending.is_hurried("g")
+    assert pending.failed("g", 0.0) == 2.0
+    assert pending.failed("g", 0.0, wants(cls)) == 8.0
+
+
+def test_one_that_fails_by_an_error_while_it_sleeps_is_told_to_sleep_no_more():
+    pending, woken = PendingGroups(1.0, 10.0), []
+    pending.on_woken = woken.append
+    pending.failed("g", 0.0, wants(refused_class()))
+    pending.failed("g", 0.0)
+    assert woken == ["g"]
+    assert pending.is_active("g", 1.0)
+
+
+def test_a_plugins_wish_while_the_group_is_tried_is_kept_and_one_from_before_is_not():
+    pending, cls = PendingGroups(1.0, 10.0), refused_class()
+    pending.activate("g", 0.0)
+    pending.begin(["g"])
+    pending.failed("g", 0.0, wants(cls))
+    assert pending.is_asleep("g")
+    pending.activate("g", 0.0)
+    pending.begin(["g"])
+    pending.activate("g", 0.0)
+    pending.failed("g", 0.0, wants(cls))
+    assert not pending.is_asleep("g")
+    assert pending.is_hurried("g")
+
+
+def test_the_forgotten_are_tried_again_looked_for_every_thirty_seconds():
+    woken: list[tuple[str, str, int]] = []
+    pending, cls = PendingGroups(1.0, 10.0, 300.0), refused_class()
+    pending.on_event = lambda *what: woken.append(what)
+    pending.failed("old", 0.0, wants(cls))
+    pending.failed("new", 100.0, wants(cls))
+    assert pending.next_after(0.0) == 30.0
+    pending.flush(29.0)
+    pending.flush(310.0)
+    assert pending.is_active("old", 310.0)
+    assert pending.is_asleep("new")
+    pending.placed("old")
+    pending.flush(339.0)
+    pending.flush(401.0)
+    assert pending.is_active("new", 401.0)
+    assert woken == [("UnschedulableTimeout", "", 1)] * 2
+
+
+def test_a_sleep_that_is_shorter_than_thirty_seconds_is_looked_at_as_often():
+    pending = PendingGroups(1.0, 10.0, 5.0)
+    pending.failed("one", 0.0, wants(refused_class()))
+    assert pending.next_after(0.0) == 5.0
+    pending.flush(5.0)
+    assert pending.is_asleep("one"), "not longer than that"
+    pending.flush(10.0)
+    assert pending.is_active("one", 10.0)
+
+
+def test_thousands_that_were_refused_alike_cost_one_hint_and_an_event_that_nobody_waits_for_none():
+    asked: list[TaskClass] = []
+
+    def hint(cls: TaskClass, _: ClusterEvent) -> bool:
+        asked.append(cls)
+        return len(asked) > 1
+
+    registered = [ClusterEventWithHint(Node, ActionType.ADD, hint)]
+    pending, cls = PendingGroups(1.0, 10.0, hints=lambda *_: registered), refused_class()
+    for number in range(10_000):
+        pending.failed(f"g{number}", 0.0, wants(cls))
+    assert not pending.wants(Pod)
+    assert pending.wants(Node) == ActionType.ADD
+    pending.happened(ClusterEvent(Pod, ActionType.ADD, None, pod("p", bound_to="n")))
+    assert asked == []
+    pending.happened(ClusterEvent(Node, ActionType.ADD, None, node("n")))
+    assert asked == [cls]
+    assert pending.is_asleep("g7")
+    pending.happened(ClusterEvent(Node, ActionType.ADD, None, node("m")))
+    assert asked == [cls, cls]
+    assert all(pending.is_hurried(f"g{number}") for number in range(10_000))
+    assert not pending.wants(Node)
+
+
+def test_a_pod_of_another_class_sleeps_on_for_the_same_reasons():
+    before, after = refused_class("a"), refused_class("b")
+    asked: list[TaskClass] = []
+    registered = [ClusterEventWithHint(Node, ActionType.ALL, lambda cls, _: bool(asked.append(cls)))]
+    pending = PendingGroups(1.0, 10.0, hints=lambda *_: registered)
+    pending.failed("g", 0.0, wants(before))
+    pending.changed_class("g", before, after, alone=True)
+    pending.happened(ClusterEvent(Node, ActionType.ADD, None, node("n")))
+    assert asked == [after]

@@ -261,6 +261,21 @@ async def test_a_groups_condition_is_written_though_its_plan_moved_the_version(w
     assert found.metadata.annotations == {"plan": "x"}
 
 
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_group_that_was_scheduled_stays_so_and_what_fails_later_is_an_event(world, written):
+    group = await world.group()
+    world.reporter.group(group, "False", "Unschedulable", NO_ROOM)
+    world.reporter.group(group, "True", "Scheduled", "pod group is scheduled")
+    if written:
+        await world.settle()
+        group = await world.group()
+    world.reporter.group(group, "False", "Unschedulable", "no room for another one")
+    await world.settle()
+    found = await world.group()
+    assert shown(found.status.conditions) == [("PodGroupScheduled", "True", "Scheduled", "pod group is scheduled")]
+    assert "no room for another one" in world.notes()
+
+
 async def test_a_groups_condition_is_not_written_on_another_group_of_its_name(world):
     old = await world.group()
     await world.cluster.delete(old)
@@ -384,3 +399,13 @@ async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(w
     await world.settle()
     assert [c.status for c in (await world.pod()).status.conditions] == ["True"]
     assert world.cluster.asked == ["event"]
+
+
+async def test_what_was_told_of_a_pod_knows_itself_no_more_once_it_is_gone(world):
+    one = await world.pod()
+    world.reporter.unschedulable(one, NO_ROOM)
+    await world.settle()
+    world.reporter.seen(one)
+    told = world.reporter._told[one.metadata.uid]
+    world.reporter.forget(one.metadata.uid)
+    assert (told.series, told.seen) == ({}, None)  # else a cycle, which waits for a garbage collection

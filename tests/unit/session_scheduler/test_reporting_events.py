@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from session_scheduler import reporting
 from session_scheduler.cluster.port import EVENT_NOTE_LIMIT
 from session_scheduler.reporting import cut
 from session_scheduler.testing.builders import node, pod
@@ -255,3 +256,46 @@ async def test_texts_that_are_cut_to_the_same_note_are_the_same_event(world):
     for end in "ab":
         await fails(world, "x" * 2000 + end)
     assert world.counts() == [2]
+
+
+# ---------------------------------------------------------------------- beside bindings
+
+
+async def test_while_pods_are_bound_events_go_one_at_a_time():
+    bound = [False]
+    world = World(busy=lambda: bound[0])
+    world.cluster.held, world.gate, bound[0] = asyncio.Event(), asyncio.Event(), True
+    async with world.running():
+        for name in ("one", "two"):
+            world.reporter.scheduled(await world.pod(name), "n1")
+        await turns()
+        assert world.cluster.asked == ["event"]
+        bound[0] = False
+        world.gate.set()
+        await turns()
+        assert world.cluster.asked == ["event", "event"]
+        world.cluster.held.set()
+        await world.settle()
+    assert len(world.cluster.events) == 2
+
+
+async def test_where_many_events_wait_they_are_written_beside_bindings(monkeypatch):
+    monkeypatch.setattr(reporting, "_MANY_EVENTS", 0)
+    world = World(busy=lambda: True)
+    world.cluster.held = asyncio.Event()
+    async with world.running():
+        for name in ("one", "two"):
+            world.reporter.scheduled(await world.pod(name), "n1")
+        await turns()
+        assert world.cluster.asked == ["event", "event"]
+        world.cluster.held.set()
+        await world.settle()
+
+
+async def test_conditions_are_never_put_off():
+    world = World(busy=lambda: True)
+    async with world.running():
+        for name in ("one", "two"):
+            world.reporter.unschedulable(await world.pod(name), "no room")
+        await turns()
+        assert world.cluster.asked.count("condition") == 2

@@ -331,3 +331,49 @@ async def test_two_writes_about_one_object_are_never_on_the_way_together(world):
     world.cluster.held.set()
     await world.settle()
     assert len(await messages(world)) == 2
+
+
+# ---------------------------------------------------------------------- what is asked for again while nothing happens
+
+
+async def test_what_was_refused_for_long_is_written_later_though_nothing_else_becomes_of_the_pod(world):
+    world.cluster.faults = {"condition": [Forbidden("403")] * 5}
+    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    assert await messages(world) == []
+    world.reporter.tidy()
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+
+
+async def test_what_was_refused_because_the_pod_had_changed_is_written_when_the_change_is_seen(world):
+    before = await world.pod()
+    await world.cluster.patch_metadata(before, annotations={"a": "b"})
+    world.reporter.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    assert await messages(world) == []
+    world.reporter.seen(await world.pod())
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+
+
+async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last(world):
+    before = await world.pod()
+    await world.cluster.patch_metadata(before, annotations={"a": "b"})
+    world.reporter.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.reporter.seen(await world.pod())
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+    assert world.meter.lost == []
+
+
+async def test_what_was_refused_after_the_change_was_seen_is_written_with_the_next_look(world):
+    before = await world.pod()
+    world.reporter.event(before, "Other", "Scheduling", "it is known")
+    await world.cluster.patch_metadata(before, annotations={"a": "b"})
+    world.reporter.seen(await world.pod())
+    world.reporter.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    world.reporter.tidy()
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]

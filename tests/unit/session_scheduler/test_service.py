@@ -46,14 +46,16 @@ def with_status(obj, **status):
     return msgspec.structs.replace(obj, status=msgspec.structs.replace(obj.status, **status))
 
 
-def test_a_group_that_failed_waits_for_its_backoff():
+def test_a_group_that_was_refused_sleeps_until_it_was_forgotten_for_too_long():
     cluster, tries = waiting_cluster()
     cluster.run()
+    cluster.advance(300)
+    cluster.run()
     assert tries.of["large"] == 1
-    cluster.advance(1)
+    cluster.advance(31)
     cluster.run()
     assert tries.of["large"] == 2
-    cluster.advance(1)
+    cluster.advance(30)
     cluster.run()
     assert tries.of["large"] == 2
 
@@ -118,8 +120,12 @@ def test_a_cycle_starts_no_group_after_its_time_even_where_all_fail():
     cluster.add(pod(f"p{index}", cpu="8") for index in range(10))
     cluster.run(tries)
     assert len(tries.of) == 3
+    assert cluster.scheduler.left_over
+    cluster.run(cycles=2)
+    assert len(tries.of) == 9
     cluster.run()
-    assert len(tries.of) == 6
+    assert len(tries.of) == 10
+    assert not cluster.scheduler.left_over
 
 
 def test_a_bound_pod_whose_requests_became_unreadable_keeps_counting():

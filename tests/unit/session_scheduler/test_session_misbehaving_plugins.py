@@ -105,6 +105,17 @@ def place_hook(answer):
     return hook("place_group", place_group)
 
 
+def reserve_hook(answer):
+    def reserve(self, session, task, node):
+        return answer(session, [task]) if is_bad(task.pod) else None
+
+    def place_group(self):
+        return None
+
+    plugin = hook("reserve", reserve)
+    return type("Plugin", (type(plugin),), {"place_group": hookimpl(place_group)})()
+
+
 def subsets_hook(answer):
     def node_subsets(self, session, group):
         return answer(session) if any(is_bad(task.pod) for task in group.tasks.values()) else None
@@ -162,6 +173,10 @@ CASES = {
     "placement on a number": (place_hook(lambda s, tasks: PlacementStub({tasks[0]: 7})), "which is no node"),
     "placement that cannot be read": (place_hook(raising_nodes), "boom"),
     "placement of a list": (place_hook(lambda s, tasks: PlacementStub([1, 2])), "place_group"),
+    "reserve raises": (reserve_hook(boom), "reserve"),
+    "reserve answers a text": (reserve_hook(lambda *_: "no"), "str is no Placement"),
+    "share of strangers": (reserve_hook(stranger), "in place of"),
+    "share on another node": (reserve_hook(lambda s, tasks: PlacementStub({tasks[0]: "n99"})), "in place of"),
     "subsets raise": (subsets_hook(boom), "node_subsets"),
     "subsets raise on the way": (subsets_hook(raising_subsets), "node_subsets"),
     "subsets are none": (subsets_hook(lambda session: 5), "node_subsets"),

@@ -39,7 +39,10 @@ def test_every_pending_pod_is_told_with_its_node_or_its_reason():
         "g-0": ("g", "n1", None),
         "g-1": ("g", "n1", None),
         "gated": (None, None, "Scheduling is blocked due to non-empty scheduling gates: x"),
-        "large": (None, None, "0/1 nodes are available: 1 Insufficient cpu."),
+        "large": (
+            None, None, "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
+            "1 Preemption is not helpful for scheduling.",
+        ),
         "lost": (
             "nowhere", None,
             "PodGroup default/nowhere (scheduling.k8s.io) does not exist: create it, or remove the pod's group",
@@ -158,3 +161,16 @@ def test_explain_says_that_a_gang_has_too_few_pods():
 def test_a_group_without_min_count_is_told_as_basic():
     (group,) = simulated(node("n1"), pod_group("g"), pod("a", group="g"))["groups"]
     assert group == {"namespace": "default", "name": "g", "minCount": 1, "scheduled": 1}
+
+
+def test_pods_that_end_for_others_are_told_and_the_others_take_their_places():
+    answer = simulated(
+        node("n1", cpu="2"), pod("low", cpu="2", priority=1, bound_to="n1"), pod("other", cpu="2", priority=0),
+        gang("g", 2, cpu="1", priority=10),
+    )  # fmt: skip
+    assert answer["preempted"] == [{"namespace": "default", "name": "low", "node": "n1"}]
+    assert {one["name"]: one["node"] for one in answer["pods"]} == {"g-0": "n1", "g-1": "n1", "other": None}
+
+
+def test_where_nobody_ends_nothing_is_said_of_it():
+    assert "preempted" not in simulated(node("n1"), pod("p"))

@@ -22,6 +22,9 @@ class Reports:
     def __init__(self):
         self.told = []
 
+    def seen(self, pod):
+        """Nothing of it is told."""
+
     def scheduled(self, one, node):
         self.told.append(("scheduled", one.metadata.name, node))
 

@@ -1,44 +1,15 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from session_scheduler.yaml_text import Limits, NotJsonError, Scalars, YamlError, read_documents, read_json, read_value
-
-_SEEDED = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-_TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=12)
-_NO_DIGITS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Nd")), max_size=12)
-
-
-def values(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
-    plain = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
-    return st.recursive(
-        plain | texts,
-        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
-        max_leaves=20,
-    )
+from session_scheduler.yaml_text import Limits, NotJsonError, YamlError, read_documents, read_json, read_value
 
 
 def one(text: str) -> Any:
     (document,) = read_documents(text.encode())
     return document
-
-
-@_SEEDED
-@given(values(_TEXT))
-def test_what_json_says_is_read_as_json_reads_it(value: Any) -> None:
-    assert one(json.dumps(value, ensure_ascii=False)) == value
-
-
-@_SEEDED
-@given(values(_NO_DIGITS))  # PyYAML leaves 08 and 1e3 without quotes, which Kubernetes reads as numbers
-def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
-    assert one(yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True)) == value
 
 
 def test_keys_are_text_whatever_they_look_like() -> None:
@@ -203,39 +174,10 @@ def test_a_mapping_as_a_key_is_refused_where_it_starts() -> None:
         one("a: 1\n? {b: c}\n: 2")
 
 
-def problem(text: bytes) -> str | None:
-    """Why the bytes cannot be read, or None."""
-    try:
-        list(read_documents(text))
-    except YamlError as error:
-        return str(error)
-    return None
-
-
 @pytest.mark.parametrize(
     "text", [b"a: [", b"a: b: c", b"\ta: 1", b"a: \x00", b"a: \xff", b"\xff\xfe\xff", b"{[a]: 1}", b"- !!python/none x",
              b"<<: 3", b"%YAML 9.9\n---\n", b'{"a": 1} x']
 )  # fmt: skip
 def test_what_is_no_yaml_is_a_yaml_error(text: bytes) -> None:
-    assert problem(text)
-
-
-@_SEEDED
-@given(values(_TEXT), st.sampled_from(["kubernetes", "json"]))
-def test_json_means_the_same_with_and_without_the_json_module(value: Any, scalars: Scalars) -> None:
-    text = json.dumps(value, ensure_ascii=False)
-    (as_yaml,) = read_documents("---\n" + text, scalars)
-    assert as_yaml == read_value(text, scalars)
-
-
-@_SEEDED
-@given(values(_TEXT))
-def test_texts_read_as_written_are_alike_in_json_and_yaml(value: Any) -> None:
-    text = json.dumps(value, ensure_ascii=False)
-    assert read_value("---\n" + text, "text") == read_value(text, "text")
-
-
-@_SEEDED
-@given(st.binary(max_size=80))
-def test_any_bytes_are_documents_or_a_yaml_error(text: bytes) -> None:
-    assert problem(text) != ""
+    with pytest.raises(YamlError, match=r"\w"):
+        list(read_documents(text))

@@ -1,9 +1,9 @@
 """The matcher over Fluxion's own library, with the embedded engine's checks before each call and its errors after."""
 
 import errno as _errno
-import threading
 from typing import Any
 
+from fluxion_cy._quick import Turn
 from fluxion_cy._select import Select
 from fluxion_cy.arguments import index_of
 from fluxion_cy.criteria import read_criteria
@@ -18,10 +18,10 @@ from fluxion_cy.errors import (
     shown,
 )
 from fluxion_cy.flags import flag
-from fluxion_cy.jobs import NO_JOBID, Job, JobInfo, JobTable, Mode
+from fluxion_cy.jobs import NO_JOBID, Allocation, Job, JobInfo, JobTable, Mode, check_jobid, info_of
 from fluxion_cy.jobspec import FOREVER
 from fluxion_cy.loaders import loader_of
-from fluxion_cy.matcher import Allocation, Matcher
+from fluxion_cy.matcher import Matcher
 from fluxion_cy.policy import policy_of, prune_filters_of
 from fluxion_cy.reapi import hazards, sending
 from fluxion_cy.reapi.answers import completed, held_in, parsed
@@ -39,7 +39,7 @@ from fluxion_cy.reapi.refusals import (
 )
 from fluxion_cy.reapi.releasing import ranks_to_free
 from fluxion_cy.resource_set import holds_of, read_resource_set
-from fluxion_cy.writers import Found, writer_of
+from fluxion_cy.writers import WITH_NODELIST, Found, writer_of
 
 _HIGHEST = 2**63 - 1
 _PREVIEWS = (Op.WITHOUT_ALLOCATING, Op.WITHOUT_ALLOCATING_FUTURE)
@@ -86,9 +86,11 @@ class ReapiMatcher(Matcher):
         if policy == "pack":
             raise NotSupported("policy='pack': only the embedded engine has it")
         self._flexible = traverser == "flexible"
-        self._lock = threading.RLock()
+        self._turn = Turn()
+        self._lock = self._turn.lock
         self._table = JobTable()
         self._engine = Select()
+        self._engine.lists_hosts = match_format in WITH_NODELIST
         self._engine.filters = prune_filters_of(prune_filters)
         options = {
             "load_format": "jgf",
@@ -220,18 +222,20 @@ class ReapiMatcher(Matcher):
         """Frees what a job holds; NoSuchJob if it holds nothing, unless `missing_ok`."""
         with self._lock:
             check_extras(0 if now is None else now, None)
+            jobid = check_jobid(jobid)
             if missing_ok and not self._holds(jobid):
                 return
             job = self._table.held(jobid)
-            told(lambda: self._context.cancel(int(jobid)), job_refused)
+            told(lambda: self._context.cancel(jobid), job_refused)
             job.slot, job.mode = _GONE, Mode.CANCELED
 
     def retract(self, jobid: int) -> None:
         """Cancels a job and forgets it here, as if it had never been; its automatic id is free again."""
         with self._lock:
+            jobid = check_jobid(jobid)
             if self._table.known(jobid).slot == _HELD:
                 self.cancel(jobid)
-            self._table.forget(int(jobid))
+            self._table.forget(jobid)
 
     def partial_cancel(
         self,
@@ -244,6 +248,7 @@ class ReapiMatcher(Matcher):
         """Frees the part of an allocation that `R` names; answers whether nothing is left."""
         with self._lock:
             check_extras(0 if now is None else now, None)
+            jobid = check_jobid(jobid)
             if missing_ok and not self._holds(jobid):
                 return False
             job = self._table.held(jobid)
@@ -253,10 +258,10 @@ class ReapiMatcher(Matcher):
             if ranks is None:
                 self.cancel(jobid)
                 return True
-            return bool(ranks) and self._free(int(jobid), job, ranks)
+            return bool(ranks) and self._free(jobid, job, ranks)
 
     def _touched(self, jobid: int) -> set[int]:
-        text = f"jobid-tag={int(jobid)}".encode()
+        text = f"jobid-tag={jobid}".encode()
         found = told(lambda: self._context.find(text, b"jgf"), criteria_refused)
         entries = held_in(None if found is None else parsed(found), self._engine)
         return {vertex for vertex, _, _ in entries}
@@ -288,7 +293,7 @@ class ReapiMatcher(Matcher):
         From the table here: clones of the library share their jobs' records, and one's cancel shows in the other.
         """
         with self._lock:
-            return self._table.info(jobid)
+            return info_of(self._table, jobid)
 
     def moved(self) -> list[int]:
         """None: the library never moves a reservation."""
@@ -404,7 +409,8 @@ class ReapiMatcher(Matcher):
             self._settle()
             other = object.__new__(type(self))
             vars(other).update(vars(self))  # what a subclass has of its own
-            other._lock, other._entered = threading.RLock(), False
+            other._turn = Turn()
+            other._lock = other._turn.lock
             other._policy, other._write, other._flexible = self._policy, self._write, self._flexible
             other._plain, other._shorthand, other._untold = self._plain, self._shorthand, self._untold
             other._table = self._table.copy()

@@ -12,6 +12,7 @@ from fluence_plugins.fluence import (
     load_resources,
     placement_from_allocation,
 )
+from fluence_plugins.fluence.placement import placement_on_host
 from fluxion_cy import FluxionError, Matcher
 
 CONFIG = """
@@ -188,3 +189,15 @@ def test_recorded_names_hold_the_same_again_in_a_graph_with_other_ranks(cluster)
         later.pods(1)
     later.matcher.cancel(7)
     assert later.pods(1, cores=3, memory_mib=800, gpus=1).hosts[0].name == "n1"
+
+
+@pytest.mark.parametrize("policy", ["first", "lonode", "hinodex"])
+@pytest.mark.parametrize("shape", [{"cores": 1}, {"cores": 3, "memory_mib": 300}, {"cores": 2, "gpus": 1}])
+def test_what_one_host_gives_is_read_alike_either_way(policy, shape):
+    graph = build_graph([HostResources("n1", 4, 1000, 2)], load_resources(CONFIG.replace("n2", "n1"), "resources.yaml"))
+    matcher = Matcher(graph.jgf(), policy=policy)
+    found = matcher.allocate(compute_jobspec(PodShape(**shape), 1).to_json(), jobid=1)
+    placement = placement_on_host(found.R)
+    assert placement == placement_from_allocation(found.R)
+    assert placement.hosts[0].exclusive == policy.endswith("x")
+    assert len(placement.hosts[0].cores) == (4 if policy.endswith("x") else shape["cores"])

@@ -14,7 +14,9 @@ DECLARED = {
     "NodeAffinity": (Scope.STATIC, Scope.STATIC, Normalise.MAX),
     "NodePorts": (Scope.NODE, None, None),
     "NodeResourcesFit": (Scope.NODE, Scope.NODE, Normalise.NONE),
+    "DynamicResources": (Scope.ANY, Scope.ANY, Normalise.MAX),
     "NodeResourcesBalancedAllocation": (None, Scope.NODE, Normalise.NONE),
+    "NodeDeclaredFeatures": (Scope.STATIC, None, None),
 }
 
 
@@ -22,7 +24,9 @@ def test_weights_and_order_are_kube_schedulers() -> None:
     weights = dict(DEFAULT_PLUGINS)
     assert list(BUILTIN) == [name for name, _ in DEFAULT_PLUGINS]
     assert [name for name in BUILTIN if name in DECLARED] == list(DECLARED)
-    assert {name: weights[name] for name in DECLARED if weights[name] != 1} == {"TaintToleration": 3, "NodeAffinity": 2}
+    assert {name: weights[name] for name in DECLARED if weights[name] != 1} == {
+        "TaintToleration": 3, "NodeAffinity": 2, "DynamicResources": 2,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DECLARED)

@@ -67,7 +67,9 @@ def test_the_reason_is_kube_schedulers(wants: dict[str, Any], text: str) -> None
     cluster.add(pod("there", labels={"app": "web"}, bound_to="n0", affinity=hating))
     cluster.add(pod("p", **wants))
     cluster.run()
-    assert cluster.reasons("p") == f"0/1 nodes are available: 1 {text}."
+    assert cluster.reasons("p").startswith(
+        f"0/1 nodes are available: 1 {text}. preemption: 0/1 nodes are available: 1 "
+    )
 
 
 @pytest.mark.parametrize("operator", ["Odd", "Gt"])

@@ -10,6 +10,7 @@ import pytest
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.builtin.volume_binding import VolumeBinding, VolumeBindingArguments
 from session_scheduler.cluster.errors import Conflict, Forbidden
+from session_scheduler.hookspecs import Scope
 from session_scheduler.model.storage import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -310,6 +311,16 @@ def test_what_was_assumed_is_undone_with_the_statement() -> None:
         assert assumed.claim_of("v") == "default/c"
     assert assumed.claim_of("v") is None
     assert assumed.of(task.uid) is None
+
+
+@pytest.mark.parametrize(("bound", "scope"), [("v", Scope.STATIC), ("", Scope.ANY)])
+def test_only_claims_that_wait_for_a_node_are_judged_anew_after_each_placement(bound: str, scope: Scope) -> None:
+    cluster = a_cluster(volume("v", on="n1"), claim("c", volume=bound), pod("p", volumes=using("c")))
+    scheduler = cluster.start()
+    (calls,) = scheduler.profiles.values()
+    (task,) = scheduler.cache.tasks.values()
+    plan = scheduler.open_session(calls, (task.group,)).plan(task.cls)
+    assert [one.scope for one in plan.filters if one.plugin == "VolumeBinding"] == [scope]
 
 
 # ---------------------------------------------------------------------- limits and restrictions in a session

@@ -1,7 +1,5 @@
 import json
-import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -30,7 +28,6 @@ apiVersion: fluence.flux-framework.org/v1alpha1
 kind: SchedulerConfiguration
 profiles: [{plugins: [{name: fluence, enabled: false}]}]
 """
-HEAVY = {"numpy", "pydantic", "rich", "structlog", "asyncio", "fluxion_cy", "kubernetes"}
 
 
 @pytest.fixture
@@ -43,11 +40,6 @@ def files(tmp_path):
 
 def _run(files, command, name, *options):
     return main([command, str(files / name), "--config", str(files / "config.yaml"), *options])
-
-
-def _python(code: str, **options) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run([sys.executable, "-c", code], env=environment, text=True, capture_output=True, **options)
 
 
 # ------------------------------------------------------------------ results
@@ -148,67 +140,6 @@ def test_ctrl_c_ends_quietly(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "-o", "json"], ["--help"]])
-def test_a_reader_that_goes_away_ends_the_command_quietly(arguments):
-    reading, writing = os.pipe()
-    os.close(reading)
-    code = "import sys; from session_scheduler.cli import main; sys.exit(main(sys.argv[1:]))"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (141, b"")
-
-
-COMMAND = "import sys; from session_scheduler.cli import main; sys.exit(main(sys.argv[1:]))"
-
-
-def _shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a shell, which alone can close a stream before a process begins."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    script = f'exec "$@" {redirection}'
-    command = ["sh", "-c", script, "sh", sys.executable, "-c", COMMAND, *arguments]
-    return subprocess.run(command, env=environment, text=True, capture_output=True)
-
-
-@pytest.mark.parametrize(
-    ("redirection", "problem"),
-    [
-        (">&-", "standard output is closed: let it go to a file, a pipe or a terminal"),
-        (">/dev/full", "the output cannot be written: No space left on device: make room, or let it go elsewhere"),
-    ],
-)
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "-o", "json"], ["--help"]])
-def test_output_that_goes_nowhere_is_said_in_one_line(monkeypatch, redirection, problem, arguments, unbuffered):
-    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    done = _shell(redirection, *arguments)
-    assert (done.returncode, done.stderr) == (2, f"fluence: {problem}\n")
-
-
-@pytest.mark.parametrize(
-    ("redirection", "problem"),
-    [("<&-", "is closed: give it something to read"), ("0>/dev/null", "cannot be read: Bad file descriptor")],
-)
-def test_standard_input_that_cannot_be_read_is_said_in_one_line(files, redirection, problem):
-    done = _shell(redirection, "simulate", "-", "--config", str(files / "config.yaml"))
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"fluence: <stdin>: {problem}")
-
-
-def test_files_are_read_where_standard_input_is_closed(files):
-    options = ["--config", str(files / "config.yaml"), "-o", "json"]
-    done = _shell("<&-", "simulate", str(files / "fits.yaml"), *options)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
-def test_a_complaint_that_goes_nowhere_changes_neither_output_nor_status(redirection):
-    done = _shell(redirection, "simulate", "no-such-file.yaml")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
-
-
 def _raising(error):
     def raise_it(*_, **__):
         raise error
@@ -224,21 +155,6 @@ def test_without_arguments_the_help_is_shown(capsys):
     shown = capsys.readouterr().out
     for command in ("simulate", "explain", "plugins"):
         assert f"\n  {command} " in shown
-
-
-def test_until_main_runs_next_to_nothing_is_imported_so_that_an_early_ctrl_c_shows_no_traceback():
-    done = _python("import sys; import session_scheduler.cli; print(*sys.modules)")
-    loaded = set(done.stdout.split())
-    assert {name for name in loaded if name.startswith("session_scheduler")} == {
-        "session_scheduler", "session_scheduler.cli", "session_scheduler.errors",
-    }  # fmt: skip
-    assert loaded.isdisjoint({*HEAVY, "typer", "pluggy", "dataclasses", "inspect"})
-
-
-def test_help_imports_nothing_heavy():
-    done = _python("import sys; from session_scheduler.cli import main; main(['--help']); print(*sys.modules)")
-    assert done.returncode == 0
-    assert HEAVY.isdisjoint(done.stdout.splitlines()[-1].split())
 
 
 # ------------------------------------------------------------------ what plugins add

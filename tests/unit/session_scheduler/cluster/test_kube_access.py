@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import subprocess
-import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from fluence_plugins.env_injection import certificates
 from session_scheduler.cluster import kube_access
+from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kubernetes import connect
 from session_scheduler.errors import InputError
@@ -141,16 +142,68 @@ async def test_a_missing_file_and_no_configuration_at_all_are_said(tmp_path: Pat
         await connect()
 
 
-async def test_a_pod_without_a_mounted_account_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+# ---------------------------------------------------------------------- a pod's own account
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with the pod's token and its CA's certificate."""
+    folder = tmp_path / "account"
+    folder.mkdir()
+    (folder / "token").write_text("first\n")
+    (folder / "ca.crt").write_bytes(certificates.make(["one.example"], datetime.now(UTC)).authorities)
+    monkeypatch.setattr(kube_access, "_ACCOUNT", folder)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    with pytest.raises(InputError, match="automountServiceAccountToken"):
+    return folder
+
+
+async def test_a_pod_speaks_as_its_account_to_a_server_that_it_verifies(account: Path) -> None:
+    access = await load_access(None, None)
+    assert (access.server, await access.authorization()) == ("https://10.0.0.1:443", "Bearer first")
+    assert isinstance(access.tls, ssl.SSLContext)
+    assert access.tls.verify_mode is ssl.CERT_REQUIRED
+    assert access.tls.check_hostname
+    assert len(access.tls.get_ca_certs()) == 1
+
+
+async def test_an_address_with_colons_is_put_into_brackets(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    assert (await load_access(None, None)).server == "https://[fd00::1]:443"
+
+
+async def test_a_pods_token_is_read_again_when_it_is_old(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    access = await load_access(None, None)
+    (account / "token").write_text("second")
+    assert await access.authorization() == "Bearer first"
+    monkeypatch.setattr(kube_access, "_TOKEN_SECONDS", 0.0)
+    assert await access.authorization() == "Bearer second"
+    (account / "token").unlink()
+    with pytest.raises(Forbidden, match="token cannot be read"):
+        await access.authorization()
+
+
+async def test_a_pods_access_is_renewed_from_its_account(account: Path) -> None:
+    access = await load_access(None, None)
+    (account / "token").write_text("second")
+    assert access.renew is not None
+    assert await (await access.renew()).authorization() == "Bearer second"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("token", None), ("token", " \n"), ("ca.crt", None), ("ca.crt", ""), ("ca.crt", "no certificate")],
+)
+async def test_a_pod_whose_account_cannot_be_used_is_told_so(account: Path, name: str, text: str | None) -> None:
+    (account / name).unlink()
+    if text is not None:
+        (account / name).write_text(text)
+    with pytest.raises(InputError, match="automountServiceAccountToken") as caught:
         await connect()
+    assert "\n" not in str(caught.value)
 
 
-def test_what_needs_no_live_cluster_does_not_load_its_libraries() -> None:
-    heavy = "{'aiohttp', 'kubernetes', 'session_scheduler.cluster.kubernetes'}"
-    script = f"import session_scheduler.cli.app, session_scheduler.simulate, session_scheduler.explain, sys\n" \
-             f"print(sorted({heavy} & set(sys.modules)))"  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+async def test_a_pod_that_is_told_no_port_is_told_so(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
+    with pytest.raises(InputError, match="KUBERNETES_SERVICE_PORT"):
+        await connect()

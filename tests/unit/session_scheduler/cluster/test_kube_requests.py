@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from session_scheduler.cluster.errors import Forbidden, NotFound, TooManyRequests, Unavailable
 from session_scheduler.cluster.kube_access import Access
 from session_scheduler.cluster.kube_connections import probed_socket
+from session_scheduler.cluster.kube_errors import Refusal
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.errors import InputError
 
@@ -177,3 +180,15 @@ def test_a_connection_that_only_waits_is_probed() -> None:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
         if hasattr(socket, "TCP_KEEPIDLE"):
             assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+
+
+async def test_a_refusal_is_freed_with_its_error_and_waits_for_no_garbage_collection(api: FakeApi) -> None:
+    api.replies = [refuses(404, "NotFound")]
+    client = api.client()
+    gc.disable()
+    try:
+        with suppress(NotFound):
+            await write(client)
+        assert not [one for one in gc.get_objects() if isinstance(one, Refusal)]
+    finally:
+        gc.enable()

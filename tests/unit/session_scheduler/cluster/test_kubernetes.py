@@ -106,7 +106,8 @@ async def test_a_group_that_cannot_be_read_is_left_out_and_the_others_are_there(
 async def test_the_groups_of_both_apis_are_one_list(api: FakeApi) -> None:
     async def reply(request: Any) -> Any:
         groups = page(named("same"), version="30" if COSCHEDULING in request.path else "20")
-        return await (groups if request.path.endswith("podgroups") else SERVED)(request)
+        discovery = ABSENT if request.path.endswith("v1beta1") else SERVED
+        return await (groups if request.path.endswith("podgroups") else discovery)(request)
 
     api.replies = [reply]
     live = cluster(api)
@@ -117,9 +118,11 @@ async def test_the_groups_of_both_apis_are_one_list(api: FakeApi) -> None:
 
 async def test_an_api_that_is_installed_later_is_there_from_the_next_list_on(api: FakeApi) -> None:
     api.replies = [
+        ABSENT,
         SERVED,
         ABSENT,
         page(named("a"), version="20"),
+        ABSENT,
         SERVED,
         SERVED,
         page(named("a"), version="20"),
@@ -131,7 +134,7 @@ async def test_an_api_that_is_installed_later_is_there_from_the_next_list_on(api
 
 
 async def test_where_one_api_is_missing_the_other_ones_groups_are_listed(api: FakeApi) -> None:
-    api.replies = [ABSENT, SERVED, page(named("gang", spec={"minMember": 3}))]
+    api.replies = [ABSENT, ABSENT, SERVED, page(named("gang", spec={"minMember": 3}))]
     listing = await cluster(api).list(PodGroup)
     assert [(group.api_version, group.min_count) for group in listing.items] == [(COSCHEDULING, 3)]
     assert listing.resource_version == "9"
@@ -143,11 +146,11 @@ async def test_where_no_group_api_is_served_that_is_said_once(api: FakeApi) -> N
     with capture_logs() as logs:
         first, second = await live.list(PodGroup), await live.list(PodGroup)
     assert first.items == second.items == ()
-    assert [log["looked_for"] for log in logs] == [[NATIVE, COSCHEDULING]]
+    assert [log["looked_for"] for log in logs] == [["scheduling.k8s.io/v1beta1", NATIVE, COSCHEDULING]]
 
 
 async def test_a_failed_discovery_is_not_taken_for_an_absent_api(api: FakeApi) -> None:
-    api.replies = [refuses(403, "Forbidden"), ABSENT, SERVED, page()]
+    api.replies = [refuses(403, "Forbidden"), ABSENT, ABSENT, SERVED, page()]
     live = cluster(api)
     with pytest.raises(Exception, match="403"):
         await live.list(PodGroup)

@@ -41,9 +41,13 @@ def controller(spec: dict[str, Any]) -> dict[str, Any]:
     return workload("ReplicationController", spec)
 
 
-def group(policy: dict[str, Any]) -> dict[str, Any]:
+def group(policy: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "g"},
-            "spec": {"schedulingPolicy": policy}}  # fmt: skip
+            "spec": {"schedulingPolicy": policy, **spec}}  # fmt: skip
+
+
+def together(*keys: str) -> dict[str, Any]:
+    return group({"basic": {}}, schedulingConstraints={"topology": [{"key": key} for key in keys]})
 
 
 @pytest.mark.parametrize(
@@ -144,6 +148,9 @@ def test_wrong_metadata_is_named(metadata: dict[str, Any], field: str, problem: 
         (group({"gang": {"minCount": 1}, "basic": {}}), "spec.schedulingPolicy", "exactly one"),
         (group({"gang": {"minCount": 0}}), "spec.schedulingPolicy.gang.minCount", "1 or more"),
         (group({"gang": {}}), "spec.schedulingPolicy.gang.minCount", "is missing"),
+        (together("no key!"), "spec.schedulingConstraints.topology[0].key", "is no key"),
+        (together(""), "spec.schedulingConstraints.topology[0].key", "is no key"),
+        (together("zone", "rack"), "spec.schedulingConstraints.topology[1]", "remove the others"),
         ({"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"},
           "spec": {"minMember": 0}}, "spec.minMember", "1 or more"),
         ({"apiVersion": "v1", "kind": "Deployment", "metadata": {"name": "d"}}, "apiVersion", "write apps/v1"),

@@ -1,50 +1,15 @@
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from session_scheduler.errors import InputError
-from session_scheduler.model.classes import ClassTable, TaskClass
-from session_scheduler.model.columns import ABSENT, NodeQuantityError, NodeTable, NodeView, parse_integer
-from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.columns import NodeQuantityError, NodeTable, NodeView, parse_integer
+from session_scheduler.model.objects import Node
 from session_scheduler.model.quantity import LARGEST
 
-
-def node(name: str, labels: Any = None, taints: Any = (), cordoned: bool = False, **allocatable: str) -> Node:
-    taints = [{"key": key, "effect": "NoSchedule"} for key in taints]
-    value = {
-        "metadata": {"name": name, "labels": labels or {}},
-        "spec": {"taints": taints, "unschedulable": cordoned},
-        "status": {"allocatable": {"pods": "10", **allocatable}},
-    }
-    return msgspec.convert(value, Node)
-
-
-def task_class(table: NodeTable, footprint: str = "", **requests: str) -> TaskClass:
-    value = {"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"requests": requests}}]}}
-    return ClassTable(table, footprints=[lambda _: [footprint] if footprint else []]).of(msgspec.convert(value, Pod))
-
-
-def contents(table: NodeTable) -> dict[str, Any]:
-    """Everything that views tell of the nodes, by node and without row numbers."""
-    view = table.all_rows()
-    return {
-        name: {
-            "amounts": {r: (int(view.allocatable(r)[row]), int(view.used(r)[row])) for r in table.resources.names},
-            "nonzero": [int(view.nonzero_used(r)[row]) for r in ("cpu", "memory")],
-            "cordoned": bool(view.unschedulable[row]),
-            "labels": {k: view.label_value(i) for k in table._labels if (i := int(view.label(k)[row])) != ABSENT},
-            "taints": {key[0] for key, carriers in view.taints() if carriers[row]},
-            "counters": {k: int(view.counter(k)[row]) for k in table._counters if view.counter(k)[row]},
-            "node": view.node(row).metadata.name,
-        }
-        for name, row in table.row_of.items()
-    }
+from .tables import contents, node, task_class
 
 
 def test_amounts_are_millicores_and_base_units() -> None:
@@ -214,43 +179,6 @@ def test_label_numbers_follow_values_that_come_later() -> None:
     assert (numbers.tolist(), is_number.tolist()) == ([3, 0, 8], [True, False, True])
     assert table.all_rows().label_among("gen", is_number).tolist() == [True, False]
     assert table.all_rows().label_among("unseen", is_number).tolist() == [False, False]
-
-
-NAMES = st.sampled_from("abcde")
-CHANGES = st.lists(
-    st.one_of(
-        st.tuples(st.just("put"), NAMES, st.sampled_from(["1", "2"]), st.sets(st.sampled_from("tu"))),
-        st.tuples(st.just("remove"), NAMES),
-        st.tuples(st.just("use"), NAMES, st.sampled_from([1, -1])),
-    ),
-    max_size=30,
-)
-
-
-@given(CHANGES)
-def test_whatever_happened_the_table_is_as_if_built_anew(changes: list[Any]) -> None:
-    table, nodes, used = NodeTable(capacity=1), {}, {}
-    cls = task_class(table, "port", cpu="1")
-    for kind, name, *rest in changes:
-        if kind == "put":
-            nodes[name] = node(name, {"l": rest[0]}, sorted(rest[1]), cpu=rest[0])
-            table.put(nodes[name])
-            used.setdefault(name, 0)
-        elif name in nodes and kind == "remove":
-            table.remove(name)
-            del nodes[name], used[name]
-        elif name in nodes and used[name] + rest[0] >= 0:
-            used[name] += rest[0]
-            table.add_usage(table.row_of[name], cls, rest[0])
-    fresh = NodeTable()
-    again = task_class(fresh, "port", cpu="1")
-    for name, value in sorted(nodes.items()):
-        row = fresh.put(value)
-        for _ in range(used[name]):
-            fresh.add_usage(row, again, 1)
-    assert contents(table) == contents(fresh)
-    assert table.digest() == fresh.digest()
-    assert sorted(np.flatnonzero(table.valid())) == sorted(table.row_of.values())
 
 
 def test_a_plugin_cannot_write_into_the_live_columns() -> None:

@@ -1,0 +1,6 @@
+"""Idsets and hostlists written (compiled)."""
+
+from collections.abc import Iterable
+
+def idset_text(numbers: Iterable[int]) -> str: ...
+def hostlist_text(names: Iterable[str]) -> str: ...

@@ -1,0 +1,67 @@
+# The way out of the GIL and back, for stretches of a few microseconds.
+#
+# Who finds the GIL taken when it comes back sleeps, and is woken tens of microseconds later: longer than a match takes,
+# so that two threads with a matcher each would be no faster than one. Whoever leaves by `gil_left` and comes back by
+# `gil_back` therefore first waits awake while another one of them has the GIL, which is a matter of microseconds. That
+# is given up where the other has had it for longer than `PATIENCE` (it is elsewhere in Python by now), and nobody
+# overtakes one that went to sleep. The answer of nothing depends on it. With one processor there is nothing to wait for.
+from cpython.pystate cimport PyThreadState
+
+cdef extern from *:
+    """
+    #include <atomic>
+    #include <chrono>
+    #include <thread>
+
+    namespace fluxion_gil {
+    using Clock = std::chrono::steady_clock;
+    constexpr long PATIENCE = 30000, AT_MOST = 200000;  // ns
+    static std::atomic<long> taken{0};                  // since when one of us has the GIL, 0: none has
+    static std::atomic<long> asleep{-AT_MOST};          // when one of us last went to sleep, unless it is back
+    static const bool alone = std::thread::hardware_concurrency() < 2;
+
+    static inline long now() {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+    }
+
+    static inline void breathe() {
+    #if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+    #elif defined(__aarch64__)
+        __asm__ __volatile__("yield");
+    #endif
+    }
+
+    static bool wait_awake() {
+        for (;;) {
+            long since = taken.load();
+            const long moment = now();
+            if (since == 0 && moment - asleep.load() > AT_MOST) {
+                if (taken.compare_exchange_strong(since, moment)) return true;
+            } else if (since != 0 && moment - since > PATIENCE) {
+                return false;
+            }
+            breathe();
+        }
+    }
+
+    static PyThreadState* left() {
+        PyThreadState* state = PyEval_SaveThread();
+        taken.store(0);
+        return state;
+    }
+
+    static void back(PyThreadState* state) {
+        if (alone || wait_awake()) {
+            PyEval_RestoreThread(state);
+            return;
+        }
+        asleep.store(now());
+        PyEval_RestoreThread(state);
+        asleep.store(-AT_MOST);
+        taken.store(now());
+    }
+    }
+    """
+    PyThreadState* gil_left "fluxion_gil::left" () noexcept nogil
+    void gil_back "fluxion_gil::back" (PyThreadState* state) noexcept nogil

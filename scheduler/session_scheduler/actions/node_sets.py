@@ -1,0 +1,185 @@
+"""The node sets that a group is tried on, and which of those that hold it is the best.
+
+A group with a topology constraint is tried on each domain of its label, as kube-scheduler's TopologyPlacementGenerator
+does it, and the domains that hold it are compared by `score_placement`. What plugins offer (`node_subsets`) is compared
+by the summed scores of the nodes; where there are both, each domain is tried with each of the plugins' sets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from session_scheduler.evaluation import bounds, normalised
+from session_scheduler.hook_calls import ScoreCall
+from session_scheduler.hookspecs import Normalise, Refusal
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, natural, tie_break
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.session import Session
+from session_scheduler.state.rejections import TOPOLOGY_PLACEMENT
+
+GENERATOR = TOPOLOGY_PLACEMENT
+"""kube-scheduler's plugin for topology constraints, named in refusals."""
+_HIGHEST, _HIGHEST_RAW = 100, 2**55
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeSet:
+    """Nodes on which a group is tried as a whole."""
+
+    mask: BoolColumn
+    """Over all rows."""
+    domain: str | None = None
+    """The value of the topology label; None for a set that a plugin offers."""
+
+
+class NotFitting(Exception):  # noqa: N818 (an answer, carried past those that do not ask)
+    """There is no node set to try."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+def node_sets(session: Session, group: Group) -> list[NodeSet] | None:
+    """The sets to try, in order; None for a group that may go anywhere. Raises NotFitting, PluginError."""
+    offered = _offered(session, group)
+    key = group.topology_key
+    if key is None:
+        return None if offered is None else [NodeSet(mask) for mask in offered]
+    domains = _domains(session, group, key)
+    if offered is None:
+        return domains
+    both = (NodeSet(one.mask & mask, one.domain) for one in domains for mask in offered)
+    return [one for one in both if one.mask.any()] or _none("plugins offer the group no node that has its label")
+
+
+def _offered(session: Session, group: Group) -> list[BoolColumn] | None:
+    """The first answer of `node_subsets`; None where no plugin has one."""
+    for call in session.calls.functions("node_subsets"):
+        answer = call(session, group)
+        if answer is not None:
+            subsets: list[BoolColumn] = call.guarded(list, answer)
+            for task in group.in_phase(Phase.PENDING):
+                session.note_rejected(task, (call.plugin,))
+            for mask in subsets:
+                if getattr(mask, "shape", None) != (session.table.size,) or mask.dtype != np.bool_:
+                    raise call.wrong(f"a subset is no mask of bools over all {session.table.size} rows")
+            return subsets
+    return None
+
+
+# ------------------------------------------------------------------ topology
+
+
+def _domains(session: Session, group: Group, key: str) -> list[NodeSet]:
+    """The nodes by the label's value, in order of the values; only one where members are on nodes already."""
+    table, pinned = session.table, _pinned(session.table, group, key)
+    values, valid = table.all_rows().label(key), table.valid()
+    texts = table.label_values.names
+    found = [NodeSet(valid & (values == number), texts[number]) for number in np.unique(values[valid]) if number >= 0]
+    wanted = [one for one in found if pinned is None or one.domain == pinned]
+    return sorted(wanted, key=lambda one: natural(one.domain or "")) or _none(f"no node has the label {key!r}")
+
+
+def _none(why: str) -> list[NodeSet]:
+    raise NotFitting(Refusal(f"no feasible placements found: {why}", GENERATOR))
+
+
+def _pinned(table: NodeTable, group: Group, key: str) -> str | None:
+    """The domain of the members that are on nodes, those too that are ending; None without any. Raises NotFitting."""
+    domains: set[str] = set()
+    for task in sorted(group.tasks.values(), key=lambda task: task.key):
+        if task.node is None:
+            continue
+        node = table.nodes[task.row] if task.row >= 0 else None
+        if node is None:
+            raise _undetermined(f"getting node for pod {task.key}: node {task.node!r} is not known")
+        if key not in node.metadata.labels:
+            raise _undetermined(f"no topology domain found for pod {task.key}")
+        domains.add(node.metadata.labels[key])
+    if len(domains) > 1:
+        raise _undetermined(f"more than 1 domain found for pod group: {', '.join(sorted(domains))}")
+    return next(iter(domains), None)
+
+
+def _undetermined(why: str) -> NotFitting:
+    return NotFitting(Refusal(f"cannot determine domain for already scheduled pods: {why}", GENERATOR, failed=True))
+
+
+# ------------------------------------------------------------------ which is best
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A set that holds the group: the tasks that it takes, and their summed scores."""
+
+    nodes: NodeSet
+    tasks: Sequence[Task]
+    score: float
+
+
+def best(session: Session, group: Group, fits: Sequence[Fit]) -> int:
+    """Which of the sets that hold the group is taken. What was tried on them must be undone. Raises PluginError."""
+    return _ranked(session, group, fits)[0]
+
+
+def _ranked(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:
+    """The best first."""
+    if group.topology_key is None or len(fits) == 1:
+        return sorted(range(len(fits)), key=lambda index: (-fits[index].score, index))
+    totals = _totals(session, group, fits)
+    ties = [tie_break(session.table.seed, fit.nodes.domain or "") for fit in fits]
+    return sorted(range(len(fits)), key=lambda index: (-totals[index], ties[index], -fits[index].score, index))
+
+
+def promising(
+    session: Session, group: Group, sets: Sequence[NodeSet], tasks: Sequence[Task], needed: int
+) -> tuple[list[NodeSet], bool]:
+    """The sets that are worth a try, and whether the first of them that holds the group is the best.
+
+    Where each filter looks at one row only, the room on a domain's nodes says how many tasks it takes at most; of one
+    class, placed by the core itself, exactly. Then the domains' scores are known before anything is tried: a group that
+    is to stay on one of thousands of nodes costs hardly more than on one of three. Raises PluginError.
+    """
+    counts = Counter(task.cls for task in tasks)
+    if group.topology_key is None or len(sets) == 1 or any(session.plan(cls).any_filters for cls in counts):
+        return list(sets), False
+    room = {cls: _room(session, next(task for task in tasks if task.cls is cls), count)
+            for cls, count in counts.items()}  # fmt: skip
+    takes = [sum(min(count, int(room[cls][one.mask].sum())) for cls, count in counts.items()) for one in sets]
+    hopeful = [(one, count) for one, count in zip(sets, takes, strict=True) if count >= needed]
+    if not hopeful or len(counts) > 1 or session.calls.functions("place_group"):
+        return [one for one, _ in hopeful], False
+    fits = [Fit(one, tasks[:count], 0.0) for one, count in hopeful]
+    return [fits[index].nodes for index in _ranked(session, group, fits)], True
+
+
+def _room(session: Session, task: Task, count: int) -> IntColumn:
+    board = session.board(task)
+    board.sync(task)
+    return board.room(count)
+
+
+def _totals(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:
+    """The weighted sum of the plugins' normalised scores of each domain, as kube-scheduler's findBestPlacement."""
+    total = np.zeros(len(fits), np.int64)
+    every = np.ones(len(fits), np.bool_)
+    for scoring in session.calls.placement_scores:
+        raw = np.fromiter(_raw(session, group, fits, scoring), np.int64, len(fits))
+        total += scoring.weight * normalised(raw, bounds(raw, every, scoring.normalise), scoring.normalise)
+    scores: list[int] = total.tolist()
+    return scores
+
+
+def _raw(session: Session, group: Group, fits: Iterable[Fit], scoring: ScoreCall) -> Iterator[int]:
+    for fit in fits:
+        view = NodeView(session.table, np.flatnonzero(fit.nodes.mask))
+        score = scoring.call(session, group, tuple(fit.tasks), view)
+        highest = _HIGHEST if scoring.normalise is Normalise.NONE else _HIGHEST_RAW
+        if score is not None and not (type(score) is int and 0 <= score <= highest):
+            raise scoring.call.wrong(f"{score!r} is no score of a placement: return a whole number of 0 to {highest}")
+        yield score or 0

@@ -1,0 +1,92 @@
+"""What can be done for tasks that nothing takes: plugins are asked whose end would make room for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from session_scheduler.actions.plugin_placement import has_placers, tells_of_each_node
+from session_scheduler.actions.trial import Trial
+from session_scheduler.hookspecs import NoPreemption, Preemption
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.nominated import left_out
+from session_scheduler.session import KnownNoPreemption, Outcome, Session
+
+
+def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
+    """Ask for what was tried and refused; the outcome says what came of it. Raises PluginError."""
+    if not session.calls.functions("postfilter") or outcome.placed_in_part:
+        return []
+    if outcome.refusal is not None and outcome.refusal.failed:
+        return []
+    refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
+    if not refused:
+        return []
+    if group.topology_key is not None or (not group.single and group.started < group.min_count):
+        answer, _ = _asked(session, group, refused, alone=False)
+        return _note(session, outcome, refused, answer)
+    found: list[Preemption] = []
+    for task in refused:
+        alone = not (has_placers(session) and session.board(task).mask.any()) or tells_of_each_node(session, task)
+        found += _note(session, outcome, [task], _ask_once(session, group, task, alone=alone))
+    return found
+
+
+def _ask_once(session: Session, group: Group, task: Task, *, alone: bool) -> Preemption | NoPreemption | None:
+    """As `_asked`; what was of no use for a task of the class is of none as long as nothing changes."""
+    key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, left_out(session, task))
+    state = (session.committed, session.nominations.version)
+    known = session.no_preemption.get(key)
+    if known is not None and known.state == state and session.nominations.node_of(task) is None:
+        session.note_rejected(task, known.waiting)
+        return known.answer
+    answer, waiting = _asked(session, group, [task], alone=alone)
+    if isinstance(answer, NoPreemption) and not answer.keep and state[0] == session.committed:
+        session.no_preemption[key] = KnownNoPreemption(state, answer, waiting)
+    return answer
+
+
+def _asked(
+    session: Session, group: Group, tasks: Sequence[Task], *, alone: bool
+) -> tuple[Preemption | NoPreemption | None, tuple[str, ...]]:
+    """The first plugin's answer; and that plugin, where it may have another one once pods are bound: it registers that
+    event."""
+    for call in session.calls.functions("postfilter"):
+        session.trials_made += 1
+        with Trial(session, group, tasks, alone=alone) as trial:
+            answer = call(session, trial)
+        if answer is None:
+            continue
+        if not isinstance(answer, Preemption | NoPreemption):
+            raise call.wrong(f"{answer!r} is no preemption: return a Preemption, NoPreemption, or None")
+        waiting = (call.plugin,) if trial.awaits_binds and isinstance(answer, NoPreemption) else ()
+        for task in tasks if waiting else ():
+            session.note_rejected(task, waiting)
+        return answer, waiting
+    return None, ()
+
+
+def _note(
+    session: Session, outcome: Outcome, tasks: Sequence[Task], answer: Preemption | NoPreemption | None
+) -> list[Preemption]:
+    """Nominate, or nominate no more; say why nothing can be done."""
+    if isinstance(answer, Preemption):
+        for task, node in answer.nominated.items():
+            _nominate(session, outcome, task, node)
+        return [answer]
+    if answer is None:
+        return []
+    for task in tasks:
+        outcome.reasons[task] = f"{outcome.reasons[task]} preemption: {answer.reason}"
+        if not answer.keep and session.nominations.node_of(task) is not None:
+            _nominate(session, outcome, task, "")
+    if outcome.refusal is not None:
+        outcome.refusal = type(outcome.refusal)(
+            f"{outcome.refusal.reason} preemption: {answer.reason}", outcome.refusal.plugin, outcome.refusal.failed
+        )
+    return []
+
+
+def _nominate(session: Session, outcome: Outcome, task: Task, node: str) -> None:
+    outcome.nominated_before.setdefault(task, session.nominations.node_of(task) or "")
+    session.nominate(task, node)
+    outcome.nominated[task] = node

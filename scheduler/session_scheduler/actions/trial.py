@@ -1,0 +1,249 @@
+"""What would be if some running pods were gone: asked by `postfilter`, and all is as it was afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from session_scheduler.actions.placing import one_way, place_ready
+from session_scheduler.actions.plugin_placement import has_placers, reservable_on, tells_of_each_node
+from session_scheduler.evaluation import judge, summarise
+from session_scheduler.hook_calls import PluginError
+from session_scheduler.model.columns import NodeView
+from session_scheduler.model.groups import Group, Phase, Task, unique_classes
+from session_scheduler.nominated import left_out
+from session_scheduler.session import Outcome, Session
+
+_DISRUPTED = "DisruptionTarget"
+_PREEMPTED = "PreemptionByScheduler"
+
+
+class Trial:
+    """Tasks of one group that nothing takes, and the pods that run. Use as a context manager."""
+
+    def __init__(self, session: Session, group: Group, tasks: Sequence[Task], *, alone: bool) -> None:
+        self._session = session
+        self.group = group
+        self.tasks = tuple(tasks)
+        self.alone = alone
+        """Whether it is one task that stands for itself, and that a node refused: its place is on one node."""
+        self.priority = max(task.preemptor_priority for task in tasks)
+        """That of the tasks' PodGroup, else the highest of theirs."""
+        self._removed: dict[Task, tuple[str, Phase]] = {}
+        self._binding: set[str] = set()
+        self._held: dict[Group, bool] = {}
+        self._plan = session.plan_for(tasks[0])
+        self._placers = has_placers(session)
+        self._cache = session.snapshot.cache
+        self._asks_reservable = alone and self._placers and tells_of_each_node(session, tasks[0])
+        unknown = self._placers or self._plan.any_filters or session.trial_followers
+        self.by_node = alone and (self._asks_reservable or not unknown)
+        """Whether each node's answer depends on that node alone: then several can be looked at together."""
+        self._key = (tasks[0].cls, self.priority, left_out(session, tasks[0]))
+        self._not_reservable: dict[str, str] = {}
+        """By node: why the plugin that places groups would not take the task's share there, as it was asked last."""
+        self.reason = ""
+        """Why `place` could not."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.put_back(list(self._removed))
+
+    # ------------------------------------------------------------------ what there is
+
+    @property
+    def nodes(self) -> list[str]:
+        """All nodes, in the order of the tie-break between equal ones."""
+        table = self._session.table
+        ties = table.ties()
+        return [name for _, name in sorted((ties[row], name) for name, row in table.row_of.items())]
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are."""
+        return len(self._session.table.row_of)
+
+    def helpable(self) -> list[str]:
+        """The nodes that refuse the (first) task, and might not if pods there ended; in the order of `nodes`.
+
+        Where it is asked node by node what the plugin that places groups would do, these are among them, too, that it
+        refuses and filters do not.
+        """
+        task, nodes = self.tasks[0], self._session.table.nodes
+        board = self._session.board(task)
+        rows = board.helpable(task)
+        if self._asks_reservable and board.mask.any():
+            ties = self._session.ties()
+            rows = sorted((*rows, *np.flatnonzero(board.mask).tolist()), key=ties.__getitem__)
+        found = (nodes[row] for row in rows)
+        return [node.metadata.name for node in found if node is not None]
+
+    def running(self, node: str) -> list[Task]:
+        """The tasks on a node that could end; not those whose binding, or their gang's, is under way."""
+        tasks = self._cache.tasks_on(node)
+        found = [task for task in tasks if not self._is_being_bound(task)]
+        if any(task.standing < self.priority for task in tasks if task not in found):
+            self._binding.add(node)
+        return found
+
+    def _is_being_bound(self, task: Task) -> bool:
+        group = task.group
+        if task.phase is Phase.ASSUMED or group.min_count <= 1:
+            return task.phase is Phase.ASSUMED
+        if group not in self._held:
+            self._held[group] = bool(group.in_phase(Phase.ASSUMED))
+        return self._held[group]
+
+    @property
+    def awaits_binds(self) -> bool:
+        """Whether `running` left out tasks of lower priority: there may be more victims once they are bound."""
+        return bool(self._binding)
+
+    def ends_for_others(self, task: Task) -> bool:
+        """Whether a running task was made to end already, so that another one has its place."""
+        if task.uid in self._session.snapshot.cache.preempted:
+            return True
+        if task.pod.metadata.deletion_timestamp is None:
+            return False
+        told = next((one for one in task.pod.status.conditions if one.type == _DISRUPTED), None)
+        return told is not None and told.status == "True" and told.reason == _PREEMPTED
+
+    def nominated(self, task: Task) -> str | None:
+        """The node that a task is nominated for."""
+        return self._session.nominations.node_of(task)
+
+    def recall(self, node: str) -> Any:
+        """What was kept of a node for tasks like this one; None where that is nothing, or holds no more."""
+        return self._session.trials.recall(self._key, self._session.table.row_of[node]) if self.by_node else None
+
+    def keep(self, node: str, found: object) -> None:
+        """Keep something that the node's own pods decide, for the next task like this one."""
+        if self.by_node and node not in self._binding:
+            self._session.trials.put(self._key, self._session.table.row_of[node], found)
+
+    # ------------------------------------------------------------------ thinking away
+
+    def remove(self, tasks: Iterable[Task]) -> None:
+        """Think running tasks away. Raises PluginError."""
+        for task in tasks:
+            self._removed[task] = (task.node or "", task.phase)
+            if self.by_node:
+                self._count(task, -1)
+            else:
+                self._session.remove(task)
+
+    def put_back(self, tasks: Iterable[Task]) -> None:
+        """Let tasks be there again that were thought away: all of them, whatever plugins say. Raises PluginError."""
+        failure: PluginError | None = None
+        for task in tasks:
+            node, phase = self._removed.pop(task)
+            try:
+                if self.by_node:
+                    self._count(task, 1)
+                else:
+                    self._session.put_back(task, node, phase)
+            except PluginError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _count(self, task: Task, sign: int) -> None:
+        if task.row >= 0:  # a member of a group may be on a node that is not known
+            self._cache.count_on(task.row, task, sign)
+
+    # ------------------------------------------------------------------ asking
+
+    def fits(self, node: str) -> bool:
+        """Whether the one task could go to a node now. Raises PluginError."""
+        if not self.fit_each([node])[0]:
+            return False
+        return self.by_node or not self._placers or self._placeable(self._session.table.row_of[node])
+
+    def fit_each(self, nodes: Sequence[str]) -> list[bool]:
+        """Whether the filters let the one task go to each of these nodes now, and with `by_node` the plugin that places
+        groups, too. Raises PluginError.
+        """
+        view = self._view(nodes)
+        mask = np.ones(len(view), np.bool_)
+        for filtering in self._plan.filters:
+            filtering.run(view, mask, self.tasks[0])
+            if not mask.any():
+                break
+        fitting: list[bool] = mask.tolist()
+        return self._reservable(nodes, fitting) if self._asks_reservable else fitting
+
+    def _reservable(self, nodes: Sequence[str], fitting: Sequence[bool]) -> list[bool]:
+        """As `fitting`, without the nodes where the plugin that places groups would not take the task's share."""
+        asked = [node for node, fits in zip(nodes, fitting, strict=True) if fits]
+        reasons = reservable_on(self._session, self.tasks[0], asked, self._removed) if asked else ()
+        not_reservable = {node: why for node, why in zip(asked, reasons, strict=True) if why is not None}
+        self._not_reservable.update(not_reservable)
+        return [fits and node not in not_reservable for node, fits in zip(nodes, fitting, strict=True)]
+
+    def _view(self, nodes: Sequence[str]) -> NodeView:
+        rows = self._session.table.row_of
+        return NodeView(self._session.table, np.array([rows[node] for node in nodes], np.int64))
+
+    def _placeable(self, row: int) -> bool:
+        """Whether the plugin that places groups would place it there."""
+        task = self.tasks[0]
+        with self._session.statement(self.group) as statement:
+            attempt = one_way(self._session, statement, self.group, [task], None, 1, 1, {task: row})
+            if statement.placed_since(0):
+                return True
+            self.reason = attempt.refusal.reason if attempt.refusal else attempt.refused.get(task, "")
+            return False
+
+    def why_each(self, nodes: Sequence[str]) -> list[list[str]]:
+        """Why the one task cannot go to each of these nodes now. Raises PluginError."""
+        view = self._view(nodes)
+        refused = judge(self._plan, view, np.ones(len(view), np.bool_), self.tasks[0])
+        return [
+            refused[index].reasons if index in refused else [self._not_reservable.get(node, self.reason)]
+            for index, node in enumerate(nodes)
+        ]
+
+    def place(self, *, thorough: bool = False) -> Mapping[Task, str] | None:
+        """Where the tasks would go now, all that must start together; None where that is nowhere. Raises PluginError.
+
+        `reason` says why not. With `thorough` a small gang is searched for, too, as where it is to start: that may take
+        long.
+        """
+        outcome = Outcome(self.group)
+        session, options = self._session, self._session.options
+        session.options = options if thorough else replace(options, search_steps=0)
+        try:
+            with session.statement(self.group) as statement:
+                place_ready(session, statement, self.group, self.tasks, outcome)
+                found = {task: task.node or "" for task in outcome.placed}
+        finally:
+            session.options = options
+        if found:
+            return found
+        self.reason = outcome.refusal.reason if outcome.refusal else next(iter(outcome.reasons.values()), "")
+        return None
+
+    def is_placeable(self, *, thorough: bool = False) -> bool:
+        """Whether `place` would find places. For tasks of one class, each of which a node alone takes or refuses, the
+        nodes' room says so, and nothing is placed. Raises PluginError.
+        """
+        session, group = self._session, self.group
+        elsewhere = self._placers or group.topology_key is not None or session.calls.functions("node_subsets")
+        if elsewhere or self._plan.any_filters or len(unique_classes(self.tasks)) > 1:
+            return self.place(thorough=thorough) is not None
+        needed = max(1, group.min_count - group.started)
+        board = session.board(self.tasks[0])
+        board.sync(self.tasks[0])
+        return len(self.tasks) >= needed and int(board.room(needed).sum()) >= needed
+
+    def summary(self, reasons: Iterable[Iterable[str]]) -> str:
+        """What some nodes say, one entry a node, in kube-scheduler's words."""
+        return summarise(self.node_count, reasons)

@@ -1,0 +1,255 @@
+"""Pods that nothing takes may end others of lower priority: as few, and as unimportant ones, as suffice.
+
+For a pod alone the victims are on one node, as in kube-scheduler's DefaultPreemption; for a gang anywhere, as in its
+preemption for pod groups. Source: Kubernetes 1.36, pkg/scheduler/framework/preemption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field, model_validator
+
+from session_scheduler.builtin.victims import (
+    Budgets,
+    Candidate,
+    Unit,
+    best,
+    importance,
+    importance_to_groups,
+    units_of,
+)
+from session_scheduler.config import PluginArguments
+from session_scheduler.config_text import wrong_value
+from session_scheduler.hookspecs import NoPreemption, Preemption, hookimpl
+from session_scheduler.model.columns import tie_break
+from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.objects import Pod
+from session_scheduler.model.policy import PodDisruptionBudget
+
+if TYPE_CHECKING:
+    from session_scheduler.actions.trial import Trial
+    from session_scheduler.session import Session
+
+NEVER: Final = "not eligible due to preemptionPolicy=Never."
+STILL_ENDING: Final = "not eligible due to a terminating pod on the nominated node."
+NO_VICTIMS: Final = "No preemption victims found for incoming pod"
+NO_VICTIMS_ANYWHERE: Final = "No preemption victims found for incoming preemptor"
+NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+ANYWHERE: Final = "cluster"
+"""Where the victims of a gang are, in kube-scheduler's words."""
+
+
+class DefaultPreemptionArguments(PluginArguments):
+    """kube-scheduler's DefaultPreemptionArgs: of how many nodes at least it is worked out what a pod's place costs."""
+
+    min_candidate_nodes_percentage: Annotated[int, Field(ge=0, le=100)] = 10
+    """Of the nodes that come into question."""
+    min_candidate_nodes_absolute: Annotated[int, Field(ge=0)] = 100
+
+    @model_validator(mode="after")
+    def _some(self) -> DefaultPreemptionArguments:
+        if not self.min_candidate_nodes_percentage and not self.min_candidate_nodes_absolute:
+            raise wrong_value("is 0, as minCandidateNodesPercentage is: raise one of the two",
+                              at=("minCandidateNodesAbsolute",))  # fmt: skip
+        return self
+
+
+class DefaultPreemption:
+    """Finds victims of lower priority for what nothing takes."""
+
+    Arguments = DefaultPreemptionArguments
+    name = "DefaultPreemption"
+    weight = 1
+
+    def __init__(self, arguments: DefaultPreemptionArguments | None = None) -> None:
+        self._arguments = arguments or DefaultPreemptionArguments()
+        self._budgets: tuple[int, Budgets] | None = None
+        """With the version of the objects that they were read from."""
+
+    @hookimpl
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        """A pod is bound: asked only for those that found no victims while pods of lower priority were being bound."""
+        return [ClusterEventWithHint(Pod, ActionType.ADD)]
+
+    @hookimpl
+    def postfilter(self, session: Session, trial: Trial) -> Preemption | NoPreemption | None:
+        """Victims and places, or why there are none; nothing for groups that must stay in one topology domain."""
+        if any(task.pod.spec.preemption_policy == "Never" for task in trial.tasks):
+            return NoPreemption(NEVER, keep=True)
+        if trial.group.topology_key is not None:
+            return None  # kube-scheduler 1.36 does not preempt for them either
+        helpable = trial.helpable() if trial.alone else []
+        if _victims_are_ending(trial, helpable):
+            return NoPreemption(STILL_ENDING, keep=True)
+        budgets = self._budgets_of(session)
+        if not trial.alone:
+            return _anywhere(trial, budgets)
+        offset = tie_break(session.table.seed, trial.tasks[0].key) % max(1, len(helpable))
+        return self._on_one_node(trial, budgets, [*helpable[offset:], *helpable[:offset]])
+
+    def _budgets_of(self, session: Session) -> Budgets:
+        version = session.objects_version(PodDisruptionBudget)
+        if self._budgets is None or self._budgets[0] != version:
+            self._budgets = version, Budgets(session.objects(PodDisruptionBudget))
+        return self._budgets[1]
+
+    def _on_one_node(self, trial: Trial, budgets: Budgets, nodes: Sequence[str]) -> Preemption | NoPreemption:
+        """Work out candidates among the nodes, in this order, until there are enough, and take the best."""
+        candidates: list[Candidate] = []
+        refused: list[list[str]] = []
+        enough = self._enough(len(nodes))
+        for found in _results(trial, budgets, nodes, enough):
+            if not isinstance(found, Candidate):
+                refused.append(found)
+                continue
+            candidates.append(found)
+            if len(candidates) >= enough and any(not candidate.violations for candidate in candidates):
+                break
+        if not candidates:
+            others = trial.node_count - len(refused)
+            return NoPreemption(trial.summary([*refused, *[[NOT_HELPFUL]] * others]))
+        # what violates nothing comes first, as where kube-scheduler's other criteria leave several
+        chosen = best(sorted(candidates, key=lambda candidate: candidate.violations > 0))
+        return Preemption({trial.tasks[0]: chosen.node}, chosen.tasks, chosen.node)
+
+    def _enough(self, nodes: int) -> int:
+        arguments = self._arguments
+        share = nodes * arguments.min_candidate_nodes_percentage // 100
+        return min(nodes, max(share, arguments.min_candidate_nodes_absolute))
+
+
+def _victims_are_ending(trial: Trial, helpable: Sequence[str]) -> bool:
+    """Whether pods end already for these tasks. A node that takes no pod of the class any more is not waited for."""
+    for task in trial.tasks:
+        node = trial.nominated(task)
+        if node is None or (trial.alone and node not in helpable):
+            continue
+        if any(one.standing < trial.priority and trial.ends_for_others(one) for one in trial.running(node)):
+            return True
+    return False
+
+
+def _results(trial: Trial, budgets: Budgets, nodes: Sequence[str], enough: int) -> Iterator[Candidate | list[str]]:
+    """Of each node in turn the fewest victims that make it fit, or why none do; so many are looked at together."""
+    several = max(1, enough)
+    for start in range(0, len(nodes), several):
+        part = nodes[start : start + several]
+        found: dict[str, Candidate | list[str]] = {node: trial.recall(node) for node in part}
+        units = {node: units_of(trial.running(node), trial.priority) for node in part if found[node] is None}
+        together = {}
+        for node, some in units.items():
+            some.sort(key=importance)
+            if trial.by_node and not any(unit.whole for unit in some):
+                together[node] = some
+        for node, result in _on_nodes(trial, budgets, together).items():
+            found[node] = result
+            trial.keep(node, result)
+        for node in part:
+            yield found[node] if found[node] is not None else _on_node(trial, budgets, node, units[node])
+
+
+def _on_node(trial: Trial, budgets: Budgets, node: str, units: Sequence[Unit]) -> Candidate | list[str]:
+    """As `_on_nodes`, where the graph that places groups has its say, or units are on other nodes, too."""
+    if not units:
+        return [NO_VICTIMS]
+    for unit in units:
+        trial.remove(unit.tasks)
+    if not trial.fits(node):
+        (reasons,) = trial.why_each([node])
+        trial.put_back(task for unit in units for task in unit.tasks)
+        return reasons
+    violating, others = budgets.parted(units)
+    victims: list[Unit] = []
+    for unit in (*violating, *others):
+        trial.put_back(unit.tasks)
+        if not trial.fits(node):
+            trial.remove(unit.tasks)
+            victims.append(unit)
+    trial.put_back(task for unit in victims for task in unit.tasks)
+    return _candidate(node, victims, violating)
+
+
+def _on_nodes(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> dict[str, Candidate | list[str]]:
+    """Step by step on all of these nodes at once: a filter costs the call, not the node."""
+    results: dict[str, Candidate | list[str]] = {node: [NO_VICTIMS] for node, some in units.items() if not some}
+    live = [node for node, some in units.items() if some]
+    if not live:
+        return results
+    for node in live:
+        for unit in units[node]:
+            trial.remove(unit.tasks)
+    fitting = trial.fit_each(live)
+    refusing = [node for node, fits in zip(live, fitting, strict=True) if not fits]
+    live = [node for node, fits in zip(live, fitting, strict=True) if fits]
+    if refusing:
+        results.update(zip(refusing, trial.why_each(refusing), strict=True))
+    parted = {node: budgets.parted(units[node]) for node in live}
+    order = {node: [*violating, *others] for node, (violating, others) in parted.items()}
+    victims: dict[str, list[Unit]] = {node: [] for node in live}
+    for place in range(max(map(len, order.values()), default=0)):
+        concerned = [node for node in live if place < len(order[node])]
+        for node in concerned:
+            trial.put_back(order[node][place].tasks)
+        for node, fits in zip(concerned, trial.fit_each(concerned), strict=True):
+            if not fits:
+                trial.remove(order[node][place].tasks)
+                victims[node].append(order[node][place])
+    for node in live:
+        trial.put_back(task for unit in victims[node] for task in unit.tasks)
+        results[node] = _candidate(node, victims[node], parted[node][0])
+    for node in refusing:
+        trial.put_back(task for unit in units[node] for task in unit.tasks)
+    return results
+
+
+def _candidate(node: str, victims: Sequence[Unit], violating: Sequence[Unit]) -> Candidate | list[str]:
+    if not victims:
+        return [f'expected at least one victim pod on node "{node}"']
+    return Candidate(node, tuple(sorted(victims, key=importance)), sum(unit in violating for unit in victims))
+
+
+def _anywhere(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
+    """The fewest victims in the cluster that let the whole gang be placed."""
+    running = [task for node in trial.nodes for task in trial.running(node)]
+    units = sorted(units_of(running, trial.priority), key=importance_to_groups)
+    if not units:
+        return NoPreemption(NO_VICTIMS_ANYWHERE)
+    for unit in units:
+        trial.remove(unit.tasks)
+    thorough = trial.place() is None
+    if thorough and trial.place(thorough=True) is None:
+        return NoPreemption(trial.reason)
+    victims: list[Unit] = []
+    for part in budgets.parted(units, sparing=True):
+        victims += _not_spared(trial, part, thorough=thorough)
+    placed = trial.place(thorough=thorough)
+    if placed is None:  # it was just now, or before the last one was put back and taken away again
+        return NoPreemption(trial.reason)
+    victims.sort(key=importance_to_groups)
+    return Preemption(placed, tuple(task for unit in victims for task in unit.tasks), ANYWHERE)
+
+
+def _not_spared(trial: Trial, units: Sequence[Unit], *, thorough: bool) -> list[Unit]:
+    """Put units back in this order as far as the gang can still be placed; returns those that must stay away.
+
+    Several are put back at once as long as that goes well: of many only few are in the way.
+    """
+    victims: list[Unit] = []
+    start, step = 0, 1
+    while start < len(units):
+        several = units[start : start + step]
+        for unit in several:
+            trial.put_back(unit.tasks)
+        if trial.is_placeable(thorough=thorough):
+            start, step = start + len(several), 2 * step
+            continue
+        for unit in several:
+            trial.remove(unit.tasks)
+        if len(several) == 1:
+            victims += several
+            start += 1
+        else:
+            step = max(1, len(several) // 2)
+    return victims

@@ -1,0 +1,121 @@
+"""The claims of a pod: which they are, why one is not to be had, and where one that is allocated can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from session_scheduler.errors import AttemptError
+from session_scheduler.hookspecs import Refusal
+from session_scheduler.model.devices import (
+    CONSUMERS_LIMIT,
+    EXTENDED_CLAIM,
+    Allocation,
+    DeviceClass,
+    ResourceClaim,
+)
+from session_scheduler.model.expressions import term_problem
+from session_scheduler.model.objects import Pod
+
+
+def claim_names(pod: Pod) -> list[tuple[str, bool]] | Refusal:
+    """(name, whether it was made for the pod) of each claim; without those that need not exist."""
+    found: list[tuple[str, bool]] = []
+    for entry in pod.spec.resource_claims:
+        named = entry.get("resourceClaimName")
+        if named is not None:
+            found.append((str(named), False))
+            continue
+        if entry.get("resourceClaimTemplateName") is None:
+            return Refusal(f'pod "{pod.key}", spec.resourceClaim "{entry.get("name", "")}": none of the supported '
+                           "fields are set")  # fmt: skip
+        statuses = (status for status in pod.status.resource_claim_statuses if status.name == entry.get("name"))
+        status = next(statuses, None)
+        if status is None:
+            return Refusal(f'pod "{pod.key}": ResourceClaim not created yet')
+        if status.resource_claim_name is not None:
+            found.append((status.resource_claim_name, True))
+    return found
+
+
+def pod_claims(pod: Pod, known: Mapping[str, ResourceClaim]) -> list[ResourceClaim] | Refusal:
+    """The pod's claims as they are seen, or why the pod must wait for one."""
+    names = claim_names(pod)
+    if isinstance(names, Refusal):
+        return names
+    found = []
+    for name, made in names:
+        claim = known.get(f"{pod.metadata.namespace}/{name}")
+        if claim is None:
+            return Refusal(f'could not find ResourceClaim "{pod.metadata.namespace}/{name}"')
+        if claim.metadata.deletion_timestamp is not None:
+            return Refusal(f'resourceclaim "{name}" is being deleted')
+        owners = claim.metadata.owner_references
+        if made and not any(owner.controller and owner.uid == pod.metadata.uid for owner in owners):
+            return Refusal(f"ResourceClaim {claim.key} was not created for Pod {pod.key} (Pod is not owner)")
+        found.append(claim)
+    return found
+
+
+def unknown_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Refusal | None:
+    """Why a claim's requests are none that could be allocated; None where they are. Raises AttemptError."""
+    for request in claim.spec.devices.requests:
+        asks: list[tuple[str, Any]] = [(f"{request.name}/{one.name}", one) for one in request.first_available]
+        if request.exactly is not None:
+            asks = [(request.name, request.exactly)]
+        if not asks:
+            return Refusal(f"resource claim {claim.key}, request {request.name}: unknown request type")
+        for name, ask in asks:
+            if not ask.device_class_name:
+                raise AttemptError(f"request {name}: unsupported request type")
+            if ask.device_class_name not in classes:
+                return Refusal(f"request {name}: device class {ask.device_class_name} does not exist")
+    return None
+
+
+def unusable(claim: ResourceClaim, allocation: Allocation, pod: Pod) -> Refusal | None:
+    """Why a pod cannot use what a claim has; None where it can, somewhere. Raises AttemptError."""
+    if len(claim.status.reserved_for) >= CONSUMERS_LIMIT and not claim.reserved_by(pod.metadata.uid):
+        return Refusal("resourceclaim in use")
+    for number, term in enumerate(allocation.node_selector.node_selector_terms if allocation.node_selector else ()):
+        problem = term_problem(term)
+        if problem is not None:
+            where = f"status.allocation.nodeSelector.nodeSelectorTerms[{number}]"
+            raise AttemptError(f"resource claim {claim.key}: {where}.{problem}")
+    return None
+
+
+def ready(claim: ResourceClaim, allocation: Allocation) -> bool | str:
+    """Whether all devices' binding conditions hold; why binding has failed, where one says so."""
+    for result in allocation.devices.results:
+        if not result.binding_conditions:
+            continue
+        id_ = (result.driver, result.pool, result.device)
+        states = (state for state in claim.status.devices if (state.driver, state.pool, state.device) == id_)
+        state = next(states, None)
+        if state is None:
+            return False
+        conditions = {condition.type: condition for condition in state.conditions or ()}
+        for name in result.binding_failure_conditions:
+            failed = conditions.get(name)
+            if failed is not None and failed.status == "True":
+                return (f"device binding failed: claim={claim.metadata.name}, reason={failed.reason}, "
+                        f'message="{failed.message}"')  # fmt: skip
+        if not all(name in conditions and conditions[name].status == "True" for name in result.binding_conditions):
+            return False
+    return True
+
+
+def made_by_owner(claims: Iterable[ResourceClaim]) -> dict[str, list[ResourceClaim]]:
+    """The claims with devices that a scheduler made for pods' extended resources, by the pod's uid."""
+    found: dict[str, list[ResourceClaim]] = {}
+    for claim in claims:
+        if EXTENDED_CLAIM in claim.metadata.annotations and claim.status.allocation is not None:
+            for uid in {owner.uid for owner in claim.metadata.owner_references}:
+                found.setdefault(uid, []).append(claim)
+    return found
+
+
+def waits_for_conditions(allocation: Allocation) -> bool:
+    """Whether a device becomes usable only after conditions."""
+    return any(result.binding_conditions for result in allocation.devices.results)

@@ -1,0 +1,100 @@
+"""Attributes that the devices of a claim must share, or in which they must differ; kept as devices come and go."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from session_scheduler.model.devices import Device, DeviceAttribute, DeviceConstraint
+
+_Value = tuple[str, int | bool | str]
+
+
+class Constraint(Protocol):
+    """Of one attempt. For every `add` that said yes there is one `remove` with the same arguments."""
+
+    def add(self, request: str, full: str, device: Device, driver: str) -> bool:
+        """Whether the device may be allocated too; `full` is the subrequest's name after its parent's."""
+
+    def remove(self, request: str, full: str) -> None:
+        """The device is allocated no more."""
+
+
+def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
+    """An attribute by its whole name; the driver's own may be without the domain."""
+    found = device.attributes.get(name)
+    if found is None:
+        domain, slash, short = name.partition("/")
+        found = device.attributes.get(short) if slash and domain == driver else None
+    return found
+
+
+class _Base:
+    def __init__(self, attribute: str, requests: tuple[str, ...]) -> None:
+        self._attribute = attribute
+        self._requests = frozenset(requests)
+
+    def _concerns(self, request: str, full: str) -> bool:
+        return not self._requests or request in self._requests or full in self._requests
+
+
+class Shared(_Base):
+    """matchAttribute: all devices have one value."""
+
+    _value: _Value | None = None
+    _devices = 0
+
+    def add(self, request: str, full: str, device: Device, driver: str) -> bool:
+        """See `Constraint`."""
+        if not self._concerns(request, full):
+            return True
+        attribute = attribute_of(device, driver, self._attribute)
+        if attribute is None:
+            return False
+        if not self._devices:
+            self._value = attribute.value
+        elif attribute.value is None or attribute.value != self._value:
+            return False
+        self._devices += 1
+        return True
+
+    def remove(self, request: str, full: str) -> None:
+        """See `Constraint`."""
+        self._devices -= self._concerns(request, full)
+
+
+class Distinct(_Base):
+    """distinctAttribute: no two have the same value. As kube-scheduler it remembers one value for each request."""
+
+    def __init__(self, attribute: str, requests: tuple[str, ...]) -> None:
+        super().__init__(attribute, requests)
+        self._values: dict[str, _Value | None] = {}
+        self._devices = 0
+
+    def add(self, request: str, full: str, device: Device, driver: str) -> bool:
+        """See `Constraint`."""
+        if not self._concerns(request, full):
+            return True
+        attribute = attribute_of(device, driver, self._attribute)
+        if attribute is None:
+            return False
+        value = attribute.value
+        if self._devices and self._values and (value is None or value in self._values.values()):
+            return False
+        self._values[request] = value
+        self._devices += 1
+        return True
+
+    def remove(self, request: str, full: str) -> None:
+        """See `Constraint`."""
+        if self._concerns(request, full):
+            self._values.pop(request, None)
+            self._devices -= 1
+
+
+def made(constraint: DeviceConstraint) -> Constraint | None:
+    """The constraint at the start of an attempt; None for a kind that is not known."""
+    if constraint.match_attribute is not None:
+        return Shared(constraint.match_attribute, constraint.requests)
+    if constraint.distinct_attribute is not None:
+        return Distinct(constraint.distinct_attribute, constraint.requests)
+    return None

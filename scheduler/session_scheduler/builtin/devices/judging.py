@@ -1,0 +1,178 @@
+"""Which nodes have the devices for some claims: once for all nodes that are alike, within a budget of work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+from session_scheduler.builtin.devices.errors import AllocationError
+from session_scheduler.builtin.devices.holdings import Holdings
+from session_scheduler.builtin.devices.inventory import Inventory
+from session_scheduler.builtin.devices.matching import Matching, OutOfWorkError
+from session_scheduler.builtin.devices.results import allocation
+from session_scheduler.builtin.devices.search import Chosen, Search
+from session_scheduler.builtin.devices.shapes import Shapes
+from session_scheduler.model.devices import (
+    FIRST_AVAILABLE_LIMIT,
+    Allocation,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceSlice,
+)
+from session_scheduler.model.selectors import selected_nodes
+
+if TYPE_CHECKING:
+    from session_scheduler.model.columns import BoolColumn, RowIndex
+    from session_scheduler.model.meta import NodeSelector
+    from session_scheduler.session import Session
+
+_MOST_SPECS: Final = 256
+NONE_LEFT: Final = "cannot allocate all claims"
+_INVALID: Final = "invalid resource pools were encountered"
+_encoder: Final = msgspec.json.Encoder(order="sorted")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What nodes of one shape answer."""
+
+    fits: bool
+    reason: str = ""
+    rank: int = 0
+    """How early the chosen alternatives come in their lists."""
+
+
+class Judge:
+    """Kept over sessions: what was found out holds while the slices' contents and the classes are the same."""
+
+    def __init__(self, holdings: Holdings, steps: int, cost: int) -> None:
+        self._holdings = holdings
+        self._steps = steps
+        self._cost = cost
+        self._left = steps
+        self._matching = Matching()
+        self._shapes = Shapes()
+        self._outcomes: dict[bytes, dict[int, Outcome | AllocationError]] = {}
+        self._classes: Mapping[str, DeviceClass] = {}
+        self._versions: object = None
+        self._class_version: object = None
+        self._selected: dict[NodeSelector, BoolColumn] = {}
+
+    def start(self, session: Session) -> None:
+        """Look at the slices, classes and nodes as they are in this session."""
+        table = session.table
+        cache = id(session.snapshot.cache)
+        classes = (cache, session.objects_version(DeviceClass))
+        if classes != self._class_version or self._shapes.full:
+            self._class_version, self._outcomes = classes, {}
+            self._classes = session.objects(DeviceClass)
+            if self._shapes.full:
+                self._shapes, self._versions = Shapes(), None
+        versions = (cache, table.static_version, table.size, session.objects_version(ResourceSlice))
+        if versions != self._versions:
+            self._versions = versions
+            self._view = table.all_rows()
+            self._inventory = Inventory(session.objects(ResourceSlice).values(), self._view)
+            self._shapes.start(self._inventory, len(self._view))
+            self._selected = {}
+
+    def selected(self, selector: NodeSelector) -> BoolColumn:
+        """The rows that a selector picks."""
+        found = self._selected.get(selector)
+        if found is None:
+            if len(self._selected) >= _MOST_SPECS:
+                self._selected.clear()
+            found = self._selected[selector] = selected_nodes(self._view, selector)
+        return found
+
+    def open(self) -> None:
+        """A session begins: selectors may cost so much in it, whoever wrote them."""
+        self._matching.left = self._cost
+
+    def attempt(self) -> None:
+        """A pod is tried: so many choices may be looked at for it."""
+        self._left = self._steps
+
+    def outcomes(self, specs: Sequence[ResourceClaimSpec], rows: RowIndex) -> tuple[list[Outcome], RowIndex]:
+        """What the rows answer to claims that are allocated together: different answers, and which each row gives.
+
+        Raises AllocationError where something is wrong that no other node would change.
+        """
+        if not specs or not len(rows):
+            return [Outcome(fits=True)], np.zeros(len(rows), np.int64)
+        known = self._of_specs(specs)
+        numbers = self._shapes.of(rows, self._holdings.usage)
+        shapes, firsts, places = np.unique(numbers, return_index=True, return_inverse=True)
+        found = [self._outcome(known, shape, specs, int(rows[first]))
+                 for shape, first in zip(shapes.tolist(), firsts.tolist(), strict=True)]  # fmt: skip
+        return found, places
+
+    def _of_specs(self, specs: Sequence[ResourceClaimSpec]) -> dict[int, Outcome | AllocationError]:
+        key = _encoder.encode(specs)
+        known = self._outcomes.pop(key, None)
+        if known is None:
+            known = {}
+            if len(self._outcomes) >= _MOST_SPECS:
+                del self._outcomes[next(iter(self._outcomes))]
+        self._outcomes[key] = known
+        return known
+
+    def _outcome(
+        self, known: dict[int, Outcome | AllocationError], shape: int, specs: Sequence[ResourceClaimSpec], row: int
+    ) -> Outcome:
+        found = known.get(shape)
+        if found is None:
+            try:
+                found = self._searched(specs, row)
+            except AllocationError as error:
+                found = error
+            except OutOfWorkError:  # what was found out is kept, so that the next attempt gets further
+                node = self._inventory.name_of(row)
+                raise AllocationError(f"node {node}: timed out trying to allocate devices") from None
+            known[shape] = found
+        if isinstance(found, AllocationError):
+            raise found
+        return found
+
+    def _searched(self, specs: Sequence[ResourceClaimSpec], row: int) -> Outcome:
+        chosen = self._search(specs, row)
+        if chosen is not None:
+            return Outcome(fits=True, rank=sum(map(_rank, specs, chosen)))
+        invalid = any(pool.invalid for pool in self._inventory.of(row).pools)
+        return Outcome(fits=False, reason=_INVALID if invalid else NONE_LEFT)
+
+    def _search(self, specs: Sequence[ResourceClaimSpec], row: int) -> list[list[Chosen]] | None:
+        pools = self._inventory.of(row).pools
+        search = Search(row, pools, self._inventory, self._holdings.usage, self._classes, self._matching, self._left)
+        try:
+            return search.run(specs)
+        finally:
+            self._left = max(0, search.steps)
+
+    def allocated(
+        self, claims: Sequence[ResourceClaim], row: int, node: str, classes: Mapping[str, DeviceClass]
+    ) -> list[Allocation] | None:
+        """What the claims get on a node; None where they get nothing there."""
+        self.attempt()
+        try:
+            chosen = self._search([claim.spec for claim in claims], row)
+            if chosen is None:
+                return None
+            return [allocation(claim, own, node, classes) for claim, own in zip(claims, chosen, strict=True)]
+        except (AllocationError, OutOfWorkError):
+            return None
+
+
+def _rank(spec: ResourceClaimSpec, chosen: Sequence[Chosen]) -> int:
+    names = {one.ask.full for one in chosen}
+    return sum(
+        FIRST_AVAILABLE_LIMIT - place
+        for request in spec.devices.requests
+        for place, one in enumerate(request.first_available)
+        if f"{request.name}/{one.name}" in names
+    )

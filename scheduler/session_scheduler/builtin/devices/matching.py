@@ -1,0 +1,150 @@
+"""Which devices selectors pick: each expression compiled once, and evaluated once for all devices that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from session_scheduler.builtin.devices.errors import CLAIM, AllocationError
+from session_scheduler.model.cel.errors import CompileError, EvaluationError
+from session_scheduler.model.cel.program import Program
+from session_scheduler.model.cel.values import QuantityValue, Record, Semver
+from session_scheduler.model.devices import Device, DeviceAttribute, DeviceClass, DeviceSelector
+from session_scheduler.model.quantity import QuantityError, billionths
+
+_FIELDS: Final = ("driver", "attributes", "capacity", "allowMultipleAllocations")
+_MOST_PROGRAMS, _MOST_ANSWERS = 1000, 200_000
+_encoder: Final = msgspec.json.Encoder(order="sorted")
+
+
+class OutOfWorkError(Exception):
+    """What an attempt, or a session, may cost is used up; what was found out is kept for the next one."""
+
+
+class Matching:
+    """Answers for (expression, device's content), which hold for as long as anybody asks for them."""
+
+    def __init__(self) -> None:
+        self._programs: dict[str, Program | CompileError] = {}
+        self._answers: dict[tuple[str, int], bool | EvaluationError] = {}
+        self._contents: dict[tuple[str, bytes], int] = {}
+        self._ids: dict[int, tuple[Device, str, int]] = {}
+        self.left = 0
+        """The cost that evaluations may have yet, in this session."""
+
+    def picks(self, device: Device, driver: str, selectors: Iterable[DeviceSelector], of: str, claim: int) -> bool:
+        """Whether a device is all that the selectors want; `of` says whose they are, in errors.
+
+        Raises AllocationError where an expression has no answer, and OutOfWorkError.
+        """
+        for number, selector in enumerate(selectors):
+            text = selector.cel.expression if selector.cel is not None else ""
+            answer = self._answer(text, device, driver)
+            if isinstance(answer, CompileError):
+                raise AllocationError(f"{of}: selector #{number}: CEL compile error: {answer}", claim)
+            if isinstance(answer, EvaluationError):
+                raise AllocationError(f"{of}: selector #{number}: CEL runtime error: {answer}", claim)
+            if not answer:
+                return False
+        return True
+
+    def _answer(self, text: str, device: Device, driver: str) -> bool | CompileError | EvaluationError:
+        key = (text, self._content(device, driver))
+        answer = self._answers.get(key)
+        if answer is None:
+            program = self._program(text)
+            if isinstance(program, CompileError):
+                return program
+            if self.left <= 0:
+                raise OutOfWorkError
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
+            answer, cost = _evaluated(program, device, driver)
+            self.left -= cost
+            self._answers[key] = answer
+        return answer
+
+    def _program(self, text: str) -> Program | CompileError:
+        found = self._programs.get(text)
+        if found is None:
+            if len(self._programs) >= _MOST_PROGRAMS:
+                self._programs.clear()
+            try:
+                found = Program(text, ("device",), _FIELDS)
+            except CompileError as error:
+                found = error
+            self._programs[text] = found
+        return found
+
+    def _content(self, device: Device, driver: str) -> int:
+        """A number for what selectors can read of a device."""
+        known = self._ids.get(id(device))
+        if known is not None and known[0] is device and known[1] == driver:
+            return known[2]
+        read = (device.attributes, device.capacity, device.allow_multiple_allocations)
+        if len(self._ids) >= _MOST_ANSWERS or len(self._contents) >= _MOST_ANSWERS:
+            self._ids.clear()
+            self._contents.clear()
+            self._answers.clear()  # they go by the contents' numbers
+        number = self._contents.setdefault((driver, _encoder.encode(read)), len(self._contents))
+        self._ids[id(device)] = (device, driver, number)
+        return number
+
+
+def class_selectors(matching: Matching, device: Device, driver: str, of: DeviceClass) -> bool:
+    """Whether a device is of a class."""
+    return matching.picks(device, driver, of.spec.selectors, f"class {of.metadata.name}", -1)
+
+
+def claim_selectors(
+    matching: Matching, device: Device, driver: str, selectors: tuple[DeviceSelector, ...], claim: int
+) -> bool:
+    """Whether a device is what a request of a claim wants."""
+    return matching.picks(device, driver, selectors, f"claim {CLAIM}", claim)
+
+
+def _evaluated(program: Program, device: Device, driver: str) -> tuple[bool | EvaluationError, int]:
+    try:
+        names = {"device": _variable(device, driver)}
+    except EvaluationError as error:
+        return error, 1
+    return program.evaluate(names)
+
+
+def _variable(device: Device, driver: str) -> dict[str, Any]:
+    """A device as expressions see it. Raises EvaluationError."""
+    attributes: Record = Record()
+    for name, attribute in device.attributes.items():
+        domain, short = _split(name, driver)
+        attributes.setdefault(domain, {})[short] = _value(name, attribute)
+    capacity: Record = Record()
+    for name, one in device.capacity.items():
+        domain, short = _split(name, driver)
+        try:
+            capacity.setdefault(domain, {})[short] = QuantityValue(billionths(one.value))
+        except QuantityError as error:
+            raise EvaluationError(f"capacity {name}: {error}") from None
+    shared = bool(device.allow_multiple_allocations)
+    return {"driver": driver, "attributes": attributes, "capacity": capacity, "allowMultipleAllocations": shared}
+
+
+def _split(name: str, driver: str) -> tuple[str, str]:
+    domain, slash, short = name.partition("/")
+    return (domain, short) if slash else (driver, name)
+
+
+def _value(name: str, attribute: DeviceAttribute) -> Any:
+    if attribute.int_value is not None:
+        return attribute.int_value
+    if attribute.bool_value is not None:
+        return attribute.bool_value
+    if attribute.string_value is not None:
+        return attribute.string_value
+    if attribute.version_value is None:
+        raise EvaluationError(f"attribute {name}: unsupported attribute value")
+    try:
+        return Semver(attribute.version_value)
+    except EvaluationError as error:
+        raise EvaluationError(f"attribute {name}: {error}") from None

@@ -1,0 +1,86 @@
+"""Claims that keep a pod from every node although nobody else uses them: they lose their devices, and get others.
+
+Source: kube-scheduler's plugin DynamicResources (PostFilter).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from session_scheduler.builtin.devices.claims import made_by_owner
+from session_scheduler.errors import FluenceError
+from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
+
+if TYPE_CHECKING:
+    from session_scheduler.model.bindings import Runtime
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.session import Session
+
+_log = structlog.get_logger(__name__)
+
+
+class Repairs:
+    """What sessions found, carried out by a task of the plugin's own: sessions write nothing."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, ResourceClaim] = {}
+        """By uid."""
+        self._woken: asyncio.Event | None = None
+
+    def note(
+        self,
+        session: Session,
+        unavailable: Mapping[TaskClass, Mapping[str, ResourceClaim]],
+        extended: Collection[TaskClass],
+    ) -> None:
+        """Of each pod that a session could not place, one claim that cannot be used where the pod could go.
+
+        Or, of a class with extended resources, one that was made for an attempt that came to nothing.
+        """
+        if not unavailable and not extended:
+            return
+        made = made_by_owner(session.objects(ResourceClaim).values()) if extended else {}
+        for outcome in session.outcomes.values():
+            for task in outcome.group.tasks.values():
+                if task.node is not None:
+                    continue
+                claims = [*unavailable.get(task.cls, {}).values()]
+                if task.cls in extended:
+                    claims += made.get(task.uid, ())
+                idle = (claim for claim in claims if all(one.uid == task.uid for one in claim.status.reserved_for))
+                claim = next(idle, None)
+                if claim is not None:
+                    self.waiting[claim.metadata.uid] = claim
+        if self.waiting and self._woken is not None:
+            self._woken.set()
+
+    @asynccontextmanager
+    async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
+        """Carry out what is noted, for as long as this is entered."""
+        self._woken = asyncio.Event()
+        task = asyncio.create_task(self._run(runtime, self._woken))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self, runtime: Runtime, woken: asyncio.Event) -> None:
+        while True:
+            await woken.wait()
+            woken.clear()
+            while self.waiting:
+                _, claim = self.waiting.popitem()
+                if not runtime.elected or runtime.cluster is None:
+                    continue
+                try:
+                    await runtime.cluster.allocate_claim(claim, ResourceClaimStatus())
+                    _log.info("a claim was deallocated: it kept a pod from every node", claim=claim.key)
+                except FluenceError as error:  # it has changed: the next session looks at it again
+                    _log.info("a claim was not deallocated", claim=claim.key, error=str(error))

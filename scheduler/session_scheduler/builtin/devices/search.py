@@ -1,0 +1,396 @@
+"""Devices for the claims of one pod on one node: the first combination that satisfies all requests, in order.
+
+One device after the other is chosen for each request of each claim; where it goes no further, the last choice is
+undone. Pools, slices and devices are tried in order, so the answer is the same every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from session_scheduler.builtin.devices.capacities import consumption, fits
+from session_scheduler.builtin.devices.constraints import Constraint, made
+from session_scheduler.builtin.devices.errors import CLAIM, AllocationError
+from session_scheduler.builtin.devices.inventory import Counters, Inventory, Pool, PoolId
+from session_scheduler.builtin.devices.matching import Matching, OutOfWorkError, claim_selectors, class_selectors
+from session_scheduler.builtin.devices.usage import DeviceId, Usage
+from session_scheduler.model.devices import (
+    ALL,
+    EXACT_COUNT,
+    RESULTS_LIMIT,
+    Device,
+    DeviceClass,
+    ExactRequest,
+    ResourceClaimSpec,
+    ResourceSlice,
+)
+from session_scheduler.model.meta import Quantity
+from session_scheduler.model.quantity import QuantityError, billionths
+
+_BLOCKING: Final = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A device, and where it is from."""
+
+    id: DeviceId
+    device: Device
+    part: ResourceSlice
+    pool: Pool
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request, or one of its alternatives, as it is tried on the node."""
+
+    name: str
+    parent: str
+    exact: ExactRequest
+    of_class: DeviceClass
+    count: int = 0
+    all_devices: tuple[Candidate, ...] | None = None
+    """For the mode All: which they are."""
+
+    @property
+    def full(self) -> str:
+        """The name in the allocation."""
+        return f"{self.parent}/{self.name}" if self.parent else self.name
+
+    @property
+    def admin(self) -> bool:
+        """Whether it looks at devices without taking them."""
+        return not self.parent and bool(self.exact.admin_access)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One device of the answer."""
+
+    ask: Ask
+    of: Candidate
+    shared: bool
+    consumed: Mapping[str, Quantity]
+
+
+@dataclass(slots=True)
+class _Claim:
+    requests: list[list[Ask]]
+    """The alternatives of each; one for `exactly`."""
+    constraints: list[Constraint]
+    chosen: list[Chosen] = field(default_factory=list)
+
+
+class _TooManyError(Exception):
+    """The claim would have more devices than it may; other devices for what came before would not help."""
+
+
+class Search:
+    """One attempt for one node."""
+
+    def __init__(
+        self,
+        node: int,
+        pools: Sequence[Pool],
+        inventory: Inventory,
+        usage: Usage,
+        classes: Mapping[str, DeviceClass],
+        matching: Matching,
+        steps: int,
+    ) -> None:
+        self._row = node
+        self._pools = pools
+        self._inventory = inventory
+        self._usage = usage
+        self._classes = classes
+        self._matching = matching
+        self._name = inventory.name_of(node)
+        self._usable = [one for pool in pools if not pool.incomplete and not pool.invalid
+                        for one in self._candidates(pool)]  # fmt: skip
+        """The devices that there are, in the order in which they are tried."""
+        self._claims: list[_Claim] = []
+        self._asks: dict[tuple[int, int, DeviceId], bool] = {}
+        self._allocating: dict[DeviceId, set[int]] = {}
+        self._sharing: dict[DeviceId, dict[str, int]] = {}
+        self._shares: dict[DeviceId, int] = {}
+        self._available: dict[PoolId, Counters] = {}
+        self._spent: dict[PoolId, dict[tuple[str, str], int]] = {}
+        self.steps = steps
+        """How many more choices may be looked at."""
+
+    def run(self, claims: Sequence[ResourceClaimSpec]) -> list[list[Chosen]] | None:
+        """The devices of each claim, None where there are none. Raises AllocationError, OutOfWorkError."""
+        for index, claim in enumerate(claims):
+            self._claims.append(self._checked(claim, index))
+        try:
+            found = self._claim(0)
+        except _TooManyError:
+            raise AllocationError("allocation max size exceeded") from None
+        except RecursionError:
+            raise AllocationError("too many devices for one pod") from None
+        return [claim.chosen for claim in self._claims] if found else None
+
+    # ------------------------------------------------------------------ what is asked for
+
+    def _checked(self, spec: ResourceClaimSpec, index: int) -> _Claim:
+        requests, least = [], 0
+        for request in spec.devices.requests:
+            parent = request.name if request.first_available else ""
+            exacts = request.first_available or ((request.exactly,) if request.exactly is not None else ())
+            asks = [self._ask(exact, exact.name if parent else request.name, parent, index) for exact in exacts]
+            requests.append(asks)
+            least += min((ask.count for ask in asks), default=0)
+        if least > RESULTS_LIMIT:
+            raise AllocationError(f"claim {CLAIM}: number of requested devices {least} exceeds the claim limit of "
+                                  f"{RESULTS_LIMIT}", index)  # fmt: skip
+        constraints = [made(constraint) for constraint in spec.devices.constraints]
+        if None in constraints:
+            raise AllocationError(f"claim {CLAIM}, constraint #{constraints.index(None)}: empty constraint "
+                                  "(unsupported constraint type?)", index)  # fmt: skip
+        return _Claim(requests, [constraint for constraint in constraints if constraint is not None])
+
+    def _ask(self, exact: ExactRequest, name: str, parent: str, claim: int) -> Ask:
+        where = f"claim {CLAIM}, request {name}"
+        for number, selector in enumerate(exact.selectors):
+            if selector.cel is None:
+                raise AllocationError(f"{where}, selector #{number}: CEL expression empty (unsupported selector "
+                                      "type?)", claim)  # fmt: skip
+        if not exact.device_class_name:
+            raise AllocationError(f"{where}: missing device class name (unsupported request type?)", claim)
+        of_class = self._classes.get(exact.device_class_name)
+        if of_class is None:
+            missing = f'deviceclass.resource.k8s.io "{exact.device_class_name}" not found'
+            raise AllocationError(f"{where}: could not retrieve device class {exact.device_class_name}: {missing}",
+                                  claim)  # fmt: skip
+        ask = Ask(name, parent, exact, of_class, exact.count)
+        if exact.allocation_mode == ALL:
+            ask.all_devices = self._all(ask, claim, where)
+            ask.count = len(ask.all_devices)
+        elif exact.allocation_mode != EXACT_COUNT:
+            raise AllocationError(f"{where}: unsupported count mode {exact.allocation_mode}", claim)
+        return ask
+
+    def _all(self, ask: Ask, claim: int, where: str) -> tuple[Candidate, ...]:
+        found = []
+        for pool in self._pools:
+            state = "being updated" if pool.incomplete else "invalid" if pool.invalid else ""
+            if state:
+                raise AllocationError(f"{where}: asks for all devices, but resource pool {'/'.join(pool.id)} is "
+                                      f"currently {state}", claim)  # fmt: skip
+            found += [one for one in self._candidates(pool) if self._selectable(ask, one, claim)
+                      and self._fits(ask, one)]  # fmt: skip
+        return tuple(found)
+
+    def _candidates(self, pool: Pool) -> list[Candidate]:
+        return [Candidate((*pool.id, device.name), device, part, pool)
+                for part in pool.slices for device in part.spec.devices]  # fmt: skip
+
+    # ------------------------------------------------------------------ choosing
+
+    def _claim(self, index: int) -> bool:
+        """Whether this claim and those after it can be had."""
+        if index >= len(self._claims):
+            return True
+        try:
+            return self._request(index, 0)
+        except _TooManyError:
+            if index:  # another choice for the claims before may leave room
+                return False
+            raise
+
+    def _request(self, claim: int, index: int) -> bool:
+        """Whether this request and those after it can be had: by the first of its alternatives that lets them."""
+        requests = self._claims[claim].requests
+        if index >= len(requests):
+            return self._claim(claim + 1)
+        asks = requests[index]
+        if not asks or not asks[0].parent:
+            return not asks or self._device(claim, index, asks[0], 0, 0)
+        all_too_many = True
+        for ask in asks:
+            try:
+                if self._device(claim, index, ask, 0, 0):
+                    return True
+                all_too_many = False
+            except _TooManyError:
+                continue
+        if all_too_many:
+            raise _TooManyError
+        return False
+
+    def _device(self, claim: int, request: int, ask: Ask, number: int, start: int) -> bool:
+        """Whether the request's further devices, from this one on, can be had; `start`: of those in order."""
+        self.steps -= 1
+        if self.steps < 0:
+            raise OutOfWorkError
+        if ask.all_devices is not None and not ask.all_devices:
+            return False
+        if number >= ask.count:
+            return self._request(claim, request + 1)
+        if len(self._claims[claim].chosen) + ask.count - number > RESULTS_LIMIT:
+            raise _TooManyError
+        if ask.all_devices is not None:
+            return self._try(claim, request, ask, number, ask.all_devices[number], 0, must=True)
+        for at, one in enumerate(self._usable[start:], start + 1):
+            taken = claim in self._allocating.get(one.id, ()) if ask.admin else self._in_use(one.id)
+            if taken or not self._selectable(ask, one, claim) or not self._fits(ask, one):
+                continue
+            if self._try(claim, request, ask, number, one, at):
+                return True
+        return False
+
+    def _try(
+        self, claim: int, request: int, ask: Ask, number: int, one: Candidate, start: int, *, must: bool = False
+    ) -> bool:
+        """Choose a device and go on; undone where that leads nowhere."""
+        undo = self._choose(claim, ask, one, must=must)
+        if undo is None:
+            return False
+        done = False
+        try:
+            done = self._device(claim, request, ask, number + 1, start)
+        finally:
+            if not done:
+                self._undo(claim, ask, one, undo)
+        return done
+
+    def _in_use(self, id_: DeviceId) -> bool:
+        return self._usage.is_taken(id_) or bool(self._allocating.get(id_))
+
+    def _selectable(self, ask: Ask, one: Candidate, claim: int) -> bool:
+        key = (id(ask), claim, one.id)
+        found = self._asks.get(key)
+        if found is None:
+            driver, device = one.id[0], one.device
+            found = (
+                class_selectors(self._matching, device, driver, ask.of_class)
+                and claim_selectors(self._matching, device, driver, ask.exact.selectors, claim)
+                and (not one.part.spec.per_device_node_selection or self._inventory.reached(
+                    self._row, self._name, device.node_name, device.all_nodes, device.node_selector))
+            )  # fmt: skip
+            self._asks[key] = found
+        return found
+
+    def _fits(self, ask: Ask, one: Candidate) -> bool:
+        if not one.device.capacity and ask.exact.capacity is None:
+            return True
+        try:
+            return fits(ask.exact.capacity, one.device, self._usage.consumed(one.id), self._sharing.get(one.id, {}))
+        except QuantityError:
+            return False
+
+    # ------------------------------------------------------------------ one choice
+
+    def _choose(self, claim: int, ask: Ask, one: Candidate, *, must: bool) -> int | None:
+        """Take the device; how many constraints count it, None where it cannot be had."""
+        shared = bool(one.device.allow_multiple_allocations)
+        if not shared and ask.admin and claim in self._allocating.get(one.id, ()):
+            return None
+        if not ask.admin and self._in_use(one.id):
+            return None
+        counted = not (shared and self._is_shared(one.id)) and bool(one.device.consumes_counters)
+        if counted and not self._count(one):
+            return None
+        if _repelled(one.device, ask.exact) or not self._constrained(claim, ask, one, must=must):
+            if counted:
+                self._spend(one, -1)
+            return None
+        if must and not self._fits(ask, one):  # something of it was given away since it was looked at
+            for constraint in self._claims[claim].constraints:
+                constraint.remove(ask.parent or ask.name, ask.full)
+            if counted:
+                self._spend(one, -1)
+            return None
+        consumed = consumption(ask.exact.capacity, one.device) if shared else {}
+        self._take(claim, one, shared=shared, consumed=consumed)
+        self._claims[claim].chosen.append(Chosen(ask, one, shared, consumed))
+        return int(counted)
+
+    def _undo(self, claim: int, ask: Ask, one: Candidate, counted: int) -> None:
+        chosen = self._claims[claim].chosen.pop()
+        if chosen.shared:
+            self._shares[one.id] -= 1
+            of_device = self._sharing[one.id]
+            for name, quantity in chosen.consumed.items():
+                of_device[name] -= billionths(quantity)
+            if not self._shares[one.id]:
+                del self._sharing[one.id], self._shares[one.id]
+        else:
+            self._allocating[one.id].discard(claim)
+        for constraint in self._claims[claim].constraints:
+            constraint.remove(ask.parent or ask.name, ask.full)
+        if counted:
+            self._spend(one, -1)
+
+    def _take(self, claim: int, one: Candidate, *, shared: bool, consumed: Mapping[str, Quantity]) -> None:
+        if not shared:
+            self._allocating.setdefault(one.id, set()).add(claim)
+            return
+        of_device = self._sharing.setdefault(one.id, {})
+        self._shares[one.id] = self._shares.get(one.id, 0) + 1
+        for name, quantity in consumed.items():
+            of_device[name] = of_device.get(name, 0) + billionths(quantity)
+
+    def _constrained(self, claim: int, ask: Ask, one: Candidate, *, must: bool) -> bool:
+        base, driver = ask.parent or ask.name, one.id[0]
+        constraints = self._claims[claim].constraints
+        for number, constraint in enumerate(constraints):
+            if constraint.add(base, ask.full, one.device, driver):
+                continue
+            for counted in constraints[:number]:
+                counted.remove(base, ask.full)
+            if must:
+                raise AllocationError(f"claim {CLAIM}, request {ask.name}: cannot add device {'/'.join(one.id)} "
+                                      "because a claim constraint would not be satisfied", claim)  # fmt: skip
+            return False
+        return True
+
+    # ------------------------------------------------------------------ counters that devices share
+
+    def _is_shared(self, id_: DeviceId) -> bool:
+        """Whether somebody has a share of the device already, who has paid its counters."""
+        return self._usage.is_consumed(id_) or id_ in self._sharing
+
+    def _count(self, one: Candidate) -> bool:
+        """Whether what the device consumes is left of its pool's counters; then it is spent."""
+        available = self._available.get(one.pool.id)
+        if available is None:
+            available = self._available[one.pool.id] = self._left(one.pool)
+        self._spend(one, 1)
+        spent = self._spent[one.pool.id]
+        short = any(amount > available.get(name, {}).get(key, amount) for (name, key), amount in spent.items()) or any(
+            left < 0 for counters in available.values() for left in counters.values()
+        )
+        if short:
+            self._spend(one, -1)
+        return not short
+
+    def _spend(self, one: Candidate, sign: int) -> None:
+        spent = self._spent.setdefault(one.pool.id, {})
+        for consumed in one.device.consumes_counters:
+            for name, counter in consumed.counters.items():
+                key = (consumed.counter_set, name)
+                spent[key] = spent.get(key, 0) + sign * billionths(counter.value)
+
+    def _left(self, pool: Pool) -> Counters:
+        """The pool's counters without what allocated devices consume."""
+        left = {name: dict(counters) for name, counters in (pool.counters or {}).items()}
+        for part in (*pool.slices, *pool.elsewhere):
+            for device in part.spec.devices:
+                if device.consumes_counters and self._usage.is_allocated((*pool.id, device.name)):
+                    for consumed in device.consumes_counters:
+                        counters = left.get(consumed.counter_set, {})
+                        for name, counter in consumed.counters.items():
+                            if name in counters:
+                                counters[name] -= billionths(counter.value)
+        return left
+
+
+def _repelled(device: Device, exact: ExactRequest) -> bool:
+    """Whether one of the device's taints keeps the request away."""
+    return any(
+        taint.effect in _BLOCKING and not any(toleration.tolerates(taint) for toleration in exact.tolerations)
+        for taint in device.taints
+    )

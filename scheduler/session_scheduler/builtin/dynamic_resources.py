@@ -1,0 +1,372 @@
+"""A pod's claims for devices must be had on its node: allocated ones used there, the others allocated from its devices.
+
+What a pod's node decides about its claims is *held* from the moment the pod is placed in a session, undone with it, and
+written before the pod is bound. Nodes whose devices are alike, and taken alike, are judged once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from pydantic import Field
+
+from session_scheduler.builtin.devices.claims import pod_claims, ready, unknown_class, unusable
+from session_scheduler.builtin.devices.errors import AllocationError
+from session_scheduler.builtin.devices.extended import ExtendedResources, requests_for
+from session_scheduler.builtin.devices.holdings import Holdings
+from session_scheduler.builtin.devices.judging import NONE_LEFT, Judge
+from session_scheduler.builtin.devices.repairs import Repairs
+from session_scheduler.builtin.devices.writing import Special, Writer
+from session_scheduler.config import PluginArguments
+from session_scheduler.errors import AttemptError
+from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
+from session_scheduler.model.devices import (
+    EXTENDED_CLAIM,
+    FIRST_AVAILABLE_LIMIT,
+    Allocation,
+    DeviceClaim,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceSlice,
+)
+from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.groups import Phase
+from session_scheduler.model.meta import ObjectMeta, OwnerReference
+from session_scheduler.model.objects import Node, Pod
+
+if TYPE_CHECKING:
+    from session_scheduler.model import bindings
+    from session_scheduler.model.bindings import Binding, Runtime
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+    from session_scheduler.session import Session
+    from session_scheduler.statement import Event
+
+_WRITING_SECONDS: Final = 30
+"""What the requests themselves may take beside the wait for devices."""
+_NOT_HERE: Final = "resourceclaim not available on the node"
+
+
+class DynamicResourcesArguments(PluginArguments):
+    """kube-scheduler's DynamicResourcesArgs; in place of its `filterTimeout`, work is counted."""
+
+    binding_timeout_seconds: int = Field(default=600, ge=1, le=86_400)
+    """How long a pod waits for its devices' binding conditions once its node is decided."""
+    search_steps: int = Field(default=300_000, ge=1)
+    """Choices of devices that are tried for one pod, over all nodes, before it waits for its next attempt."""
+    selector_cost: int = Field(default=2_000_000, ge=1)
+    """What CEL selectors may cost in a session, in the API's units; pods that need more wait for their next attempt."""
+
+
+@dataclass(slots=True)
+class _State:
+    """A class's claims in a session."""
+
+    claims: list[ResourceClaim]
+    extended: Mapping[str, DeviceClass]
+    """The requested resources that classes stand for."""
+    variants: dict[frozenset[str], ResourceClaimSpec] = field(default_factory=dict)
+    """By the resources that a node does not offer itself: the claim that a pod gets for them there."""
+
+
+@dataclass(slots=True)
+class _Verdicts:
+    """What rows answer: positions as in the view that was asked about."""
+
+    fits: BoolColumn
+    worth: IntColumn
+    reasons: np.ndarray[Any, np.dtype[np.object_]]
+    """Of the rows that do not fit; where both hold, that devices cannot be allocated."""
+
+
+@dataclass(slots=True)
+class _Opened:
+    """What belongs to one session."""
+
+    session: Session | None = None
+    states: dict[TaskClass, _State] = field(default_factory=dict)
+    unavailable: dict[TaskClass, dict[str, ResourceClaim]] = field(default_factory=dict)
+    """Allocated claims that cannot be used on some node."""
+
+
+class DynamicResources:
+    """Refuses nodes on which one of the pod's claims cannot be had; allocates claims, and writes what was allocated."""
+
+    Arguments = DynamicResourcesArguments
+    name = "DynamicResources"
+    weight = 2
+    filter_scope = Scope.ANY
+    score_scope = Scope.ANY
+    normalise = Normalise.MAX
+    single = True
+
+    def __init__(self, arguments: DynamicResourcesArguments | None = None) -> None:
+        arguments = arguments or DynamicResourcesArguments()
+        self.prebind_seconds = float(arguments.binding_timeout_seconds + _WRITING_SECONDS)
+        self._binding_timeout = float(arguments.binding_timeout_seconds)
+        self._holdings = Holdings()
+        self._judge = Judge(self._holdings, arguments.search_steps, arguments.selector_cost)
+        self._extended = ExtendedResources()
+        self._special: dict[str, Special] = {}
+        self._writer = Writer(self._holdings, self._binding_timeout)
+        self._repairs = Repairs()
+        self._opened = _Opened()
+
+    @hookimpl
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        """What kube-scheduler's plugin is helped by; and a pod whose bind came to nothing, for what it held is free."""
+        node = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_ALLOCATABLE
+        change = ActionType.ADD | ActionType.UPDATE
+        return [
+            ClusterEventWithHint(Node, node),
+            ClusterEventWithHint(ResourceClaim, ActionType.ALL, _helps),
+            ClusterEventWithHint(DeviceClass, change),
+            ClusterEventWithHint(ResourceSlice, change),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _own),
+            ClusterEventWithHint(Pod, ActionType.DELETE, _had_devices),
+        ]
+
+    # ------------------------------------------------------------------ judging
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        """Follow what the session places and takes back."""
+        self._opened = _Opened(session)
+        self._judge.open()
+        self._extended.look(session)
+        session.add_event_handler(self._placed, self._taken_back)
+
+    @hookimpl
+    def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
+        """The claims as they are; a refusal where one cannot be had on any node, skipped for pods without."""
+        extended = self._extended.among(cls.requests)
+        if not cls.pod.spec.resource_claims and not extended:
+            return SKIP
+        known = session.objects(ResourceClaim)
+        self._holdings.see(known, session.objects_version(ResourceClaim), session.newest_seen(ResourceClaim))
+        claims = pod_claims(cls.pod, known)
+        if isinstance(claims, Refusal):
+            return claims
+        if not claims and not extended:
+            return SKIP
+        claims = [self._holdings.now(claim) for claim in claims]
+        classes = session.objects(DeviceClass)
+        for claim in claims:
+            found = self._allocation(claim)
+            refusal = unusable(claim, found, cls.pod) if found is not None else unknown_class(claim, classes)
+            if refusal is not None:
+                return refusal
+        self._judge.start(session)
+        state = self._opened.states[cls] = _State(claims, extended)
+        ranked = any(request.first_available for claim in claims for request in claim.spec.devices.requests)
+        return Prepared(state, Scope.ANY, Scope.ANY if ranked else SKIP)
+
+    def _allocation(self, claim: ResourceClaim) -> Allocation | None:
+        """What a claim has, or is about to have."""
+        return claim.status.allocation or self._holdings.of(claim)
+
+    @hookimpl
+    def filter(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _State) -> None:
+        """Clear the nodes on which a claim cannot be had. Raises AttemptError where a claim or class is wrong."""
+        verdicts = self._verdicts(cls, nodes, mask, state)
+        np.logical_and(mask, verdicts.fits, out=mask)
+
+    @hookimpl
+    def why(self, cls: TaskClass, nodes: NodeView, state: _State) -> Sequence[Sequence[str]]:
+        """kube-scheduler's texts."""
+        verdicts = self._verdicts(cls, nodes, np.ones(len(nodes), np.bool_), state)
+        return [[str(reason)] for reason in verdicts.reasons]
+
+    @hookimpl
+    def unresolvable(self, nodes: NodeView) -> BoolColumn:
+        """Everywhere: claims keep their devices when pods end, until their controller frees them."""
+        return np.ones(len(nodes), np.bool_)
+
+    @hookimpl
+    def score(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _State) -> IntColumn:
+        """How early in the lists of alternatives what a node has comes."""
+        return self._verdicts(cls, nodes, mask, state).worth
+
+    def _verdicts(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _State) -> _Verdicts:
+        reasons = np.full(len(nodes), NONE_LEFT, np.object_)
+        verdicts = _Verdicts(np.zeros(len(nodes), np.bool_), np.zeros(len(nodes), np.int64), reasons)
+        allocations = [self._allocation(claim) for claim in state.claims]
+        fixed = sum(_rank(claim.spec, found) for claim, found in zip(state.claims, allocations, strict=True) if found)
+        open_claims = [claim for claim, found in zip(state.claims, allocations, strict=True) if found is None]
+        unusable = self._unusable(cls, nodes, mask, state.claims, allocations)
+        self._judge.attempt()
+        try:
+            for variant, rows in self._variants(nodes, np.flatnonzero(mask), state):
+                specs = [claim.spec for claim in open_claims]
+                if variant.devices.requests or (state.extended and specs):
+                    specs.append(variant)
+                outcomes, places = self._judge.outcomes(specs, nodes.row_numbers[rows])
+                verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[places]
+                verdicts.worth[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[places]
+                verdicts.reasons[rows] = np.array([one.reason for one in outcomes], np.object_)[places]
+        except AllocationError as error:
+            names = [claim.key for claim in open_claims] + [f"{cls.namespace}/<extended-resources>"]
+            raise AttemptError(error.told(names)) from None
+        if unusable is not None:
+            verdicts.reasons[verdicts.fits & unusable] = _NOT_HERE
+            verdicts.fits &= ~unusable
+        return verdicts
+
+    def _unusable(
+        self,
+        cls: TaskClass,
+        nodes: NodeView,
+        mask: BoolColumn,
+        claims: list[ResourceClaim],
+        allocations: list[Allocation | None],
+    ) -> BoolColumn | None:
+        """The nodes on which an allocated claim cannot be used; None where all can be wherever the pod may go."""
+        found: BoolColumn | None = None
+        for claim, allocation in zip(claims, allocations, strict=True):
+            if allocation is None:
+                continue
+            away: BoolColumn | None = None
+            if allocation.node_selector is not None:
+                away = ~self._judge.selected(allocation.node_selector)[nodes.row_numbers]
+            if claim.status.allocation is not None and self._has_failed(claim, allocation):
+                away = np.ones(len(nodes), np.bool_)
+            if away is not None and (away & mask).any():
+                self._opened.unavailable.setdefault(cls, {})[claim.metadata.uid] = claim
+                found = away if found is None else found | away
+        return found
+
+    def _has_failed(self, claim: ResourceClaim, allocation: Allocation) -> bool:
+        """Whether devices will not become usable: a failure is reported, or they had long enough."""
+        state = ready(claim, allocation)
+        return state is not True and (isinstance(state, str) or self._writer.is_late(allocation))
+
+    # ------------------------------------------------------------------ extended resources
+
+    def _variants(self, nodes: NodeView, indices: Any, state: _State) -> list[tuple[ResourceClaimSpec, Any]]:
+        """The claim for extended resources by node: for those resources that the node does not offer itself."""
+        if not state.extended:
+            return [(ResourceClaimSpec(), indices)]
+        lacking: dict[frozenset[str], list[int]] = {}
+        columns = [(name, nodes.allocatable(name)) for name in state.extended]
+        for index in indices.tolist():
+            lacking.setdefault(frozenset(name for name, column in columns if not column[index]), []).append(index)
+        return [(self._variant(state, names), np.array(rows)) for names, rows in lacking.items()]
+
+    def _variant(self, state: _State, names: frozenset[str]) -> ResourceClaimSpec:
+        found = state.variants.get(names)
+        if found is None:
+            pod = next(cls.pod for cls, one in self._opened.states.items() if one is state)
+            requests, _ = requests_for(pod, {name: state.extended[name] for name in names})
+            found = state.variants[names] = ResourceClaimSpec(devices=DeviceClaim(requests=requests))
+        return found
+
+    # ------------------------------------------------------------------ what is held
+
+    def _placed(self, event: Event) -> None:
+        """Hold what the task's node decides about its claims."""
+        task, session = event.task, self._opened.session
+        state = self._opened.states.get(task.cls)
+        if state is None or session is None or task.phase is not Phase.ASSUMED or task.row < 0:
+            return
+        open_claims = []
+        for claim in state.claims:
+            held = self._holdings.of(claim) if claim.status.allocation is None else None
+            if held is not None:
+                self._holdings.hold(task.uid, claim, held)
+            elif claim.status.allocation is None:
+                open_claims.append(claim)
+        special = self._special_claim(session, task, state)
+        if special is not None:
+            open_claims.append(special)
+        if not open_claims:
+            return
+        found = self._judge.allocated(open_claims, task.row, event.node, session.objects(DeviceClass))
+        if found is None:
+            return  # whoever placed it did not ask: there is nothing to hold, and nothing will be written
+        for claim, allocation in zip(open_claims, found, strict=True):
+            self._holdings.hold(task.uid, claim, allocation)
+        if special is not None:
+            self._special[task.uid].allocation = found[-1]
+
+    def _special_claim(self, session: Session, task: Any, state: _State) -> ResourceClaim | None:
+        """The claim for the resources that the pod's node does not offer itself."""
+        if not state.extended:
+            return None
+        view = session.table.all_rows()
+        names = frozenset(name for name in state.extended if not view.allocatable(name)[task.row])
+        if not names:
+            return None
+        requests, mappings = requests_for(task.pod, {name: state.extended[name] for name in names})
+        pod = task.pod.metadata
+        owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)
+        metadata = ObjectMeta(
+            generate_name=f"{pod.name}-extended-resources-", namespace=pod.namespace, uid=f"extended/{pod.uid}",
+            owner_references=(owner,), annotations={EXTENDED_CLAIM: "true"},
+        )  # fmt: skip
+        claim = ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
+        self._special[task.uid] = Special(claim, mappings)
+        return claim
+
+    def _taken_back(self, event: Event) -> None:
+        """Let go of it."""
+        self._release(event.task.uid)
+
+    def _release(self, uid: str) -> None:
+        self._holdings.release(uid)
+        self._special.pop(uid, None)
+
+    @hookimpl
+    def on_session_close(self, session: Session) -> None:
+        """Claims that keep a pod from every node, and that nobody else uses, are to be allocated anew."""
+        extended = {cls for cls, state in self._opened.states.items() if state.extended}
+        self._repairs.note(session, self._opened.unavailable, extended)
+
+    # ------------------------------------------------------------------ after the commit
+
+    @hookimpl
+    async def prebind(self, binding: Binding) -> None:
+        """Write what the pod's claims have and that the pod uses them; wait for the devices. Raises ClaimError."""
+        if binding.pod.spec.resource_claims or binding.task.uid in self._special:
+            await self._writer.write(binding, self._special.get(binding.task.uid))
+
+    @hookimpl
+    async def cancel(self, allocation: bindings.Allocation) -> None:
+        """The pod has ended, or was never bound: its claims are what the cluster says they are."""
+        self._release(allocation.uid)
+
+    @hookimpl
+    def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
+        """Carry out what was found to be repaired."""
+        return self._repairs.serve(runtime)
+
+
+def _helps(cls: TaskClass, event: ClusterEvent) -> bool:
+    """A claim has lost its devices, or one of the pod's own came or got another status."""
+    old, new = event.old, event.new
+    if old is not None and old.status.allocation is not None and (new is None or new.status.allocation is None):
+        return True
+    return new is not None and new.key in cls.claims and (old is None or old.status != new.status)
+
+
+def _own(_: TaskClass, event: ClusterEvent) -> bool:
+    return event.own
+
+
+def _had_devices(_: TaskClass, event: ClusterEvent) -> bool:
+    return event.old_class is not None and event.old_class.uses_devices
+
+
+def _rank(spec: ResourceClaimSpec, allocation: Allocation) -> int:
+    """How early the chosen alternatives come in their lists."""
+    names = {result.request for result in allocation.devices.results}
+    return sum(
+        FIRST_AVAILABLE_LIMIT - place
+        for request in spec.devices.requests
+        for place, one in enumerate(request.first_available)
+        if f"{request.name}/{one.name}" in names
+    )

@@ -1,0 +1,74 @@
+"""A node must declare the features that the pod needs of it, where a feature is one that nodes declare.
+
+Source: k8s.io/component-helpers/nodedeclaredfeatures. Of the features registered there in 1.36 two matter to where a
+pod goes; the others are about changes of pods that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
+from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.objects import Node
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.columns import BoolColumn, NodeView
+    from session_scheduler.model.events import ClusterEvent
+    from session_scheduler.model.objects import Pod
+
+_RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
+_USERS_ON_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
+
+
+def needed_features(pod: Pod) -> frozenset[str]:
+    """The features that a node must declare for the pod."""
+    spec = pod.spec
+    found = set()
+    if any(rule.action == "RestartAllContainers" for c in (*spec.containers, *spec.init_containers)
+           for rule in c.restart_policy_rules):  # fmt: skip
+        found.add(_RESTART_ALL)
+    if spec.host_network and spec.host_users is False:
+        found.add(_USERS_ON_HOST_NETWORK)
+    return frozenset(found)
+
+
+class NodeDeclaredFeatures(WithoutArguments):
+    """Refuses nodes whose `status.declaredFeatures` lack what the pod needs."""
+
+    name = "NodeDeclaredFeatures"
+    filter_scope = Scope.STATIC
+
+    @hookimpl
+    def events_to_register(self) -> Iterable[ClusterEventWithHint]:
+        """A node comes, or declares more, so that it has all that the pod needs."""
+        actions = ActionType.ADD | ActionType.UPDATE_NODE_DECLARED_FEATURE
+        return [ClusterEventWithHint(Node, actions, _declares_now)]
+
+    @hookimpl
+    def prepare(self, cls: TaskClass) -> Skip | frozenset[str]:
+        """What the pods of the class need; skipped where that is nothing."""
+        return needed_features(cls.pod) or SKIP
+
+    @hookimpl
+    def filter(self, nodes: NodeView, mask: BoolColumn, state: frozenset[str]) -> None:
+        """Clear the nodes that do not declare all of it."""
+        for index in np.flatnonzero(mask).tolist():
+            if not state.issubset(nodes.node(index).status.declared_features):
+                mask[index] = False
+
+    @hookimpl
+    def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+        """kube-scheduler's text."""
+        return [["node(s) didn't match Pod's required features"]] * len(nodes)
+
+
+def _declares_now(cls: TaskClass, event: ClusterEvent) -> bool:
+    needed = needed_features(cls.pod)
+    had = event.old is not None and needed.issubset(event.old.status.declared_features)
+    return not had and needed.issubset(event.new.status.declared_features)

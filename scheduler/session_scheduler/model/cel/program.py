@@ -1,0 +1,286 @@
+"""A tree made into functions that are called for each device. Errors are values' own: `false && error` is false."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from session_scheduler.model.cel.errors import CompileError, EvaluationError
+from session_scheduler.model.cel.library import FUNCTIONS, METHODS, TYPES, contains, item
+from session_scheduler.model.cel.macros import MACROS, Names, Step, decided, truth
+from session_scheduler.model.cel.parser import Tree, parse
+from session_scheduler.model.cel.values import OptionalValue, Value, from_key, map_key, no_overload, type_name
+from session_scheduler.model.cel.work import LIMIT, Work
+
+_LIST_COST, _MAP_COST = 10, 30
+
+
+class Program:
+    """A compiled expression that is true or false of a device."""
+
+    def __init__(self, text: str, variables: Iterable[str], fields: Collection[str]) -> None:
+        """`fields` are those that the variables have. Raises CompileError."""
+        self.text = text
+        try:
+            self._run = self._compiled(parse(text), variables, fields)
+        except RecursionError:
+            raise CompileError("compilation failed: the expression is nested too deeply") from None
+
+    @staticmethod
+    def _compiled(tree: Tree, variables: Iterable[str], fields: Collection[str]) -> Step:
+        if tree[0] == "const" and not isinstance(tree[1], bool):
+            raise CompileError(f"must evaluate to bool or the unknown type, not {type_name(tree[1])}")
+        return _Compiler(fields).step(tree, frozenset(variables))
+
+    def evaluate(self, names: Names, limit: int = LIMIT) -> tuple[bool | EvaluationError, int]:
+        """Whether it holds, or why that cannot be said; and what it cost."""
+        work = Work(limit)
+        try:
+            answer = self._run(names, work)
+        except EvaluationError as error:
+            return error, limit - work.left
+        except RecursionError:
+            return EvaluationError("the expression is nested too deeply"), limit - work.left
+        if not isinstance(answer, bool):
+            return EvaluationError(f"CEL result of type {type_name(answer)} could not be converted to bool"), 0
+        return answer, limit - work.left
+
+
+class _Compiler:
+    def __init__(self, fields: Collection[str]) -> None:
+        self._fields = fields
+
+    def step(self, tree: Tree, known: frozenset[str]) -> Step:
+        """The function for a tree; `known` are the names that it may use."""
+        makers: dict[str, Callable[[Tree, frozenset[str]], Step]] = {
+            "const": self._const, "ident": self._ident, "select": self._select, "index": self._index,
+            "call": self._call, "list": self._list, "map": self._map, "and": self._logic, "or": self._logic,
+            "not": self._not, "if": self._if,
+        }  # fmt: skip
+        return makers[tree[0]](tree, known)
+
+    def _const(self, tree: Tree, _: frozenset[str]) -> Step:
+        value = tree[1]
+        return lambda _names, _work: value
+
+    def _ident(self, tree: Tree, known: frozenset[str]) -> Step:
+        name = tree[1]
+        if name not in known:
+            if name in TYPES:
+                value = TYPES[name]
+                return lambda _names, _work: value
+            raise _undeclared(name)
+
+        def run(names: Names, work: Work) -> Value:
+            work.spend(1)
+            return names[name]
+
+        return run
+
+    def _select(self, tree: Tree, known: frozenset[str]) -> Step:
+        _, inner, name, optional = tree
+        constant = TYPES.get(_dotted(tree, known))
+        if constant is not None:
+            return lambda _names, _work: constant
+        self._check_field(inner, name, known)
+        of = self.step(inner, known)
+        return lambda names, work: item(of(names, work), name, work, optional=optional, field=True)
+
+    def _check_field(self, inner: Tree, name: str, known: frozenset[str]) -> None:
+        if inner[0] == "ident" and inner[1] == "device" and "device" in known and name not in self._fields:
+            raise CompileError(f"compilation failed: ERROR: <input>:1:1: undefined field '{name}'")
+
+    def _index(self, tree: Tree, known: frozenset[str]) -> Step:
+        _, inner, index, optional = tree
+        of, at = self.step(inner, known), self.step(index, known)
+        return lambda names, work: item(of(names, work), at(names, work), work, optional=optional)
+
+    # ------------------------------------------------------------------ collections
+
+    def _list(self, tree: Tree, known: frozenset[str]) -> Step:
+        parts = [(self.step(one[1] if one[0] == "optional" else one, known), one[0] == "optional") for one in tree[1]]
+
+        def run(names: Names, work: Work) -> Value:
+            work.spend(_LIST_COST)
+            found: list[Value] = []
+            for part, optional in parts:
+                found.extend(_present(part(names, work)) if optional else (part(names, work),))
+            return found
+
+        return run
+
+    def _map(self, tree: Tree, known: frozenset[str]) -> Step:
+        pairs = [
+            (self.step(key, known), self.step(value[1] if value[0] == "optional" else value, known),
+             value[0] == "optional")
+            for key, value in tree[1]
+        ]  # fmt: skip
+
+        def run(names: Names, work: Work) -> Value:
+            work.spend(_MAP_COST)
+            found: dict[Any, Value] = {}
+            for key, value, optional in pairs:
+                at = map_key(key(names, work))
+                if at in found:
+                    raise EvaluationError(f"Failed with repeated key: {from_key(at)}")
+                for one in _present(value(names, work)) if optional else (value(names, work),):
+                    found[at] = one
+            return found
+
+        return run
+
+    # ------------------------------------------------------------------ logic
+
+    def _logic(self, tree: Tree, known: frozenset[str]) -> Step:
+        decides = tree[0] == "or"
+        left, right = self.step(tree[1], known), self.step(tree[2], known)
+
+        def run(names: Names, work: Work) -> Value:
+            return decided(decides, ((part, names) for part in (left, right)), work)
+
+        return run
+
+    def _not(self, tree: Tree, known: frozenset[str]) -> Step:
+        of = self.step(tree[1], known)
+
+        def run(names: Names, work: Work) -> Value:
+            work.spend(1)
+            return not truth(of(names, work))
+
+        return run
+
+    def _if(self, tree: Tree, known: frozenset[str]) -> Step:
+        condition, then, other = (self.step(part, known) for part in tree[1:])
+        return lambda names, work: (then if truth(condition(names, work)) else other)(names, work)
+
+    # ------------------------------------------------------------------ calls
+
+    def _call(self, tree: Tree, known: frozenset[str]) -> Step:
+        _, name, target, arguments = tree
+        if target is None and name == "has":
+            return self._has(arguments, known)
+        if name == "bind" and target == ("ident", "cel"):
+            return self._bind(arguments, known)
+        if target is not None and (name, len(arguments)) in MACROS:
+            return self._macro(name, target, arguments, known)
+        if target is not None and name in ("optMap", "optFlatMap"):
+            return self._opt_map(name, target, arguments, known)
+        if target is not None and target[0] == "ident" and target[1] not in known:
+            qualified = f"{target[1]}.{name}"
+            if (qualified, len(arguments)) in FUNCTIONS:
+                return self._plain(qualified, None, arguments, known)
+        return self._plain(name, target, arguments, known)
+
+    def _plain(self, name: str, target: Tree | None, arguments: tuple[Tree, ...], known: frozenset[str]) -> Step:
+        table = FUNCTIONS if target is None else METHODS
+        function = table.get((name, len(arguments)))
+        if function is None:
+            raise _undeclared(name)
+        parts = [self.step(one, known) for one in ((target,) if target is not None else ()) + arguments]
+        if len(parts) == 2:
+            left, right = parts
+
+            def two(names: Names, work: Work) -> Value:
+                work.spend(1)
+                return function(work, left(names, work), right(names, work))
+
+            return two
+
+        def run(names: Names, work: Work) -> Value:
+            work.spend(1)
+            return function(work, *[part(names, work) for part in parts])
+
+        return run
+
+    def _has(self, arguments: tuple[Tree, ...], known: frozenset[str]) -> Step:
+        if len(arguments) != 1 or arguments[0][0] != "select":
+            raise CompileError("compilation failed: ERROR: <input>:1:1: invalid argument to has() macro")
+        _, inner, name, _ = arguments[0]
+        self._check_field(inner, name, known)
+        of = self.step(inner, known)
+
+        def run(names: Names, work: Work) -> Value:
+            work.spend(1)
+            value = of(names, work)
+            if isinstance(value, OptionalValue):
+                value = value.value if value.present else {}
+            return contains(work, name, value, of_maps=True)
+
+        return run
+
+    def _bind(self, arguments: tuple[Tree, ...], known: frozenset[str]) -> Step:
+        if len(arguments) != 3 or arguments[0][0] != "ident":
+            raise CompileError("compilation failed: ERROR: <input>:1:1: cel.bind() variable names must be simple "
+                               "identifiers")  # fmt: skip
+        name = arguments[0][1]
+        value, body = self.step(arguments[1], known), self.step(arguments[2], known | {name})
+        return lambda names, work: body({**names, name: value(names, work)}, work)
+
+    def _opt_map(self, name: str, target: Tree, arguments: tuple[Tree, ...], known: frozenset[str]) -> Step:
+        if len(arguments) != 2 or arguments[0][0] != "ident":
+            raise CompileError(f"compilation failed: ERROR: <input>:1:1: {name}() variable name must be a simple "
+                               "identifier")  # fmt: skip
+        variable, flat = arguments[0][1], name == "optFlatMap"
+        of, body = self.step(target, known), self.step(arguments[1], known | {variable})
+
+        def run(names: Names, work: Work) -> Value:
+            value = of(names, work)
+            if not isinstance(value, OptionalValue):
+                raise no_overload()
+            if not value.present:
+                return value
+            answer = body({**names, variable: value.value}, work)
+            return answer if flat else OptionalValue(answer, present=True)
+
+        return run
+
+    def _macro(self, name: str, target: Tree, arguments: tuple[Tree, ...], known: frozenset[str]) -> Step:
+        macro = MACROS[name, len(arguments)]
+        variables = [one[1] for one in arguments[: macro.variables] if one[0] == "ident"]
+        if len(variables) < macro.variables:
+            raise CompileError(f"compilation failed: ERROR: <input>:1:1: invalid argument to {name}() macro")
+        if len(set(variables)) < macro.variables:
+            raise CompileError(f"compilation failed: ERROR: <input>:1:1: duplicate variable name: {variables[0]}")
+        of = self.step(target, known)
+        bodies = [self.step(body, known | set(variables)) for body in arguments[macro.variables :]]
+
+        def each(names: Names, work: Work) -> Iterable[tuple[Value, Names]]:
+            value = of(names, work)
+            if not isinstance(value, list | dict):
+                raise EvaluationError(f"got '{_implementation(value)}', expected iterable type")
+            keys = range(len(value)) if isinstance(value, list) else list(value)
+            for key in keys:
+                work.spend(2)
+                at, one = from_key(key), value[key]
+                if macro.variables == 1:
+                    at = one if isinstance(value, list) else at
+                    yield at, {**names, variables[0]: at}
+                else:
+                    yield at, {**names, variables[0]: at, variables[1]: one}
+
+        return macro.make(each, bodies)
+
+
+def _implementation(value: Value) -> str:
+    """The value's type as messages of cel-go name it."""
+    name = type_name(value)
+    return f"cel.{name.rpartition('.')[2]}" if "." in name else f"types.{name.removesuffix('_type').capitalize()}"
+
+
+def _dotted(tree: Tree, known: frozenset[str]) -> str:
+    """The name that selections from a name which nobody knows make; empty for other trees."""
+    if tree[0] == "ident":
+        return "" if tree[1] in known else str(tree[1])
+    of = _dotted(tree[1], known) if tree[0] == "select" and not tree[3] else ""
+    return f"{of}.{tree[2]}" if of else ""
+
+
+def _present(value: Value) -> tuple[Value, ...]:
+    if not isinstance(value, OptionalValue):
+        raise no_overload()
+    return (value.value,) if value.present else ()
+
+
+def _undeclared(name: str) -> CompileError:
+    text = f"ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')"
+    return CompileError(f"compilation failed: {text}")

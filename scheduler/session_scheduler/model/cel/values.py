@@ -1,0 +1,208 @@
+"""The values of expressions that Python has no equal for, and what makes two values equal or one less.
+
+Others are Python's own: int (64 bits), float, bool, str, bytes, None, list, dict.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from functools import total_ordering
+from typing import Any, Final
+
+from session_scheduler.model.cel.errors import EvaluationError
+from session_scheduler.model.cel.work import Work
+
+Value = Any
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+_TOO_LARGE: Final = 2**64
+_SEMVER: Final = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?", re.ASCII
+)
+
+
+class UInt(int):
+    """An unsigned integer."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QuantityValue:
+    """A Kubernetes quantity, in billionths."""
+
+    billionths: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """How long something takes."""
+
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """A point in time."""
+
+    nanoseconds: int
+    """Since 1970, in UTC."""
+    offset: int = field(default=0, compare=False)
+    """Of the zone in which it was written, in seconds east of UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class IP:
+    """An IP address."""
+
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class CIDR:
+    """A network, together with the address that it was written with."""
+
+    interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface
+
+
+@dataclass(frozen=True, slots=True)
+class URL:
+    """A URL: its text without the fragment, and its parts as they were written."""
+
+    text: str
+    scheme: str
+    host: str
+    path: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalValue:
+    """A value, or none."""
+
+    value: Value = None
+    present: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TypeValue:
+    """The type of a value, by its name."""
+
+    name: str
+
+
+@total_ordering
+class Semver:
+    """A semantic version (2.0.0); what follows a plus is no part of the order."""
+
+    __slots__ = ("_order", "numbers")
+
+    def __init__(self, text: str) -> None:
+        match = _SEMVER.fullmatch(text) if len(text) <= 256 else None
+        if match is None:
+            raise EvaluationError(f"parse semantic version: {text!r} is none")
+        self.numbers = tuple(int(part) for part in match.group(1, 2, 3))
+        pre = match.group(4)
+        parts = pre.split(".") if pre is not None else []
+        if any(not part or (part.isdigit() and part[0] == "0" and part != "0") for part in parts):
+            raise EvaluationError(f"parse semantic version: {text!r} is none")
+        if max(self.numbers) >= _TOO_LARGE:
+            raise EvaluationError(f"parse semantic version: {text!r} is none")
+        kinds = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts)
+        self._order = (self.numbers, pre is None, kinds)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Semver) and self._order == other._order
+
+    def __lt__(self, other: Semver) -> bool:
+        return self._order < other._order
+
+    def __hash__(self) -> int:
+        return hash(self._order)
+
+
+class Record(dict[str, Any]):
+    """A map that has an empty map under every key that it lacks: the attributes and capacities by domain."""
+
+    def __missing__(self, key: str) -> dict[str, Any]:
+        return {}
+
+
+# ------------------------------------------------------------------ comparing
+
+_NUMBERS = (int, float)
+
+
+def is_number(value: Value) -> bool:
+    """Whether it is an int, a uint or a double."""
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool)
+
+
+def equal(left: Value, right: Value, work: Work) -> bool:
+    """Whether two values are equal: numbers of any type by their amount, values of different types never.
+
+    Parts are counted as often as they are looked at: a short expression makes lists with billions of equal ones.
+    """
+    work.spend(1)
+    if is_number(left) and is_number(right):
+        return bool(left == right)
+    if isinstance(left, str | bytes) and type(left) is type(right):
+        work.spend(min(len(left), len(right)) // 10)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(equal(a, b, work) for a, b in zip(left, right, strict=True))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(equal(value, right[key], work) for key, value in left.items())
+    if isinstance(left, OptionalValue) and isinstance(right, OptionalValue):
+        return left.present == right.present and equal(left.value, right.value, work)
+    return type(left) is type(right) and bool(left == right)
+
+
+def less(left: Value, right: Value) -> bool:
+    """Whether one comes before the other. Raises EvaluationError where they have no order."""
+    comparable = (is_number(left) and is_number(right)) or (
+        type(left) is type(right) and isinstance(left, str | bytes | bool | Duration | Timestamp)
+    )
+    if not comparable:
+        raise no_overload()
+    return bool(left < right)
+
+
+def map_key(value: Value) -> Value:
+    """A value as a key of a map: for Python true is 1. Raises EvaluationError for what is none."""
+    if isinstance(value, bool):
+        return ("bool", value)
+    if isinstance(value, str) or is_number(value):
+        return value
+    raise EvaluationError(f"unsupported key type: {type_name(value)}")
+
+
+def from_key(key: Value) -> Value:
+    """The value that a key of a map stands for."""
+    return key[1] if isinstance(key, tuple) else key
+
+
+def checked(number: int, like: Value) -> int:
+    """A sum or product in the type of one of its parts. Raises EvaluationError where it does not fit 64 bits."""
+    if isinstance(like, UInt):
+        if not 0 <= number < 2**64:
+            raise EvaluationError("unsigned integer overflow")
+        return UInt(number)
+    if not _SMALLEST <= number <= _LARGEST:
+        raise EvaluationError("integer overflow")
+    return number
+
+
+def no_overload() -> EvaluationError:
+    """The error for values of types that an operator or function does not take."""
+    return EvaluationError("no such overload")
+
+
+def type_name(value: Value) -> str:
+    """The name of a value's type."""
+    names: tuple[tuple[type[Any], str], ...] = (
+        (bool, "bool"), (UInt, "uint"), (int, "int"), (float, "double"), (str, "string"), (bytes, "bytes"),
+        (list, "list"), (dict, "map"), (type(None), "null_type"), (QuantityValue, "kubernetes.Quantity"),
+        (Semver, "kubernetes.Semver"), (OptionalValue, "optional_type"), (TypeValue, "type"),
+        (Duration, "google.protobuf.Duration"), (Timestamp, "google.protobuf.Timestamp"),
+        (IP, "net.IP"), (CIDR, "net.CIDR"), (URL, "kubernetes.URL"),
+    )  # fmt: skip
+    return next((name for kind, name in names if isinstance(value, kind)), type(value).__name__)

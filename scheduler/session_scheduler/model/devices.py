@@ -1,0 +1,382 @@
+"""Devices, who may have them and who has them, as typed values: only the fields that DynamicResources reads or writes.
+
+Source: the Kubernetes API reference (resource.k8s.io/v1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from session_scheduler.model.meta import NodeSelector, ObjectMeta, Quantity
+
+API_VERSION = "resource.k8s.io/v1"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation ("true") of a claim that a scheduler made for a pod's extended resources."""
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""Before a DeviceClass' name: the extended resource that every class has without naming one."""
+RESULTS_LIMIT = 32
+"""Devices that one claim may have."""
+CONSUMERS_LIMIT = 256
+"""Pods that may share one claim."""
+FIRST_AVAILABLE_LIMIT = 8
+EXACT_COUNT, ALL = "ExactCount", "All"
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+
+
+# ------------------------------------------------------------------ slices
+
+
+class DeviceAttribute(_Object, frozen=True):
+    """One value of a device; of a type that is none of these (lists, behind a gate) nothing is known."""
+
+    int_value: int | None = field(default=None, name="int")
+    bool_value: bool | None = field(default=None, name="bool")
+    string_value: str | None = field(default=None, name="string")
+    version_value: str | None = field(default=None, name="version")
+
+    @property
+    def value(self) -> tuple[str, int | bool | str] | None:
+        """Its type and value, of which two are compared; None where it has none that is known."""
+        if self.string_value is not None:
+            return "string", self.string_value
+        if self.int_value is not None:
+            return "int", self.int_value
+        if self.bool_value is not None:
+            return "bool", self.bool_value
+        return ("version", self.version_value) if self.version_value is not None else None
+
+
+class CapacityRange(_Object, frozen=True):
+    """requestPolicy.validRange."""
+
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class RequestPolicy(_Object, frozen=True):
+    """Which shares of a capacity may be had."""
+
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] = ()
+    valid_range: CapacityRange | None = None
+
+
+class DeviceCapacity(_Object, frozen=True):
+    """How much of something a device has."""
+
+    value: Quantity = 0
+    request_policy: RequestPolicy | None = None
+
+
+class Counter(_Object, frozen=True):
+    """How much of a pool's shared things there is, or is consumed."""
+
+    value: Quantity = 0
+
+
+class CounterSet(_Object, frozen=True):
+    """spec.sharedCounters[]."""
+
+    name: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class CounterConsumption(_Object, frozen=True):
+    """devices[].consumesCounters[]."""
+
+    counter_set: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class DeviceTaint(_Object, frozen=True):
+    """Keeps claims away that do not tolerate it."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Device(_Object, frozen=True):
+    """One device of a slice."""
+
+    name: str = ""
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: tuple[CounterConsumption, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool | None = None
+
+
+class ResourcePool(_Object, frozen=True):
+    """The pool that a slice is a part of; slices of an older generation are obsolete."""
+
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class ResourceSliceSpec(_Object, frozen=True):
+    """spec of a slice: devices, and from which nodes they can be had."""
+
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+class ResourceSlice(_Object, frozen=True, tag_field="kind", tag="ResourceSlice"):
+    """resource.k8s.io/v1 ResourceSlice."""
+
+    api_version: str = API_VERSION
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+
+    @property
+    def key(self) -> str:
+        """The slice's name: slices have no namespace."""
+        return self.metadata.name
+
+
+# ------------------------------------------------------------------ classes and claims
+
+
+class CELSelector(_Object, frozen=True):
+    """selectors[].cel."""
+
+    expression: str = ""
+
+
+class DeviceSelector(_Object, frozen=True):
+    """Something that a device must be."""
+
+    cel: CELSelector | None = None
+
+
+class DeviceToleration(_Object, frozen=True):
+    """A taint that a request puts up with; operators Equal (default) and Exists."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        """Whether it is about this taint."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
+
+
+class DeviceConfig(_Object, frozen=True):
+    """config[] of a class or a claim: what the driver is told, for some requests or for all."""
+
+    requests: tuple[str, ...] = ()
+    opaque: dict[str, Any] | None = None
+
+
+class DeviceClassSpec(_Object, frozen=True):
+    """spec of a class."""
+
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceConfig, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(_Object, frozen=True, tag_field="kind", tag="DeviceClass"):
+    """resource.k8s.io/v1 DeviceClass."""
+
+    api_version: str = API_VERSION
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+    @property
+    def key(self) -> str:
+        """The class's name: device classes have no namespace."""
+        return self.metadata.name
+
+
+class CapacityRequirements(_Object, frozen=True):
+    """How much of a device's capacities is asked for."""
+
+    requests: dict[str, Quantity] = {}
+
+
+class ExactRequest(_Object, frozen=True):
+    """requests[].exactly; the API server completes mode and count."""
+
+    name: str = ""
+    """A subrequest's own; `exactly` has none."""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = EXACT_COUNT
+    count: int = 1
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+
+
+class DeviceRequest(_Object, frozen=True):
+    """requests[]: one of `exactly` and a list of alternatives, the first that can be had."""
+
+    name: str = ""
+    exactly: ExactRequest | None = None
+    first_available: tuple[ExactRequest, ...] = ()
+
+
+class DeviceConstraint(_Object, frozen=True):
+    """constraints[]: an attribute that the devices of some requests must share, or in which they must differ."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaim(_Object, frozen=True):
+    """spec.devices of a claim."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceConfig, ...] = ()
+
+
+class ResourceClaimSpec(_Object, frozen=True):
+    """spec of a claim."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class AllocatedDevice(_Object, frozen=True):
+    """allocation.devices.results[]: a device, and the request that it is for (a subrequest's as parent/name)."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    share_id: str | None = field(default=None, name="shareID")
+    consumed_capacity: dict[str, Quantity] = {}
+
+
+class AllocatedConfig(_Object, frozen=True):
+    """allocation.devices.config[]."""
+
+    source: str = ""
+    requests: tuple[str, ...] = ()
+    opaque: dict[str, Any] | None = None
+
+
+class AllocatedDevices(_Object, frozen=True):
+    """allocation.devices."""
+
+    results: tuple[AllocatedDevice, ...] = ()
+    config: tuple[AllocatedConfig, ...] = ()
+
+
+class Allocation(_Object, frozen=True):
+    """status.allocation: the devices, and from which nodes they can be used (None: from all)."""
+
+    devices: AllocatedDevices = AllocatedDevices()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+
+class Consumer(_Object, frozen=True):
+    """status.reservedFor[]: who may use the claim."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class DeviceCondition(_Object, frozen=True):
+    """status.devices[].conditions[]."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class DeviceStatus(_Object, frozen=True):
+    """status.devices[]: what a driver says of an allocated device."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    conditions: tuple[DeviceCondition, ...] | None = None
+
+
+class ResourceClaimStatus(_Object, frozen=True):
+    """status of a claim."""
+
+    allocation: Allocation | None = None
+    reserved_for: tuple[Consumer, ...] = ()
+    devices: tuple[DeviceStatus, ...] = ()
+
+
+class ResourceClaim(_Object, frozen=True, tag_field="kind", tag="ResourceClaim"):
+    """resource.k8s.io/v1 ResourceClaim."""
+
+    api_version: str = API_VERSION
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    def reserved_by(self, uid: str) -> bool:
+        """Whether this pod is among those that it is reserved for."""
+        return any(consumer.uid == uid for consumer in self.status.reserved_for)
+
+
+class ResourceClaimTemplateSpec(_Object, frozen=True):
+    """What the claims made from a template are."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(_Object, frozen=True, tag_field="kind", tag="ResourceClaimTemplate"):
+    """resource.k8s.io/v1 ResourceClaimTemplate: read from manifests only, a live cluster's controller reads its own."""
+
+    api_version: str = API_VERSION
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+DeviceObject = DeviceClass | ResourceSlice | ResourceClaim
+DEVICE_KINDS: tuple[type[DeviceObject], ...] = (DeviceClass, ResourceSlice, ResourceClaim)
+"""In the order in which they are listed."""
+NO_NAMESPACE = (DeviceClass, ResourceSlice)

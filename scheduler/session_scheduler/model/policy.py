@@ -1,0 +1,50 @@
+"""Disruption budgets as typed values: how many of some pods may be taken away for now.
+
+Source: the Kubernetes API reference (policy/v1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from session_scheduler.model.meta import LabelSelector, ObjectMeta
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+
+
+class PodDisruptionBudgetSpec(_Object, frozen=True):
+    """spec of a PodDisruptionBudget, as far as it picks pods: a selector that is empty, or none, picks none here."""
+
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(_Object, frozen=True):
+    """status of a PodDisruptionBudget, which the disruption controller writes."""
+
+    disruptions_allowed: int = 0
+    """How many of its pods may go now."""
+    disrupted_pods: dict[str, Any] = {}
+    """By name: pods that the API server let go and the controller has not seen go."""
+
+
+class PodDisruptionBudget(_Object, frozen=True, tag_field="kind", tag="PodDisruptionBudget"):
+    """policy/v1 PodDisruptionBudget."""
+
+    api_version: str = "policy/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+PolicyObject = PodDisruptionBudget
+POLICY_KINDS: tuple[type[PolicyObject], ...] = (PodDisruptionBudget,)
+"""In the order in which they are listed."""

@@ -1,0 +1,142 @@
+"""Nominated pods in filters: a pod must fit beside those of its priority or more that are to come to a node.
+
+Judged are only the nodes for which pods are nominated, each with its own ones, and then without them too: as
+kube-scheduler does it (RunFilterPluginsWithNominatedPods, Kubernetes 1.36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from session_scheduler.evaluation import ClassPlan, Filtering, Verdict, judge
+from session_scheduler.hookspecs import Scope
+from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.groups import Task
+
+if TYPE_CHECKING:
+    from session_scheduler.session import Session
+
+NAME = "NominatedPods"
+Key = tuple[int, frozenset[str]]
+"""What a task looks for room with, and the nominated pods (uids) that it does not yield to: itself and its gang."""
+Expected = Mapping[int, Sequence[Task]]
+"""By row: the nominated tasks that are to come there."""
+
+
+def nominated_key(session: Session, task: Task) -> Key | None:
+    """What a task's answers depend on beside its class; None where it yields to nobody."""
+    key = task.preemptor_priority, left_out(session, task)
+    others = (other for _, tasks in session.nominations.waiting() for other in tasks)
+    return key if any(_counts(other, key) for other in others) else None
+
+
+def yielded_to(session: Session, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
+    """By node, of all or of these: the nominated tasks that some tasks of one group must leave room for."""
+    key = min(task.preemptor_priority for task in tasks), left_out(session, tasks[0])
+    found = {node: [t for t in there if _counts(t, key)] for node, there in session.nominations.waiting(nodes)}
+    return {node: there for node, there in found.items() if there}
+
+
+def left_out(session: Session, task: Task) -> frozenset[str]:
+    """The nominated pods (uids) that a task does not yield to: itself and its gang, as far as they are on no node."""
+    nominations = session.nominations
+    own = (task,) if task.group.min_count <= 1 else tuple(task.group.tasks.values())
+    return frozenset(one.uid for one in own if one.node is None and nominations.node_of(one) is not None)
+
+
+def _counts(nominated: Task, key: Key) -> bool:
+    """Whether a nominated task is yielded to."""
+    return nominated.standing >= key[0] and nominated.uid not in key[1]
+
+
+def with_nominated(session: Session, plan: ClassPlan, key: Key) -> ClassPlan:
+    """The plan with one filter more."""
+    counting = _Counting(session, plan, key)
+    filtering = Filtering(NAME, Scope.NODE, counting.run, counting.why, counting.unresolvable, counting.plugins)
+    return replace(plan, filters=[*plan.filters, filtering])
+
+
+class _Counting:
+    def __init__(self, session: Session, plan: ClassPlan, key: Key) -> None:
+        self._session = session
+        self._plan = plan
+        self._key = key
+
+    def _expected(self, view: NodeView) -> Expected:
+        """The view's rows to which pods are to come, with those that count."""
+        session, found = self._session, {}
+        few = view.rows is not None and len(view) < session.nominations.nodes
+        nodes = [view.node(place).metadata.name for place in range(len(view))] if few else None
+        for node, tasks in session.nominations.waiting(nodes):
+            row = session.table.row_of.get(node, -1)
+            count = [task for task in tasks if _counts(task, self._key)]
+            if row >= 0 and count:
+                found[row] = count
+        return found
+
+    def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
+        """Clear the rows where the class does not fit beside those that are to come."""
+        expected = self._expected(view)
+        if self._plan.any_filters:  # each node is judged as if nobody were to come to another one
+            for row, tasks in expected.items():
+                self._judge_beside({row: tasks}, view, mask, task)
+        elif expected:
+            self._judge_beside(expected, view, mask, task)
+
+    def _judge_beside(self, expected: Expected, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
+        rows = view.row_numbers
+        where = np.flatnonzero(mask & np.isin(rows, list(expected)))
+        if not len(where):
+            return
+        extra = view.extra[where] if view.extra is not None else None
+        part = NodeView(self._session.table, rows[where], view.cls, extra)
+        fits = np.ones(len(where), np.bool_)
+        there = {row: expected[row] for row in part.row_numbers.tolist()}  # the others are out already
+        with self._counted(there):
+            for filtering in self._plan.filters:
+                filtering.run(part, fits, task)
+        mask[where] = fits
+
+    def why(self, view: NodeView, task: Task | None) -> list[list[str]]:
+        """What the filters say of each row with those that are to come."""
+        return [verdict.reasons for verdict in self._verdicts(view, task)]
+
+    def unresolvable(self, view: NodeView, task: Task | None) -> BoolColumn:
+        """What they say of it."""
+        return np.array([verdict.unresolvable for verdict in self._verdicts(view, task)], np.bool_)
+
+    def plugins(self, view: NodeView, task: Task | None) -> list[str]:
+        """Whose filter refused each row."""
+        return [verdict.plugin or NAME for verdict in self._verdicts(view, task)]
+
+    def _verdicts(self, view: NodeView, task: Task | None) -> list[Verdict]:
+        expected = self._expected(view)
+        found = []
+        for row in view.row_numbers.tolist():
+            with self._counted({row: expected.get(row, [])}):
+                mask = np.ones(1, np.bool_)
+                verdict = judge(self._plan, NodeView(self._session.table, np.array([row])), mask, task).get(0)
+            found.append(verdict or Verdict())
+        return found
+
+    @contextmanager
+    def _counted(self, expected: Expected) -> Iterator[None]:
+        """As if these tasks were on their rows."""
+        self._count(expected, 1)
+        try:
+            yield
+        finally:
+            self._count(expected, -1)
+
+    def _count(self, expected: Expected, sign: int) -> None:
+        cache = self._session.snapshot.cache
+        for row, tasks in expected.items():
+            for task in tasks:
+                cache.count_on(row, task, sign)
+        if self._plan.any_filters:  # what is counted beyond the row follows what was touched
+            self._session.touched.extend(expected)

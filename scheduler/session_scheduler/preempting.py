@@ -1,0 +1,251 @@
+"""Carries preemptions out beside the sessions: nominations are written, then the victims are asked to end.
+
+In this order, so that a successor that finds victims ending finds out, too, for whom. The group is tried again when the
+last request was answered; the pods that end wake it like any others. What is refused is decided anew after a backoff.
+Source: kube-scheduler 1.36, pkg/scheduler/framework/preemption/executor.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+import structlog
+
+from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
+from session_scheduler.cluster.write_rules import time_text
+from session_scheduler.hookspecs import Preemption
+from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.objects import Pod, PodCondition
+from session_scheduler.statement import Decision
+from session_scheduler.under_way import raise_first
+
+if TYPE_CHECKING:
+    from session_scheduler.service import Scheduler
+
+_log = structlog.get_logger(__name__)
+_T = TypeVar("_T")
+_TRIES = 5
+"""Of a write against others who write to the pod."""
+DISRUPTED: Final = "DisruptionTarget"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Nomination:
+    """What is to be written about a pod: the node, empty for none, and why it waits."""
+
+    task: Task
+    node: str
+    reason: str = ""
+
+
+class Preempting:
+    """Belongs to one scheduler, whose state it reads and changes in its turn."""
+
+    def __init__(
+        self, scheduler: Scheduler, in_flight: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        """`in_flight` is how many requests go at once; `now` gives the times that are written."""
+        self._scheduler = scheduler
+        self._cache = scheduler.cache
+        self._slots = asyncio.Semaphore(in_flight)
+        self._now = now
+        self._waits: dict[str, set[str]] = {}
+        """By victim (uid): the groups (their keys) that it ends for."""
+        self._left: Counter[str] = Counter()
+        """By group (key): how many victims it waits for."""
+        self._latest: dict[str, _Nomination] = {}
+        """By pod (uid): what is to be written of it last, until it is."""
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By pod (uid): its nominations are written one after the other."""
+
+    def carry_out(self, decision: Decision, reasons: Mapping[Task, str]) -> None:
+        """Let a session's nominations be written and its victims end; `reasons` are those of the tasks that wait."""
+        group = decision.group
+        nominations = [_Nomination(task, node, reasons.get(task, "")) for task, node in decision.nominated.items()]
+        victims: dict[Task, str] = {}
+        for preemption in decision.preemptions:
+            victims.update(dict.fromkeys(preemption.victims, preemption.where))
+            self._outdo(group, preemption)
+        for task in victims:
+            self._wait_for(task, group)
+        asked = {task: where for task, where in victims.items() if not self._ends(task)}
+        self._cache.preempted.update(task.uid for task in victims)
+        if asked:
+            self._scheduler.observer.preempts(group, list(asked))
+        self._spawn(group, nominations, asked)
+
+    def ended(self, uid: str) -> None:
+        """A pod went: with the last of its victims a group need not sleep any more."""
+        for key in self._let_go(uid):
+            if key not in self._left:
+                self._scheduler.pending.requeue(key, "AssignedPodDelete")
+
+    def node_gone(self, node: str) -> None:
+        """A node went: nobody is nominated for it any more."""
+        for task in self._cache.nominations.on_node(node):
+            self._cache.nominations.drop(task)
+            self._scheduler.pending.requeue(task.group.key, "NodeDelete")
+            self._spawn(task.group, [_Nomination(task, "")], {})
+
+    def _outdo(self, group: Group, preemption: Preemption) -> None:
+        """Pods of lower priority that were to go to the same nodes look for another place at once.
+
+        That is written as their own group's work, so that they are tried when it is done.
+        """
+        for task, node in preemption.nominated.items():
+            for other in self._cache.nominations.on_node(node):
+                if other.standing < task.standing and other.group is not group and other.node is None:
+                    self._cache.nominations.drop(other)
+                    self._scheduler.pending.activate(other.group.key, self._scheduler.clock.now())
+                    self._spawn(other.group, [_Nomination(other, "")], {})
+
+    def _spawn(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str]) -> None:
+        if nominations or victims:
+            self._latest.update((nomination.task.uid, nomination) for nomination in nominations)
+            self._scheduler.spawn(group.key, self._write(group, nominations, victims), self._written)
+
+    # ------------------------------------------------------------------ who ends for whom
+
+    def _ends(self, task: Task) -> bool:
+        """Whether a running task was asked to end already, by whomever."""
+        return task.uid in self._cache.preempted or task.pod.metadata.deletion_timestamp is not None
+
+    def _wait_for(self, task: Task, group: Group) -> None:
+        waiting = self._waits.setdefault(task.uid, set())
+        if group.key not in waiting:
+            waiting.add(group.key)
+            self._left[group.key] += 1
+
+    def _let_go(self, uid: str) -> list[str]:
+        """A victim is waited for no more. Returns the groups (their keys) that did."""
+        keys = sorted(self._waits.pop(uid, ()))
+        for key in keys:
+            self._left[key] -= 1
+            if not self._left[key]:
+                del self._left[key]
+        return keys
+
+    # ------------------------------------------------------------------ beside the sessions
+
+    async def _write(
+        self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str]
+    ) -> list[tuple[Task, str]]:
+        """Returns the victims that are not known to end, and why."""
+        try:
+            await _all(self._nominate(nomination) for nomination in nominations)
+        except ClusterError as error:
+            if not victims:
+                raise
+            return [(task, f"a nomination is not written: {error}") for task in victims]
+        ends = await _all(self._end(group, task, where) for task, where in victims.items())
+        return [(task, why) for task, why in zip(victims, ends, strict=True) if why is not None]
+
+    async def _nominate(self, nomination: _Nomination) -> None:
+        """Write it, unless another one is to be written instead. Raises ClusterError."""
+        uid = nomination.task.uid
+        turn = self._turns.setdefault(uid, asyncio.Lock())
+        conditions = []
+        if nomination.reason:
+            conditions = [PodCondition("PodScheduled", "False", "Unschedulable", nomination.reason)]
+
+        def wanted(pod: Pod) -> bool:
+            return not pod.spec.node_name and self._latest.get(uid) is nomination
+
+        async with turn:
+            try:
+                if wanted(nomination.task.pod):
+                    await self._patch(nomination.task.pod, wanted, conditions, nomination.node)
+            except NotFound:
+                return  # it is gone, or bound: its event tells
+            finally:
+                if self._latest.get(uid) is nomination:
+                    del self._latest[uid]
+
+    async def _end(self, group: Group, task: Task, where: str) -> str | None:
+        """Say of a pod why it ends, and ask that it does. Why it does not; None where it does, or is gone."""
+        kind = "pod" if group.single else "podgroup"
+        uid = next(iter(group.tasks), "") if group.single else group.uid
+        scheduler = next((one.pod.spec.scheduler_name for one in group.tasks.values()), "")
+        told = PodCondition(DISRUPTED, "True", "PreemptionByScheduler",
+                            f"{scheduler}: preempting to accommodate a higher priority {kind}")  # fmt: skip
+        try:
+            await self._patch(task.pod, lambda pod: pod.metadata.deletion_timestamp is None, [told], None)
+            if not await self._delete(task.pod):
+                return None
+        except NotFound:
+            return None
+        except ClusterError as error:
+            return str(error)
+        self._scheduler.observer.preempted(task, f"Preempted by {kind} {uid} on node {where}")
+        return None
+
+    async def _delete(self, pod: Pod) -> bool:
+        """Whether it was there. Raises ClusterError."""
+        try:
+            async with self._slots:
+                await self._scheduler.cluster.delete(pod)
+        except (NotFound, Conflict):  # it is gone already, or another one has its name
+            return False
+        return True
+
+    async def _patch(
+        self, pod: Pod, wanted: Callable[[Pod], bool], conditions: Sequence[PodCondition], node: str | None
+    ) -> None:
+        """Write a pod's status while it is this pod and `wanted`. Raises ClusterError; NotFound for another pod."""
+        for left in reversed(range(_TRIES)):
+            stamped = [_stamped(pod, condition, time_text(self._now())) for condition in conditions]
+            try:
+                async with self._slots:
+                    await self._scheduler.cluster.patch_status(
+                        pod, conditions=stamped, nominated_node_name=node,
+                        resource_version=pod.metadata.resource_version,
+                    )  # fmt: skip
+            except Conflict:
+                if not left:
+                    raise
+            else:
+                return
+            async with self._slots:
+                fresh = await self._scheduler.cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
+            if fresh.metadata.uid != pod.metadata.uid:
+                raise NotFound(f"{pod.key} is another pod by now")
+            if not wanted(fresh):
+                return
+            pod = fresh
+
+    async def _written(self, key: str, answer: list[tuple[Task, str]] | BaseException) -> None:
+        """What could not be done is decided anew after a backoff: what refused it once may do so again."""
+        again = set()
+        if isinstance(answer, ClusterError):
+            _log.warning("a nomination is not written", group=key, error=str(answer))
+            again.add(key)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            for task, why in answer:
+                _log.warning("a pod that is preempted is not ended", pod=task.key, by=key, error=why)
+                self._cache.preempted.discard(task.uid)
+                again.update((key, *self._let_go(task.uid)))
+        for group in sorted(again):
+            self._scheduler.back_off(group)
+
+
+def _stamped(pod: Pod, condition: PodCondition, now: str) -> PodCondition:
+    """The condition with the time since when it is as it is."""
+    known = next((one for one in pod.status.conditions if one.type == condition.type), None)
+    since = known.last_transition_time if known is not None and known.status == condition.status else None
+    return msgspec.structs.replace(condition, last_transition_time=since or now)
+
+
+async def _all(work: Iterable[Awaitable[_T]]) -> list[_T]:
+    """All answers; the first error is raised when all of it has ended."""
+    answers = await asyncio.gather(*work, return_exceptions=True)
+    raise_first([answer for answer in answers if isinstance(answer, BaseException)])
+    return [answer for answer in answers if not isinstance(answer, BaseException)]

@@ -1,0 +1,92 @@
+"""What a change of an object was, in kube-scheduler's words for it.
+
+Source: kube-scheduler's framework.NodeSchedulingPropertiesChange and PodSchedulingPropertiesChange, Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from session_scheduler.model.events import ActionType
+from session_scheduler.model.objects import KubeObject, Node, Pod
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+
+ADD: Final = int(ActionType.ADD)
+DELETE: Final = int(ActionType.DELETE)
+OTHER: Final = int(ActionType.UPDATE_OTHER)
+_ALLOCATABLE: Final = int(ActionType.UPDATE_NODE_ALLOCATABLE)
+_NODE_LABEL: Final = int(ActionType.UPDATE_NODE_LABEL)
+_TAINT: Final = int(ActionType.UPDATE_NODE_TAINT)
+_CONDITION: Final = int(ActionType.UPDATE_NODE_CONDITION)
+_ANNOTATION: Final = int(ActionType.UPDATE_NODE_ANNOTATION)
+_FEATURE: Final = int(ActionType.UPDATE_NODE_DECLARED_FEATURE)
+_POD_LABEL: Final = int(ActionType.UPDATE_POD_LABEL)
+_SCALE_DOWN: Final = int(ActionType.UPDATE_POD_SCALE_DOWN)
+_TOLERATION: Final = int(ActionType.UPDATE_POD_TOLERATION)
+_GATES: Final = int(ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+_GENERATED: Final = int(ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+_ENDING: Final = int(ActionType.UPDATE_POD_ENDING)
+
+
+def node_actions(old: Node, new: Node) -> int:
+    """What changed of a node, as bits of `ActionType`; 0 where it only reported that it lives."""
+    if old is new:
+        return 0
+    taints = old.spec.taints != new.spec.taints or (old.spec.unschedulable and not new.spec.unschedulable)
+    found = _ALLOCATABLE * (old.status.allocatable != new.status.allocatable)
+    found |= _NODE_LABEL * (old.metadata.labels != new.metadata.labels)
+    found |= _TAINT * taints
+    found |= _CONDITION * (_conditions(old) != _conditions(new))
+    found |= _ANNOTATION * (old.metadata.annotations != new.metadata.annotations)
+    found |= _FEATURE * (old.status.declared_features != new.status.declared_features)
+    found |= OTHER * (_others(old) != _others(new))
+    return found
+
+
+def _conditions(node: Node) -> dict[str, str]:
+    return {condition.type: condition.status for condition in node.status.conditions}
+
+
+def _others(node: Node) -> tuple[object, ...]:
+    return node.metadata.uid, node.spec.unschedulable, node.status.capacity
+
+
+def pod_actions(old: Pod, new: Pod, old_class: TaskClass, new_class: TaskClass) -> int:
+    """What changed of a pod, as bits of `ActionType`; 0 where it only tells how it is."""
+    if old is new:
+        return 0
+    found = _POD_LABEL * (old.metadata.labels != new.metadata.labels)
+    found |= _SCALE_DOWN * (old_class is not new_class and requests_less(old_class, new_class))
+    found |= _TOLERATION * (old.spec.tolerations != new.spec.tolerations)
+    found |= _GATES * (bool(old.spec.scheduling_gates) and not new.spec.scheduling_gates)
+    found |= _GENERATED * (old.status.resource_claim_statuses != new.status.resource_claim_statuses)
+    found |= _ENDING * (old.metadata.deletion_timestamp is None and new.metadata.deletion_timestamp is not None)
+    found |= OTHER * (not found and (old.spec != new.spec or old.metadata.annotations != new.metadata.annotations))
+    return found
+
+
+def requests_less(old: TaskClass, new: TaskClass) -> bool:
+    """Whether the second class requests less of something."""
+    return any(new.requests.get(name, 0) < amount for name, amount in old.requests.items())
+
+
+def object_actions(old: KubeObject, new: KubeObject) -> int:
+    """UPDATE_OTHER where something of an object changed that somebody may read, else 0."""
+    same = replace(old, metadata=new.metadata) == new and _read(old) == _read(new)
+    return 0 if same else OTHER
+
+
+def _read(obj: KubeObject) -> tuple[object, ...]:
+    """What plugins may read of an object's metadata."""
+    metadata = obj.metadata
+    return (
+        metadata.uid,
+        metadata.labels,
+        metadata.annotations,
+        metadata.deletion_timestamp,
+        metadata.owner_references,
+    )

@@ -1,0 +1,83 @@
+"""Which pending pods are to go where: the nodes on which others are made to end for them, or that somebody chose.
+
+Here before the API server knows of it (`status.nominatedNodeName`), and from there after a restart.
+Source: kube-scheduler's nominator (pkg/scheduler/backend/queue/nominator.go), Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from session_scheduler.model.groups import Task
+from session_scheduler.model.objects import Pod
+
+
+class Nominations:
+    """By pod and by node. Most clusters have none most of the time: false then, and asked nothing more."""
+
+    def __init__(self) -> None:
+        self.node_by_uid: dict[str, str] = {}
+        """Always the same object: what is asked for every pod is whether there is anything in it."""
+        self._on_node: dict[str, dict[str, Task]] = {}
+        self.version = 0
+        """Moves whenever anything is nominated, or no more."""
+        self._ended: list[tuple[Task, str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.node_by_uid)
+
+    def node_of(self, task: Task) -> str | None:
+        """The node that a task is nominated for."""
+        return self.node_by_uid.get(task.uid)
+
+    @property
+    def nodes(self) -> int:
+        """For how many nodes tasks are nominated."""
+        return len(self._on_node)
+
+    def on_node(self, node: str) -> list[Task]:
+        """The tasks that are nominated for a node, in the order in which they were."""
+        return list(self._on_node.get(node, {}).values())
+
+    def waiting(self, nodes: Iterable[str] | None = None) -> Iterator[tuple[str, Iterable[Task]]]:
+        """Each node, or each of these, with the tasks that are nominated for it and are on none yet."""
+        for node in self._on_node if nodes is None else nodes:
+            found = [task for task in self._on_node.get(node, {}).values() if task.node is None]
+            if found:
+                yield node, found
+
+    def put(self, task: Task, node: str) -> None:
+        """Nominate a task for a node, in place of the one that it was for; for none where that is empty."""
+        if self.node_by_uid.get(task.uid, "") == node:
+            return
+        self.drop(task)
+        if node:
+            self.node_by_uid[task.uid] = node
+            self._on_node.setdefault(node, {})[task.uid] = task
+            self.version += 1
+
+    def drop(self, task: Task) -> None:
+        """The task is bound, gone, or to go anywhere again."""
+        node = self.node_by_uid.pop(task.uid, None)
+        if node is None:
+            return
+        if task.node != node:
+            self._ended.append((task, node))
+        del self._on_node[node][task.uid]
+        if not self._on_node[node]:
+            del self._on_node[node]
+        self.version += 1
+
+    def take_ended(self) -> list[tuple[Task, str]]:
+        """The tasks that are to go to a node no more and are not on it, since this was last asked: others may."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def heard(self, task: Task, before: Pod | None) -> None:
+        """Its pod says something else than before: what was said last holds.
+
+        What is not written yet stays: a pod that never named a node does not take it back.
+        """
+        node = task.pod.status.nominated_node_name
+        if node != (before.status.nominated_node_name if before is not None else ""):
+            self.put(task, node)

@@ -1,0 +1,115 @@
+"""What a preemptor costs: a cluster that is full with pods of low priority, and pods, gangs and device pods that come.
+
+Not a test: run `make bench`. Every pod that runs was placed by the same scheduler, so that its graph holds it. A row's
+time is that from the first preemptor's try until all are placed, their victims' ends and second tries included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from session_scheduler.clock import StoppedClock
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.model.objects import KubeObject, Pod, PodGroup
+from session_scheduler.offline import load_calls
+from session_scheduler.service import Scheduler
+from session_scheduler.simulate import place_all
+from session_scheduler.testing import gang, node, pod
+
+QPU = "fluxion.flux-framework.org/qpu"
+A_NODE = 4
+"""How many pods of low priority fill a node."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Who preempts: so many together, with so many devices each, under a match policy; None: without fluence."""
+
+    name: str
+    gang: int = 1
+    qpus: int = 0
+    policy: str | None = "first"
+    cpu: str = "3"
+
+    def config(self, folder: Path, nodes: int) -> SchedulerConfig:
+        """Of the whole product, with as many devices as there are nodes, or of the core alone."""
+        if self.policy is None:
+            return SchedulerConfig(profiles=(Profile(plugins=(PluginConfig(name="fluence", enabled=False),)),))
+        file = folder / "resources.yaml"
+        file.write_text(f"resources:\n  - {{type: qpu, name: one, count: {nodes}}}\n")
+        args = {"resources": str(file), "matchPolicy": self.policy}
+        return SchedulerConfig(profiles=(Profile(plugins=(PluginConfig(name="fluence", args=args),)),))
+
+    def running(self, nodes: int) -> Iterator[KubeObject]:
+        """The nodes, and what fills them; with devices, one pod of each node holds one."""
+        whole = self.policy is not None and self.policy.endswith("nodex")
+        yield from (node(f"n{index}", cpu="4", offers={QPU: "1000"}) for index in range(nodes))
+        for index in range(nodes if whole else A_NODE * nodes):
+            held = {QPU: "1"} if self.qpus and index % A_NODE == 0 else None
+            yield pod(f"low{index}", cpu="3" if whole else "900m", requests=held, priority=index % 5)
+
+    def preemptors(self, number: int) -> Iterator[KubeObject]:
+        """Who comes."""
+        asked = {QPU: str(self.qpus)} if self.qpus else None
+        for index in range(number // self.gang):
+            if self.gang > 1:
+                yield from gang(f"high{index}", self.gang, cpu=self.cpu, requests=asked, priority=100)
+            else:
+                yield pod(f"high{index}", cpu=self.cpu, requests=asked, priority=100)
+
+
+KINDS = (
+    Kind("plain", policy=None),
+    Kind("plain"),
+    Kind("gangs of 20", gang=20, policy=None),
+    Kind("gangs of 20", gang=20),
+    Kind("device", qpus=1, cpu="100m"),
+    Kind("whole node", policy="lonodex"),
+)
+
+
+async def measure(kind: Kind, nodes: int, preemptors: int, folder: Path) -> tuple[float, int, int]:
+    """Seconds, preemptors placed, pods that ended for them."""
+    config = kind.config(folder, nodes)
+    scheduler = Scheduler(MemoryCluster(list(kind.running(nodes))), config, load_calls(config), StoppedClock())
+    await scheduler.start()
+    await place_all(scheduler)
+    for obj in kind.preemptors(preemptors):
+        if isinstance(obj, Pod | PodGroup):
+            await scheduler.apply("ADDED", await scheduler.cluster.create(obj))
+    started = time.process_time()
+    result = await place_all(scheduler)
+    return time.process_time() - started, result["summary"]["scheduled"], len(result.get("preempted", ()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1000])
+    parser.add_argument("--preemptors", type=int, default=100)
+    parser.add_argument("--only", nargs="+", choices=sorted({kind.name for kind in KINDS}))
+    options = parser.parse_args()
+    table = Table("nodes", "preemptors", "kind", "by", "cpu s", "ms/preemptor", "placed", "ended", box=None)
+    for nodes in options.nodes:
+        for kind in KINDS:
+            if options.only and kind.name not in options.only:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                seconds, placed, ended = asyncio.run(measure(kind, nodes, options.preemptors, Path(folder)))
+            by = "core" if kind.policy is None else f"core and graph ({kind.policy})"
+            cost = f"{1000 * seconds / options.preemptors:.1f}"
+            table.add_row(*map(str, (nodes, options.preemptors, kind.name, by, f"{seconds:.2f}", cost, placed, ended)))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

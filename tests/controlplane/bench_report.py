@@ -1,0 +1,138 @@
+"""What `make bench-live` found: each run, a table of medians, and the goals that were met or missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from typing import Any, Final
+
+from .contenders import FLUENCE, KUBE_SCHEDULER, NO_EVENTS, RAW
+from .workloads import WORKLOADS
+
+EVENTS_WITHIN: Final = 10.0
+"""Seconds after the last bind by which all events are to be there."""
+MEMORY: Final = 2.0
+"""How many times kube-scheduler's memory may be needed."""
+OF_RAW: Final = 0.8
+"""The part of the raw binding rate that is to be reached without events."""
+
+
+@dataclass(slots=True)
+class Result:
+    """One contender's run of a workload. Times in seconds, memory in MiB."""
+
+    workload: str
+    contender: str
+    round: int
+    pods: int
+    failure: str = ""
+    """Why there are no figures."""
+    first: float = 0.0
+    """From the start of the process to the first sign of its work."""
+    seconds: float = 0.0
+    """From there to the last pod bound."""
+    events: int = 0
+    """Of how many pods the event was seen."""
+    events_after: float | None = None
+    """From the last pod bound to the last of these."""
+    cpu: float = 0.0
+    """Processor time of the contender from its start to its last event."""
+    cpu_binding: float = 0.0
+    """The part of it that was between the first sign of its work and the last pod bound."""
+    memory: float = 0.0
+    """Its largest resident size."""
+    latencies: list[float] = field(default_factory=list)
+    """For each group that came later: from its first pod's creation to its last pod bound."""
+
+    @property
+    def rate(self) -> float:
+        """Pods bound in a second."""
+        return (self.pods - 1) / self.seconds if self.seconds else 0.0
+
+
+Row = dict[str, Any]
+
+
+def summary(results: Sequence[Result]) -> list[Row]:
+    """A row for each workload and contender: medians over its rounds; ratios are medians of those within a round."""
+    rows = []
+    for workload, contender in dict.fromkeys((result.workload, result.contender) for result in results):
+        own = [one for one in results if (one.workload, one.contender) == (workload, contender)]
+        worked = [one for one in own if not one.failure]
+        row: Row = {"workload": workload, "contender": contender, "pods": own[0].pods,
+                    "failures": [one.failure for one in own if one.failure]}  # fmt: skip
+        for key in ("rate", "first", "cpu", "cpu_binding", "memory"):
+            row[key] = _median([getattr(one, key) for one in worked])
+        peers = [one for one in results if (one.workload, one.contender) == (workload, KUBE_SCHEDULER)]
+        row["of_peer"] = _ratio(worked, peers, lambda result: result.rate)
+        row["memory_of_peer"] = _ratio(worked, peers, lambda result: result.memory)
+        row["of_raw"] = _ratio(worked, [one for one in results if one.contender == RAW], lambda result: result.rate)
+        row["cpu_a_pod"] = _median([1000 * one.cpu_binding / one.pods for one in worked])
+        row["events"] = min((one.events for one in worked), default=0)
+        row["events_after"] = max((one.events_after for one in worked if one.events_after is not None), default=None)
+        waits = [wait for one in worked for wait in one.latencies]
+        row["latency"] = _median(waits)
+        row["latency_99"] = quantiles(waits, n=100, method="inclusive")[98] if len(waits) > 1 else None
+        rows.append(row)
+    return rows
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _ratio(own: Sequence[Result], others: Sequence[Result], of: Callable[[Result], float]) -> float | None:
+    by_round = {one.round: of(one) for one in others if not one.failure}
+    return _median([of(one) / by_round[one.round] for one in own if by_round.get(one.round)])
+
+
+_COLUMNS: Final = (
+    ("workload", "workload", "s"), ("contender", "contender", "s"), ("pods", "pods", "d"), ("pods/s", "rate", ".0f"),
+    ("x kube-sch.", "of_peer", ".2f"), ("x raw", "of_raw", ".2f"), ("first s", "first", ".1f"),
+    ("events after s", "events_after", ".1f"), ("cpu s", "cpu", ".1f"), ("binding", "cpu_binding", ".1f"),
+    ("ms/pod", "cpu_a_pod", ".2f"),
+    ("MiB", "memory", ".0f"), ("x kube-sch.", "memory_of_peer", ".2f"),
+    ("gang s", "latency", ".2f"), ("99 %", "latency_99", ".2f"),
+)  # fmt: skip
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as text."""
+    lines = [[title for title, _, _ in _COLUMNS]]
+    lines += [["-" if row[key] is None else format(row[key], form) for _, key, form in _COLUMNS] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) if form == "s" else cell.rjust(width)
+                  for cell, width, (_, _, form) in zip(line, widths, _COLUMNS, strict=True)).rstrip()
+        for line in lines
+    )  # fmt: skip
+
+
+def goals(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
+    """What was to be reached, in words, and whether it was; nothing of what was not run."""
+    found = {(row["workload"], row["contender"]): row for row in rows}
+    for row in rows:
+        for failure in row["failures"]:
+            yield f"{row['workload']}, {row['contender']}: {failure.splitlines()[0]}", False
+    for workload in WORKLOADS:
+        ours = found.get((workload.name, FLUENCE))
+        if ours is None or ours["rate"] is None:
+            continue
+        if ours["of_peer"] is not None:
+            yield (f"{workload.name}: {ours['of_peer']:.2f} times kube-scheduler's pods/s (goal: {workload.goal:g})",
+                   ours["of_peer"] >= workload.goal)  # fmt: skip
+            yield (f"{workload.name}: {ours['memory_of_peer']:.2f} times its memory (goal: at most {MEMORY:g})",
+                   ours["memory_of_peer"] <= MEMORY)  # fmt: skip
+        yield _events(workload.name, ours)
+    bare = found.get(("basic", NO_EVENTS))
+    if bare is not None and bare["of_raw"] is not None:
+        yield (f"basic without events: {bare['of_raw']:.2f} of the raw binding rate (goal: {OF_RAW:g})",
+               bare["of_raw"] >= OF_RAW)  # fmt: skip
+
+
+def _events(workload: str, row: Row) -> tuple[str, bool]:
+    if row["events"] < row["pods"]:
+        return f"{workload}: events of {row['events']} of {row['pods']} pods (goal: all)", False
+    late = row["events_after"]
+    return f"{workload}: all events {late:.1f} s after the last bind (goal: {EVENTS_WITHIN:g})", late <= EVENTS_WITHIN

@@ -1,0 +1,177 @@
+"""One contender's run of one workload: everything is made, measured, checked and deleted again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .bench_report import Result
+from .bulk import Bulk, BulkError
+from .contenders import FLUENCE, Contender
+from .harness import ControlPlane
+from .measured import Measured
+from .observing import Observer, delivered
+from .processes import Program, StartError
+from .workloads import BOUND, GROUPS, Turn, Workload, node, pods_of
+
+_LATER = "later-"
+_LATER_GROUPS = 100
+_PROFILE_PATIENCE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One contender's turn at a workload; `folder` is its own."""
+
+    plane: ControlPlane
+    folder: Path
+    workload: Workload
+    contender: Contender
+    turn: Turn
+    profiles: Path | None = None
+    """The folder into which py-spy writes where fluence spends its time."""
+
+    async def result(self, number: int) -> Result:
+        """What was measured in round `number`; a failure is a result, too."""
+        result = Result(self.workload.name, self.contender.name, number, self.turn.pods)
+        async with Bulk(self.plane) as api:
+            self._tell(f"{self.turn.nodes} nodes and {self.turn.pods} pods are made")
+            await self._furnish(api)
+            try:
+                await self._measure(api, result)
+            except* (StartError, BulkError) as failures:
+                result.failure = "; ".join(_texts(failures))
+                self._tell(result.failure)
+            finally:
+                await self._clear(api)
+        return result
+
+    # ------------------------------------------------------------------ what there is
+
+    async def _furnish(self, api: Bulk) -> None:
+        zones, turn = self.workload.zones, self.turn
+        nodes = [node(f"node-{number}", zones[number % len(zones)]) for number in range(turn.nodes)]
+        await api.create_nodes(nodes)
+        await api.create(pods_of(turn.aside), self.workload.others(turn))
+        await api.create(GROUPS.format(turn.namespace), self.workload.groups(turn))
+        await api.create(pods_of(turn.namespace), self.workload.measured(turn))
+
+    async def _clear(self, api: Bulk) -> None:
+        """All that another scheduler would look at: events stay."""
+        for namespace in (self.turn.namespace, self.turn.aside):
+            await api.clear(pods_of(namespace))
+        groups = GROUPS.format(self.turn.namespace)
+        names = [group["metadata"]["name"] for group in (await api.request("GET", groups))["items"]]
+        # no controller is there that takes the finalizer away
+        await api.patch([f"{groups}/{name}" for name in names], {"metadata": {"finalizers": None}})
+        await api.clear(groups)
+        await api.clear("/api/v1/nodes")
+
+    # ------------------------------------------------------------------ measuring
+
+    async def _measure(self, api: Bulk, result: Result) -> None:
+        turn, observer = self.turn, Observer(self.turn.pods)
+        watches = [observer.binds(api, turn.namespace), self._progress(observer)]
+        if self.workload.preempts:
+            watches.append(observer.victims(api, turn.aside))
+        async with _alongside(*watches):
+            began = time.monotonic()
+            process = await asyncio.to_thread(self.contender.start, self.plane, self.folder, self.workload, turn)
+            with self._profiled(process), _ended(process):
+                used: list[float] = []
+                observer.at_first = lambda: used.append(process.cpu_seconds())
+                async with _alongside(*([self.workload.beside(api, turn)] if self.workload.beside else [])):
+                    await observer.finished(process)
+                    result.cpu_binding = process.cpu_seconds() - used[0]
+                result.first, result.seconds = observer.began - began, observer.last - observer.began
+                if self.contender.events:
+                    seen = await delivered(api, turn)
+                    result.events = len(seen)
+                    result.events_after = max(0.0, max(seen.values(), default=0.0) - observer.last)
+                result.cpu, result.memory = process.cpu_seconds(), process.peak_mib()
+                await self._check(api)
+                if self.workload.gang > 1:
+                    result.latencies = await self._latencies(api, observer, process)
+        self._tell(f"{result.rate:.0f} pods/s, {result.events} events")
+
+    async def _check(self, api: Bulk) -> None:
+        """Raises BulkError where a pod is not where it belongs, or bound though it was to stay pending."""
+        nodes = {f"node-{number}" for number in range(self.turn.nodes)}
+        for pod in (await api.request("GET", pods_of(self.turn.namespace)))["items"]:
+            if pod["spec"].get("nodeName") not in nodes or pod["spec"]["schedulerName"] != self.turn.scheduler:
+                raise BulkError(f"{pod['metadata']['name']} is on {pod['spec'].get('nodeName')}")
+        for pod in (await api.request("GET", pods_of(self.turn.aside)))["items"]:
+            if "nodeName" in pod["spec"] and not pod["metadata"]["name"].startswith(BOUND):
+                raise BulkError(f"{pod['metadata']['name']} was to stay pending and is on {pod['spec']['nodeName']}")
+
+    async def _latencies(self, api: Bulk, observer: Observer, process: Measured) -> list[float]:
+        """Further groups come, one after the other: each one's time from its first pod's creation to its last bind."""
+        size = self.workload.gang
+        count = min(_LATER_GROUPS, self.turn.pods // size)
+        later = Turn(self.turn.scheduler, self.turn.namespace, self.turn.aside, self.turn.nodes, count * size)
+        await api.create(GROUPS.format(later.namespace), self.workload.groups(later, _LATER))
+        pods = list(self.workload.measured(later, _LATER))
+        observer.wanted += len(pods)
+        groups = [pods[first : first + size] for first in range(0, len(pods), size)]
+        began = []
+        for members in groups:
+            began.append(time.monotonic())
+            await api.create(pods_of(later.namespace), members)
+        await observer.finished(process)
+        ends = [max(observer.bound[pod["metadata"]["name"]] for pod in members) for members in groups]
+        return [end - start for start, end in zip(began, ends, strict=True)]
+
+    # ------------------------------------------------------------------ beside
+
+    async def _progress(self, observer: Observer) -> None:
+        while True:
+            await asyncio.sleep(5)
+            self._tell(f"{len(observer.bound)} of {observer.wanted} pods are bound")
+
+    @contextmanager
+    def _profiled(self, process: Measured) -> Iterator[None]:
+        """py-spy writes what it saw when the process has ended."""
+        if self.profiles is None or self.turn.scheduler != FLUENCE:
+            yield
+            return
+        output = self.profiles / f"{self.workload.name}-{self.contender.name}.txt"
+        command = ["py-spy", "record", "--pid", str(process.pid), "--rate", "200", "--format", "raw", "--nonblocking",
+                   "--duration", "unlimited", "--output", str(output)]  # fmt: skip
+        spy = Program("py-spy", command, self.folder / "py-spy.log")
+        yield
+        spy.wait_until(lambda: spy.status is not None, _PROFILE_PATIENCE)
+
+    def _tell(self, text: str) -> None:
+        who = f"{self.workload.name}, {self.contender.name}"
+        print(f"{time.strftime('%H:%M:%S')} {who}: {text}", file=sys.stderr, flush=True)
+
+
+@asynccontextmanager
+async def _alongside(*works: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """These run until the block ends; where one fails, the block does."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work) for work in works]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+@contextmanager
+def _ended(process: Measured) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.stop()
+
+
+def _texts(failures: BaseExceptionGroup[Exception]) -> Iterator[str]:
+    for failure in failures.exceptions:
+        if isinstance(failure, BaseExceptionGroup):
+            yield from _texts(failure)
+        else:
+            yield str(failure)

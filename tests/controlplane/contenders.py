@@ -1,0 +1,89 @@
+"""Who binds pods in `make bench-live`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from . import binaries
+from .harness import GATES, ControlPlane
+from .measured import Measured
+from .processes import free_ports
+from .scheduler_process import Settings, kubeconfig_for
+from .workloads import Turn, Workload
+
+Start = Callable[[ControlPlane, Path, Workload, Turn], Measured]
+"""Starts it over what there is; the folder is its own."""
+KUBE_SCHEDULER: Final = "kube-scheduler"
+FLUENCE: Final = "fluence"
+NO_EVENTS: Final = "fluence-no-events"
+RAW: Final = "raw"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Who binds, and what."""
+
+    name: str
+    scheduler: str
+    """What pods name in `schedulerName`."""
+    start: Start
+    events: bool = True
+    """Whether it writes one for each pod that it has bound."""
+    only: str = ""
+    """The workload that it takes part in; all where empty."""
+
+    def takes(self, workload: Workload) -> bool:
+        """Whether it takes part in this workload."""
+        return self.only in ("", workload.name)
+
+
+def _raw(plane: ControlPlane, folder: Path, _: Workload, turn: Turn) -> Measured:
+    kubeconfig = plane.kubeconfig("admin")
+    command: list[str | Path] = [sys.executable, "-m", "tests.controlplane.raw_binder", kubeconfig, turn.namespace]
+    return Measured(RAW, command, folder / "raw.log")
+
+
+def _kube_scheduler(plane: ControlPlane, folder: Path, workload: Workload, _: Turn) -> Measured:
+    """With its defaults, but without the limit of requests per second, which is far below what is measured here.
+
+    For groups it has the feature gates that the API server has.
+    """
+    config = folder / "kube-scheduler.yaml"
+    kubeconfig = plane.kubeconfig("system:kube-scheduler")
+    config.write_text(yaml.safe_dump({
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 100_000, "burst": 100_000},
+        "leaderElection": {"leaderElect": False},
+    }))  # fmt: skip
+    gates = [f"--feature-gates={','.join(f'{gate}=true' for gate in GATES)}"] if workload.gang > 1 else []
+    program = binaries.find(KUBE_SCHEDULER)[KUBE_SCHEDULER]
+    command: list[str | Path] = [program, f"--config={config}", "--secure-port=0", *gates]
+    return Measured(KUBE_SCHEDULER, command, folder / "kube-scheduler.log")
+
+
+def _fluence(*, events: bool) -> Start:
+    def start(plane: ControlPlane, folder: Path, _: Workload, __: Turn) -> Measured:
+        (port,) = free_ports(1)
+        ours: dict[str, Any] = {"backoff": {}, "events": events}
+        settings = Settings(gang_bind_timeout_seconds=60, reconcile_seconds=60, more=ours)
+        config = folder / "fluence.yaml"
+        config.write_text(yaml.safe_dump(settings.configuration(port, None)))
+        command: list[str | Path] = [sys.executable, "-m", "session_scheduler.cli", "run", "--config", config,
+                   "--kubeconfig", kubeconfig_for(plane, folder)]  # fmt: skip
+        return Measured(FLUENCE, command, folder / "fluence.log")
+
+    return start
+
+
+CONTENDERS: Final = (
+    Contender(RAW, "nobody", _raw, events=False, only="basic"),
+    Contender(KUBE_SCHEDULER, "default-scheduler", _kube_scheduler),
+    Contender(FLUENCE, "fluence", _fluence(events=True)),
+    Contender(NO_EVENTS, "fluence", _fluence(events=False), events=False, only="basic"),
+)

@@ -1,0 +1,111 @@
+"""What a benchmark sees of a cluster while others work: watches, and when each object was first seen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from .bulk import Bulk, Manifest
+from .measured import Measured
+from .processes import StartError
+from .workloads import Turn, pods_of
+
+_SILENCE = 120.0
+"""Seconds without any bind after which a contender is given up."""
+_EVENTS_SILENCE = 20.0
+
+
+async def changes(api: Bulk, path: str, query: Mapping[str, str]) -> AsyncIterator[tuple[str, Manifest]]:
+    """(type, object) of what is there and of what comes, until cancelled.
+
+    The API server closes watches that are read too slowly, as these may be while all the processors are busy: the next
+    one goes on where the last one was. Raises StartError where history is gone.
+    """
+    place = dict(query)
+    while True:
+        response = await api.lines(path, place)
+        try:
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise StartError(f"a watch of {path} ended: {event['object']}")
+                    place["resourceVersion"] = event["object"]["metadata"]["resourceVersion"]
+                    yield event["type"], event["object"]
+        except aiohttp.ClientError:
+            pass
+        finally:
+            response.close()
+
+
+@dataclass(slots=True)
+class Observer:
+    """When the pods that are measured were seen bound, by this process's clock."""
+
+    wanted: int
+    at_first: Callable[[], None] = lambda: None
+    """Called when the first sign of work is seen."""
+    began: float = 0.0
+    """When that was."""
+    bound: dict[str, float] = field(default_factory=dict)
+    """By the pod's name."""
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def binds(self, api: Bulk, namespace: str) -> None:
+        """Until cancelled. A field selector makes each pod an ADDED event when it is bound."""
+        async for kind, pod in changes(api, pods_of(namespace), {"fieldSelector": "spec.nodeName!="}):
+            if kind == "ADDED":
+                self.works()
+                self.bound[pod["metadata"]["name"]] = time.monotonic()
+                self._news.set()
+
+    async def victims(self, api: Bulk, namespace: str) -> None:
+        """Until cancelled. That a running pod ends there is a sign of work, too."""
+        async for kind, _ in changes(api, pods_of(namespace), {}):
+            if kind == "DELETED":
+                self.works()
+
+    def works(self) -> None:
+        """Something was seen that only the contender does."""
+        if not self.began:
+            self.began = time.monotonic()
+            self.at_first()
+
+    async def finished(self, process: Measured) -> None:
+        """Return when all are bound. Raises StartError where nothing happens any more."""
+        while len(self.bound) < self.wanted:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(_SILENCE):
+                    await self._news.wait()
+            except TimeoutError:
+                raise StartError(f"{process.name}: {len(self.bound)} of {self.wanted} pods are bound, and nothing "
+                                 f"happens:\n{process.tail()}") from None  # fmt: skip
+
+    @property
+    def last(self) -> float:
+        """When the last pod was seen bound."""
+        return max(self.bound.values())
+
+
+async def delivered(api: Bulk, turn: Turn) -> dict[str, float]:
+    """By pod: when the event was seen that says that this scheduler bound it; returns when all are, or none comes."""
+    seen: dict[str, float] = {}
+    path = f"/api/v1/namespaces/{turn.namespace}/events"
+    watch = changes(api, path, {"fieldSelector": "reason=Scheduled,involvedObject.kind=Pod"})
+    with suppress(TimeoutError):
+        while len(seen) < turn.pods:
+            async with asyncio.timeout(_EVENTS_SILENCE):
+                _, event = await anext(watch)
+            if event["reportingComponent"] == turn.scheduler:
+                seen.setdefault(event["involvedObject"]["name"], time.monotonic())
+    await watch.aclose()  # type: ignore[attr-defined]
+    return seen

@@ -1,0 +1,173 @@
+"""Claims for devices on a real control plane: `fluence run` allocates and frees them, beside kube-scheduler.
+
+No driver runs here: the tests publish the slices themselves. The resourceclaim controller makes claims from templates,
+and frees those whose pods have gone.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from .invariants import Manifest, condition
+from .scenarios_world import Scenario
+
+_API = "resource.k8s.io/v1"
+
+
+def _driver(scenario: Scenario) -> str:
+    return f"{scenario.namespace}.example.com"
+
+
+def _publish(scenario: Scenario, node: str, devices: int, *, extended: str = "") -> None:
+    """A node's pool of devices, and the class of this driver's devices where there is none yet."""
+    driver = _driver(scenario)
+    expression = f'device.driver == "{driver}" && device.attributes["{driver}"].healthy'
+    spec: Manifest = {"selectors": [{"cel": {"expression": expression}}]}
+    if extended:
+        spec["extendedResourceName"] = extended
+    path = f"/apis/{_API}/deviceclasses/{scenario.namespace}"
+    if scenario.plane.request("GET", path)[0] != HTTPStatus.OK:
+        scenario.plane.create({"apiVersion": _API, "kind": "DeviceClass", "metadata": {"name": scenario.namespace},
+                               "spec": spec})  # fmt: skip
+    listed: list[Manifest] = [
+        {"name": f"dev-{number}", "attributes": {"healthy": {"bool": True}}} for number in range(devices)
+    ]
+    listed.append({"name": "broken", "attributes": {"healthy": {"bool": False}}})
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    scenario.plane.create({"apiVersion": _API, "kind": "ResourceSlice", "metadata": {"name": f"{node}-devices"},
+                           "spec": {"driver": driver, "nodeName": node, "pool": pool,
+                                    "devices": listed}})  # fmt: skip
+
+
+def _spec(scenario: Scenario, count: int = 1, **more: Any) -> Manifest:
+    exactly = {"deviceClassName": scenario.namespace, "count": count, **more}
+    return {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+
+
+def _claim(scenario: Scenario, name: str, count: int = 1, **more: Any) -> list[Manifest]:
+    """A claim; returns the resourceClaims of a pod that uses it."""
+    scenario.plane.create({"apiVersion": _API, "kind": "ResourceClaim", "spec": _spec(scenario, count, **more),
+                           "metadata": {"name": name, "namespace": scenario.namespace}})  # fmt: skip
+    return [{"name": "own", "resourceClaimName": name}]
+
+
+def _template(scenario: Scenario) -> list[Manifest]:
+    scenario.plane.create({"apiVersion": _API, "kind": "ResourceClaimTemplate", "spec": {"spec": _spec(scenario)},
+                           "metadata": {"name": "template", "namespace": scenario.namespace}})  # fmt: skip
+    return [{"name": "own", "resourceClaimTemplateName": "template"}]
+
+
+def _path(scenario: Scenario, name: str = "") -> str:
+    return f"/apis/{_API}/namespaces/{scenario.namespace}/resourceclaims/{name}".rstrip("/")
+
+
+def _status(scenario: Scenario, name: str) -> Manifest:
+    found: Manifest = scenario.plane.request("GET", _path(scenario, name))[1].get("status", {})
+    return found
+
+
+def _devices(status: Manifest) -> list[tuple[str, str]]:
+    results = status.get("allocation", {}).get("devices", {}).get("results", [])
+    return [(result["pool"], result["device"]) for result in results]
+
+
+def _users(status: Manifest) -> list[str]:
+    return [consumer["name"] for consumer in status.get("reservedFor", [])]
+
+
+def _told(scenario: Scenario, pod: str, text: str) -> tuple[str, str] | None:
+    """Reason and message of a pod that is not scheduled, once that text is in it."""
+    said = condition(scenario.pod(pod), "PodScheduled") or {}
+    return (said["reason"], said["message"]) if text in said.get("message", "") else None
+
+
+def test_claims_are_allocated_on_their_pods_nodes_as_kube_scheduler_allocates_them(scenario: Scenario) -> None:
+    nodes = [scenario.add_node(cpu=4, devices=0) for _ in range(2)]
+    for node in nodes:
+        _publish(scenario, node, 1)
+    scenario.run()
+    scenario.create_pod("ours", resourceClaims=_claim(scenario, "ours"))
+    scenario.wait_bound("ours")  # two schedulers at the same time may choose the same devices
+    scenario.create_pod("theirs", schedulerName="default-scheduler", resourceClaims=_claim(scenario, "theirs"))
+    places = scenario.wait_bound("ours", "theirs")
+    assert sorted(places.values()) == sorted(nodes)
+    statuses = {name: _status(scenario, name) for name in places}
+    for name, node in places.items():
+        assert _devices(statuses[name]) == [(node, "dev-0")]
+        assert _users(statuses[name]) == [name]
+    alike = [{**status["allocation"], "allocationTimestamp": "", "nodeSelector": "", "devices": ""}
+             for status in statuses.values()]  # fmt: skip
+    assert alike[0] == alike[1]
+    ours, theirs = (scenario.plane.request("GET", _path(scenario, name))[1]["metadata"] for name in ("ours", "theirs"))
+    assert ours["finalizers"] == theirs["finalizers"]
+
+
+def test_a_pod_waits_for_devices_until_the_pod_that_has_them_is_gone(scenario: Scenario) -> None:
+    _publish(scenario, scenario.add_node(cpu=4, devices=0), 1)
+    scenario.run()
+    claims = _template(scenario)
+    scenario.create_pod("first", resourceClaims=claims)
+    scenario.wait_bound("first")
+    scenario.create_pod("second", resourceClaims=claims)
+    scenario.wait_refused("second", "cannot allocate all claims")
+    scenario.delete_pod("first")
+    scenario.wait_bound("second", seconds=60)
+    names = [claim["metadata"]["name"] for claim in scenario.plane.request("GET", _path(scenario))[1]["items"]]
+    used = {name: _users(_status(scenario, name)) for name in names}
+    assert [users for name, users in used.items() if name.startswith("second")] == [["second"]]
+
+
+def test_pods_share_a_claim_on_its_node_and_a_gang_does_too(scenario: Scenario) -> None:
+    nodes = [scenario.add_node(cpu=8, devices=0) for _ in range(2)]
+    _publish(scenario, nodes[1], 2)
+    scenario.run()
+    shared = _claim(scenario, "shared")
+    for number in range(3):
+        scenario.create_pod(f"pod-{number}", resourceClaims=shared)
+    places = scenario.wait_bound(*(f"pod-{number}" for number in range(3)))
+    assert set(places.values()) == {nodes[1]}
+    assert sorted(_users(_status(scenario, "shared"))) == sorted(places)
+    of_gang = _claim(scenario, "of-gang")
+    scenario.create_group("gang", 2)
+    for number in range(2):
+        scenario.create_pod(f"gang-{number}", group="gang", resourceClaims=of_gang)
+    scenario.wait_whole("gang", 2)
+    assert set(scenario.places("gang").values()) == {nodes[1]}
+    assert _devices(_status(scenario, "of-gang")) != _devices(_status(scenario, "shared"))
+
+
+def test_a_wrong_selector_fails_its_own_pod_with_kube_schedulers_reason(scenario: Scenario) -> None:
+    _publish(scenario, scenario.add_node(cpu=4, devices=0), 2)
+    scenario.run()
+    expression = f'device.attributes["{_driver(scenario)}"].nothing == 1'
+    wrong = _claim(scenario, "wrong", selectors=[{"cel": {"expression": expression}}])
+    scenario.create_pod("ours", resourceClaims=wrong)
+    scenario.create_pod("theirs", schedulerName="default-scheduler", resourceClaims=wrong)
+    scenario.create_pod("right", resourceClaims=_claim(scenario, "right"))
+    scenario.wait_bound("right")
+    reason = f"claim {scenario.namespace}/wrong: selector #0: CEL runtime error: no such key: nothing"
+    ours, theirs = (scenario.until(f"what is said of {name}", partial(_told, scenario, name, reason))
+                    for name in ("ours", "theirs"))  # fmt: skip
+    assert ours == theirs
+    scenario.create_pod("lost", resourceClaims=[{"name": "own", "resourceClaimName": "nothing"}])
+    scenario.wait_refused("lost", f'could not find ResourceClaim "{scenario.namespace}/nothing"')
+
+
+def test_extended_resources_are_had_as_devices_where_nodes_offer_none(scenario: Scenario) -> None:
+    resource = f"{scenario.namespace}.example.com/thing"
+    node = scenario.add_node(cpu=4, devices=0)
+    _publish(scenario, node, 2, extended=resource)
+    scenario.run()
+    amounts = {"cpu": "100m", resource: "1"}
+    containers = [{"name": "main", "image": "example.com/none",
+                   "resources": {"requests": amounts, "limits": amounts}}]  # fmt: skip
+    for name, scheduler in (("ours", "fluence"), ("theirs", "default-scheduler")):
+        scenario.create_pod(name, schedulerName=scheduler, containers=containers)
+        scenario.wait_bound(name)
+    named = {pod: scenario.pod(pod)["status"]["extendedResourceClaimStatus"] for pod in ("ours", "theirs")}
+    assert named["ours"]["requestMappings"] == named["theirs"]["requestMappings"]
+    statuses = [_status(scenario, status["resourceClaimName"]) for status in named.values()]
+    assert sorted(device for status in statuses for device in _devices(status)) == [(node, "dev-0"), (node, "dev-1")]
+    assert [_users(status) for status in statuses] == [["ours"], ["theirs"]]

@@ -1,0 +1,234 @@
+"""What `make bench-live` has scheduled: scheduler_perf's workloads, the same objects for every contender.
+
+Sizes are scheduler_perf's, in proportion to the nodes: a node has 4 CPUs, 32 GiB and room for 110 pods; a pod asks for
+100 mCPU and 500 MiB. The pods that are measured have a namespace of their own. All other pods are in another one:
+those that run from the start, those that are to stay pending, and those that come and go beside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from .bulk import Bulk, Manifest
+
+NODE: Final = {"cpu": "4", "memory": "32Gi", "pods": "110"}
+GROUPS: Final = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{}/podgroups"
+HIGH: Final[Manifest] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 10,
+               "metadata": {"name": "bench-high"}}  # fmt: skip
+"""The priority of pods that come before the others."""
+BOUND, PENDING = "bound", "pending"
+"""How the names of pods begin that run from the start, and of those that must never run."""
+_ZONE: Final = "topology.kubernetes.io/zone"
+_HOST: Final = "kubernetes.io/hostname"
+_NOW: Final = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One contender's turn at a workload."""
+
+    scheduler: str
+    """What pods name in `schedulerName`."""
+    namespace: str
+    """Where the pods are that are measured."""
+    aside: str
+    """Where all other pods are."""
+    nodes: int
+    pods: int
+    """How many pods are measured."""
+
+
+Kind = Callable[[Turn, str, str], Manifest]
+"""A pod's manifest by its name and its namespace."""
+Beside = Callable[[Bulk, Turn], Coroutine[None, None, None]]
+"""What else happens, from the start of the contender until all pods are bound."""
+
+
+# ---------------------------------------------------------------------- kinds of pods
+
+
+def _pod(turn: Turn, name: str, namespace: str, cpu: str = "100m", **spec: object) -> Manifest:
+    requests = {"cpu": cpu, "memory": "500Mi"}
+    container = {"name": "c", "image": "none", "resources": {"requests": requests, "limits": requests}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+            "spec": {"schedulerName": turn.scheduler, "containers": [container], **spec}}  # fmt: skip
+
+
+def _labelled(color: str, pod: Manifest) -> Manifest:
+    pod["metadata"]["labels"] = {"color": color}
+    return pod
+
+
+def _plain(turn: Turn, name: str, namespace: str) -> Manifest:
+    return _pod(turn, name, namespace)
+
+
+def _with_node_affinity(turn: Turn, name: str, namespace: str) -> Manifest:
+    zones = {"key": _ZONE, "operator": "In", "values": ["zone-1", "zone-2"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [zones]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return _pod(turn, name, namespace, affinity=affinity)
+
+
+def _term(turn: Turn, color: str, key: str) -> Manifest:
+    selected = {"labelSelector": {"matchLabels": {"color": color}}, "namespaces": [turn.aside, turn.namespace]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [{**selected, "topologyKey": key}]}
+
+
+def _with_pod_affinity(turn: Turn, name: str, namespace: str) -> Manifest:
+    affinity = {"podAffinity": _term(turn, "blue", _ZONE)}
+    return _labelled("blue", _pod(turn, name, namespace, affinity=affinity))
+
+
+def _with_pod_anti_affinity(turn: Turn, name: str, namespace: str) -> Manifest:
+    affinity = {"podAntiAffinity": _term(turn, "green", _HOST)}
+    return _labelled("green", _pod(turn, name, namespace, affinity=affinity))
+
+
+def _spread(turn: Turn, name: str, namespace: str) -> Manifest:
+    constraint = {"maxSkew": 5, "topologyKey": _ZONE, "whenUnsatisfiable": "DoNotSchedule",
+                  "labelSelector": {"matchLabels": {"color": "blue"}}}  # fmt: skip
+    return _labelled("blue", _pod(turn, name, namespace, topologySpreadConstraints=[constraint]))
+
+
+def _victim(turn: Turn, name: str, namespace: str) -> Manifest:
+    """Four fill a node. They end at once: no kubelet is there to end them later."""
+    return _pod(turn, name, namespace, cpu="900m", terminationGracePeriodSeconds=0)
+
+
+def _preemptor(turn: Turn, name: str, namespace: str) -> Manifest:
+    return _pod(turn, name, namespace, cpu="3", priorityClassName=HIGH["metadata"]["name"])
+
+
+def _gated(turn: Turn, name: str, namespace: str) -> Manifest:
+    return _pod(turn, name, namespace, schedulingGates=[{"name": "example.com/hold"}])
+
+
+def _too_large(turn: Turn, name: str, namespace: str) -> Manifest:
+    """No node can ever have it; its priority brings it before all others."""
+    return _pod(turn, name, namespace, cpu="9", priorityClassName=HIGH["metadata"]["name"])
+
+
+# ---------------------------------------------------------------------- what happens beside
+
+
+def pods_of(namespace: str) -> str:
+    """Where a namespace's pods are asked for."""
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+async def _unschedulable_come(api: Bulk, turn: Turn) -> None:
+    """Another pod that fits nowhere, five times a second."""
+    for number in itertools.count():
+        await api.create(pods_of(turn.aside), [_too_large(turn, f"{PENDING}-late-{number}", turn.aside)])
+        await asyncio.sleep(0.2)
+
+
+async def _running_end(api: Bulk, turn: Turn) -> None:
+    """The pods that run from the start are deleted, 50 a second."""
+    for number in range(turn.nodes):
+        await api.request("DELETE", f"{pods_of(turn.aside)}/{BOUND}-{number}", _NOW)
+        await asyncio.sleep(0.02)
+
+
+async def _churn(api: Bulk, turn: Turn) -> None:
+    """Every second a node without room, a pod that fits nowhere and a service are made anew."""
+    services = f"/api/v1/namespaces/{turn.aside}/services"
+    for number in itertools.count():
+        name = f"{PENDING}-churn-{number}"
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+                   "spec": {"selector": {"app": "none"}, "ports": [{"port": 8080}]}}  # fmt: skip
+        await api.create_nodes([node(name, room={"cpu": "0", "memory": "0", "pods": "0"})])
+        await api.create(pods_of(turn.aside), [_too_large(turn, name, turn.aside)])
+        await api.create(services, [service])
+        try:
+            await asyncio.sleep(1)
+        finally:
+            for path in ("/api/v1/nodes", pods_of(turn.aside), services):
+                await api.request("DELETE", f"{path}/{name}", _NOW)
+
+
+# ---------------------------------------------------------------------- the workloads
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What there is, and what is asked for."""
+
+    name: str
+    pod: Kind = _plain
+    """What is measured."""
+    goal: float = 1.0
+    """How many times kube-scheduler's pods per second are to be reached."""
+    zones: tuple[str, ...] = ("zone-1",)
+    """The zones of the nodes, in turn."""
+    bound: Kind = _plain
+    """What runs on the nodes from the start."""
+    bound_a_node: float = 0.0
+    most_a_node: float = 2.0
+    """How many pods can be measured for each node there is; fluence gives each of them a whole core."""
+    pending: Kind = _too_large
+    """What must stay pending."""
+    pending_a_pod: float = 0.0
+    """How many of these there are for each pod that is measured."""
+    gang: int = 1
+    """The pods of each group; 1: there are no groups."""
+    preempts: bool = False
+    beside: Beside | None = None
+
+    def size(self, nodes: int, pods: int) -> int:
+        """How many pods are measured where `pods` are asked for: whole groups, and no more than have room."""
+        most = min(pods, int(self.most_a_node * nodes))
+        return most - most % self.gang
+
+    def measured(self, turn: Turn, first: str = "") -> Iterator[Manifest]:
+        """The pods that are measured, groups one after the other; `first` begins names of pods and groups."""
+        for number in range(turn.pods):
+            pod = self.pod(turn, f"{first}pod-{number}", turn.namespace)
+            if self.gang > 1:
+                pod["spec"]["schedulingGroup"] = {"podGroupName": f"{first}gang-{number // self.gang}"}
+            yield pod
+
+    def groups(self, turn: Turn, first: str = "") -> Iterator[Manifest]:
+        """The groups of these pods."""
+        for number in range(turn.pods // self.gang if self.gang > 1 else 0):
+            yield {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+                   "metadata": {"name": f"{first}gang-{number}", "namespace": turn.namespace},
+                   "spec": {"schedulingPolicy": {"gang": {"minCount": self.gang}}}}  # fmt: skip
+
+    def others(self, turn: Turn) -> Iterator[Manifest]:
+        """All other pods that are there from the start."""
+        for number in range(int(self.bound_a_node * turn.nodes)):
+            pod = self.bound(turn, f"{BOUND}-{number}", turn.aside)
+            pod["spec"]["nodeName"] = f"node-{number % turn.nodes}"
+            yield pod
+        for number in range(int(self.pending_a_pod * turn.pods)):
+            yield self.pending(turn, f"{PENDING}-{number}", turn.aside)
+
+
+WORKLOADS: Final = (
+    Workload("basic", goal=2.0, bound_a_node=0.2),
+    Workload("node-affinity", _with_node_affinity, goal=2.0, bound=_with_node_affinity, bound_a_node=1),
+    Workload("pod-anti-affinity", _with_pod_anti_affinity, bound=_with_pod_anti_affinity, bound_a_node=0.2,
+             most_a_node=0.8),
+    Workload("pod-affinity", _with_pod_affinity, bound=_with_pod_affinity, bound_a_node=1),
+    Workload("spreading", _spread, zones=("zone-1", "zone-2", "zone-3"), bound_a_node=1),
+    Workload("preemption", _preemptor, bound=_victim, bound_a_node=4, most_a_node=1, preempts=True),
+    Workload("churn", beside=_churn),
+    Workload("gated", bound_a_node=1, pending=_gated, pending_a_pod=0.5, beside=_running_end),
+    Workload("unschedulable", bound_a_node=0.02, pending_a_pod=0.1, beside=_unschedulable_come),
+    Workload("gangs", goal=2.0, gang=3),
+    Workload("gangs-of-20", goal=2.0, gang=20),
+)  # fmt: skip
+
+
+def node(name: str, zone: str = "", room: Manifest = NODE) -> Manifest:
+    """A ready node, as its kubelet would register it."""
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}
+    labels = {_HOST: name} | ({_ZONE: zone} if zone else {})
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "status": {"capacity": room, "allocatable": room, "conditions": [ready]}}  # fmt: skip

@@ -1,0 +1,48 @@
+"""The closing line of `.ci/run` is right when pytest crashes, too."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COUNT = Path(__file__).parents[3] / ".ci/count.py"
+SUITE = '<testsuites><testsuite tests="10" failures="{f}" errors="{e}" skipped="{s}"/></testsuites>'
+
+
+def _closing(tmp_path: Path, reports: list[str | None], steps_failed: int, status: int) -> tuple[str, int]:
+    paths = [tmp_path / f"report-{index}.xml" for index in range(len(reports))]
+    for path, report in zip(paths, reports, strict=True):
+        if report is not None:
+            path.write_text(report)
+    words = ["4", str(steps_failed), str(status), *map(str, paths)]
+    done = subprocess.run([sys.executable, str(COUNT), *words], text=True, capture_output=True, check=False)
+    assert done.stderr == ""
+    return done.stdout, done.returncode
+
+
+@pytest.mark.parametrize(
+    ("report", "steps_failed", "status", "line", "exit_status"),
+    [
+        (SUITE.format(f=0, e=0, s=0), 0, 0, "14 passed, 0 failed\n", 0),
+        (SUITE.format(f=0, e=0, s=2), 0, 0, "12 passed, 0 failed, 2 skipped\n", 0),
+        (SUITE.format(f=1, e=2, s=0), 0, 1, "11 passed, 3 failed\n", 1),
+        (SUITE.format(f=0, e=0, s=0), 1, 0, "14 passed, 1 failed\n", 1),
+        (SUITE.format(f=0, e=0, s=0), 0, 3, "14 passed, 1 failed\n", 1),
+        (SUITE.format(f=0, e=0, s=0)[:30], 0, 3, "4 passed, 1 failed\n", 1),
+        ('<testsuites><testsuite tests="0"/></testsuites>', 0, 5, "4 passed, 1 failed\n", 1),
+        (None, 0, 139, "4 passed, 1 failed\n", 1),
+    ],
+    ids=["passed", "skipped", "failed", "linter", "internal error", "half a report", "no tests", "crash"],
+)
+def test_the_closing_line_counts_what_happened(tmp_path, report, steps_failed, status, line, exit_status):
+    assert _closing(tmp_path, [report], steps_failed, status) == (line, exit_status)
+
+
+def test_reports_are_added_up(tmp_path):
+    report = SUITE.format(f=1, e=0, s=1)
+    assert _closing(tmp_path, [report, report], 0, 1) == ("20 passed, 2 failed, 2 skipped\n", 1)
+
+
+def test_a_report_that_is_missing_beside_another_is_a_failure(tmp_path):
+    assert _closing(tmp_path, [SUITE.format(f=0, e=0, s=0), None], 0, 2) == ("14 passed, 1 failed\n", 1)

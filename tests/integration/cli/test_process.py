@@ -1,0 +1,81 @@
+"""The command as a process of its own: what becomes of it where a stream is closed, full or left by its reader."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.session_scheduler.cli.test_main import CONFIG, MANIFESTS
+
+COMMAND = "import sys; from session_scheduler.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> list[str]:
+    """The options of a command that needs no Fluxion."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    return ["--config", str(tmp_path / "config.yaml")]
+
+
+@pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "-o", "json"], ["--help"]])
+def test_a_reader_that_goes_away_ends_the_command_quietly(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", COMMAND, *arguments]
+    done = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def _shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a shell, which alone can close a stream before a process begins."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    script = f'exec "$@" {redirection}'
+    command = ["sh", "-c", script, "sh", sys.executable, "-c", COMMAND, *arguments]
+    return subprocess.run(command, env=environment, text=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("redirection", "problem"),
+    [
+        (">&-", "standard output is closed: let it go to a file, a pipe or a terminal"),
+        (">/dev/full", "the output cannot be written: No space left on device: make room, or let it go elsewhere"),
+    ],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "-o", "json"], ["--help"]])
+def test_output_that_goes_nowhere_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, redirection: str, problem: str, arguments: list[str], unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    done = _shell(redirection, *arguments)
+    assert (done.returncode, done.stderr) == (2, f"fluence: {problem}\n")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "problem"),
+    [("<&-", "is closed: give it something to read"), ("0>/dev/null", "cannot be read: Bad file descriptor")],
+)
+def test_standard_input_that_cannot_be_read_is_said_in_one_line(
+    config: list[str], redirection: str, problem: str
+) -> None:
+    done = _shell(redirection, "simulate", "-", *config)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"fluence: <stdin>: {problem}")
+
+
+def test_files_are_read_where_standard_input_is_closed(config: list[str], tmp_path: Path) -> None:
+    (tmp_path / "fits.yaml").write_text(MANIFESTS)
+    done = _shell("<&-", "simulate", str(tmp_path / "fits.yaml"), *config, "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_a_complaint_that_goes_nowhere_changes_neither_output_nor_status(redirection: str) -> None:
+    done = _shell(redirection, "simulate", "no-such-file.yaml")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")

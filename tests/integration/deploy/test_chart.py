@@ -1,0 +1,223 @@
+"""The Helm chart makes what the flat files have, and refuses values that mean nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from session_scheduler.config import parse_config
+
+from ...tools.deploying import (
+    CHART,
+    DEPLOY,
+    NAMESPACE,
+    RESOURCES,
+    Manifest,
+    chart,
+    key,
+    manifests,
+    run,
+    said,
+    without_helm,
+)
+
+ALL = ("--set-file", f"resourcesFile={RESOURCES}", "--set", "fencing.enabled=true,monitoring.enabled=true")
+
+
+def same(left: list[Manifest], right: list[Manifest]) -> None:
+    """Fail unless both lists have the same objects, naming those that differ."""
+    left_by_key, right_by_key = ({key(each): without_helm(each) for each in side} for side in (left, right))
+    assert len(left_by_key) == len(left)
+    assert left_by_key.keys() == right_by_key.keys()
+    for name, manifest in left_by_key.items():
+        assert manifest == right_by_key[name], name
+
+
+def find(made: list[Manifest], kind: str, name: str) -> Manifest:
+    (found,) = [each for each in made if each["kind"] == kind and each["metadata"]["name"] == name]
+    return found
+
+
+def container(made: list[Manifest], kind: str, name: str) -> Manifest:
+    (found,) = find(made, kind, name)["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def refusal(*arguments: str) -> str:
+    ended = run("helm", "template", "fluence", CHART, "--kube-version", "1.36.3", *arguments)
+    assert ended.returncode != 0, arguments
+    return ended.stdout
+
+
+def test_by_default_the_chart_makes_what_the_flat_files_have() -> None:
+    same(chart(), manifests("fluence.yaml") + manifests("device-plugin.yaml"))
+
+
+def test_with_every_option_the_chart_makes_what_all_flat_files_have() -> None:
+    names = ["fluence.yaml", "device-plugin.yaml", "fluence-resources.yaml", "options/fencing.yaml",
+             "options/monitoring.yaml"]  # fmt: skip
+    same(chart(*ALL), [each for name in names for each in manifests(name)])
+
+
+@pytest.mark.parametrize("values", [[], list(ALL)], ids=["defaults", "everything"])
+def test_helm_finds_no_fault_in_the_chart(values: list[str]) -> None:
+    said("helm", "lint", "--strict", CHART, *values)
+
+
+def test_what_the_chart_takes_over_as_it_is_is_what_is_rendered() -> None:
+    for path in (CHART / "files").iterdir():
+        assert path.read_text() == (DEPLOY / "options" / path.name).read_text()
+
+
+def test_in_another_namespace_nothing_speaks_of_kube_system() -> None:
+    made = chart(*ALL, namespace="elsewhere")
+    assert NAMESPACE not in yaml.safe_dump(made)
+    assert {each["metadata"].get("namespace") for each in made} == {None, "elsewhere"}
+
+
+@pytest.mark.parametrize("part", ["webhook", "devicePlugin", "policies", "networkPolicy", "podDisruptionBudget"])
+def test_a_part_that_is_switched_off_is_left_out_and_nothing_else(part: str) -> None:
+    kinds = {"policies": "ValidatingAdmissionPolicy", "networkPolicy": "NetworkPolicy",
+             "podDisruptionBudget": "PodDisruptionBudget"}  # fmt: skip
+    owners = {"webhook": "fluence-webhook", "devicePlugin": "fluence-device-plugin"}
+
+    def stays(each: Manifest) -> bool:
+        if part in kinds:
+            return not each["kind"].startswith(kinds[part])
+        return bool(each["metadata"]["name"] != owners[part])
+
+    off = "requireInjectedEnv=false"  # it goes with the webhook
+    left = [each for each in chart("--set", off) if stays(each)]
+    same(chart("--set", f"{off},{part}.enabled=false"), left)
+
+
+def test_without_the_webhook_no_pod_is_refused_for_what_it_would_have_injected() -> None:
+    def required(*arguments: str) -> bool:
+        text = find(chart(*arguments), "ConfigMap", "fluence")["data"]["config.yaml"]
+        (profile,) = parse_config(text, "config.yaml").profiles
+        return bool(profile.plugins[0].args["requireInjectedEnv"])
+
+    assert required()
+    assert not required("--set", "webhook.enabled=false")
+    assert not required("--set", "requireInjectedEnv=false")
+
+
+def test_each_scheduler_name_gets_a_profile_and_the_webhook() -> None:
+    made = chart("--set", "schedulerNames={fluence,batch}")
+    config = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
+    assert [profile.scheduler_name for profile in config.profiles] == ["fluence", "batch"]
+    command = container(made, "Deployment", "fluence-webhook")["command"]
+    assert command[6:] == ["--scheduler-name", "fluence", "--scheduler-name", "batch"]
+    (webhook,) = find(made, "MutatingWebhookConfiguration", "fluence-webhook")["webhooks"]
+    assert "schedulerName in ['fluence', 'batch']" in webhook["matchConditions"][0]["expression"]
+
+
+def test_the_configuration_is_put_over_what_the_chart_writes_and_makes_other_pods() -> None:
+    before, after = chart(), chart("--set", "config.backoff.maxSeconds=30,config.leaderElection.retrySeconds=1")
+    config = parse_config(find(after, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
+    assert (config.backoff.max_seconds, config.leader_election.retry_seconds) == (30, 1)
+    assert config.leader_election.namespace == NAMESPACE
+    sums = [find(made, "Deployment", "fluence")["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+            for made in (before, after)]  # fmt: skip
+    assert sums[0] != sums[1]
+
+
+@pytest.mark.parametrize("field", [
+    "profiles[0].schedulerName=mine", "serving.port=9090", "leaderElection.enabled=false",
+    "leaderElection.name=other", "leaderElection.namespace=other",
+])  # fmt: skip
+def test_what_other_objects_depend_on_is_not_for_the_configuration_to_change(field: str) -> None:
+    text = refusal("--set", f"config.{field}")
+    assert f"config.{field.partition('=')[0].partition('[')[0].removesuffix('.port')} cannot be given" in text
+
+
+def test_arguments_of_the_plugin_are_in_every_profile() -> None:
+    made = chart("--set", "schedulerNames={fluence,batch},pluginArguments.matchPolicy=lonode")
+    config = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
+    assert [profile.plugins[0].args for profile in config.profiles] == [
+        {"requireInjectedEnv": True, "matchPolicy": "lonode"}
+    ] * 2
+
+
+def test_the_address_that_the_three_programs_listen_on_is_a_value() -> None:
+    made = chart("--set-string", "host=::")
+    config = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
+    assert (config.serving.host, config.serving.port) == ("::", 8080)
+    assert container(made, "Deployment", "fluence-webhook")["command"][-2:] == ["--host", "::"]
+    assert container(made, "DaemonSet", "fluence-device-plugin")["command"] == [
+        "fluence", "device-plugin", "--host", "::"]  # fmt: skip
+
+
+def test_the_webhooks_own_pods_never_wait_for_the_webhook() -> None:
+    fail = ("--set", "webhook.failurePolicy=Fail", "--set")
+    for names in ("{default-scheduler}", "{fluence,default-scheduler}"):
+        text = refusal(*fail, f"schedulerNames={names}")
+        assert "schedulerNames cannot have default-scheduler while webhook.failurePolicy is Fail" in text
+        assert chart("--set", f"schedulerNames={names}")
+        assert chart(*fail, f"schedulerNames={names},webhook.enabled=false")
+
+
+@pytest.mark.parametrize(
+    "text", ["  # indented\nresources: []\n", 'resources:\n- {type: "a\'b"}', "#\t tabs\n\n\nresources: []"]
+)
+def test_a_resources_file_arrives_as_it_is(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "resources.yaml"
+    file.write_text(text)
+    made = chart("--set-file", f"resourcesFile={file}")
+    assert find(made, "ConfigMap", "fluence-resources")["data"]["resources.yaml"] == text
+
+
+def test_images_replicas_policy_capacity_and_room_are_values(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({
+        "image": {"repository": "example.com/f", "digest": "sha256:" + "0" * 64, "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "key"}],
+        "capacity": 50000,
+        "scheduler": {"replicas": 1, "env": [{"name": "FLUENCE_MATCH_POLICY", "value": "lonode"}]},
+        "webhook": {"failurePolicy": "Fail", "timeoutSeconds": 3, "replicas": 3, "podAnnotations": {"a": "b"}},
+        "devicePlugin": {"resources": {"limits": {"memory": "64Mi"}}, "tolerations": []},
+    }))  # fmt: skip
+    made = chart("--values", values)
+    scheduler = find(made, "Deployment", "fluence")["spec"]
+    assert (scheduler["replicas"], scheduler["template"]["spec"]["imagePullSecrets"]) == (1, [{"name": "key"}])
+    main = container(made, "Deployment", "fluence")
+    assert (main["image"], main["imagePullPolicy"]) == ("example.com/f@sha256:" + "0" * 64, "Always")
+    assert main["env"][1] == {"name": "FLUENCE_MATCH_POLICY", "value": "lonode"}
+    (webhook,) = find(made, "MutatingWebhookConfiguration", "fluence-webhook")["webhooks"]
+    assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Fail", 3)
+    deployment = find(made, "Deployment", "fluence-webhook")["spec"]
+    assert (deployment["replicas"], deployment["template"]["metadata"]["annotations"]) == (3, {"a": "b"})
+    plugin = container(made, "DaemonSet", "fluence-device-plugin")
+    assert plugin["env"][1] == {"name": "FLUENCE_RESOURCE_CAPACITY", "value": "50000"}
+    assert plugin["resources"] == {"limits": {"memory": "64Mi"}, "requests": {"cpu": "10m", "memory": "64Mi"}}
+    assert "tolerations" not in find(made, "DaemonSet", "fluence-device-plugin")["spec"]["template"]["spec"]
+
+
+def test_the_api_servers_ports_are_a_value() -> None:
+    made = chart("--set", "networkPolicy.apiServerPorts={16443}")
+    (rule,) = find(made, "NetworkPolicy", "fluence")["spec"]["egress"]
+    assert [each["port"] for each in rule["ports"]] == [16443, 53, 53]
+
+
+@pytest.mark.parametrize(("value", "field"), [
+    ("webhook.failurePolicy=ignore", "failurePolicy"),
+    ("webhook.timeoutSeconds=60", "timeoutSeconds"),
+    ("schedulerNames={}", "schedulerNames"),
+    ("schedulerNames={two words}", "schedulerNames"),
+    ("capacity=0", "capacity"),
+    ("capacity=50001", "capacity"),
+    ("scheduler.replicas=-1", "replicas"),
+    ("scheduler.replica=3", "replica"),
+    ("webook.enabled=false", "webook"),
+    ("image.digest=abc", "digest"),
+    ("config=text", "config"),
+    ("host=here", "host"),
+    ("host=", "host"),
+    ("fencing.enabled=yes", "enabled"),
+])  # fmt: skip
+def test_wrong_values_are_refused_by_name(value: str, field: str) -> None:
+    text = refusal("--set", value)
+    assert "values don't meet the specifications of the schema" in text
+    assert field in text

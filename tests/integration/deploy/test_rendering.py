@@ -1,0 +1,77 @@
+"""What is checked in is what the sources render to, and what they say of themselves is true."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from ...tools.deploying import DEPLOY, Manifest, manifests, objects, program, said
+
+
+def test_the_files_that_are_checked_in_are_what_the_sources_render_to(tmp_path: Path) -> None:
+    command: list[str | Path] = [
+        sys.executable,
+        DEPLOY / "render.py",
+        "--kustomize",
+        program("kustomize"),
+        "--into",
+        tmp_path,
+    ]
+    subprocess.run(command, check=True, timeout=120)
+    rendered = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.yaml")}
+    assert len(rendered) == 9
+    for name, text in rendered.items():
+        assert (DEPLOY / name).read_text() == text, f"deploy/{name}: run `make manifests`"
+
+
+def test_every_source_is_rendered_into_a_file_or_belongs_to_one_that_is() -> None:
+    folders = {path.parent for path in (DEPLOY / "kustomize").rglob("*") if path.is_file()}
+    assert all((folder / "kustomization.yaml").exists() for folder in folders)
+    for folder in folders:
+        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+        named = set(kustomization.get("resources", []))
+        for generator in kustomization.get("configMapGenerator", []):
+            named |= {each.partition("=")[2] or each for each in generator["files"]}
+        beside = {path.name for path in folder.iterdir()} - {"kustomization.yaml"}
+        assert {each for each in named if not each.startswith("..")} == beside, folder
+
+
+def test_kind_gets_the_gates_and_the_api_that_the_tests_of_real_api_servers_have() -> None:
+    config = yaml.safe_load((DEPLOY / "kind-config.yaml").read_text())
+    harness = (DEPLOY.parent / "tests" / "controlplane" / "harness.py").read_text()
+    assert all(f'"{gate}"' in harness for gate in config["featureGates"])
+    assert all(config["featureGates"].values())
+    assert {"GenericWorkload", "GangScheduling"} <= config["featureGates"].keys()
+    ((api, on),) = config["runtimeConfig"].items()
+    assert f"--runtime-config={api}={on}" in harness
+
+
+def by_name(listed: list[Manifest]) -> dict[tuple[str, str], Manifest]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in listed}
+
+
+def test_kubectl_renders_the_sources_as_kustomize_does() -> None:
+    for name, source in (("fluence.yaml", "fluence"), ("options/monitoring.yaml", "options/monitoring")):
+        made = objects(said("kubectl", "kustomize", DEPLOY / "kustomize" / source))
+        assert by_name(made) == by_name(manifests(name))
+
+
+def test_the_kustomization_of_the_how_to_page_builds_with_another_image_everywhere(tmp_path: Path) -> None:
+    page = (DEPLOY.parent / "docs" / "how-to" / "deploy.md").read_text()
+    (text,) = re.findall(r"```yaml\n(apiVersion: kustomize.*?)```", page, re.DOTALL)
+    shutil.copytree(DEPLOY / "kustomize", tmp_path / "fluence" / "deploy" / "kustomize")
+    (tmp_path / "kustomization.yaml").write_text(text)
+    (tmp_path / "resources.yaml").write_text("resources: [{type: fpga}]\n")
+    made = by_name(objects(said("kustomize", "build", tmp_path)))
+    names = ["fluence.yaml", "device-plugin.yaml", "options/fencing.yaml"]
+    assert made.keys() == by_name([each for name in names for each in manifests(name)]).keys() | {
+        ("ConfigMap", "fluence-resources")
+    }
+    workloads = [each for each in made.values() if each["kind"] in ("Deployment", "DaemonSet")]
+    images = {main["image"] for each in workloads for main in each["spec"]["template"]["spec"]["containers"]}
+    assert (len(workloads), images) == (3, {"registry.example.com/fluence:0.1.0"})

@@ -1,0 +1,229 @@
+"""Nominated pods where the resource graph places: what they are to have is theirs, but for who is more important."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fluence_plugins.fluence.arguments import FluenceArguments
+from fluence_plugins.fluence.live_graph import LiveGraph
+from fluence_plugins.fluence.nominated import Nominated
+from fluence_plugins.fluence.plugin import FluencePlugin
+from session_scheduler import session as nominated
+from session_scheduler.model.objects import KubeObject, Pod, PodStatus
+from session_scheduler.testing import FakeCluster, gang, node, pod
+
+QPU = "fluxion.flux-framework.org/qpu"
+RESOURCES = """
+resources:
+  - {type: qpu, name: one, count: 2, attributes: {vendor: a}}
+  - {type: qpu, name: other, count: 1, attributes: {vendor: b}}
+"""
+HALF, TWO_CORES = {"cpu": "500m"}, {"cpu": "1500m"}
+"""Filters count millicores: for them both fit on a node of two cores; the graph counts whole ones."""
+
+
+def made(folder: Path, policy: str = "first") -> FakeCluster:
+    file = folder / "resources.yaml"
+    file.write_text(RESOURCES)
+    cluster = FakeCluster(checked=False)
+    cluster.plugin = FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy))  # type: ignore[attr-defined]
+    return cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> FakeCluster:
+    return made(tmp_path)
+
+
+def run(cluster: FakeCluster) -> None:
+    if cluster._scheduler is None:
+        cluster.run(cluster.plugin)  # type: ignore[attr-defined]
+    else:
+        cluster.run()
+
+
+def live(cluster: FakeCluster) -> LiveGraph:
+    found = cluster.plugin.live  # type: ignore[attr-defined]
+    assert isinstance(found, LiveGraph)
+    return found
+
+
+def expected(name: str, where: str = "n1", **options: Any) -> Pod:
+    """A pod that waits for something else and is to come to a node."""
+    return replace(pod(name, gates=["later"], **options), status=PodStatus(nominated_node_name=where))
+
+
+def come(cluster: FakeCluster, name: str) -> None:
+    """What the pod waited for is there."""
+    one = cluster._find(Pod, name, "default")
+    cluster.add(replace(one, spec=replace(one.spec, scheduling_gates=())))
+    cluster.advance(60)
+    run(cluster)
+
+
+def needing(qpus: int) -> dict[str, Any]:
+    return {"cpu": "100m", "requests": {QPU: str(qpus)}}
+
+
+def alone(priority: int, options: dict[str, Any]) -> list[KubeObject]:
+    return [pod("x-0", priority=priority, **options)]
+
+
+def together(priority: int, options: dict[str, Any]) -> list[KubeObject]:
+    return list(gang("x", 2, priority=priority, **options))
+
+
+@pytest.mark.parametrize(("priority", "bound"), [(9, False), (10, False), (11, True)])
+@pytest.mark.parametrize(
+    ("policy", "waits", "others", "of_others"),
+    [
+        ("first", TWO_CORES, alone, HALF),
+        ("locality", TWO_CORES, alone, HALF),
+        ("lonodex", TWO_CORES, alone, HALF),
+        ("first", TWO_CORES, together, {"cpu": "250m"}),
+        ("firstnodex", TWO_CORES, together, {"cpu": "250m"}),
+        ("first", {"cpu": "1500m", "requests": {QPU: "2"}}, alone, {"cpu": "500m", "requests": {QPU: "1"}}),
+        ("first", needing(2), alone, needing(2)),
+        ("first", needing(2), together, needing(1)),
+    ],
+)
+def test_what_the_graph_keeps_for_a_nominated_pod_is_free_for_those_of_higher_priority_only(
+    policy: str, waits: Any, others: Any, of_others: Any, priority: int, bound: bool, tmp_path: Path
+) -> None:
+    cluster = made(tmp_path, policy)
+    cluster.add(node("n1", cpu="2", offers={QPU: "8"}), expected("waits", priority=10, **waits))
+    cluster.add(*others(priority, of_others))
+    run(cluster)
+    assert (cluster.node_of("x-0") == "n1") is bound
+    come(cluster, "waits")
+    assert (cluster.node_of("waits") == "n1") is not bound
+
+
+def ending(cluster: FakeCluster) -> list[str]:
+    pods = asyncio.run(cluster.memory.list(Pod)).items
+    return sorted(one.metadata.name for one in pods if one.metadata.deletion_timestamp)
+
+
+def end(cluster: FakeCluster, name: str) -> None:
+    cluster.delete(Pod, name)
+    cluster.advance(60)
+    run(cluster)
+
+
+def held_by_nobody(cluster: FakeCluster) -> list[str]:
+    """Devices that are taken in the graph, and are in no pod's share."""
+    found = live(cluster).matcher.find("sched-now=allocated")
+    taken = {vertex["metadata"]["paths"]["containment"] for vertex in found["graph"]["nodes"]} if found else set()
+    held = {
+        device.path for share in live(cluster).shares.values() for part in share.values() for device in part.devices
+    }
+    return sorted(path for path in taken & set(live(cluster).graph.virtual) if path not in held)
+
+
+def full_of_devices(cluster: FakeCluster) -> None:
+    """The two devices of one vendor are held, and that of the other."""
+    cluster.add(node("n1", cpu="8", offers={QPU: "8"}))
+    for number, vendor in enumerate(("a", "a", "b")):
+        cluster.add(pod(f"holds{number}", priority=1, annotations=of(vendor), **needing(1)))
+    run(cluster)
+    assert sorted(live(cluster).shares) == sorted(task.uid for task in cluster.scheduler.cache.bound_tasks())
+
+
+def of(vendor: str) -> dict[str, str]:
+    return {"fluence.flux-framework.org/require-vendor": vendor}
+
+
+def test_what_a_victim_has_given_back_is_kept_until_the_last_victim_ended(cluster: FakeCluster) -> None:
+    full_of_devices(cluster)
+    cluster.add(pod("high", priority=10, **needing(2)))
+    run(cluster)
+    assert ending(cluster) == ["holds0", "holds1"]
+    cluster.add(pod("low", priority=5, preemption_policy="Never", **needing(1)))
+    end(cluster, "holds0")
+    cluster.assert_pending("low", "1 qpu wanted, 0 of 3 free")
+    end(cluster, "holds1")
+    cluster.assert_bound("high")
+    cluster.assert_pending("low")
+    assert held_by_nobody(cluster) == []
+
+
+def test_a_device_that_no_nominated_pod_is_to_have_is_given_to_others(cluster: FakeCluster) -> None:
+    full_of_devices(cluster)
+    cluster.add(pod("high", priority=10, annotations=of("a"), **needing(1)))
+    run(cluster)
+    cluster.add(pod("low", priority=1, **needing(1)))
+    end(cluster, "holds2")
+    cluster.assert_bound("low")
+    cluster.memory.finish_deletions()
+    cluster.advance(60)
+    run(cluster)
+    cluster.assert_bound("high")
+
+
+def test_two_that_are_nominated_wait_for_two_devices_and_neither_stands_in_the_others_way(cluster: FakeCluster) -> None:
+    full_of_devices(cluster)
+    cluster.add(*(pod(f"high{number}", priority=10, annotations=of("a"), **needing(1)) for number in (0, 1, 2)))
+    run(cluster)
+    assert ending(cluster) == ["holds0", "holds1"]
+    cluster.assert_pending("high2", "preemption: ")
+    for number in (0, 1):
+        end(cluster, f"holds{number}")
+    assert [bool(cluster.node_of(f"high{number}")) for number in (0, 1, 2)] == [True, True, False]
+
+
+def test_after_a_restart_the_devices_are_kept_as_before(cluster: FakeCluster, tmp_path: Path) -> None:
+    full_of_devices(cluster)
+    cluster.add(pod("high", priority=10, **needing(2)))
+    run(cluster)
+    again = made(tmp_path).plugin  # type: ignore[attr-defined]
+    cluster.plugin = again  # type: ignore[attr-defined]
+    cluster.start(again)
+    cluster.add(pod("low", priority=5, preemption_policy="Never", **needing(1)))
+    end(cluster, "holds0")
+    cluster.assert_pending("low")
+    end(cluster, "holds1")
+    cluster.assert_bound("high")
+
+
+def test_a_gang_takes_what_is_kept_for_it(cluster: FakeCluster) -> None:
+    full_of_devices(cluster)
+    cluster.add(gang("high", 2, priority=10, **needing(1)))
+    run(cluster)
+    gone = ending(cluster)
+    assert len(gone) == 2
+    cluster.add(pod("low", priority=5, preemption_policy="Never", **needing(1)))
+    for name in gone:
+        end(cluster, name)
+    cluster.assert_bound("high-0")
+    cluster.assert_bound("high-1")
+    cluster.assert_pending("low")
+
+
+@pytest.mark.parametrize("policy", ["first", "lonodex"])
+def test_what_was_kept_is_free_when_the_nominated_pod_is_gone(policy: str, tmp_path: Path) -> None:
+    cluster = made(tmp_path, policy)
+    cluster.add(node("n1", cpu="2", offers={QPU: "8"}))
+    cluster.add(expected("waits", priority=10, cpu="1500m", requests={QPU: "2"}))
+    cluster.add(pod("low", priority=1, cpu="500m", requests={QPU: "2"}))
+    run(cluster)
+    cluster.assert_pending("low")
+    end(cluster, "waits")
+    cluster.assert_bound("low")
+    assert held_by_nobody(cluster) == []
+
+
+def test_without_nominated_pods_nothing_is_done_for_any(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unwanted(*_: object) -> None:
+        raise AssertionError("somebody looks for nominated pods")
+
+    for name in ("settle", "settle_on", "settle_devices"):
+        monkeypatch.setattr(Nominated, name, unwanted)
+    monkeypatch.setattr(nominated, "yielded_to", unwanted)
+    cluster.add(node("n1", cpu="8", offers={QPU: "8"}), pod("plain"), pod("device", **needing(1)), gang("g", 2))
+    run(cluster)
+    assert len(live(cluster).shares) == 4

@@ -1,0 +1,207 @@
+"""Preemption where the resource graph places pods: what victims hold in it is free in the trial, and held after it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluence_plugins.fluence.arguments import FluenceArguments
+from fluence_plugins.fluence.cluster_graph import HostResources
+from fluence_plugins.fluence.live_graph import LiveGraph
+from fluence_plugins.fluence.placement import HostHolding, Placement
+from fluence_plugins.fluence.plugin import FluencePlugin
+from fluence_plugins.fluence.resources import ResourcesConfig
+from fluence_plugins.fluence.trials import Trials
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing import FakeCluster, gang, node, pod
+
+QPU = "fluxion.flux-framework.org/qpu"
+RESOURCES = "resources:\n  - {type: qpu, name: one, count: 2}\n"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> FakeCluster:
+    file = tmp_path / "resources.yaml"
+    file.write_text(RESOURCES)
+    made = FakeCluster(checked=False)
+    made.plugin = FluencePlugin(FluenceArguments(resources=str(file)))  # type: ignore[attr-defined]
+    made.add(*(node(f"n{number}", cpu="4", offers={QPU: "8"}) for number in (1, 2)))
+    return made
+
+
+def graph(cluster: FakeCluster) -> object:
+    """What is held in the graph, by whom and under which jobid."""
+    live = cluster.plugin.live  # type: ignore[attr-defined]
+    found = live.matcher.find("sched-now=allocated")
+    taken = sorted(vertex["metadata"]["paths"]["containment"] for vertex in found["graph"]["nodes"]) if found else []
+    return dict(live.shares), taken, dict(live.foreign_load_held)
+
+
+def ending(cluster: FakeCluster) -> list[str]:
+    pods = asyncio.run(cluster.memory.list(Pod)).items
+    return sorted(one.metadata.name for one in pods if one.metadata.deletion_timestamp)
+
+
+def run(cluster: FakeCluster) -> None:
+    if cluster._scheduler is None:
+        cluster.run(cluster.plugin)  # type: ignore[attr-defined]
+    else:
+        cluster.run()
+
+
+def test_a_pod_that_waits_for_a_device_preempts_who_holds_one(cluster: FakeCluster) -> None:
+    cluster.add(*(pod(f"holds{n}", cpu="1", requests={QPU: "1"}, priority=n) for n in (1, 2)), pod("plain", priority=0))
+    run(cluster)
+    cluster.add(pod("high", cpu="1", requests={QPU: "1"}, priority=10))
+    run(cluster)
+    assert ending(cluster) == ["holds1"]
+    cluster.memory.finish_deletions()
+    run(cluster)
+    cluster.assert_bound("high")
+    cluster.assert_bound("holds2")
+
+
+def test_a_trial_leaves_no_trace_in_the_graph(cluster: FakeCluster) -> None:
+    cluster.add(gang("old", 4, cpu="1", priority=1), pod("other", cpu="2", priority=1, scheduler="x", bound_to="n1"))
+    run(cluster)
+    before = graph(cluster)
+    cluster.add(pod("never", cpu="5", priority=10))
+    cluster.add(gang("large", 5, cpu="4", priority=10), gang("many", 2, cpu="1", requests={QPU: "2"}, priority=10))
+    run(cluster)
+    assert ending(cluster) == []
+    assert graph(cluster) == before
+
+
+def test_a_gang_preempts_a_gang_in_the_graph(cluster: FakeCluster) -> None:
+    cluster.add(gang("old", 4, cpu="2", priority=1))
+    run(cluster)
+    before = graph(cluster)
+    cluster.add(gang("new", 2, cpu="2", priority=10))
+    run(cluster)
+    assert len(ending(cluster)) == 2
+    assert graph(cluster) == before
+    cluster.memory.finish_deletions()
+    run(cluster)
+    cluster.assert_bound("new-0")
+    cluster.assert_bound("new-1")
+
+
+def test_a_pod_preempts_on_a_node_what_the_graph_needs_free(cluster: FakeCluster) -> None:
+    cluster.add(*(pod(f"low{n}", cpu="2", priority=1) for n in range(3)), pod("mid", cpu="2", priority=5))
+    run(cluster)
+    before = graph(cluster)
+    cluster.add(pod("high", cpu="3500m", priority=10))
+    run(cluster)
+    assert graph(cluster) == before
+    assert ending(cluster)
+    assert "mid" not in ending(cluster)
+    cluster.memory.finish_deletions()
+    run(cluster)
+    cluster.assert_bound("high")
+
+
+def test_others_load_is_counted_when_the_graph_is_asked_not_for_each_pod_of_a_node(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add(*(pod(f"other{n}", cpu="500m", priority=1, scheduler="x", bound_to="n1") for n in range(8)))
+    cluster.add(pod("stays", cpu="4", priority=20, scheduler="x", bound_to="n2"))
+    run(cluster)
+    counted, hold = [], LiveGraph.set_foreign
+    monkeypatch.setattr(
+        LiveGraph, "set_foreign", lambda live, name, load: (counted.append(name), hold(live, name, load))
+    )
+    before = graph(cluster)
+    cluster.add(pod("high", cpu="1", requests={QPU: "1"}, priority=10))
+    run(cluster)
+    assert ending(cluster) == ["other6", "other7"]
+    # when all are gone, after each of the six that can stay, and at the end
+    assert counted == ["n1"] * 8
+    assert graph(cluster) == before
+
+
+def test_for_pods_without_devices_the_graph_is_neither_changed_nor_asked(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add(pod("ours", cpu="2", priority=5))
+    cluster.add(*(pod(f"other{n}", cpu="900m", priority=n, scheduler="x", bound_to="n1") for n in range(2)))
+    cluster.add(pod("stays", cpu="4", priority=20, scheduler="x", bound_to="n2"))
+    run(cluster)
+    monkeypatch.setattr(Trials, "remove", unwanted)
+    monkeypatch.setattr(LiveGraph, "match_on", unwanted)
+    monkeypatch.setattr(LiveGraph, "match", unwanted)
+    cluster.add(pod("high", cpu="1500m", priority=10))
+    run(cluster)
+    assert ending(cluster) == ["other0", "other1"]
+
+
+def test_where_the_graph_alone_refuses_a_pod_its_victims_are_on_one_node_and_nothing_is_tried_out(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filters count millicores, the graph whole cores."""
+    for name, priority in (("n1", 2), ("n2", 1)):
+        cluster.add(
+            *(pod(f"{name}-{n}", cpu="900m", priority=priority, bound_to=name, scheduler="x") for n in range(4))
+        )
+    run(cluster)
+    monkeypatch.setattr(Trials, "remove", unwanted)
+    cluster.add(pod("high", cpu="300m", priority=10))
+    run(cluster)
+    assert ending(cluster) == ["n2-3"]
+    cluster.memory.finish_deletions()
+    run(cluster)
+    cluster.assert_bound("high", "n2")
+
+
+def unwanted(*_: object) -> None:
+    raise AssertionError("the graph is asked")
+
+
+def test_while_a_host_is_held_as_a_whole_amounts_do_not_tell_what_it_has_room_for() -> None:
+    """As after a restart with another match policy."""
+    live = LiveGraph(ResourcesConfig(), "first")
+    live.set_hosts({"n1": HostResources("n1", cores=4, memory_mib=1024, gpus=0)})
+    whole = HostHolding("n1", live.graph.host_path("n1"), (0, 1), (), 512, exclusive=True)
+    live.replay({"uid": {1: Placement((whole,))}})
+    assert live.held_of("uid", "n1") == (2, 512, 0)
+    assert not live.amounts_tell
+    live.free("uid")
+    assert live.amounts_tell
+
+
+def test_what_cannot_be_held_again_after_a_trial_is_missing_until_the_graph_has_it() -> None:
+    live = LiveGraph(ResourcesConfig(), "first")
+    live.set_hosts({"n1": HostResources("n1", cores=2, memory_mib=1024, gpus=0)})
+    first, second = (Placement((HostHolding("n1", live.graph.host_path("n1"), (core,)),)) for core in (0, 1))
+    live.replay({"a": {7: first}, "b": {7: second}})
+    share = live.set_aside("a")
+    taken = live.hold_aside(first)
+    assert taken is not None
+    with pytest.raises(RuntimeError, match="allocation 7"):
+        live.take_back({"a": share})
+    assert live.missing == {"a": [(7, first)]}
+    assert (live.held_of("a", "n1"), live.held_of("b", "n1"), live.used_on("n1")) == (None, (1, 0, 0), (1, 0, 0))
+    live.let_go(taken, first)
+    live.set_hosts({"n2": HostResources("n2", cores=1, memory_mib=0, gpus=0)})
+    assert (live.missing, live.held_of("a", "n1"), live.used_on("n1")) == ({}, (1, 0, 0), (2, 0, 0))
+
+
+class OneByOne(dict[str, Any]):
+    """Shares that must not be gone through."""
+
+    def items(self) -> Any:
+        raise AssertionError("all shares are looked at")
+
+
+def test_what_a_trial_costs_for_a_pod_does_not_grow_with_those_that_hold_something() -> None:
+    live = LiveGraph(ResourcesConfig(), "first")
+    live.set_hosts({"n1": HostResources("n1", cores=8, memory_mib=1024, gpus=0)})
+    path = live.graph.host_path("n1")
+    live.replay({f"p{core}": {1 + core // 2: Placement((HostHolding("n1", path, (core,)),))} for core in range(8)})
+    live.shares = OneByOne(live.shares)
+    away = {uid: live.set_aside(uid) for uid in ("p0", "p1", "p2")}
+    assert live.used_on("n1") == (5, 0, 0)
+    live.take_back(away)
+    assert (live.used_on("n1"), live.missing) == ((8, 0, 0), {})

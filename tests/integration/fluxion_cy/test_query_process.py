@@ -1,0 +1,83 @@
+"""The prompt as a process of its own: its streams, its end, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ...unit.fluxion_cy.graphs import machine, slot, spec, want
+
+GRAPH = ("-L", "graph", "-f", "jgf")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "graph").write_text(json.dumps(machine(nodes=2, cores=2)))
+    (tmp_path / "job").write_text(json.dumps(spec(slot(2, want("core", 1)), duration=10)))
+    return tmp_path
+
+
+def test_as_a_process_it_prints_as_resource_query_does(files: Path) -> None:
+    command = [sys.executable, "-m", "fluxion_cy", "-L", "graph", "-F", "jgf"]
+    run = subprocess.run(
+        command, input="match allocate job\nno\n", capture_output=True, text=True, cwd=files, timeout=120
+    )
+    lines = run.stdout.splitlines()
+    assert lines[1:] == [
+        "INFO: =============================",
+        "INFO: JOBID=1",
+        "INFO: RESOURCES=ALLOCATED",
+        "INFO: SCHEDULED AT=Now",
+        "INFO: =============================",
+    ]
+    assert run.stderr.startswith("ERROR: stdin:2: unknown command 'no'")
+    assert run.returncode == 1
+    bad = subprocess.run([*command[:4], "nothing"], capture_output=True, text=True, cwd=files, timeout=120)
+    assert (bad.returncode, bad.stderr) == (2, "ERROR: can't open nothing: No such file or directory\n")
+
+
+def process(files: Path, *arguments: str, **more: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "fluxion_cy", *GRAPH, *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=files, **more)  # type: ignore[call-overload, no-any-return]
+
+
+def test_input_that_is_no_text_is_an_error_and_its_end_an_end(files: Path) -> None:
+    out, error = process(files).communicate(b"match \xff\xfe\x00 job\nget-status /cluster0", timeout=30)
+    assert error.startswith(b"ERROR: stdin:1: unknown subcmd")
+    assert error.count(b"\n") == 1
+    assert out == b"/cluster0 is up\n"
+
+
+def test_a_reader_that_goes_away_is_no_traceback(files: Path) -> None:
+    with process(files) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        child.stdin.write(b"help\n" * 50)
+        child.stdin.close()
+        assert child.wait(timeout=30) == 1
+        assert child.stderr.read() == b""
+
+
+def hear_ctrl_c() -> None:
+    """A program that was started in the background ignores it, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_ctrl_c_ends_in_one_line(files: Path) -> None:
+    with process(files, preexec_fn=hear_ctrl_c) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"get-status /cluster0\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"/cluster0 is up\n"  # it runs, and waits for more
+        child.send_signal(signal.SIGINT)
+        _, error = child.communicate(timeout=30)
+    assert (child.returncode, error) == (130, b"ERROR: interrupted\n")

@@ -1,0 +1,77 @@
+"""Nominated pods beside the graph: who must yield to one never takes what it is to have, whoever that is."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from fluence_plugins.fluence.arguments import FluenceArguments
+from fluence_plugins.fluence.plugin import FluencePlugin
+from session_scheduler.model.objects import Pod, PodStatus
+from session_scheduler.testing import FakeCluster, gang, node, pod
+
+QPU = "fluxion.flux-framework.org/qpu"
+RESOURCES = """
+resources:
+  - {type: qpu, name: a, count: 2, attributes: {vendor: a}}
+  - {type: qpu, name: b, count: 2, attributes: {vendor: b}}
+"""
+vendors = st.sampled_from([None, None, "a", "b"])
+wants = st.tuples(st.sampled_from(["200m", "900m", "1500m", "2"]), st.integers(0, 2), vendors)
+"""Cpu, devices and their vendor."""
+worlds = st.tuples(
+    st.integers(1, 3),
+    st.lists(st.tuples(wants, st.integers(0, 1)), max_size=4),
+    st.tuples(wants, st.integers(1, 3)),
+    st.lists(st.tuples(wants, st.integers(1, 3), st.integers(1, 10)), min_size=1, max_size=4),
+    st.sampled_from(["first", "lonodex", "locality"]),
+)
+"""Nodes; who runs, and whether it ends; who is nominated, for which node; who comes, how many, how important."""
+
+
+def options(wanted: Any) -> dict[str, Any]:
+    cpu, qpus, vendor = wanted
+    annotations = {"fluence.flux-framework.org/require-vendor": vendor} if vendor and qpus else None
+    return {"cpu": cpu, "requests": {QPU: str(qpus)}, "annotations": annotations}
+
+
+def bound_there(world: Any, others: list[Any], folder: Path) -> bool:
+    """Whether the nominated pod gets its place when what is ending has ended, where these others come before."""
+    nodes, running, (wanted, where), _, policy = world
+    file = folder / "resources.yaml"
+    file.write_text(RESOURCES)
+    cluster = FakeCluster(checked=False)
+    cluster.add(node(f"n{number}", cpu="3", offers={QPU: "8"}) for number in range(nodes))
+    cluster.add(pod(f"runs{n}", priority=20, **options(of_it)) for n, (of_it, _) in enumerate(running))
+    cluster.run(FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy)))
+    for number, (_, ends) in enumerate(running):
+        if ends and cluster.node_of(f"runs{number}") is not None:
+            asyncio.run(cluster.memory.delete(cluster._find(Pod, f"runs{number}", "default")))
+    node_name = f"n{where % nodes}"
+    waits = pod("waits", priority=10, gates=["later"], **options(wanted))
+    cluster.add(replace(waits, status=PodStatus(nominated_node_name=node_name)))
+    for number, (of_them, count, priority) in enumerate(others):
+        made = gang(f"g{number}", count, priority=priority, preemption_policy="Never", **options(of_them))
+        cluster.add(made)
+    cluster.run()
+    cluster.memory.finish_deletions()
+    cluster.advance(60)
+    cluster.run()
+    found = cluster._find(Pod, "waits", "default")
+    cluster.add(replace(found, spec=replace(found.spec, scheduling_gates=())))
+    cluster.advance(60)
+    cluster.run()
+    return cluster.node_of("waits") == node_name
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds)
+def test_a_nominated_pod_gets_its_place_whoever_else_came_that_yields_to_it(world: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        assert bound_there(world, world[3], Path(folder)) >= bound_there(world, [], Path(folder))

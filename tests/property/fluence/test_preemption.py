@@ -1,0 +1,91 @@
+"""Preemption beside the graph: the amounts of a host tell what trying it out tells, whatever runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluence_plugins.fluence.arguments import FluenceArguments
+from fluence_plugins.fluence.matching import NoMatchError, place_on
+from fluence_plugins.fluence.needs import shape_of
+from fluence_plugins.fluence.plugin import FluencePlugin
+from session_scheduler import Event, Session, hookimpl
+from session_scheduler.model.groups import Task
+from session_scheduler.testing import FakeCluster, node, pod
+
+GPU = "nvidia.com/gpu"
+cpus = st.sampled_from(["100m", "500m", "900m", "1", "1500m", "2"])
+memories = st.sampled_from(["1Mi", "700Mi", "1536Ki", "1Gi"])
+gpus = st.sampled_from([0, 0, 1])
+hosts = st.lists(st.tuples(st.sampled_from(["2", "3500m", "4"]), st.integers(1, 3), gpus), min_size=1, max_size=3)
+"""Cpu, GiB and gpus of each node."""
+ours = st.lists(st.tuples(cpus, memories, gpus, st.integers(0, 3)), max_size=8)
+"""Cpu, memory, gpus and priority of what the graph places."""
+theirs = st.lists(st.tuples(st.integers(0, 2), cpus, memories, st.integers(0, 3)), max_size=8)
+"""Node, cpu, memory and priority of what others have bound, more than there is room for, too."""
+wanted = st.tuples(st.sampled_from(["300m", "1", "1500m", "2500m", "3", "4"]), memories, gpus)
+
+
+class TriesOut(FluencePlugin):
+    """Tries out, too, what it says of nodes."""
+
+    def __init__(self, arguments: FluenceArguments) -> None:
+        super().__init__(arguments)
+        self.wrong: list[tuple[str, str | None, str | None]] = []
+
+    @hookimpl
+    def reservable(
+        self, session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]
+    ) -> list[str | None] | None:
+        said = super().reservable(session, task, nodes, gone)
+        for name, reason in zip(nodes, said or (), strict=True):
+            found = self._tried_out(session, task, name, gone)
+            if (found is None) is not (reason is None):
+                self.wrong.append((name, reason, found))
+        return said
+
+    def _tried_out(self, session: Session, task: Task, name: str, gone: Container[Task]) -> str | None:
+        away = [Event(one, name) for one in self._tasks_on.get(name, ()) if one in gone]
+        for event in away:
+            self._trials.remove(event)
+        self._trials.settle()
+        self._leave_room(session, [task])
+        rank = self.live.graph.host_ranks.get(name)
+        try:
+            if rank is None:
+                return "no rank"
+            place_on(self.live, task, shape_of(task.cls.requests), rank).undo()
+        except NoMatchError as error:
+            return str(error)
+        else:
+            return None
+        finally:
+            for event in away:
+                self._trials.put_back(event)
+
+
+@settings(max_examples=200, deadline=None)
+@given(hosts, ours, theirs, wanted, st.booleans(), st.sampled_from(["first", "hinode", "lonodex", "locality"]))
+def test_the_amounts_of_a_host_tell_what_the_graph_tells(
+    nodes: list[Any], graphs: list[Any], others: list[Any], new: Any, shrunk: bool, policy: str
+) -> None:
+    cluster = FakeCluster(checked=False)
+    plugin = TriesOut(FluenceArguments(match_policy=policy))
+    for index, (cpu, gib, count) in enumerate(nodes):
+        cluster.add(node(f"n{index}", cpu=cpu, memory=f"{gib}Gi", offers={GPU: str(count)}))
+    for index, (cpu, memory, count, priority) in enumerate(graphs):
+        cluster.add(pod(f"our{index}", cpu=cpu, memory=memory, requests={GPU: str(count)}, priority=priority))
+    cluster.run(plugin)
+    for index, (place, cpu, memory, priority) in enumerate(others):
+        where = f"n{place % len(nodes)}"
+        cluster.add(pod(f"other{index}", cpu=cpu, memory=memory, priority=priority, scheduler="x", bound_to=where))
+    if shrunk:
+        cluster.add(node("n0", cpu="1", memory="1Gi"))
+    cpu, memory, count = new
+    cluster.add(pod(f"new{n}", cpu=cpu, memory=memory, requests={GPU: str(count)}, priority=4) for n in range(2))
+    cluster.run()
+    assert plugin.wrong == []
+    assert "failed in" not in cluster.reasons("new0")

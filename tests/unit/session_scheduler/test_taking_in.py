@@ -1,0 +1,136 @@
+"""Nodes and pods that are not what they should be, in the cluster of a scheduler: told of, and no other suffers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from session_scheduler.model.objects import Affinity, KubeObject, Pod
+from session_scheduler.observer import Observer
+from session_scheduler.testing import FakeCluster, node, pod
+
+
+class Listening(Observer):
+    """Keeps what is told of wrong objects."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def wrong(self, obj: KubeObject, text: str) -> None:
+        self.told.append((obj.key, text))
+
+
+def world(*objects: KubeObject, nodes: int = 1, checked: bool = True) -> tuple[FakeCluster, list[tuple[str, str]]]:
+    """A scheduler that runs, and what it tells of what is added then."""
+    cluster, listening = FakeCluster(checked=checked), Listening()
+    cluster.nodes(nodes)
+    cluster.start().intake._observer = listening
+    cluster.add(*objects)
+    cluster.run()
+    return cluster, listening.told
+
+
+def test_a_pod_with_an_amount_that_is_none_is_told_which_and_others_are_placed() -> None:
+    cluster, told = world(pod("wrong", cpu="four"), pod("right"))
+    cluster.assert_pending("wrong", "spec.containers[0].resources.requests.cpu: 'four' is no quantity")
+    cluster.assert_bound("right")
+    assert told == []  # its own event tells
+
+
+def test_a_running_pod_counts_without_an_amount_that_is_none() -> None:
+    cluster, told = world(pod("runs", cpu="3", memory="much", bound_to="n1"), pod("small"), pod("large", cpu="2"))
+    cluster.assert_bound("small")
+    cluster.assert_pending("large", "Insufficient cpu")
+    ((name, text),) = told
+    assert name == "default/runs"
+    assert "requests.memory: 'much' is no quantity" in text
+    assert text.endswith("the pod counts without it")
+
+
+def test_a_running_pod_keeps_what_it_counts_with_when_that_becomes_no_amount() -> None:
+    cluster, _ = world(pod("runs", cpu="3", bound_to="n1"))
+    cluster.add(pod("runs", cpu="three", bound_to="n1"), pod("large", cpu="2"))
+    cluster.run()
+    cluster.assert_pending("large", "Insufficient cpu")
+
+
+def unreadable(obj: Any) -> Any:
+    return replace(obj, unreadable="spec.priority: 'high' is text")
+
+
+def test_a_pod_that_cannot_be_read_waits_until_it_can() -> None:
+    cluster, _ = world(unreadable(pod("p")))
+    cluster.assert_pending("p", "spec.priority: 'high' is text")
+    cluster.add(pod("p"))
+    cluster.advance(60)
+    cluster.run()
+    cluster.assert_bound("p")
+
+
+def test_beside_a_running_pod_that_cannot_be_read_nothing_is_placed() -> None:
+    runs = unreadable(pod("runs", cpu="0", memory="0", bound_to="n1"))
+    cluster, told = world(runs, pod("p"), nodes=2, checked=False)  # it takes more than its node offers
+    cluster.assert_bound("p", "n2")
+    assert told == [("default/runs", "spec.priority: 'high' is text: no further pod is placed on its node")]
+    cluster.add(pod("runs", bound_to="n1"), pod("q", node_selector={"kubernetes.io/hostname": "n1"}))
+    cluster.run()
+    cluster.assert_bound("q", "n1")
+
+
+@pytest.mark.parametrize(
+    "wrong", [node("n2", cpu="four"), replace(node("n2"), unreadable="spec.taints: must be a list")]
+)
+def test_a_node_that_cannot_be_counted_on_is_told_of_once_and_not_used(wrong: Any) -> None:
+    cluster, told = world(wrong, pod("p", node_selector={"kubernetes.io/hostname": "n2"}))
+    cluster.assert_pending("p", "0/1 nodes are available")
+    cluster.add(replace(wrong, metadata=replace(wrong.metadata, annotations={"a": "b"})))
+    cluster.run()
+    ((name, text),) = told
+    assert name == "n2"
+    assert text.startswith("Node n2: ")
+    assert text.endswith("no pod is placed on this node")
+    cluster.add(node("n2"))
+    cluster.run()
+    cluster.assert_bound("p", "n2")
+
+
+def test_an_object_that_meets_a_bug_at_the_start_is_told_of_and_the_others_are_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, listening = FakeCluster(), Listening()
+    cluster.nodes(1)
+    cluster.add(pod("a"), pod("b"))
+    scheduler = cluster.start()
+    scheduler.intake._observer = listening
+    put = scheduler.cache.put
+
+    def fails(obj: KubeObject) -> None:
+        if isinstance(obj, Pod) and obj.metadata.name == "a":
+            raise RuntimeError("a bug")
+        put(obj)
+
+    monkeypatch.setattr(scheduler.cache, "put", fails)
+    asyncio.run(scheduler.start())
+    assert listening.told == [("default/a", "it is left out, for it cannot be taken in: RuntimeError: a bug")]
+    asyncio.run(scheduler.cycle())
+    cluster.assert_bound("b")
+
+
+HUGE: dict[str, dict[str, Any]] = {
+    "affinity": {"affinity": Affinity(pod_anti_affinity={"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": -(2**63), "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}]})},
+    "maxSkew": {"topology_spread_constraints": ({"maxSkew": 2**63, "topologyKey": "zone",
+                                                 "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}},)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "problem"), [("affinity", "weight: -9223372036854775808 is none"),
+                                               ("maxSkew", "maxSkew: 9223372036854775808 is none")])  # fmt: skip
+def test_a_number_that_no_column_holds_concerns_its_own_pod(case: str, problem: str) -> None:
+    runs = pod("runs", bound_to="n1", **HUGE[case])
+    cluster, _ = world(runs, pod("waits", **HUGE[case]), pod("other"))
+    cluster.assert_pending("waits", problem)
+    cluster.assert_bound("other")
