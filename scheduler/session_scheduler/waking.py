@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -22,7 +23,7 @@ from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, Pri
 from session_scheduler.model.related import Namespace, RelatedObject
 from session_scheduler.state.cache import Cache, pod_group_key, schedulers_of
 from session_scheduler.state.changes import ADD, DELETE, OTHER, node_actions, object_actions, pod_actions
-from session_scheduler.state.pending import PendingGroups
+from session_scheduler.state.pending import PendingGroups, everybody
 from session_scheduler.state.rejections import GANG_SCHEDULING, TOPOLOGY_PLACEMENT
 
 _log = structlog.get_logger(__name__)
@@ -121,8 +122,8 @@ class Waking:
     def _tell(self, task: Task, action: int, old: Pod | None, old_class: TaskClass | None) -> None:
         self._pending.happened(self._pod_event(action, old, task.pod, old_class, task.cls))
 
-    def _gone(self, pod: Pod, cls: TaskClass) -> None:
-        self._pending.happened(self._pod_event(DELETE, pod, None, cls, None))
+    def _gone(self, pod: Pod, cls: TaskClass, concerns: Callable[[str], bool] = everybody) -> None:
+        self._pending.happened(self._pod_event(DELETE, pod, None, cls, None), concerns)
 
     def _pod_event(
         self, action: int, old: Pod | None, new: Pod | None, old_class: TaskClass | None, new_class: TaskClass | None,
@@ -134,10 +135,16 @@ class Waking:
         )  # fmt: skip
 
     def tell_nominations(self) -> None:
-        """What was kept for nominated pods that are to go there no more is free, as if they had been there."""
+        """What was kept for nominated pods that are to go there no more is free for those that yielded to them."""
         for task, node in self._cache.nominations.take_ended():
-            if node in self._cache.table.row_of:
-                self.freed(task)
+            if node in self._cache.table.row_of and self._pending.wants(Pod) & DELETE:
+                self._gone(task.pod, task.cls, partial(self._yielded, task.standing))
+
+    def _yielded(self, standing: int, key: str) -> bool:
+        """Whether a group has a pod on no node that leaves room for nominated ones of this standing."""
+        group = self._cache.groups.get(key)
+        tasks = group.tasks.values() if group is not None else ()
+        return any(task.node is None and task.preemptor_priority <= standing for task in tasks)
 
     def freed(self, task: Task) -> None:
         """A task is not to be where it counted, and was never bound there: what it would have taken is free."""

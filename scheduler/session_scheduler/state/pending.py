@@ -30,6 +30,11 @@ def _ignore(*_: object) -> None:
     """Nobody listens."""
 
 
+def everybody(_: str) -> bool:
+    """What concerns every group."""
+    return True
+
+
 @dataclass(slots=True)
 class _Waiting:
     """A group that was tried and is not placed."""
@@ -179,13 +184,14 @@ class PendingGroups:
         """The actions on objects of a kind that some sleeping group may be helped by; 0 where nobody waits for any."""
         return self._rejections.wanted(resource)
 
-    def happened(self, event: ClusterEvent) -> None:
-        """Wake the groups that the event can help; their backoff stands."""
+    def happened(self, event: ClusterEvent, concerns: Callable[[str], bool] = everybody) -> None:
+        """Wake the groups that the event can help, of those that it `concerns` (asked by key); their backoff stands."""
         for label, plugin, sleepers in self._rejections.helped(event):
-            keys = list(sleepers.keys)
+            keys = [key for key in sleepers.keys if concerns(key)]
             for key in keys:
                 self._wake(key)
-            self.on_event(label, plugin, len(keys))
+            if keys:
+                self.on_event(label, plugin, len(keys))
 
     def happened_to(self, key: str, event: ClusterEvent) -> None:
         """As `happened`, where the event concerns one group alone: one of its own pods has changed."""

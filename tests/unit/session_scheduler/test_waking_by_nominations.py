@@ -13,6 +13,10 @@ from msgspec.structs import replace
 from session_scheduler.model.objects import Node, Pod, PodStatus
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
+from .waking_world import observed
+
+NOWHERE = {"disk": "ssd"}
+
 
 @pytest.fixture
 def cluster() -> FakeCluster:
@@ -68,6 +72,49 @@ def test_its_pod_can_go_nowhere_any_more() -> None:
     cluster.advance(11)
     cluster.run(cycles=2)
     cluster.assert_bound("waits", "n1")
+
+
+@pytest.mark.parametrize("end", [None, "", "n2"])
+def test_its_end_wakes_only_those_that_yielded_to_it(end: str | None) -> None:
+    cluster = FakeCluster(checked=False)
+    cluster.add(node("n1", cpu="1"), node("n2", cpu="1", unschedulable=True), expected("n1"))
+    cluster.add(pod(f"p{priority}", cpu="1", priority=priority, node_selector=NOWHERE) for priority in (5, 10, 11))
+    cluster.add(gang("g", 2, cpu="1", priority=11), gang("h", 2, cpu="1", priority=10))
+    cluster.add(pod("big", cpu="2", priority=11), pod("small", cpu="2", priority=10))
+    tries = observed(cluster)
+    cluster.run()
+    tries.of.clear()
+    if end is None:
+        cluster.delete(Pod, "first")
+    else:
+        cluster.add(replace(cluster._find(Pod, "first", "default"), status=PodStatus(nominated_node_name=end)))
+    cluster.run(cycles=2)
+    assert set(tries.of) == {"h", "small"}
+
+
+def test_a_nomination_that_begins_wakes_nobody() -> None:
+    cluster = FakeCluster(checked=False)
+    cluster.add(node("n1", cpu="1"), expected(""), pod("big", cpu="2", priority=5))
+    tries = observed(cluster)
+    cluster.run()
+    cluster.add(expected("n1"))
+    cluster.run(cycles=2)
+    assert tries.of == {"big": 1}
+
+
+@pytest.mark.parametrize("where", ["", "n2"])
+def test_its_own_pod_looks_for_a_place_again_where_somebody_else_ends_it(where: str) -> None:
+    cluster = FakeCluster(checked=False)
+    cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
+    cluster.add(pod("high", cpu="1", priority=10))
+    tries = observed(cluster)
+    cluster.run(cycles=2)
+    assert tries.of == {"high": 1}
+    high = cluster._find(Pod, "high", "default")
+    assert high.status.nominated_node_name == "n1"
+    cluster.add(replace(high, status=replace(high.status, nominated_node_name=where)))
+    cluster.run()
+    assert tries.of == {"high": 2}
 
 
 class SlowBinds(FakeCluster):
