@@ -21,7 +21,7 @@ from session_scheduler.nominated import Key as NominatedKey
 from session_scheduler.nominated import nominated_key, with_nominated, yielded_to
 from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.nominations import Nominations
-from session_scheduler.state.rejections import GANG_SCHEDULING, TOPOLOGY_PLACEMENT, Wants
+from session_scheduler.state.rejections import TOPOLOGY_PLACEMENT, Wants
 from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.state.volume_use import VolumeUse
 from session_scheduler.statement import Decision, Event, Statement
@@ -459,23 +459,26 @@ class Session:
         """By which plugins each class of what the group has left to place was refused; None where an error ended it,
         nothing where it is to be tried again whatever happens.
 
-        The tasks of a gang could have been placed in other ways than those that were tried: every filter of their
-        classes counts.
+        The tasks of a gang could have been placed in other ways than those that were tried: every filter of the classes
+        for which nodes were looked for counts, those of tasks, too, that wait for others only.
         """
         group, refusal = outcome.group, outcome.refusal
         if refusal is not None and refusal.failed:
             return None
         of_group = frozenset((refusal.plugin,)) if refusal is not None and refusal.plugin else frozenset()
         together = group.min_count - group.started > 1 or group.topology_key is not None
+        tried = set(outcome.tried) if together else ()
         wants = set()
         for task in group.in_phase(Phase.PENDING):
             known = self._rejected.get(task)
             plugins = (known or frozenset()) | of_group
-            if not plugins:
-                return None if known is None else frozenset()
-            if together and plugins != {GANG_SCHEDULING}:
+            if known is not None and not plugins:
+                return frozenset()
+            if task in tried:
                 plugins |= self.filters_of(task.cls)
                 plugins |= {call.plugin for call in self.calls.functions("place_group")}
+            if not plugins:
+                return None
             if group.topology_key is not None:
                 plugins |= {TOPOLOGY_PLACEMENT}
             wants.add((task.cls, plugins))

@@ -147,6 +147,19 @@ def test_the_end_of_a_member_wakes_a_gang_that_is_placed_together(queue: Queue) 
     assert queue.step() == ["g"]
 
 
+# ---------------------------------------------------------------------- gangs of which a part would fit
+
+
+@pytest.mark.parametrize("cpus", [(3, 3), (1, 9)], ids=["as many as fit", "one of another class"])
+def test_a_gang_of_which_a_part_would_fit_sleeps_until_something_helps(queue: Queue, cpus: tuple[int, int]) -> None:
+    first, second = cpus
+    queue.step(pod_group("g", 2), pod("a", group="g", cpu=first), pod("b", group="g", cpu=second))
+    queue.advance(20)
+    assert queue.step(pod("unrelated")) == ["unrelated"]
+    assert queue.step(node("n2", cpu=9)) == ["g"]
+    queue.assert_bound("b", "n2")
+
+
 # ---------------------------------------------------------------------- objects that are wrong
 
 

@@ -247,6 +247,29 @@ def test_only_the_group_of_a_misbehaving_plugin_fails(case):
     assert scheduler.cache.table.digest() == empty
 
 
+class RefusesUnprepared(Misbehaving):
+    """Refuses groups of bad pods before anybody asks for their class, of which it can make nothing."""
+
+    @hookimpl
+    def prefilter(self, group):
+        return Refusal("not now") if bad_group(group) else None
+
+    @hookimpl
+    def prepare(self, cls):
+        if is_bad(cls.pod):
+            boom()
+
+
+def test_of_a_gang_that_is_refused_at_once_no_class_is_prepared():
+    cluster = FakeCluster()
+    cluster.nodes(1)
+    cluster.add(gang("g", 2, labels={BAD: "1"}), pod("late", cpu=8))
+    cluster.run(RefusesUnprepared())
+    cluster.assert_pending("g-0", "not now")
+    cluster.assert_pending("late", "Insufficient cpu")
+    assert cluster.scheduler.pending.is_asleep("Pod default/late")
+
+
 class Handlers:
     """Its handler fails at the second task of a gang."""
 
