@@ -92,6 +92,8 @@ class Outcome:
     """What refused the group as a whole."""
     tried: list[Task] = field(default_factory=list)
     """The tasks for which nodes were looked for."""
+    barred: list[Task] = field(default_factory=list)
+    """Those that a plugin's `prepare` refused, whatever the node."""
     nominated: dict[Task, str] = field(default_factory=dict)
     """The node for which each of these is nominated from now on; empty where for none any more."""
     nominated_before: dict[Task, str] = field(default_factory=dict)

@@ -94,9 +94,11 @@ def _ready_tasks(session: Session, group: Group, outcome: Outcome) -> list[Task]
         reason = session.pre_predicate(task)
         if reason is None:
             refusal = session.plan(task.cls).refusal
-            reason = _of_all_nodes(session, refusal) if refusal is not None else None
-            if refusal is not None and refusal.plugin:
-                session.note_rejected(task, (refusal.plugin,))
+            if refusal is not None:
+                reason = _of_all_nodes(session, refusal)
+                outcome.barred.append(task)
+                if refusal.plugin:
+                    session.note_rejected(task, (refusal.plugin,))
         if reason is None:
             ready.append(task)
         else:

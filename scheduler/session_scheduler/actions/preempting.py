@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from session_scheduler.actions.plugin_placement import has_placers, tells_of_each_node
 from session_scheduler.actions.trial import Trial
-from session_scheduler.hookspecs import NoPreemption, Preemption
+from session_scheduler.hookspecs import NoPreemption, Preemption, Refusal
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.nominated import left_out
 from session_scheduler.session import KnownNoPreemption, Outcome, Session
@@ -19,12 +19,14 @@ def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption
     if outcome.refusal is not None and outcome.refusal.failed:
         return []
     refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
-    if not refused:
-        return []
-    if group.topology_key is not None or (not group.single and group.started < group.min_count):
-        answer, _ = _asked(session, group, refused, alone=False)
+    together = group.topology_key is not None or (not group.single and group.started < group.min_count)
+    if together:
+        _give_up_places(session, outcome, outcome.barred)
+        answer, _ = _asked(session, group, refused, alone=False) if refused else (None, ())
         return _note(session, outcome, refused, answer)
     found: list[Preemption] = []
+    for task in outcome.barred if session.table.row_of else ():
+        found += _note(session, outcome, [task], _ask_once(session, group, task, alone=True))
     for task in refused:
         alone = not (has_placers(session) and session.board(task).mask.any()) or tells_of_each_node(session, task)
         found += _note(session, outcome, [task], _ask_once(session, group, task, alone=alone))
@@ -76,14 +78,25 @@ def _note(
     if answer is None:
         return []
     for task in tasks:
-        outcome.reasons[task] = f"{outcome.reasons[task]} preemption: {answer.reason}"
-        if not answer.keep and session.nominations.node_of(task) is not None:
-            _nominate(session, outcome, task, "")
+        outcome.reasons[task] = _joined(outcome.reasons[task], answer)
+    if not answer.keep:
+        _give_up_places(session, outcome, tasks)
     if outcome.refusal is not None:
-        outcome.refusal = type(outcome.refusal)(
-            f"{outcome.refusal.reason} preemption: {answer.reason}", outcome.refusal.plugin, outcome.refusal.failed
-        )
+        refusal = outcome.refusal
+        outcome.refusal = Refusal(_joined(refusal.reason, answer), refusal.plugin, refusal.failed)
     return []
+
+
+def _joined(reason: str, answer: NoPreemption) -> str:
+    """Two sentences, also where a plugin's own words end without a full stop."""
+    return f"{reason.removesuffix('.')}. preemption: {answer.reason}"
+
+
+def _give_up_places(session: Session, outcome: Outcome, tasks: Sequence[Task]) -> None:
+    """Nominate these tasks no more."""
+    for task in tasks:
+        if session.nominations.node_of(task) is not None:
+            _nominate(session, outcome, task, "")
 
 
 def _nominate(session: Session, outcome: Outcome, task: Task, node: str) -> None:

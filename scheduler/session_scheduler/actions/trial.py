@@ -39,7 +39,8 @@ class Trial:
         self._plan = session.plan_for(tasks[0])
         self._placers = has_placers(session)
         self._cache = session.snapshot.cache
-        self._asks_reservable = alone and self._placers and tells_of_each_node(session, tasks[0])
+        asked = alone and self._placers and self._plan.refusal is None
+        self._asks_reservable = asked and tells_of_each_node(session, tasks[0])
         unknown = self._placers or self._plan.any_filters or session.trial_followers
         self.by_node = alone and (self._asks_reservable or not unknown)
         """Whether each node's answer depends on that node alone: then several can be looked at together."""
@@ -75,8 +76,10 @@ class Trial:
         """The nodes that refuse the (first) task, and might not if pods there ended; in the order of `nodes`.
 
         Where it is asked node by node what the plugin that places groups would do, these are among them, too, that it
-        refuses and filters do not.
+        refuses and filters do not. None where the task is refused whatever the node.
         """
+        if self._plan.refusal is not None:
+            return []
         task, nodes = self.tasks[0], self._session.table.nodes
         board = self._session.board(task)
         rows = board.helpable(task)

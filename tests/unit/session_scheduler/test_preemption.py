@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler import hookimpl
+from session_scheduler import Refusal, hookimpl
 from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.model.objects import Node, Pod, PodStatus
 from session_scheduler.offline import load_calls
@@ -158,6 +158,46 @@ def test_a_higher_pod_that_takes_the_place_ends_the_nomination(cluster: FakeClus
     cluster.run()
     assert get(cluster, "higher").status.nominated_node_name == "n1"
     assert get(cluster, "high").status.nominated_node_name == ""
+
+
+def test_a_pod_that_no_node_takes_any_more_gives_up_its_place(cluster: FakeCluster) -> None:
+    claim = {"name": "gpu", "resourceClaimName": "gone"}
+    high = pod("high", cpu="1", priority=10)
+    cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1))
+    cluster.add(replace(high, spec=replace(high.spec, resource_claims=(claim,)),
+                        status=PodStatus(nominated_node_name="n1")))  # fmt: skip
+    cluster.run()
+    cluster.assert_bound("low", "n1")
+    assert get(cluster, "high").status.nominated_node_name == ""
+    told = '0/1 nodes are available: could not find ResourceClaim "default/gone". preemption: 0/1 nodes are available: '
+    cluster.assert_pending("high", f"{told}1 Preemption is not helpful for scheduling.")
+
+
+def test_members_of_a_gang_that_no_node_takes_any_more_give_up_their_places(cluster: FakeCluster) -> None:
+    claim = {"name": "gpu", "resourceClaimName": "gone"}
+    cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1))
+    for one in gang("high", 2, cpu="500m", priority=10):
+        if isinstance(one, Pod):
+            cluster.add(replace(one, spec=replace(one.spec, resource_claims=(claim,)),
+                                status=PodStatus(nominated_node_name="n1")))  # fmt: skip
+        else:
+            cluster.add(one)
+    cluster.run()
+    cluster.assert_bound("low", "n1")
+    assert get(cluster, "high-0").status.nominated_node_name == ""
+
+
+def test_what_a_plugin_says_ends_before_what_preemption_says(cluster: FakeCluster) -> None:
+    class Refuses:
+        name = "refuses"
+
+        @hookimpl
+        def place_group(self) -> Refusal:
+            return Refusal("there is no such thing")
+
+    cluster.add(node("n1", cpu="1"), *gang("one", 2, cpu="1"))
+    cluster.run(Refuses())
+    cluster.assert_pending("one-0", "there is no such thing. preemption: No preemption victims found")
 
 
 def test_a_node_that_goes_ends_the_nomination(cluster: FakeCluster) -> None:
