@@ -322,6 +322,8 @@ def place_group(
     `room[cls]` says how many more tasks of the class each row takes (0: refused), `scores[cls]` what a row is worth.
     Asked again for what is left after the core has checked the answer task by task. The first answer wins.
 
+    A refusal's reason may be empty unless `session.reasons_wanted`: a trial asks often, and only whether.
+
     Nominated pods (`session.yields_to`) are counted in `room`. A plugin that counts otherwise leaves them room in its
     own state, too, here and in `reserve` and `reservable`.
     """

@@ -178,6 +178,8 @@ class Session:
         self._rejected: dict[Task, frozenset[str]] = {}
         self._registering = "?"
         self._not_opened = {call.plugin for call in calls.functions("on_session_open")}
+        self.reasons_wanted = True
+        """Whether anybody hears why something is refused: not where a trial only asks whether it is."""
         self.expired: Callable[[], bool] = lambda: False
         """Whether the cycle's time is over, so that no further group is started."""
 
@@ -440,6 +442,15 @@ class Session:
         return None
 
     # ------------------------------------------------------------------ who refused whom
+
+    @contextmanager
+    def without_reasons(self) -> Iterator[None]:
+        """While it lasts, `reasons_wanted` is False."""
+        wanted, self.reasons_wanted = self.reasons_wanted, False
+        try:
+            yield
+        finally:
+            self.reasons_wanted = wanted
 
     def note_rejected(self, task: Task, plugins: Iterable[str]) -> None:
         """These plugins refused a task, on some node or altogether: one of them must be helped before it can fit."""

@@ -53,8 +53,6 @@ _FOREIGN_JOBS = 1 << 62
 _NOTHING: Amounts = (0, 0, 0)
 _REMEMBERED = 1024
 """For how many different foreign loads the jobspec is kept."""
-_NEVER = "the graph could not hold it"
-"""How `Matcher.why` begins where an empty graph could not hold it either."""
 
 Share = Mapping[int, Placement]
 """What one pod holds, by jobid."""
@@ -179,16 +177,15 @@ class LiveGraph:
     def match(
         self, jobspec: str, candidates: IntColumn | None = None, prefer: NDArray[np.float64] | None = None
     ) -> Job:
-        """Allocate. Raises Busy or Unsatisfiable, with why in the message."""
+        """Allocate. Raises Busy or Unsatisfiable; `why` says more, and costs far more than the match."""
         log.debug("[fluence] jobspec %s", jobspec)
         started = perf_counter()
         try:
             found = self.matcher.allocate(jobspec, jobid=self.next_jobid, candidates=candidates, prefer=prefer)
-        except (Busy, Unsatisfiable) as error:
+        except (Busy, Unsatisfiable):
             seconds = perf_counter() - started
-            reason = self.matcher.why(jobspec, candidates=candidates)
-            self.match_times.add("unsatisfiable" if reason.startswith(_NEVER) else "busy", seconds)
-            raise type(error)(reason) from error
+            self.match_times.add("busy" if self.matcher.satisfy(jobspec) else "unsatisfiable", seconds)
+            raise
         except InvalidJobspec as error:  # no host has a type that is asked for, and so no vertex has
             self.match_times.add("unsatisfiable", perf_counter() - started)
             raise Unsatisfiable(str(error)) from error
@@ -196,6 +193,13 @@ class LiveGraph:
         self.next_jobid += 1
         log.debug("[fluence] allocation %d: %s", found.jobid, found.R)
         return Job(found.jobid, placement_from_allocation(found.R))
+
+    def why(self, jobspec: str, candidates: IntColumn | None = None) -> str:
+        """Why `match` refuses it now."""
+        try:
+            return self.matcher.why(jobspec, candidates=candidates)
+        except InvalidJobspec as error:
+            return str(error)
 
     def match_on(self, rank: int, jobspec: str) -> Job:
         """Allocate on one host. Raises Busy or Unsatisfiable."""

@@ -41,8 +41,12 @@ class GroupMatcher:
         ranks: IntColumn,
         needs: Mapping[TaskClass, Needs],
         budget: int,
+        *,
+        tells: bool = True,
     ) -> None:
+        """`tells`: whether a refusal says what is in the way, and not only that something is."""
         self._live = live
+        self._tells = tells
         self._ranks = ranks
         self._needs = needs
         self._budget = budget
@@ -71,7 +75,7 @@ class GroupMatcher:
                     self._place_class(by_class[cls], cls, room[cls], scores[cls], placement, jobs)
             except NoMatchError as error:
                 self._retract(jobs)
-                problem = problem or str(error)
+                problem, self._tells = problem or str(error), False  # only the first is told
                 if self._budget <= 0:
                     return Refusal(f"{problem}; the match budget ended before every order was tried")
                 continue
@@ -114,6 +118,7 @@ class GroupMatcher:
             jobs,
             self._by_rank(room, np.int64),
             self._by_rank(scores, np.float64),
+            tells=self._tells,
         )
         hosts = divide_hosts(job.placement, needs.shape, len(tasks))
         for task, host in zip(tasks, hosts, strict=True):
@@ -190,6 +195,8 @@ class GroupMatcher:
             try:
                 job = self._match_devices(needs, kind, require, 1, jobs)
             except NoMatchError as error:
+                if not self._tells:
+                    raise
                 wanted = needs.devices[kind] * len(tasks)
                 raise NoMatchError(self._shortage(needs, kind, require, wanted, others) or str(error)) from error
             yield task, job.jobid, job.placement.devices
@@ -229,22 +236,24 @@ class GroupMatcher:
         jobs: list[int],
         candidates: IntColumn | None = None,
         prefer: NDArray[np.float64] | None = None,
+        *,
+        tells: bool = False,
     ) -> Job:
-        """The first of the jobspecs that matches."""
-        problem = ""
+        """The first of the jobspecs that matches. `tells`: the error says what is in the way of the first of them."""
+        refused = ""
         for jobspec in jobspecs:
             if not self._free_of_charge:
                 if self._budget <= 0:
-                    raise NoMatchError(problem or "no match was tried")
+                    break
                 self._budget -= 1
             try:
                 job = self._live.match(jobspec, candidates, prefer)
-            except (Busy, Unsatisfiable) as error:
-                problem = problem or str(error)
+            except (Busy, Unsatisfiable):
+                refused = refused or jobspec
                 continue
             jobs.append(job.jobid)
             return job
-        raise NoMatchError(f"{NO_MATCH}: {problem}")
+        raise NoMatchError(f"{NO_MATCH}: {self._live.why(refused, candidates)}" if refused and tells else NO_MATCH)
 
     def _by_rank(self, column: IntColumn, dtype: type[np.int64] | type[np.float64]) -> NDArray[Any]:
         """A column over the session's rows as one over the graph's ranks, as the matcher reads it in place."""

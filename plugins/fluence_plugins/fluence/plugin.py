@@ -231,7 +231,8 @@ class FluencePlugin:
         log.debug("[fluence] group %s: %d pods of %d classes", group.key, len(tasks), len(room))
         self._trials.settle()
         self._leave_room(session, tasks)
-        matcher = GroupMatcher(self._live, self._rank_of_rows(session), self._needs, self._budget)
+        tells = session.reasons_wanted
+        matcher = GroupMatcher(self._live, self._rank_of_rows(session), self._needs, self._budget, tells=tells)
         return matcher.place(tasks, room, scores)
 
     def _leave_room(self, session: Session, tasks: Sequence[Task]) -> None:
@@ -249,7 +250,7 @@ class FluencePlugin:
 
     def _devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
         found = {task.cls: self._needs_of(task.cls)}
-        return GroupMatcher(self._live, np.zeros(0, np.int64), found, self._budget).devices_of(task)
+        return GroupMatcher(self._live, np.zeros(0, np.int64), found, self._budget, tells=False).devices_of(task)
 
     def _ending_with_devices(self, session: Session) -> list[str]:
         shares = self._live.shares.items()

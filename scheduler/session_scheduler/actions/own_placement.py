@@ -42,7 +42,7 @@ def greedy(
             board = session.board(task, subset)
             row = board.pick(task, expected - index) if assignment is None else _assigned(board, task, assignment)
             if row < 0:
-                refused[task] = board.why(task)
+                refused[task] = board.why(task) if session.reasons_wanted else ""
                 continue
             score += float(board.total[row])
             statement.allocate(task, row)

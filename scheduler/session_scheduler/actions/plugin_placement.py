@@ -127,7 +127,7 @@ def ask_plugins(
     left = list(tasks)
     while left:
         room, scores = _room_and_scores(session, left, subset, assigned)
-        answer.refused = {t: session.board(t, subset).why(t) for t in left if not room[t.cls].any()}
+        answer.refused = {t: _why(session, t, subset) for t in left if not room[t.cls].any()}
         asked = [task for task in left if task not in answer.refused]
         if not asked or (answer.refused and _too_few(session, tasks, len(tasks) - len(answer.refused), needed)):
             return answer
@@ -201,6 +201,10 @@ def _quotas(session: Session, cls: TaskClass, count: int) -> Sequence[tuple[Bool
 
 def _as_quotas(answer: Any) -> list[tuple[BoolColumn, int]]:
     return [(np.asarray(mask), operator.index(share)) for mask, share in answer]
+
+
+def _why(session: Session, task: Task, subset: BoolColumn | None) -> str:
+    return session.board(task, subset).why(task) if session.reasons_wanted else ""
 
 
 def _note(session: Session, call: HookCall, tasks: Sequence[Task]) -> None:

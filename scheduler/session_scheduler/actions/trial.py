@@ -48,7 +48,7 @@ class Trial:
         self._not_reservable: dict[str, str] = {}
         """By node: why the plugin that places groups would not take the task's share there, as it was asked last."""
         self.reason = ""
-        """Why `place` could not."""
+        """Why `place` could not, or a node is refused by who places groups; nothing where only whether was asked."""
 
     def __enter__(self) -> Self:
         return self
@@ -110,6 +110,16 @@ class Trial:
         """Whether `running` left out tasks of lower priority: there may be more victims once they are bound."""
         return bool(self._binding)
 
+    @property
+    def more_room_helps(self) -> bool:
+        """Whether the tasks that can be placed can be so, too, when more is gone: no filter looks beyond its row."""
+        classes = unique_classes(self.tasks)
+        return not any(self._session.plan(cls).any_filters for cls in classes)
+
+    def is_ending(self, task: Task) -> bool:
+        """Whether a running task was asked to end, by whomever."""
+        return self._session.is_ending(task)
+
     def ends_for_others(self, task: Task) -> bool:
         """Whether a running task was made to end already, so that another one has its place."""
         if task.uid in self._session.snapshot.cache.preempted:
@@ -168,7 +178,10 @@ class Trial:
         """Whether the one task could go to a node now. Raises PluginError."""
         if not self.fit_each([node])[0]:
             return False
-        return self.by_node or not self._placers or self._placeable(self._session.table.row_of[node])
+        if self.by_node or not self._placers:
+            return True
+        with self._session.without_reasons():
+            return self._placeable(self._session.table.row_of[node])
 
     def fit_each(self, nodes: Sequence[str]) -> list[bool]:
         """Whether the filters let the one task go to each of these nodes now, and with `by_node` the plugin that places
@@ -209,10 +222,14 @@ class Trial:
         """Why the one task cannot go to each of these nodes now. Raises PluginError."""
         view = self._view(nodes)
         refused = judge(self._plan, view, np.ones(len(view), np.bool_), self.tasks[0])
-        return [
-            refused[index].reasons if index in refused else [self._not_reservable.get(node, self.reason)]
-            for index, node in enumerate(nodes)
-        ]
+        return [refused[index].reasons if index in refused else [self._why_not_placed(node)]
+                for index, node in enumerate(nodes)]  # fmt: skip
+
+    def _why_not_placed(self, node: str) -> str:
+        """Why the plugin that places groups would not place the one task on a node that filters let it go to."""
+        if node not in self._not_reservable and self._placeable(self._session.table.row_of[node]):
+            return ""
+        return self._not_reservable.get(node, self.reason)
 
     def place(self, *, thorough: bool = False) -> Mapping[Task, str] | None:
         """Where the tasks would go now, all that must start together; None where that is nowhere. Raises PluginError.
@@ -241,7 +258,8 @@ class Trial:
         session, group = self._session, self.group
         elsewhere = self._placers or group.topology_key is not None or session.calls.functions("node_subsets")
         if elsewhere or self._plan.any_filters or len(unique_classes(self.tasks)) > 1:
-            return self.place(thorough=thorough) is not None
+            with self._session.without_reasons():
+                return self.place(thorough=thorough) is not None
         needed = max(1, group.min_count - group.started)
         board = session.board(self.tasks[0])
         board.sync(self.tasks[0])

@@ -211,24 +211,46 @@ def _candidate(node: str, victims: Sequence[Unit], violating: Sequence[Unit]) ->
 
 
 def _anywhere(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
-    """The fewest victims in the cluster that let the whole gang be placed."""
+    """The fewest victims in the cluster that let the whole gang be placed. What ends already is no price: it is spared
+    last, when nothing else is in the way any more.
+    """
     running = [task for node in trial.nodes for task in trial.running(node)]
     units = sorted(units_of(running, trial.priority), key=importance_to_groups)
     if not units:
         return NoPreemption(NO_VICTIMS_ANYWHERE)
-    for unit in units:
-        trial.remove(unit.tasks)
-    thorough = trial.place() is None
+    ending = [unit for unit in units if _is_ending(trial, unit)]
+    violating, others = budgets.parted([unit for unit in units if not _is_ending(trial, unit)], sparing=True)
+    away = _enough_away(trial, [*violating, *others, *ending], len(ending) + len(trial.tasks))
+    thorough = len(away) == len(units) and trial.place() is None
     if thorough and trial.place(thorough=True) is None:
         return NoPreemption(trial.reason)
-    victims: list[Unit] = []
-    for part in budgets.parted(units, sparing=True):
-        victims += _not_spared(trial, part, thorough=thorough)
+    victims = _not_spared(trial, away, thorough=thorough)
     placed = trial.place(thorough=thorough)
     if placed is None:  # it was just now, or before the last one was put back and taken away again
         return NoPreemption(trial.reason)
     victims.sort(key=importance_to_groups)
     return Preemption(placed, tuple(task for unit in victims for task in unit.tasks), ANYWHERE)
+
+
+def _is_ending(trial: Trial, unit: Unit) -> bool:
+    return all(map(trial.is_ending, unit.tasks))
+
+
+def _enough_away(trial: Trial, units: Sequence[Unit], least: int) -> Sequence[Unit]:
+    """Think units away, the last ones first and `least` of them to begin with, until the gang can be placed; returns
+    those that are away. Whether it can be when all are is not asked.
+
+    Where who ends may also be who the gang needs (an affinity, a spread), all are.
+    """
+    start, step = len(units), least if trial.more_room_helps else len(units)
+    while start:
+        before, start = start, max(0, start - step)
+        for unit in units[start:before]:
+            trial.remove(unit.tasks)
+        if start and trial.is_placeable():
+            break
+        step *= 4
+    return units[start:]
 
 
 def _not_spared(trial: Trial, units: Sequence[Unit], *, thorough: bool) -> list[Unit]:
