@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from session_scheduler.cluster.errors import ClusterError, Invalid, NotFound, NotLeading, Unavailable
+from session_scheduler.cluster.errors import ClusterError, Invalid, NotFound, NotLeading, TooManyRequests, Unavailable
 from session_scheduler.cluster.kube_bodies import MERGE_PATCH, sample_patch
 from session_scheduler.cluster.kube_kinds import POD_GROUPS, Resource, resource_of, served
 from session_scheduler.cluster.kube_requests import ApiClient
@@ -106,7 +106,7 @@ class GroupDiscovery:
                 continue
             try:
                 self.gates[gate.name] = on = await self._is_on(group, gate)
-            except (NotFound, NotLeading, Unavailable):
+            except (NotFound, NotLeading, TooManyRequests, Unavailable):
                 return False
             except ClusterError as error:  # somebody's own rules about groups: then it stays unknown
                 _log.info("it cannot be found out whether a feature gate is on", gate=gate.name, why=str(error))

@@ -244,6 +244,23 @@ async def test_gates_that_may_not_be_tried_stay_unknown(api: FakeApi) -> None:
     assert {log["log_level"] for log in logs} == {"info"}
 
 
+async def test_a_gate_that_a_busy_server_does_not_tell_of_is_asked_for_again(api: FakeApi) -> None:
+    server = Server(ALPHA)
+    server.dry_run = refuses(429, "TooManyRequests")
+    cluster = live(api, server)
+    await cluster.list(PodGroup)
+    rounds = 0
+
+    async def sleep(_: float) -> None:
+        nonlocal rounds
+        rounds += 1
+        server.dry_run = gated("schedulingConstraints")
+
+    await cluster.pod_groups.find_gates(sleep)
+    assert rounds == 1
+    assert cluster.pod_groups.gates["TopologyAwareWorkloadScheduling"] is False
+
+
 async def test_gates_are_found_out_once_there_is_a_group_and_this_replica_leads(api: FakeApi) -> None:
     server = Server(ALPHA)
     server.dry_run = gated("schedulingConstraints")
