@@ -431,6 +431,7 @@ class Reporter:
         `run` does it now and then.
         """
         now = self._clock.now()
+        self._missed = {told: None for told in self._missed if told.missed}  # others went, or were asked for since
         missed = list(itertools.islice(self._missed, _AGAIN))
         for told in missed:
             del self._missed[told]

@@ -377,3 +377,15 @@ async def test_what_was_refused_after_the_change_was_seen_is_written_with_the_ne
     world.reporter.tidy()
     await world.settle()
     assert await messages(world) == [NO_ROOM]
+
+
+async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting(monkeypatch, world):
+    monkeypatch.setattr(reporting, "_AGAIN", 1)
+    world.cluster.faults = {"condition": [Forbidden("403")] * 10}
+    for name in ("one", "two"):
+        world.reporter.condition(await world.pod(name), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        await world.settle()
+    world.reporter.forget((await world.pod("one")).metadata.uid)
+    world.reporter.tidy()
+    await world.settle()
+    assert await messages(world, "two") == [NO_ROOM]
