@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -34,6 +35,8 @@ _T = TypeVar("_T")
 _TRIES = 5
 """Of a write against others who write to the pod."""
 DISRUPTED: Final = "DisruptionTarget"
+_NotEnded = Mapping[Task, str]
+"""Victims that are not known to end, and why."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +112,8 @@ class Preempting:
     def _spawn(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str]) -> None:
         if nominations or victims:
             self._latest.update((nomination.task.uid, nomination) for nomination in nominations)
-            self._scheduler.spawn(group.key, self._write(group, nominations, victims), self._written)
+            work = self._write(group, nominations, victims)
+            self._scheduler.spawn(group.key, work, partial(self._written, tuple(victims)))
 
     # ------------------------------------------------------------------ who ends for whom
 
@@ -134,18 +138,11 @@ class Preempting:
 
     # ------------------------------------------------------------------ beside the sessions
 
-    async def _write(
-        self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str]
-    ) -> list[tuple[Task, str]]:
-        """Returns the victims that are not known to end, and why."""
-        try:
-            await _all(self._nominate(nomination) for nomination in nominations)
-        except ClusterError as error:
-            if not victims:
-                raise
-            return [(task, f"a nomination is not written: {error}") for task in victims]
+    async def _write(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str]) -> _NotEnded:
+        """Returns the victims that are not known to end, and why. Raises ClusterError where a nomination fails."""
+        await _all(self._nominate(nomination) for nomination in nominations)
         ends = await _all(self._end(group, task, where) for task, where in victims.items())
-        return [(task, why) for task, why in zip(victims, ends, strict=True) if why is not None]
+        return {task: why for task, why in zip(victims, ends, strict=True) if why is not None}
 
     async def _nominate(self, nomination: _Nomination) -> None:
         """Write it, unless another one is to be written instead. Raises ClusterError."""
@@ -220,21 +217,21 @@ class Preempting:
                 return
             pod = fresh
 
-    async def _written(self, key: str, answer: list[tuple[Task, str]] | BaseException) -> None:
+    async def _written(self, victims: Iterable[Task], key: str, answer: _NotEnded | BaseException) -> None:
         """What could not be done is decided anew after a backoff: what refused it once may do so again."""
-        again = set()
-        if isinstance(answer, ClusterError):
-            _log.warning("a nomination is not written", group=key, error=str(answer))
-            again.add(key)
-        elif isinstance(answer, BaseException):
-            raise answer
+        if isinstance(answer, BaseException):
+            _log.warning("a preemption is not carried out", group=key, error=str(answer))
+            not_ended, again = dict.fromkeys(victims, str(answer)), {key}
         else:
-            for task, why in answer:
-                _log.warning("a pod that is preempted is not ended", pod=task.key, by=key, error=why)
-                self._cache.preempted.discard(task.uid)
-                again.update((key, *self._let_go(task.uid)))
+            not_ended, again = dict(answer), set()
+        for task, why in not_ended.items():
+            _log.warning("a pod that is preempted is not ended", pod=task.key, by=key, error=why)
+            self._cache.preempted.discard(task.uid)
+            again.update((key, *self._let_go(task.uid)))
         for group in sorted(again):
             self._scheduler.back_off(group)
+        if isinstance(answer, BaseException) and not isinstance(answer, ClusterError):
+            raise answer
 
 
 def _stamped(pod: Pod, condition: PodCondition, now: str) -> PodCondition:

@@ -76,6 +76,29 @@ def test_a_victim_whose_end_is_refused_is_asked_again_after_a_backoff_and_not_at
     assert asked == ["low", "low"]
 
 
+@pytest.mark.parametrize("request_", ["delete", "patch_status"])
+def test_an_error_that_nobody_expected_is_raised_and_the_victim_is_not_taken_to_end(
+    cluster: Turns, request_: str
+) -> None:
+    broken = True
+
+    async def break_off(real: Any, one: Pod, **options: Any) -> Any:
+        if broken:
+            raise ZeroDivisionError
+        return await real(one, **options)
+
+    cluster.start()
+    cluster.instead(request_, break_off)
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.turn()
+    with pytest.raises(ZeroDivisionError):
+        cluster.turn()
+    broken = False
+    cluster.advance(1)
+    cluster.turn(3)
+    assert cluster.ending() == ["low"]
+
+
 def test_a_victim_that_others_write_to_all_the_time_is_not_taken_to_end(cluster: Turns) -> None:
     busy = True
 
