@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +35,8 @@ _LASTING = 5.0
 _FAILURES = 5
 """After so many watches in a row that told nothing it is listed again: the API server may never have heard of the
 version that they start from, as where its etcd was restored from a copy."""
+_REFUSALS = (Forbidden, Invalid, NotFound)
+"""A kind that the cluster does not know, or does not let us see."""
 _PATIENCE = 30.0
 """Seconds that a refusal is borne which may pass: a starting API server does not know its roles and APIs yet."""
 _WITHOUT = 30.0
@@ -174,24 +176,17 @@ class _Follower:
         """How many watches were begun or ended so far: odd while one is open."""
 
     async def first(self) -> tuple[KubeObject, ...]:
-        if self._optional and (refusal := await self._refusal()) is not None:
+        try:
+            listing = await self._list(_Patience(self.kind, *_REFUSALS, seconds=0.0 if self._optional else _PATIENCE))
+        except _REFUSALS as refusal:
+            if not self._optional:
+                raise
             self._refused = True
-            _log.warning("a kind is refused: there are none until it no longer is", kind=self.kind, why=str(refusal),
-                         remedy=remedy(self.kind, refusal))  # fmt: skip
+            _log.warning("a kind is refused: there are none until it no longer is", kind=self.kind,
+                         why=str(refusal.__cause__), remedy=remedy(self.kind, refusal))  # fmt: skip
             return ()
-        listing = await self._list(_Patience(self.kind, Forbidden, Invalid, NotFound))
         self._known.replace(listing.items)
         return listing.items
-
-    async def _refusal(self) -> ClusterError | None:
-        """Why the kind cannot be listed at all; None where it can, or nobody knows."""
-        try:
-            await self._settings.cluster.list(self._type)
-        except (Forbidden, Invalid, NotFound) as error:
-            return error
-        except ClusterError:
-            return None
-        return None
 
     def _patience(self) -> _Patience:
         """While it runs: a kind that may be refused is waited for as long as it takes."""
@@ -200,8 +195,9 @@ class _Follower:
     async def _until_served(self) -> None:
         while self._refused:
             await self._settings.sleep(_WITHOUT)
-            self._refused = await self._refusal() is not None
-        listing = await self._list(self._patience())
+            with suppress(*_REFUSALS):
+                listing = await self._list(_Patience(self.kind, *_REFUSALS, seconds=0.0))
+                self._refused = False
         _log.info("a kind is no longer refused", kind=self.kind, objects=len(listing.items))
         self._deliver(self._known.replace(listing.items))
 
@@ -335,9 +331,10 @@ class _Backoff:
 class _Patience:
     """Bears refusals of some types for a while, and every other error for ever."""
 
-    def __init__(self, kind: str, *refusals: type[ClusterError]) -> None:
+    def __init__(self, kind: str, *refusals: type[ClusterError], seconds: float = _PATIENCE) -> None:
         self._kind = kind
         self._refusals = refusals
+        self._seconds = seconds
         self._since: float | None = None
 
     def bear(self, error: ClusterError, now: float) -> None:
@@ -347,7 +344,7 @@ class _Patience:
             return
         if self._since is None:
             self._since = now
-        if now - self._since > _PATIENCE:
+        if now - self._since >= self._seconds:
             raise type(error)(f"{self._kind} cannot be listed, for {now - self._since:.0f} s now: {error}: "
                               f"{remedy(self._kind, error)}") from error  # fmt: skip
 

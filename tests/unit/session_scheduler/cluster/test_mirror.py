@@ -412,3 +412,17 @@ async def test_a_kind_that_may_be_refused_ends_nothing_when_it_goes() -> None:
     assert ("ADDED", "new") in world.told.changes
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_a_kind_that_may_be_refused_ends_nothing_where_the_refusal_comes_after_another_error() -> None:
+    world = World(a_pod("p"), optional=(Pod,))
+    world.cluster.list_error = lambda: Unavailable("503") if world.cluster.lists[Pod] == 1 else Forbidden("403")
+    with capture_logs() as logs:
+        starting = await started(world, 100)
+    assert await starting == []
+    assert [line["why"] for line in logs] == ["503", "403"]
+
+
+async def test_a_kind_that_may_be_refused_is_listed_once_where_it_is_not() -> None:
+    world = World(a_pod("p"), optional=(Pod,))
+    assert len(await world.mirror.start()) == world.cluster.lists[Pod] == 1
