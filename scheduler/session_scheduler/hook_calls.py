@@ -34,7 +34,8 @@ PATIENCE = 30.0
 """Seconds that a plugin's asynchronous hook may take, unless who calls it has less."""
 _LARGEST_WEIGHT = 2**16
 """Weights times scores times plugins stay well within 64 bits."""
-
+_OF_EVERY_OBJECT = frozenset(dir(type("", (), {})))
+"""Names that are no hook's."""
 
 _BUG = "plugin {plugin} failed in {hook}: {problem}"
 _AS_KUBE_SCHEDULER: Mapping[str, str] = {
@@ -224,9 +225,16 @@ class HookCalls:
         return self.hooks[hook]
 
 
+class _PluginManager(pluggy.PluginManager):
+    """pluggy's, but that it does not search what every object has: it takes its time over each attribute."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        return None if name in _OF_EVERY_OBJECT else super().parse_hookimpl_opts(plugin, name)
+
+
 def new_manager() -> pluggy.PluginManager:
     """A plugin manager that knows the hook specifications."""
-    manager = pluggy.PluginManager(PROJECT)
+    manager = _PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
     return manager
 

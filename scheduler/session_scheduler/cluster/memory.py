@@ -118,8 +118,12 @@ class MemoryCluster:
 
     async def list(self, kind: type[Kube]) -> Listing[Kube]:
         """See `port.Cluster`."""
+        return Listing(self.objects(kind), str(self._version))
+
+    def objects(self, kind: type[Kube]) -> tuple[Kube, ...]:
+        """What `list` lists, for who does not wait."""
         objects = self._store(kind).objects
-        return Listing(tuple(objects[name] for name in sorted(objects, key=by_name)), str(self._version))
+        return tuple(objects[name] for name in sorted(objects, key=by_name))
 
     def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
         """See `port.Cluster`."""

@@ -72,10 +72,17 @@ class FakeCluster:
     # ------------------------------------------------------------------ the scheduler
 
     def start(self, *plugins: object) -> Scheduler:
-        """Start the scheduler over what is there, with kube-scheduler's plugins and then these (each has a `name`)."""
-        listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
+        """Start the scheduler over what is there, with kube-scheduler's plugins and then these (each has a `name`).
+
+        One with the name of one of kube-scheduler's takes its place.
+        """
         own = [(str(getattr(plugin, "name", type(plugin).__name__)), plugin, None) for plugin in plugins]
-        profiles = {DEFAULT_SCHEDULER_NAME: HookCalls([*listed, *own])}
+        instead = {name: plugin for name, plugin, _ in own if name in BUILTIN}
+        listed = [
+            (name, instead[name] if name in instead else builtin(None), None) for name, builtin in BUILTIN.items()
+        ]
+        added = [entry for entry in own if entry[0] not in BUILTIN]
+        profiles = {DEFAULT_SCHEDULER_NAME: HookCalls([*listed, *added])}
         scheduler = Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation)
         asyncio.run(_started(scheduler))
         self._known = self._objects()
@@ -111,7 +118,7 @@ class FakeCluster:
 
     async def _deliver(self) -> None:
         """Bring the scheduler what changed since it was last told."""
-        current, known = await self._listed(), self._known
+        current, known = self._objects(), self._known
         self._known = current
         for name, obj in known.items():
             if name not in current or current[name].metadata.uid != obj.metadata.uid:
@@ -124,14 +131,10 @@ class FakeCluster:
                 await self.scheduler.apply("MODIFIED", obj)
 
     def _objects(self) -> dict[str, KubeObject]:
-        return asyncio.run(self._listed())
-
-    async def _listed(self) -> dict[str, KubeObject]:
         """Every object, by a name of its own, in the order in which the scheduler must know them."""
         found: dict[str, KubeObject] = {}
         for kind in KINDS:
-            listed = await self.memory.list(kind)
-            found.update((f"{obj.api_version} {kind.__name__} {obj.key}", obj) for obj in listed.items)
+            found.update((f"{obj.api_version} {kind.__name__} {obj.key}", obj) for obj in self.memory.objects(kind))
         return found
 
     # ------------------------------------------------------------------ what became of it

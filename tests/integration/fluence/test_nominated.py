@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler import session as nominated
 from session_scheduler.model.objects import KubeObject, Pod, PodStatus
 from session_scheduler.testing import FakeCluster, gang, node, pod
+
+from ...tools.preempting import ended
 
 QPU = "fluxion.flux-framework.org/qpu"
 RESOURCES = """
@@ -104,11 +105,6 @@ def test_what_the_graph_keeps_for_a_nominated_pod_is_free_for_those_of_higher_pr
     assert (cluster.node_of("waits") == "n1") is not bound
 
 
-def ending(cluster: FakeCluster) -> list[str]:
-    pods = asyncio.run(cluster.memory.list(Pod)).items
-    return sorted(one.metadata.name for one in pods if one.metadata.deletion_timestamp)
-
-
 def end(cluster: FakeCluster, name: str) -> None:
     cluster.delete(Pod, name)
     cluster.advance(60)
@@ -142,7 +138,7 @@ def test_what_a_victim_has_given_back_is_kept_until_the_last_victim_ended(cluste
     full_of_devices(cluster)
     cluster.add(pod("high", priority=10, **needing(2)))
     run(cluster)
-    assert ending(cluster) == ["holds0", "holds1"]
+    assert ended(cluster) == ["holds0", "holds1"]
     cluster.add(pod("low", priority=5, preemption_policy="Never", **needing(1)))
     end(cluster, "holds0")
     cluster.assert_pending("low", "1 qpu wanted, 0 of 3 free")
@@ -169,7 +165,7 @@ def test_two_that_are_nominated_wait_for_two_devices_and_neither_stands_in_the_o
     full_of_devices(cluster)
     cluster.add(*(pod(f"high{number}", priority=10, annotations=of("a"), **needing(1)) for number in (0, 1, 2)))
     run(cluster)
-    assert ending(cluster) == ["holds0", "holds1"]
+    assert ended(cluster) == ["holds0", "holds1"]
     cluster.assert_pending("high2", "preemption: ")
     for number in (0, 1):
         end(cluster, f"holds{number}")
@@ -194,7 +190,7 @@ def test_a_gang_takes_what_is_kept_for_it(cluster: FakeCluster) -> None:
     full_of_devices(cluster)
     cluster.add(gang("high", 2, priority=10, **needing(1)))
     run(cluster)
-    gone = ending(cluster)
+    gone = ended(cluster)
     assert len(gone) == 2
     cluster.add(pod("low", priority=5, preemption_policy="Never", **needing(1)))
     for name in gone:

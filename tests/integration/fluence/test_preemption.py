@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from fluence_plugins.fluence.placement import HostHolding, Placement
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.fluence.resources import ResourcesConfig
 from fluence_plugins.fluence.trials import Trials
-from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod
+
+from ...tools.preempting import ended
 
 QPU = "fluxion.flux-framework.org/qpu"
 RESOURCES = "resources:\n  - {type: qpu, name: one, count: 2}\n"
@@ -40,11 +40,6 @@ def graph(cluster: FakeCluster) -> object:
     return dict(live.shares), taken, dict(live.foreign_load_held)
 
 
-def ending(cluster: FakeCluster) -> list[str]:
-    pods = asyncio.run(cluster.memory.list(Pod)).items
-    return sorted(one.metadata.name for one in pods if one.metadata.deletion_timestamp)
-
-
 def run(cluster: FakeCluster) -> None:
     if cluster._scheduler is None:
         cluster.run(cluster.plugin)  # type: ignore[attr-defined]
@@ -57,7 +52,7 @@ def test_a_pod_that_waits_for_a_device_preempts_who_holds_one(cluster: FakeClust
     run(cluster)
     cluster.add(pod("high", cpu="1", requests={QPU: "1"}, priority=10))
     run(cluster)
-    assert ending(cluster) == ["holds1"]
+    assert ended(cluster) == ["holds1"]
     cluster.memory.finish_deletions()
     run(cluster)
     cluster.assert_bound("high")
@@ -71,7 +66,7 @@ def test_a_trial_leaves_no_trace_in_the_graph(cluster: FakeCluster) -> None:
     cluster.add(pod("never", cpu="5", priority=10))
     cluster.add(gang("large", 5, cpu="4", priority=10), gang("many", 2, cpu="1", requests={QPU: "2"}, priority=10))
     run(cluster)
-    assert ending(cluster) == []
+    assert ended(cluster) == []
     assert graph(cluster) == before
 
 
@@ -81,7 +76,7 @@ def test_a_gang_preempts_a_gang_in_the_graph(cluster: FakeCluster) -> None:
     before = graph(cluster)
     cluster.add(gang("new", 2, cpu="2", priority=10))
     run(cluster)
-    assert len(ending(cluster)) == 2
+    assert len(ended(cluster)) == 2
     assert graph(cluster) == before
     cluster.memory.finish_deletions()
     run(cluster)
@@ -96,8 +91,8 @@ def test_a_pod_preempts_on_a_node_what_the_graph_needs_free(cluster: FakeCluster
     cluster.add(pod("high", cpu="3500m", priority=10))
     run(cluster)
     assert graph(cluster) == before
-    assert ending(cluster)
-    assert "mid" not in ending(cluster)
+    assert ended(cluster)
+    assert "mid" not in ended(cluster)
     cluster.memory.finish_deletions()
     run(cluster)
     cluster.assert_bound("high")
@@ -116,7 +111,7 @@ def test_others_load_is_counted_when_the_graph_is_asked_not_for_each_pod_of_a_no
     before = graph(cluster)
     cluster.add(pod("high", cpu="1", requests={QPU: "1"}, priority=10))
     run(cluster)
-    assert ending(cluster) == ["other6", "other7"]
+    assert ended(cluster) == ["other6", "other7"]
     # when all are gone, after each of the six that can stay, and at the end
     assert counted == ["n1"] * 8
     assert graph(cluster) == before
@@ -134,7 +129,7 @@ def test_for_pods_without_devices_the_graph_is_neither_changed_nor_asked(
     monkeypatch.setattr(LiveGraph, "match", unwanted)
     cluster.add(pod("high", cpu="1500m", priority=10))
     run(cluster)
-    assert ending(cluster) == ["other0", "other1"]
+    assert ended(cluster) == ["other0", "other1"]
 
 
 def test_where_the_graph_alone_refuses_a_pod_its_victims_are_on_one_node_and_nothing_is_tried_out(
@@ -149,7 +144,7 @@ def test_where_the_graph_alone_refuses_a_pod_its_victims_are_on_one_node_and_not
     monkeypatch.setattr(Trials, "remove", unwanted)
     cluster.add(pod("high", cpu="300m", priority=10))
     run(cluster)
-    assert ending(cluster) == ["n2-3"]
+    assert ended(cluster) == ["n2-3"]
     cluster.memory.finish_deletions()
     run(cluster)
     cluster.assert_bound("high", "n2")

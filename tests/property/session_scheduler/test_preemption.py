@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from hypothesis import example, given, settings
@@ -96,7 +95,7 @@ def carried_out(world: World) -> tuple[frozenset[str], dict[str, int]]:
     asked = {"cpu": str(world.cpu), "memory": "1Mi", "priority": world.priority}
     cluster.add(gang("new", world.size, **asked) if world.size else pod("new", **asked))
     cluster.run()
-    pods = asyncio.run(cluster.memory.list(Pod)).items
+    pods = cluster.memory.objects(Pod)
     nominated = {p.metadata.name: int(p.status.nominated_node_name[1:]) for p in pods if p.status.nominated_node_name}
     placed = [p for p in pods if p.metadata.name.startswith("new") and p.spec.node_name]
     assert len(placed) in (0, max(1, world.size))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +9,8 @@ import pytest
 from session_scheduler import board, nominated, session
 from session_scheduler.actions import trial
 from session_scheduler.testing import FakeCluster, gang, node, pod
+
+from ...tools.preempting import ended
 
 NODES = 120
 
@@ -93,6 +94,5 @@ def test_a_gang_is_placed_a_few_times_however_many_pods_could_end(
     placed = counted(monkeypatch, trial, "place_ready", lambda *_: 1)
     cluster.add(gang("g", 30, cpu="1", priority=10))
     cluster.run()
-    ending = asyncio.run(cluster.memory.list(type(pod("x")))).items
-    assert sum(one.metadata.deletion_timestamp is not None for one in ending) == 30
+    assert len(ended(cluster)) == 30
     assert len(placed) <= 3

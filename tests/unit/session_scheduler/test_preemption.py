@@ -15,11 +15,7 @@ from session_scheduler.offline import load_calls
 from session_scheduler.service import Scheduler
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
-
-def ended(cluster: FakeCluster) -> list[str]:
-    """The pods that are being deleted."""
-    pods = asyncio.run(cluster.memory.list(Pod)).items
-    return sorted(one.metadata.name for one in pods if one.metadata.deletion_timestamp)
+from ...tools.preempting import ended
 
 
 def get(cluster: FakeCluster, name: str) -> Pod:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from msgspec.structs import replace
 
@@ -11,10 +9,7 @@ from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup, PodGroupStatus, PodStatus
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
-
-def ended(cluster: FakeCluster) -> list[str]:
-    pods = asyncio.run(cluster.memory.list(Pod)).items
-    return sorted(one.metadata.name for one in pods if one.metadata.deletion_timestamp)
+from ...tools.preempting import ended
 
 
 @pytest.fixture

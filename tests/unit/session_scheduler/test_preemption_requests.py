@@ -10,40 +10,22 @@ import pytest
 
 from session_scheduler.cluster.errors import Conflict, Forbidden, NotFound
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.testing import FakeCluster, node, pod
+from session_scheduler.testing import node, pod
+
+from ...tools.preempting import OneLoop
 
 
-class Turns(FakeCluster):
+class Turns(OneLoop):
     """Turns as the engine takes them, in one event loop: what is under way goes on from one to the next."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
-        super().__init__(checked=False)
-        self._runner = runner
+        super().__init__(runner)
         self.events: list[str] = []
 
     def start(self, *plugins: object) -> Any:
         scheduler = super().start(*plugins)
         scheduler.observer.preempted = lambda task, _: self.events.append(task.name)  # type: ignore[method-assign]
         return scheduler
-
-    def turn(self, times: int = 1) -> None:
-        for _ in range(times):
-            self._runner.run(self._turn())
-
-    async def _turn(self) -> None:
-        await self._deliver()
-        await self.scheduler.settle_finished()
-        await self.scheduler.decide()
-        for _ in range(200):
-            await asyncio.sleep(0)
-
-    def get(self, name: str) -> Pod:
-        found: Pod = self._find(Pod, name, "default")
-        return found
-
-    def ending(self) -> list[str]:
-        pods = (obj for obj in self._objects().values() if isinstance(obj, Pod))
-        return sorted(one.metadata.name for one in pods if one.metadata.deletion_timestamp)
 
     def instead(self, request: str, answer: Callable[..., Awaitable[Any]]) -> None:
         """Let `answer(real, pod, …)` stand in for a request about pods."""

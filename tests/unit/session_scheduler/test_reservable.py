@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 import pytest
 
 from session_scheduler import Refusal, hookimpl
-from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, node, pod
+
+from ...tools.preempting import ended
 
 
 class Rooms:
@@ -52,10 +52,6 @@ class Follower:
     @hookimpl
     def on_session_open(self, session):
         session.add_trial_handler(lambda event: None, lambda event: None)
-
-
-def ended(cluster):
-    return sorted(p.metadata.name for p in asyncio.run(cluster.memory.list(Pod)).items if p.metadata.deletion_timestamp)
 
 
 def full(nodes=2, each=3):

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from session_scheduler.model.objects import Node, Pod, PodStatus
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
+from ...tools.preempting import OneLoop
 from .waking_world import observed
 
 NOWHERE = {"disk": "ssd"}
@@ -117,12 +118,11 @@ def test_its_own_pod_looks_for_a_place_again_where_somebody_else_ends_it(where: 
     assert tries.of == {"high": 2}
 
 
-class SlowBinds(FakeCluster):
+class SlowBinds(OneLoop):
     """Binds that are answered when `let` says so."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
-        super().__init__(checked=False)
-        self._runner = runner
+        super().__init__(runner)
         self.let = asyncio.Event()
         bind = self.memory.bind
 
@@ -131,21 +131,6 @@ class SlowBinds(FakeCluster):
             return await bind(*arguments, **options)
 
         self.memory.bind = slowly  # type: ignore[method-assign]
-
-    def turn(self, times: int = 1) -> None:
-        for _ in range(times):
-            self._runner.run(self._turn())
-
-    async def _turn(self) -> None:
-        await self._deliver()
-        await self.scheduler.settle_finished()
-        await self.scheduler.decide()
-        for _ in range(100):
-            await asyncio.sleep(0)
-
-    def ending(self) -> list[str]:
-        pods = (obj for obj in self._objects().values() if isinstance(obj, Pod))
-        return sorted(one.metadata.name for one in pods if one.metadata.deletion_timestamp)
 
 
 @pytest.fixture

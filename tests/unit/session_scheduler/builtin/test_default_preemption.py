@@ -14,7 +14,6 @@ from session_scheduler.builtin.default_preemption import DefaultPreemption, Defa
 from session_scheduler.builtin.victims import Budgets, Unit
 from session_scheduler.config_text import validated
 from session_scheduler.errors import InputError
-from session_scheduler.hook_calls import HookCalls
 from session_scheduler.model.groups import Group, GroupRef, Task
 from session_scheduler.model.label_selectors import Selector
 from session_scheduler.model.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
@@ -25,6 +24,8 @@ from session_scheduler.model.policy import (
     PodDisruptionBudgetStatus,
 )
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
+
+from ....tools.preempting import ended
 
 NEGATIVE, LOW, MID, HIGH, HIGHEST = -100, 0, 100, 1000, 10000
 SMALL, MEDIUM, LARGE, ALL = "100m", "200m", "300m", "500m"
@@ -47,24 +48,12 @@ def budget(
     )
 
 
-def ended(cluster: FakeCluster) -> list[str]:
-    pods = asyncio.run(cluster.memory.list(Pod)).items
-    return sorted(one.metadata.name for one in pods if one.metadata.deletion_timestamp)
-
-
 def tried(*objects: Any, nodes: int = 2, arguments: DefaultPreemptionArguments | None = None) -> FakeCluster:
     """One cycle over nodes n1, n2 and so on with half a core each."""
     cluster = FakeCluster(checked=False)
     cluster.add(*(node(f"n{number}", cpu=ALL, labels={ZONE: f"z{number % 2}"}) for number in range(1, nodes + 1)))
     cluster.add(*objects)
-    scheduler = cluster.start()
-    if arguments is not None:
-        listed = [
-            (name, DefaultPreemption(arguments) if name == "DefaultPreemption" else plugin, None)
-            for name, plugin in scheduler.profiles["fluence"].instances.items()
-        ]
-        scheduler.profiles["fluence"] = HookCalls(listed)  # type: ignore[index]
-    cluster.run()
+    cluster.run(*([] if arguments is None else [DefaultPreemption(arguments)]))
     return cluster
 
 

@@ -420,7 +420,7 @@ def test_devices_of_a_pod_with_extended_resources_are_free_once_its_claim_is_gon
         cluster.add(pod(name, requests={"example.com/gpu": 1}))
         cluster.run()
         cluster.assert_bound(name, "n1")
-        (made_for_it,) = asyncio.run(cluster.memory.list(ResourceClaim)).items
+        (made_for_it,) = cluster.memory.objects(ResourceClaim)
         cluster.delete(Pod, name)
         freed = replace(made_for_it, metadata=replace(made_for_it.metadata, finalizers=()))
         cluster.memory.put(replace(freed, status=ResourceClaimStatus()))

@@ -1,0 +1,39 @@
+"""Clusters in which pods end for others: who does, and work that stays under way from one turn to the next."""
+
+from __future__ import annotations
+
+import asyncio
+
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing import FakeCluster
+
+
+def ended(cluster: FakeCluster) -> list[str]:
+    """The names of the pods that are being deleted."""
+    return sorted(one.metadata.name for one in cluster.memory.objects(Pod) if one.metadata.deletion_timestamp)
+
+
+class OneLoop(FakeCluster):
+    """Turns of the scheduler in one event loop: none waits for what an earlier one, or itself, has begun."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        super().__init__(checked=False)
+        self._runner = runner
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._runner.run(self._turn())
+
+    async def _turn(self) -> None:
+        await self._deliver()
+        await self.scheduler.settle_finished()
+        await self.scheduler.decide()
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+    def get(self, name: str) -> Pod:
+        found: Pod = self._find(Pod, name, "default")
+        return found
+
+    def ending(self) -> list[str]:
+        return ended(self)
