@@ -95,9 +95,7 @@ class Waking:
             new = self._cache.node(obj.metadata.name)
         action = _actions(old, new) & wanted
         if action:
-            self._pending.happened(
-                ClusterEvent(type(obj), action, old, new, view=self._cache.view, terms=self._cache.table.terms)
-            )
+            self._pending.happened(self._event(type(obj), action, old, new))
 
     # ------------------------------------------------------------------ pods
 
@@ -129,10 +127,13 @@ class Waking:
         self, action: int, old: Pod | None, new: Pod | None, old_class: TaskClass | None, new_class: TaskClass | None,
         *, own: bool = False,
     ) -> ClusterEvent:  # fmt: skip
+        return self._event(Pod, action, old, new, own=own, old_class=old_class, new_class=new_class)
+
+    def _event(self, kind: type[KubeObject], action: int, old: Any, new: Any, **of_pods: Any) -> ClusterEvent:
+        cache = self._cache
         return ClusterEvent(
-            Pod, action, old, new, own=own, old_class=old_class, new_class=new_class, view=self._cache.view,
-            terms=self._cache.table.terms,
-        )  # fmt: skip
+            kind, action, old, new, **of_pods, view=cache.view, terms=cache.table.terms, objects=cache.objects.of
+        )
 
     def tell_nominations(self) -> None:
         """What was kept for nominated pods that are to go there no more is free for those that yielded to them."""

@@ -127,7 +127,7 @@ class DynamicResources:
             ClusterEventWithHint(ResourceClaim, ActionType.ALL, _helps),
             ClusterEventWithHint(DeviceClass, change),
             ClusterEventWithHint(ResourceSlice, change),
-            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _own),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _made_for_it),
             ClusterEventWithHint(Pod, ActionType.DELETE, _had_devices),
         ]
 
@@ -346,15 +346,18 @@ class DynamicResources:
 
 
 def _helps(cls: TaskClass, event: ClusterEvent) -> bool:
-    """A claim has lost its devices, or one of the pod's own came or got another status."""
+    """A claim has lost its devices, or one of the pod's own came or got another status; and the pod lacks none."""
+    if isinstance(pod_claims(cls.pod, event.objects(ResourceClaim)), Refusal):
+        return False
     old, new = event.old, event.new
     if old is not None and old.status.allocation is not None and (new is None or new.status.allocation is None):
         return True
     return new is not None and new.key in cls.claims and (old is None or old.status != new.status)
 
 
-def _own(_: TaskClass, event: ClusterEvent) -> bool:
-    return event.own
+def _made_for_it(_: TaskClass, event: ClusterEvent) -> bool:
+    """The pod itself names its claims now, and they are all there: else the last of them wakes it."""
+    return event.own and not isinstance(pod_claims(event.new, event.objects(ResourceClaim)), Refusal)
 
 
 def _had_devices(_: TaskClass, event: ClusterEvent) -> bool:

@@ -14,13 +14,12 @@ import numpy as np
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Scope, Skip, hookimpl
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
-from session_scheduler.model.objects import Node
+from session_scheduler.model.objects import Node, Pod
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
     from session_scheduler.model.events import ClusterEvent
-    from session_scheduler.model.objects import Pod
 
 _RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
 _USERS_ON_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
@@ -46,9 +45,12 @@ class NodeDeclaredFeatures(WithoutArguments):
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """A node comes, or declares more, so that it has all that the pod needs."""
+        """A node comes, or declares more, so that it has all that the pod needs; the pod needs something else now."""
         actions = ActionType.ADD | ActionType.UPDATE_NODE_DECLARED_FEATURE
-        return [ClusterEventWithHint(Node, actions, _declares_now)]
+        return [
+            ClusterEventWithHint(Node, actions, _declares_now),
+            ClusterEventWithHint(Pod, ActionType.UPDATE, _needs_otherwise),
+        ]
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | frozenset[str]:
@@ -72,3 +74,7 @@ def _declares_now(cls: TaskClass, event: ClusterEvent) -> bool:
     needed = needed_features(cls.pod)
     had = event.old is not None and needed.issubset(event.old.status.declared_features)
     return not had and needed.issubset(event.new.status.declared_features)
+
+
+def _needs_otherwise(_: TaskClass, event: ClusterEvent) -> bool:
+    return event.own and needed_features(event.old) != needed_features(event.new)

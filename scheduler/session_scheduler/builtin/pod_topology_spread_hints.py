@@ -48,8 +48,7 @@ def events(counted: Counted) -> list[ClusterEventWithHint]:
         before, after = _domains(event.old, keys), _domains(event.new, keys)
         if before is None or after is None or before != after:
             return before != after
-        by_taints = any(honoured for _, _, honoured in found)
-        return (by_taints and event.old.spec.taints != event.new.spec.taints) or _selected_otherwise(cls, event)
+        return event.old.spec.taints != event.new.spec.taints or _selected_otherwise(cls, event)
 
     def after_owner(cls: TaskClass, _: ClusterEvent) -> bool:
         """What the default constraints select by may be another."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from session_scheduler.builtin.csi_migration import attached_inline
+from session_scheduler.builtin.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, attached_inline
 from session_scheduler.builtin.volume_matching import volume_limit
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint, QueueingHint
 from session_scheduler.model.objects import Node, Pod
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from session_scheduler.model.classes import TaskClass
 
+ZONE_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+"""Of a volume: from where it can be reached."""
 _ADD: Final = ActionType.ADD
 _CHANGE: Final = ActionType.ADD | ActionType.UPDATE
 _NODE: Final = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
@@ -100,8 +102,10 @@ def _waits_for_consumers(_: TaskClass, event: ClusterEvent) -> bool:
 
 
 def _in_other_zones(_: TaskClass, event: ClusterEvent) -> bool:
-    """The labels alone decide in which zones a volume is."""
-    return event.old is None or event.old.metadata.labels != event.new.metadata.labels
+    """These labels alone decide in which zones a volume is."""
+    return event.old is None or any(
+        event.old.metadata.labels.get(key) != event.new.metadata.labels.get(key) for key in ZONE_LABELS
+    )
 
 
 # ------------------------------------------------------------------ drivers

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from session_scheduler.model.events import ClusterEventWithHint
     from session_scheduler.session import Session
 
-_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 _TODAY: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 Wanted = tuple[str, tuple[str, ...]]
 """A label, and the values of which a node must carry one."""
@@ -63,7 +62,7 @@ class VolumeZone(WithoutArguments):
     def filter(self, nodes: NodeView, mask: BoolColumn, state: Sequence[Wanted]) -> None:
         """Clear the nodes that carry another value, or none although they carry one of these labels."""
         placed = np.zeros(len(nodes), np.bool_)
-        for key in _LABELS:
+        for key in volume_hints.ZONE_LABELS:
             placed |= nodes.label(key) != ABSENT
         fits = np.ones(len(nodes), np.bool_)
         for key, values in state:
@@ -101,7 +100,7 @@ def _volume_of(session: Session, namespace: str, name: str) -> PersistentVolume 
 
 def _wanted(volume: PersistentVolume) -> Iterator[Wanted]:
     """What a volume's labels ask for; several zones are joined by two underscores, and an empty one spoils them all."""
-    for key in _LABELS:
+    for key in volume_hints.ZONE_LABELS:
         if key in volume.metadata.labels:
             values = [part.strip() for part in volume.metadata.labels[key].split(ZONES_SEPARATOR)]
             if all(values):

@@ -5,7 +5,7 @@ Names and meaning: kube-scheduler's framework.ClusterEvent and ClusterEventWithH
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
@@ -49,12 +49,19 @@ class ActionType(IntFlag):
     ALL = (1 << 15) - 1
 
 
+Objects = Callable[[type[Any]], Mapping[str, Any]]
+
+
+def _none(_: type[Any]) -> Mapping[str, Any]:
+    return {}
+
+
 class ClusterEvent:
     """One change. `old` is None where the object is new, `new` where it is gone; both are as the cluster had them."""
 
     __slots__ = (
-        "_after", "_amounts", "_before", "action", "new", "new_class", "old", "old_class", "own", "resource", "terms",
-        "view",
+        "_after", "_amounts", "_before", "action", "new", "new_class", "objects", "old", "old_class", "own", "resource",
+        "terms", "view",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +76,7 @@ class ClusterEvent:
         new_class: TaskClass | None = None,
         view: ClusterView | None = None,
         terms: TermTable | None = None,
+        objects: Objects = _none,
     ) -> None:
         self.resource = resource
         self.action = int(action)
@@ -84,6 +92,8 @@ class ClusterEvent:
         """Namespaces, services and controllers as they are after the change."""
         self.terms = terms
         """The affinity and anti-affinity between pods that any class holds."""
+        self.objects = objects
+        """As `Session.objects`, as they are after the change."""
         self._before: NodeView | None = None
         self._after: NodeView | None = None
         self._amounts: tuple[dict[str, int], dict[str, int]] | None = None

@@ -36,12 +36,13 @@ from .waking_world import (
 NEAR: dict[str, Case] = {
     "NodePorts": Case(
         [node("n1"), host_ports("runs", 80, bound_to="n1"), host_ports("other", 81, bound_to="n1"), running("plain"),
-         host_ports("waits", 80)],
+         host_ports("gated", 80, gates=["later"]), host_ports("waits", 80)],
         {"NodePorts"},
         {"the pod that has it ends": [ENDS], "a node comes": [node("n2")]},
         {
             "a pod with another port ends": [(Pod, "other")],
             "a pod without ports ends": [(Pod, "plain")],
+            "a pod that waits goes again": [(Pod, "gated")],
             "a node's labels change": [node("n1", labels=LABELS)],
             "a node offers more": [node("n1", cpu=9)],
         },
@@ -72,6 +73,9 @@ NEAR: dict[str, Case] = {
         },
         {
             "another pod is bound": [running("db", labels=DB)],
+            "one of them comes and waits": [pod("web", labels=WEB, gates=["later"])],
+            "a pod that waits becomes one of them": [
+                pod("gated", gates=["later"]), pod("gated", labels=WEB, gates=["later"])],
             "a pod gets another label": [running("runs", labels={"app": "cache"})],
             "a pod of another namespace is bound": [running("web", namespace="far", labels=WEB)],
             "a pod ends": [ENDS],
@@ -94,15 +98,31 @@ NEAR: dict[str, Case] = {
     "InterPodAffinity, to be near in a zone": Case(
         [node("n1", labels={ZONE: "a"}), running("runs", labels=DB), pod("waits", affinity=near("web", ZONE))],
         {"InterPodAffinity"},
-        {"a node comes in a zone": [node("n2", labels={ZONE: "a"})]},
-        {"a node comes in none": [node("n2")], "a node leaves its zone": [node("n1")]},
+        {
+            "a node comes in a zone": [node("n2", labels={ZONE: "a"})],
+            "a node changes its zone": [node("n1", labels={ZONE: "b"})],
+            "a node comes into a zone": [node("n2"), node("n2", labels={ZONE: "a"})],
+        },
+        {
+            "a node comes in none": [node("n2")],
+            "a node leaves its zone": [node("n1")],
+            "a node gets another label": [node("n1", labels={ZONE: "a"} | LABELS)],
+            "a node in none gets another label": [node("n2"), node("n2", labels=LABELS)],
+        },
     ),
     "InterPodAffinity, to be near both": Case(
         [node("n1"), running("runs", labels=DB),
          pod("waits", affinity=Affinity(pod_affinity={REQUIRED: [term("web", HOSTNAME), FREE]}))],
         {"InterPodAffinity"},
-        {"a pod is bound that is both": [running("web", labels=WEB | LABELS)]},
-        {"a pod is bound that is one": [running("web", labels=WEB)]},
+        {
+            "a pod is bound that is both": [running("web", labels=WEB | LABELS)],
+            "a pod becomes both": [running("runs", labels=WEB | LABELS)],
+        },
+        {
+            "a pod is bound that is one": [running("web", labels=WEB)],
+            "a pod becomes one": [running("runs", labels=WEB)],
+            "a pod ceases to be one": [running("runs", labels=WEB), running("runs", labels=DB)],
+        },
     ),
     "InterPodAffinity, to be near its own": Case(
         [node("n1", labels={ZONE: "a"}), node("n2", labels={ZONE: "b"}, unschedulable=True),
@@ -128,6 +148,8 @@ NEAR: dict[str, Case] = {
         {"the node is one of their zone": [node("n1", labels={ZONE: "b"})]},
         {
             "the last of them ends": [ENDS],
+            "the last of them is another": [running("runs", "n2", labels=DB)],
+            "one of them gets another label": [running("runs", "n2", labels=WEB | LABELS)],
             "their node goes": [(Node, "n2")],
             "their node leaves its zone": [node("n2", unschedulable=True)],
         },
@@ -136,8 +158,21 @@ NEAR: dict[str, Case] = {
         [node("n1", labels={ZONE: "a"}), node("n2", labels={ZONE: "a"}), running("runs", labels=WEB),
          pod("waits", affinity=away("web", ZONE))],
         {"InterPodAffinity"},
-        {"their node goes": [(Node, "n1")], "their node leaves the zone": [node("n1")]},
+        {
+            "their node goes": [(Node, "n1")],
+            "their node leaves the zone": [node("n1")],
+            "their node changes its zone": [node("n1", labels={ZONE: "b"})],
+            "a node comes in a zone": [node("n3", labels={ZONE: "b"})],
+            "a node comes in none": [node("n3")],
+        },
         {"a node gets another label": [node("n2", labels={ZONE: "a"} | LABELS)]},
+    ),
+    "InterPodAffinity, to be away from a zone that a node comes into": Case(
+        [node("n1", labels={ZONE: "a"}), node("n2", unschedulable=True), running("runs", labels=WEB),
+         pod("waits", affinity=away("web", ZONE))],
+        {"InterPodAffinity", "NodeUnschedulable"},
+        {"their node leaves the zone": [node("n1")]},
+        {"it does": [node("n2", unschedulable=True, labels={ZONE: "b"})]},
     ),
     "InterPodAffinity, others away by namespaces": Case(
         [node("n1"), *(Namespace(metadata=ObjectMeta(name=name, labels=LABELS)) for name in ("default", "far")),
@@ -162,6 +197,7 @@ NEAR: dict[str, Case] = {
         {
             "another pod ends": [(Pod, "db")],
             "another pod's labels change": [running("db", labels=LABELS)],
+            "another pod becomes one of them": [running("db", labels=WEB)],
             "one more of them is bound": [running("web", labels=WEB)],
             "a node gets another label": [node("n1", labels=LABELS)],
             "a node offers more": [node("n1", cpu=9)],
@@ -188,6 +224,8 @@ NEAR: dict[str, Case] = {
         {"PodTopologySpread", "NodeUnschedulable"},
         {
             "one of them ends": [ENDS],
+            "another pod becomes one": [running("db", labels=WEB)],
+            "the pod itself is another": [pod("waits", labels=DB, topology_spread_constraints=evenly())],
             "one of them begins to end": [ending(running("runs", labels=WEB))],
             "one is bound elsewhere": [running("more", "n2", labels=WEB)],
             "one is another": [running("runs", labels=DB)],
@@ -196,6 +234,12 @@ NEAR: dict[str, Case] = {
         },
         {
             "another pod ends": [(Pod, "db")],
+            "one of them gets another label": [running("runs", labels=WEB | LABELS)],
+            "another pod gets another label": [running("db", labels=DB | LABELS)],
+            "one that waits comes, changes and goes": [
+                pod("gated", labels=WEB, gates=["later"]), pod("gated", labels=DB, gates=["later"]), (Pod, "gated")],
+            "the pod itself gets another label": [
+                pod("waits", labels=WEB | LABELS, topology_spread_constraints=evenly())],
             "another pod begins to end": [ending(running("db", labels=DB))],
             "another pod is bound elsewhere": [running("more", "n2", labels=DB)],
             "one of another namespace is bound": [running("more", "n2", labels=WEB, namespace="far")],
@@ -215,8 +259,22 @@ NEAR: dict[str, Case] = {
         [node("n1", labels={ZONE: "a"}), running("runs", labels=WEB),
          pod("waits", labels=WEB, topology_spread_constraints=OVER_ZONES)],
         {"PodTopologySpread"},
-        {"a node comes in a zone": [node("n2", labels={ZONE: "b"})], "one of them ends": [ENDS]},
-        {"a node comes in none": [node("n2")]},
+        {
+            "a node comes in a zone": [node("n2", labels={ZONE: "b"})],
+            "a node changes its zone": [node("n1", labels={ZONE: "b"})],
+            "a node comes into a zone": [node("n2"), node("n2", labels={ZONE: "b"})],
+            "a node gets a taint": [tainted("n1", DEDICATED, labels={ZONE: "a"})],
+            "one of them ends": [ENDS],
+            "one of those of the other constraint is bound": [running("more", labels=DB)],
+            "a pod becomes one of those": [running("plain"), running("plain", labels=DB)],
+        },
+        {
+            "a node comes in none": [node("n2")],
+            "a node in none changes, gets a taint and goes": [
+                node("n2"), node("n2", labels=LABELS), tainted("n2", DEDICATED, labels=LABELS), (Node, "n2")],
+            "a node gets another label": [node("n1", labels={ZONE: "a"} | LABELS)],
+            "one of them gets another label": [running("runs", labels=WEB | LABELS)],
+        },
     ),
     "PodTopologySpread by what it tolerates": Case(
         [node("n1"), tainted("n2", DEDICATED, unschedulable=True), running("runs", labels=WEB),
@@ -232,11 +290,8 @@ NEAR: dict[str, Case] = {
         [node("n1"), tainted("n2", DEDICATED, unschedulable=True), running("runs", labels=WEB),
          pod("waits", labels=WEB, topology_spread_constraints=evenly())],
         {"PodTopologySpread", "NodeUnschedulable"},
-        {"one of them ends": [ENDS]},
-        {
-            "the pod tolerates more": [pod("waits", labels=WEB, topology_spread_constraints=evenly(), **TOLERANT)],
-            "a node loses its taint": [node("n2", unschedulable=True)],
-        },
+        {"one of them ends": [ENDS], "a node loses its taint": [node("n2", unschedulable=True)]},
+        {"the pod tolerates more": [pod("waits", labels=WEB, topology_spread_constraints=evenly(), **TOLERANT)]},
     ),
     "PodTopologySpread by taints that come": Case(
         [node("n1"), node("n2", unschedulable=True), running("runs", labels=WEB),
@@ -250,9 +305,6 @@ NEAR: dict[str, Case] = {
          pod("waits", labels=WEB, node_selector=LABELS, topology_spread_constraints=evenly())],
         {"PodTopologySpread", "NodeUnschedulable"},
         {"a node is no longer one of the pod's": [node("n2", unschedulable=True)]},
-        {
-            "a node gets a label": [node("n2", unschedulable=True, labels={**LABELS, "a": "b"})],
-            "a node gets a taint": [tainted("n2", DEDICATED, unschedulable=True, labels=LABELS)],
-        },
+        {"a node gets a label": [node("n2", unschedulable=True, labels={**LABELS, "a": "b"})]},
     ),
 }  # fmt: skip

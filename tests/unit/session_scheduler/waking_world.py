@@ -9,7 +9,17 @@ from typing import Any
 import msgspec
 
 from session_scheduler.model.devices import ResourceClaim, ResourceSlice
-from session_scheduler.model.objects import Affinity, Container, ContainerPort, KubeObject, Node, Pod, Taint, Toleration
+from session_scheduler.model.objects import (
+    Affinity,
+    Container,
+    ContainerPort,
+    KubeObject,
+    Node,
+    Pod,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+)
 from session_scheduler.model.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
 from session_scheduler.observer import Observer
 from session_scheduler.session import Outcome
@@ -21,6 +31,7 @@ HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 LABELS = {"free": "yes"}
 DEDICATED = Taint(key="dedicated", value="x", effect="NoSchedule")
+MINE = Taint(key="dedicated", value="mine", effect="NoSchedule")
 OTHER_TAINT = Taint(key="other", effect="NoExecute")
 Change = KubeObject | tuple[type[Any], str]
 """An object to be added or changed, or the kind and name of one to be deleted."""
@@ -44,7 +55,10 @@ def observed(cluster: FakeCluster) -> Tries:
 
 @dataclass
 class Case:
-    """What there is, with a pod (or group) named "waits" that is refused; and what may happen then."""
+    """What there is, with a pod (or group) named "waits" that is refused; and what may happen then.
+
+    Where several things happen one after the other the last one helps, or none does.
+    """
 
     there: Sequence[KubeObject]
     refused_by: set[str]
@@ -135,14 +149,19 @@ def handle(name: str) -> dict[str, Any]:
     return {"csi": {"driver": "d", "volumeHandle": name}}
 
 
-def restarting(name: str) -> Pod:
-    plain = pod(name)
+def whole(**requests: Any) -> ResourceRequirements:
+    """What a pod requests as a whole."""
+    return ResourceRequirements(requests=requests)
+
+
+def restarting(name: str, **options: Any) -> Pod:
+    plain = pod(name, **options)
     return msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, containers=(RESTARTING,)))
 
 
-def capacity(name: str, amount: str) -> CSIStorageCapacity:
+def capacity(name: str, amount: str, of_one: str = "") -> CSIStorageCapacity:
     body = {"kind": "CSIStorageCapacity", "metadata": {"name": name, "namespace": "default"}, "capacity": amount,
-            "storageClassName": "made", "nodeTopology": {}}  # fmt: skip
+            "storageClassName": "made", "nodeTopology": {}, "maximumVolumeSize": of_one or None}  # fmt: skip
     return msgspec.convert(body, CSIStorageCapacity)
 
 
@@ -151,9 +170,9 @@ def driver(*, asks: bool) -> CSIDriver:
     return msgspec.convert(body, CSIDriver)
 
 
-def attachment(name: str) -> VolumeAttachment:
+def attachment(name: str, by: str = "d") -> VolumeAttachment:
     body = {"kind": "VolumeAttachment", "metadata": {"name": name},
-            "spec": {"attacher": "d", "nodeName": "n1", "source": {"persistentVolumeName": "v1"}}}  # fmt: skip
+            "spec": {"attacher": by, "nodeName": "n1", "source": {"persistentVolumeName": "v1"}}}  # fmt: skip
     return msgspec.convert(body, VolumeAttachment)
 
 
@@ -175,11 +194,15 @@ class World:
         sleepers = self.cluster.scheduler.pending._waiting[key].sleepers
         assert {plugin for _, plugins in sleepers.wants for plugin in plugins} == case.refused_by
 
-    def tried_after(self, changes: Sequence[Change]) -> bool:
-        for change in changes:
-            if isinstance(change, tuple):
-                self.cluster.delete(*change)
-            else:
-                self.cluster.add(change)
+    def tried_after(self, changes: Sequence[Change]) -> list[bool]:
+        """Of each change, one after the other, whether the pod was tried again."""
+        return [self._tried_after(change) for change in changes]
+
+    def _tried_after(self, change: Change) -> bool:
+        before = self.tries.of[self.case.waits]
+        if isinstance(change, tuple):
+            self.cluster.delete(*change)
+        else:
+            self.cluster.add(change)
         self.cluster.run(cycles=2)
-        return self.tries.of[self.case.waits] > 1
+        return self.tries.of[self.case.waits] > before
