@@ -127,7 +127,8 @@ fuzz-asan: asan-build
 
 # The recorded sessions and the matcher's own tests on the same build.
 test-asan: asan-build
-	$(ASAN_RUN) $(BIN)/python -m pytest -q -p no:xdist -p no:cacheprovider tests/conformance/fluxion tests/unit/fluxion_cy
+	$(ASAN_RUN) $(BIN)/python -m pytest -q -p no:xdist -p no:cacheprovider tests/conformance/fluxion tests/unit/fluxion_cy \
+	  tests/integration/fluxion_cy/test_fork.py
 
 # FUZZ_REAPI='--seconds 60 --seed 7' runs fewer or others; what breaks it is named by its seed, for --only SEED.
 FUZZ_REAPI ?= --seconds 1200

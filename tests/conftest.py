@@ -1,18 +1,9 @@
-"""What holds for every test: the same cases in every run, on a slow machine too; no test's logs for another one."""
+"""What holds for every test: no test's logs are for another one."""
 
 from collections.abc import Iterator
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
-
-settings.register_profile(
-    "project",
-    derandomize=True,  # a failure is there again in the next run, and nothing fails that passed before
-    deadline=None,  # time is no property: a busy machine must not fail a test
-    suppress_health_check=[HealthCheck.too_slow],  # the same for how fast inputs are made
-)
-settings.load_profile("project")
 
 
 @pytest.fixture(autouse=True)

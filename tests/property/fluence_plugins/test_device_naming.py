@@ -1,4 +1,4 @@
-"""Names of sockets, devices and variables: within their limits, and one type's are never another's."""
+"""Names of sockets, devices and variables: within their limits, and no two types or devices share one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fluence_plugins.device_advertisement.devices import BadRequestError, Devices
 from fluence_plugins.device_advertisement.naming import (
     LONGEST_SOCKET_NAME,
     MOST_DEVICES,
@@ -35,3 +36,12 @@ def test_every_type_has_names_that_are_allowed(resource_type: str) -> None:
     assert len(socket_name(resource_type)) <= LONGEST_SOCKET_NAME
     assert "/" not in socket_name(resource_type)
     assert len(f"{device_prefix(resource_type)}{MOST_DEVICES - 1}") <= 63
+
+
+@given(st.text())
+def test_no_other_text_is_a_device(device: str) -> None:
+    try:
+        number = Devices("qpu", 12).number(device)
+    except BadRequestError:
+        return
+    assert device == f"qpu-{number}"

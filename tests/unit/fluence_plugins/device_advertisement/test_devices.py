@@ -3,8 +3,6 @@
 import logging
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fluence_plugins.device_advertisement import api_pb2 as api
 from fluence_plugins.device_advertisement.devices import NO_DEVICES, BadRequestError, Devices
@@ -66,15 +64,6 @@ def test_what_is_no_device_of_the_type_is_refused(device: str) -> None:
     with pytest.raises(BadRequestError, match="is no device of type qpu: they are qpu-0 to qpu-11") as refused:
         allocate(["qpu-1", device])
     assert len(str(refused.value)) < 200
-
-
-@given(st.text())
-def test_no_other_text_is_a_device(device: str) -> None:
-    try:
-        number = QPUS.number(device)
-    except BadRequestError:
-        return
-    assert device == f"qpu-{number}"
 
 
 def test_what_must_be_included_is_preferred_then_the_lowest_numbers() -> None:

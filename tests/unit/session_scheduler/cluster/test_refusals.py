@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from session_scheduler.cluster import documents, workloads
 from session_scheduler.cluster.errors import ManifestError
@@ -306,32 +304,3 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.Mon
     with pytest.raises(ManifestError, match="larger than 1 MiB"):
         load_manifests(["-"], stream)
     assert stream.tell() == (1 << 20) + 1
-
-
-_LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["In", "a", "1Gi", "x y"])
-_KEYS = st.sampled_from(
-    ["containers", "resources", "requests", "cpu", "affinity", "nodeAffinity", "podAffinity", "tolerations", "key",
-     "operator", "values", "metadata", "name", "labels", "nodeSelector", REQUIRED, PREFERRED, "nodeSelectorTerms",
-     "topologySpreadConstraints", "labelSelector", "matchLabels", "matchExpressions", "template", "selector", "spec",
-     "replicas", "schedulingPolicy", "gang", "minCount", "status", "allocatable", "taints", "ports", "hostPort"]
-)  # fmt: skip
-_TREES = st.recursive(
-    _LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_KEYS, inner, max_size=3), max_leaves=12
-)
-
-
-@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.sampled_from(["Pod", "Node", "PodGroup", "Deployment", "Job", "DaemonSet"]),
-    st.dictionaries(_KEYS, _TREES, max_size=4),
-)
-def test_any_shape_is_loaded_or_refused_in_one_line(kind: str, fields: dict[str, Any]) -> None:
-    versions = {"Deployment": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1",
-                "PodGroup": "scheduling.k8s.io/v1alpha2"}  # fmt: skip
-    manifest = {"metadata": {"name": "x"}, **fields, "kind": kind, "apiVersion": versions.get(kind, "v1")}
-    problem = None
-    try:
-        load(manifest)
-    except ManifestError as error:
-        problem = str(error)
-    assert problem is None or (problem.startswith("<stdin>: ") and problem.isprintable())

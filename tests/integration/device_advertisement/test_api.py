@@ -1,0 +1,17 @@
+"""The messages are generated from the definition beside them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from fluence_plugins.device_advertisement import api_pb2
+
+PACKAGE = Path(api_pb2.__file__).parent
+
+
+def test_the_committed_messages_are_those_that_the_definition_generates(tmp_path: Path) -> None:
+    source = PACKAGE.relative_to(PACKAGE.parents[1]) / "api.proto"
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PACKAGE.parents[1]}", str(source)]
+    subprocess.run([*command, f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"], check=True, timeout=60)
+    for name in ("api_pb2.py", "api_pb2.pyi"):
+        assert (tmp_path / source.parent / name).read_text() == (PACKAGE / name).read_text(), name
