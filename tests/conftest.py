@@ -1,5 +1,6 @@
-"""What holds for every test: no test's logs are for another one."""
+"""What holds for every test: no test's logs are for another one, and its garbage is soon found."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,12 @@ def unconfigured_logs() -> Iterator[None]:
     """A command sets the logs of its process up, which in a test is everybody's."""
     yield
     structlog.reset_defaults()
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: no look for garbage is to go through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -69,17 +69,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("fake") / "libfake_reapi.so")
 
 
-@pytest.fixture(scope="session")
-def small_heap() -> Iterator[None]:
-    """What was there before is looked at no more, so that each test may collect what the one before it left."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture
-def fake(small_heap: None, built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+def fake(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     monkeypatch.setattr(library, "_opened", {})
     monkeypatch.delenv(library.VARIABLE, raising=False)
     gc.collect()
