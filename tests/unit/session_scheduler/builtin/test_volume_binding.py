@@ -233,27 +233,17 @@ def test_the_bind_follows_as_soon_as_the_controller_was_seen_to_have_bound_the_c
 
     async def cycle() -> None:
         running = asyncio.create_task(cluster.scheduler.cycle())
-        while volume_now_(cluster) is None:  # noqa: ASYNC110 (what is waited for is not ours to change)
-            await asyncio.sleep(0.005)
+        while volume_now(cluster, "v").spec.claim_ref is None:  # noqa: ASYNC110 (it is not ours to change)
+            await asyncio.sleep(0)
         assert not running.done()
-        bound = msgspec.structs.replace(claim("c", volume="v"), metadata=msgspec.structs.replace(
-            claim("c", volume="v").metadata, uid=claim_(cluster).metadata.uid))  # fmt: skip
+        uid = cluster._find(PersistentVolumeClaim, "c", "default").metadata.uid
+        bound = claim("c", volume="v")
+        bound = msgspec.structs.replace(bound, metadata=msgspec.structs.replace(bound.metadata, uid=uid))
         await cluster.scheduler.apply("MODIFIED", cluster.memory.put(bound))
         await running
 
     asyncio.run(cycle())
     cluster.assert_bound("p", "n1")
-
-
-def volume_now_(cluster):
-    from session_scheduler.cluster.write_rules import name_of
-
-    return next((one.spec.claim_ref for one in cluster.memory._store(PersistentVolume).objects.values()
-                 if name_of(one)[2] == "v"), None)  # fmt: skip
-
-
-def claim_(cluster):
-    return next(iter(cluster.memory._store(PersistentVolumeClaim).objects.values()))
 
 
 def test_a_volume_that_was_taken_meanwhile_fails_the_group_and_another_is_found() -> None:
