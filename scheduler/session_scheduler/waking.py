@@ -245,12 +245,17 @@ def registered_hints(
     for profile in profiles:
         found[profile, GANG_SCHEDULING] = ()
         found[profile, TOPOLOGY_PLACEMENT] = (domains,)
-    found |= {
-        (profile, call.plugin): tuple(_guarded(calls, call, one) for one in _asked(call))
-        for profile, calls in profiles.items()
-        for call in calls.functions("events_to_register")
-    }
+    for profile, calls in profiles.items():
+        asked = calls.hooks["queueing_hint"] = []  # its times are shown with those of the other hooks
+        for call in calls.functions("events_to_register"):
+            hints = HookCall(call.plugin, "queueing_hint", _ask)
+            asked.append(hints)
+            found[profile, call.plugin] = tuple(_guarded(hints, event) for event in _asked(call))
     return lambda profile, plugin: found.get((profile, plugin), EVERY_EVENT)
+
+
+def _ask(hint: QueueingHint, cls: TaskClass, change: ClusterEvent) -> bool:
+    return hint(cls, change)
 
 
 def _asked(call: HookCall) -> Sequence[ClusterEventWithHint]:
@@ -262,23 +267,21 @@ def _asked(call: HookCall) -> Sequence[ClusterEventWithHint]:
     return events
 
 
-def _guarded(calls: HookCalls, call: HookCall, event: ClusterEventWithHint) -> ClusterEventWithHint:
+def _guarded(hints: HookCall, event: ClusterEventWithHint) -> ClusterEventWithHint:
     """The same, its hint timed; one that fails says yes, so that nothing is forgotten."""
-    if event.hint is None:
+    hint = event.hint
+    if hint is None:
         return event
-    hint = HookCall(call.plugin, "queueing_hint", event.hint)
-    calls.hooks.setdefault("queueing_hint", []).append(hint)
     told = False
 
     def ask(cls: TaskClass, change: ClusterEvent) -> bool:
         nonlocal told
         try:
-            return bool(hint(cls, change))
+            return bool(hints(hint, cls, change))
         except PluginError as error:
             if not told:
                 told = True
                 _log.error("a queueing hint failed", plugin=error.plugin, error=str(error))
             return True
 
-    asked: QueueingHint = ask
-    return ClusterEventWithHint(event.resource, event.action, asked)
+    return ClusterEventWithHint(event.resource, event.action, ask)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families as text_families
 
 from session_scheduler import ActionType, ClusterEvent, ClusterEventWithHint, hookimpl
 from session_scheduler.hook_calls import PluginError
+from session_scheduler.metrics import Metrics
 from session_scheduler.model.objects import Node
 from session_scheduler.model.storage import PersistentVolume
 from session_scheduler.testing import FakeCluster, node, pod
@@ -123,3 +125,22 @@ def test_who_comes_first_and_who_failed_later_waits_behind_those_of_the_same_pri
     assert order[6:] == ["last"]  # the others are in backoff, and something is due
     cluster.run()
     assert order[7:] == ["high", "old", "young"]
+
+
+def test_a_plugins_hints_are_timed_together_whatever_events_they_are_about() -> None:
+    hints = [ClusterEventWithHint(Node, action, lambda *_: False) for action in (ActionType.ADD, ActionType.UPDATE)]
+    cluster = FakeCluster()
+    cluster.nodes(1)
+    cluster.add(pod("waits"))
+    cluster.run(Waits(*hints))
+    cluster.add(node("n2"), node("n1", labels={"a": "b"}))
+    cluster.run()
+    metrics = Metrics()
+    metrics.follow_profiles(cluster.scheduler.profiles)
+    families = text_families(metrics.exposition()[0].decode())
+    shown = [(sample.name, *sorted(sample.labels.items())) for family in families for sample in family.samples]
+    assert len(set(shown)) == len(shown)
+    (asked,) = [
+        call for call in cluster.scheduler.profiles["fluence"].hooks["queueing_hint"] if call.plugin == "refuses"
+    ]
+    assert asked.calls == 2
