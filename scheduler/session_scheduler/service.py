@@ -445,6 +445,7 @@ class Scheduler:
             session.forget()
             self.waking.tell_nominations()
             self.observer.stage("session", perf_counter() - started)
+        raise_first(session.errors)
 
     def carry_out(self, decision: Decision, calls: HookCalls, planning: Planning | None) -> None:
         """Let a decision be bound; it is settled in a later turn."""

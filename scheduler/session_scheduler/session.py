@@ -152,6 +152,8 @@ class Session:
         self.touched: list[int] = []
         """Rows in the order in which tasks were put on or taken off them; boards remember how far they have read."""
         self.outcomes: dict[Group, Outcome] = {}
+        self.errors: list[BaseException] = []
+        """What nobody expected, each of one group: to be raised when everything is settled."""
         self.committed = 0
         """How many statements have changed something for good."""
         self.trials = TrialMemory(self.touched)

@@ -77,7 +77,10 @@ def _fail(session: Session, groups: Iterable[Group], error: PluginError) -> None
 
 
 def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | None:
-    """Place what can be placed of a group; a plugin that fails fails this group only."""
+    """Place what can be placed of a group; a plugin that fails fails this group only, and so does an unexpected error.
+
+    Such an error is added to `session.errors`.
+    """
     try:
         with session.statement(group) as statement:
             place_group(session, statement, group, outcome)
@@ -88,13 +91,21 @@ def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | No
                 decision.nominated = outcome.nominated
                 return decision
     except PluginError as error:
-        session.forget_boards()
-        for task, node in outcome.nominated_before.items():  # nothing is written of what was decided since
-            session.nominate(task, node)
-        outcome.nominated.clear()
-        outcome.placed.clear()
-        outcome.reasons.clear()
-        outcome.refusal = Refusal(str(error), error.plugin, failed=True)
+        _give_up(session, outcome, Refusal(str(error), error.plugin, failed=True))
+    except Exception as error:  # noqa: BLE001 (a bug that one group meets is told, and the others are tried)
+        session.errors.append(error)
+        _give_up(session, outcome, Refusal(f"the scheduler failed: {type(error).__name__}: {error}", failed=True))
     for task in group.in_phase(Phase.PENDING):
         outcome.reasons.setdefault(task, outcome.refusal.reason if outcome.refusal else "not tried")
     return None
+
+
+def _give_up(session: Session, outcome: Outcome, refusal: Refusal) -> None:
+    """The statement was undone: what was found out on the way holds no more."""
+    session.forget_boards()
+    for task, node in outcome.nominated_before.items():  # nothing is written of what was decided since
+        session.nominate(task, node)
+    outcome.nominated.clear()
+    outcome.placed.clear()
+    outcome.reasons.clear()
+    outcome.refusal = refusal

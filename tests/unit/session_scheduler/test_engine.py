@@ -22,6 +22,7 @@ from session_scheduler.metrics import Metrics
 from session_scheduler.model.objects import Pod
 from session_scheduler.reporting import Reporter
 from session_scheduler.service import Scheduler
+from session_scheduler.session import Session
 from session_scheduler.telling import Teller
 from session_scheduler.testing import node, pod
 
@@ -343,3 +344,21 @@ async def test_a_loop_without_a_turn_for_a_minute_is_not_healthy():
 async def test_an_engine_that_never_ran_stops_at_once(times):
     for _ in range(times):
         assert await World().engine.stop(PATIENCE) is True
+
+
+async def test_a_bug_that_one_group_meets_is_told_and_the_groups_behind_it_are_tried(monkeypatch):
+    judged = Session.pre_predicate
+
+    def broken(session, task):
+        if task.name == "bad":
+            raise ZeroDivisionError("a bug")
+        return judged(session, task)
+
+    monkeypatch.setattr(Session, "pre_predicate", broken)
+    monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
+    async with World(pod("bad"), pod("good")).running() as world:
+        await world.until(lambda: world.pod("good").spec.node_name)
+        assert world.cycles("error") == 1
+        assert not world.scheduler.pending.is_active("Pod default/bad", world.clock.now())
+        (reason,) = world.scheduler.outcomes["Pod default/bad"].reasons.values()
+        assert reason == "the scheduler failed: ZeroDivisionError: a bug"
