@@ -19,6 +19,7 @@ from session_scheduler.model.objects import PodGroup
 from session_scheduler.plan_reading import PlanReader, acknowledged, ever_scheduled
 from session_scheduler.plans import ATTEMPT_ANNOTATION, PLAN_ANNOTATION, Plan, PlannedPod
 from session_scheduler.state.cache import pod_group_key, schedulers_of
+from session_scheduler.under_way import raise_first
 
 if TYPE_CHECKING:
     from session_scheduler.service import Scheduler
@@ -183,16 +184,23 @@ class GangKeeper:
     async def review(self, failed: Container[str] = ()) -> None:
         """Carry on with what plans say of pending pods; evict where a gang's time is over.
 
-        Profiles that `failed` cannot carry on with anything now.
+        Profiles that `failed` cannot carry on with anything now. An error that nobody expected fails its group, and is
+        raised at the end.
         """
         now = self._scheduler.clock.now()
+        errors: list[BaseException] = []
         for group in self._cache.pending_groups(self._has_plan):
             if any(name in failed for name in schedulers_of(group)):
                 continue
             if self._scheduler.pending.is_due(group.key, now) and not self.holds_back(group):
-                await self._adoption.look_at(group)
+                try:
+                    await self._adoption.look_at(group)
+                except Exception as error:  # noqa: BLE001 (a bug: it is raised at the end)
+                    self._scheduler.back_off(group.key)
+                    errors.append(error)
         for key in [key for key, deadline in self._deadlines.items() if deadline <= now]:
             self._evict(key, now)
+        raise_first(errors)
 
     def _has_plan(self, group: Group) -> bool:
         pod_group = group.pod_group

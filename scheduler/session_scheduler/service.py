@@ -303,11 +303,9 @@ class Scheduler:
         self._recover(failed)
         self.pending.flush(self.clock.now())
         self.cache.rest(self.pending.is_asleep)
-        await self.gangs.review(failed)
-        if self.gangs.gated():
-            return
         errors: list[BaseException] = []
-        for name, calls in self.profiles.items():
+        await kept(self.gangs.review(failed), errors)
+        for name, calls in self.profiles.items() if not self.gangs.gated() else ():
             due = self._refuse_mixed(self._due(name))
             begun = tuple(group for group in due if self.gangs.begun(group))
             others = tuple(group for group in due if group not in begun) if begun else due

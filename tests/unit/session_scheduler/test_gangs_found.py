@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler.adoption import Adoption
 from session_scheduler.cluster.errors import Conflict, Forbidden
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
 from session_scheduler.plans import plan_here
@@ -124,3 +125,21 @@ def test_the_time_that_failed_binds_have_to_wait_is_forgotten_once_one_is_done()
     world.run(10)
     world.assert_whole()
     assert world.scheduler.pending.next_after(0.0) is None
+
+
+def test_a_bug_that_a_plan_meets_is_raised_and_keeps_nobody_else_waiting(monkeypatch):
+    async def broken(adoption, group):
+        raise ZeroDivisionError(group.key)
+
+    monkeypatch.setattr(Adoption, "look_at", broken)
+    world = World()
+    world.plan(g_0="n1", g_1="n2")
+    world.cluster.add(pod("other"))
+    world.start()
+    with pytest.raises(ZeroDivisionError):
+        world.cluster.run()
+    placed = world.places()
+    assert placed.pop("other")
+    assert placed == {"g-0": "", "g-1": ""}
+    monkeypatch.undo()
+    world.run().assert_whole()
