@@ -6,18 +6,22 @@ import json
 import sys
 from pathlib import Path
 
-asked, answered, case = map(Path, sys.argv[1:4])
-content = json.loads(asked.read_text())
-content["expect"] = {}
-for line in answered.read_text().splitlines():
-    answer = json.loads(line)
-    expected = {"feasible": answer["feasible"], "failed": answer.get("failed", {}), "scores": answer.get("scores", {})}
-    if "reasons" in answer:
-        expected["reasons"] = answer["reasons"]
-    for more in ("aborts", "allocations"):
-        if more in answer:
-            expected[more] = answer[more]
-    if "error" in answer:
-        expected["error"] = answer["error"]
-    content["expect"][answer["pod"]] = expected
-case.write_bytes(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))
+
+def joined(lines):
+    """What is expected of each pod, from the oracle's lines."""
+    found = {}
+    for line in lines.splitlines():
+        answer = json.loads(line)
+        expected = {"feasible": answer["feasible"], "failed": answer.get("failed", {})}
+        expected["scores"] = answer.get("scores", {})
+        for more in ("reasons", "aborts", "allocations", "error"):
+            if more in answer:
+                expected[more] = answer[more]
+        found[answer["pod"]] = expected
+    return found
+
+
+if __name__ == "__main__":
+    asked, answered, case = map(Path, sys.argv[1:4])
+    content = {**json.loads(asked.read_text()), "expect": joined(answered.read_text())}
+    case.write_bytes(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))

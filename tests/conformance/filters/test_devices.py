@@ -1,12 +1,14 @@
 """DynamicResources compared with kube-scheduler 1.36.3: node by node, with its reasons, scores and allocations.
 
-`devices-*` are clusters with claims, classes and slices of every kind (make_device_cases.py).
+`devices-*` are clusters with claims, classes and slices of every kind (make_device_cases.py), `table-devices` small
+ones that are each about one thing (device_table, devices.md).
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,7 +29,9 @@ from session_scheduler.model.quantity import billionths
 from session_scheduler.session import Session
 from session_scheduler.testing import FakeCluster
 
-CASES = sorted((Path(__file__).parent / "cases").glob("devices-*.json.gz"))
+HERE = Path(__file__).parent
+CASES = sorted((HERE / "cases").glob("devices-*.json.gz"))
+TABLE: dict[str, Any] = json.loads(gzip.decompress((HERE / "cases" / "table-devices.json.gz").read_bytes()))["clusters"]
 KINDS: dict[str, type[Any]] = {
     "nodes": Node, "deviceClasses": DeviceClass, "resourceSlices": ResourceSlice, "resourceClaims": ResourceClaim,
     "pods": Pod,
@@ -53,11 +57,10 @@ def content(path: Path) -> dict[str, Any]:
     return loaded
 
 
-@cache
-def judged(path: Path) -> dict[str, Answer]:
+def judged(content: dict[str, Any]) -> dict[str, Answer]:
     cluster = FakeCluster(checked=False)
     for name, kind in KINDS.items():
-        for obj in content(path).get(name) or ():
+        for obj in content.get(name) or ():
             value = msgspec.convert({**obj, "kind": kind.__name__}, kind)
             if isinstance(value, Pod):
                 value = msgspec.structs.replace(
@@ -72,14 +75,17 @@ def judged(path: Path) -> dict[str, Answer]:
 
 
 def answer(session: Session, plugin: DynamicResources, task: Task) -> Answer:
-    plan = session.plan(task.cls)
+    try:
+        plan = session.plan(task.cls)
+    except PluginError as error:
+        return Answer(error=f"DynamicResources: {error}")
     if plan.refusal is not None:
         return Answer(error=f"{plan.refusal.plugin}: {plan.refusal.reason}")
     view, mask = session.table.all_rows(), session.candidates()
     try:
         refused = judge(plan, view, mask, task)
     except PluginError as error:
-        return Answer(aborts={str(error)})
+        return Answer(aborts={" ".join(str(error).split())})
     total = totals(plan, view, mask, task)
     found = Answer({view.node(row).metadata.name: (v.plugin or "", v.reasons) for row, v in refused.items()})
     for row in np.flatnonzero(mask).tolist():
@@ -110,9 +116,9 @@ def plain(allocation: Allocation | Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def expected(path: Path) -> dict[str, Answer]:
+def expected(content: dict[str, Any]) -> dict[str, Answer]:
     found = {}
-    for name, one in content(path)["expect"].items():
+    for name, one in content["expect"].items():
         refused = {node: (plugin, one["reasons"][node]) for node, plugin in one["failed"].items()}
         allocations = {node: {claim: plain(a) for claim, a in claims.items()}
                        for node, claims in one.get("allocations", {}).items()}  # fmt: skip
@@ -144,8 +150,8 @@ def by_case(path: Path) -> str:
     return path.name.partition(".")[0]
 
 
-def wrong(path: Path) -> dict[str, Any]:
-    ours, theirs = judged(path), expected(path)
+def wrong(content: dict[str, Any]) -> dict[str, Any]:
+    ours, theirs = judged(content), expected(content)
     assert ours.keys() == theirs.keys()
     found = {name: difference(ours[name], theirs[name]) for name in ours}
     return {name: one for name, one in found.items() if one is not None}
@@ -153,11 +159,23 @@ def wrong(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", CASES, ids=by_case)
 def test_every_node_is_refused_scored_and_allocated_from_as_by_kube_scheduler(path: Path) -> None:
-    assert wrong(path) == {}
+    assert wrong(content(path)) == {}
+
+
+@pytest.mark.parametrize("cluster", sorted(TABLE))
+def test_each_thing_that_an_allocation_may_hang_on_is_as_in_kube_scheduler(cluster: str) -> None:
+    assert wrong(TABLE[cluster]) == {}
+
+
+def test_the_list_names_the_pods_that_ask_as_kube_schedulers_cases_do() -> None:
+    rows = re.findall(r"^\| (\S+) \| (\S+/\S+) \|$", (HERE / "devices.md").read_text(), re.MULTILINE)
+    asked = {(case, f"{name}/{pod}") for name, one in TABLE.items() for pod, cases in one["covers"].items()
+             for case in cases}  # fmt: skip
+    assert set(rows) == asked
 
 
 def test_the_cases_ask_enough_to_tell() -> None:
-    answers = [one for path in CASES for one in expected(path).values()]
+    answers = [one for path in CASES for one in expected(content(path)).values()]
     texts = {reason for one in answers for plugin, reasons in one.refused.values() if plugin == "DynamicResources"
              for reason in reasons if not one.aborts}  # fmt: skip
     assert texts >= {

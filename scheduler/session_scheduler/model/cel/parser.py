@@ -15,6 +15,8 @@ from session_scheduler.model.cel.errors import CompileError
 from session_scheduler.model.cel.values import UInt
 
 Tree = tuple[Any, ...]
+Places = dict[int, int]
+"""Where in the text names, selections and calls are, by the id() of their trees: for as long as these live."""
 LONGEST: Final = 10 * 1024
 """Bytes that an expression may have, as in the API."""
 _LONGEST_NUMBER: Final = 64
@@ -44,12 +46,13 @@ _ESCAPE: Final = re.compile(
 )
 
 
-def parse(text: str) -> Tree:
-    """The tree of an expression. Raises CompileError."""
+def parse(text: str) -> tuple[Tree, Places]:
+    """The tree of an expression, and where its names are. Raises CompileError."""
     size = len(text.encode())
     if size > LONGEST:
         raise CompileError(f"the expression has {size} bytes, more than {LONGEST}")
-    return _Parser(text).whole()
+    parser = _Parser(text)
+    return parser.whole(), parser.places
 
 
 class _Parser:
@@ -57,6 +60,7 @@ class _Parser:
         self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
+        self.places: Places = {}
 
     def whole(self) -> Tree:
         tree = self._expression()
@@ -78,6 +82,11 @@ class _Parser:
         text = self._text
         self._at += 1
         return text
+
+    def _placed(self, tree: Tree, token: int) -> Tree:
+        """The tree, which is at the place of a token."""
+        self.places[id(tree)] = self._tokens[token][2]
+        return tree
 
     def _accept(self, *signs: str) -> str | None:
         kind, text = self._tokens[self._at][:2]
@@ -153,6 +162,7 @@ class _Parser:
         steps = 0
         while (sign := self._accept(".", "[", "[?")) is not None:
             steps += 1
+            dot = self._at - 1
             if steps > _DEEPEST:
                 raise CompileError("compilation failed: the expression is nested too deeply")
             if sign != ".":
@@ -161,23 +171,25 @@ class _Parser:
                 continue
             optional = self._accept("?") is not None
             if self._kind == "quoted":
-                of = ("select", of, self._take()[1:-1], optional)
+                of = self._placed(("select", of, self._take()[1:-1], optional), dot)
                 continue
             if self._kind != "name":
                 raise self._wrong()
             name = self._take()
             if not optional and self._accept("("):
-                of = ("call", name, of, self._list(")"))
+                opened = self._at - 1
+                of = self._placed(("call", name, of, self._list(")")), opened)
             else:
-                of = ("select", of, name, optional)
+                of = self._placed(("select", of, name, optional), dot)
         return of
 
     def _primary(self) -> Tree:
         kind = self._kind
+        start = self._at
         if kind in ("int", "float"):
-            return _number(kind, self._take())
+            return self._placed(_number(kind, self._take()), start)
         if kind == "text":
-            return "const", _literal(self._take())
+            return self._placed(("const", _literal(self._take())), start)
         if self._accept("("):
             inner = self._expression()
             self._expect(")")
@@ -191,12 +203,13 @@ class _Parser:
         self._accept(".")
         if self._kind != "name" or self._text in _RESERVED:
             raise self._wrong()
+        start = self._at
         name = self._take()
         if name in _CONSTANTS:
-            return "const", _CONSTANTS[name]
+            return self._placed(("const", _CONSTANTS[name]), start)
         if self._accept("("):
-            return "call", name, None, self._list(")")
-        return "ident", name
+            return self._placed(("call", name, None, self._list(")")), start + 1)
+        return self._placed(("ident", name), start)
 
     def _list(self, end: str, *, optional: bool = False) -> tuple[Tree, ...]:
         """Elements up to the end; `optional`: the first one is."""

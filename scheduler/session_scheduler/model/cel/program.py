@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from session_scheduler.model.cel.errors import CompileError, EvaluationError
+from session_scheduler.model.cel.errors import CompileError, EvaluationError, located
 from session_scheduler.model.cel.library import FUNCTIONS, METHODS, TYPES, contains, item
 from session_scheduler.model.cel.macros import MACROS, Names, Step, decided, truth
-from session_scheduler.model.cel.parser import Tree, parse
+from session_scheduler.model.cel.parser import Places, Tree, parse
 from session_scheduler.model.cel.values import OptionalValue, Value, from_key, map_key, no_overload, type_name
 from session_scheduler.model.cel.work import LIMIT, Work
 
@@ -22,15 +22,16 @@ class Program:
         """`fields` are those that the variables have. Raises CompileError."""
         self.text = text
         try:
-            self._run = self._compiled(parse(text), variables, fields)
+            self._run = self._compiled(text, variables, fields)
         except RecursionError:
             raise CompileError("compilation failed: the expression is nested too deeply") from None
 
     @staticmethod
-    def _compiled(tree: Tree, variables: Iterable[str], fields: Collection[str]) -> Step:
+    def _compiled(text: str, variables: Iterable[str], fields: Collection[str]) -> Step:
+        tree, places = parse(text)
         if tree[0] == "const" and not isinstance(tree[1], bool):
             raise CompileError(f"must evaluate to bool or the unknown type, not {type_name(tree[1])}")
-        return _Compiler(fields).step(tree, frozenset(variables))
+        return _Compiler(text, places, fields).step(tree, frozenset(variables))
 
     def evaluate(self, names: Names, limit: int = LIMIT) -> tuple[bool | EvaluationError, int]:
         """Whether it holds, or why that cannot be said; and what it cost."""
@@ -47,7 +48,9 @@ class Program:
 
 
 class _Compiler:
-    def __init__(self, fields: Collection[str]) -> None:
+    def __init__(self, text: str, places: Places, fields: Collection[str]) -> None:
+        self._text = text
+        self._places = places
         self._fields = fields
 
     def step(self, tree: Tree, known: frozenset[str]) -> Step:
@@ -69,7 +72,7 @@ class _Compiler:
             if name in TYPES:
                 value = TYPES[name]
                 return lambda _names, _work: value
-            raise _undeclared(name)
+            raise self._wrong(tree, _undeclared(name))
 
         def run(names: Names, work: Work) -> Value:
             work.spend(1)
@@ -82,13 +85,16 @@ class _Compiler:
         constant = TYPES.get(_dotted(tree, known))
         if constant is not None:
             return lambda _names, _work: constant
-        self._check_field(inner, name, known)
+        self._check_field(tree, inner, name, known)
         of = self.step(inner, known)
         return lambda names, work: item(of(names, work), name, work, optional=optional, field=True)
 
-    def _check_field(self, inner: Tree, name: str, known: frozenset[str]) -> None:
+    def _check_field(self, tree: Tree, inner: Tree, name: str, known: frozenset[str]) -> None:
         if inner[0] == "ident" and inner[1] == "device" and "device" in known and name not in self._fields:
-            raise CompileError(f"compilation failed: ERROR: <input>:1:1: undefined field '{name}'")
+            raise self._wrong(tree, f"undefined field '{name}'")
+
+    def _wrong(self, tree: Tree, message: str) -> CompileError:
+        return located(self._text, self._places.get(id(tree), 0), message)
 
     def _index(self, tree: Tree, known: frozenset[str]) -> Step:
         _, inner, index, optional = tree
@@ -158,24 +164,25 @@ class _Compiler:
     def _call(self, tree: Tree, known: frozenset[str]) -> Step:
         _, name, target, arguments = tree
         if target is None and name == "has":
-            return self._has(arguments, known)
-        if name == "bind" and target == ("ident", "cel"):
-            return self._bind(arguments, known)
+            return self._has(tree, known)
+        if name == "bind" and target == ("ident", "cel") and len(arguments) == 3:
+            return self._bind(tree, known)
         if target is not None and (name, len(arguments)) in MACROS:
-            return self._macro(name, target, arguments, known)
-        if target is not None and name in ("optMap", "optFlatMap"):
-            return self._opt_map(name, target, arguments, known)
+            return self._macro(tree, known)
+        if target is not None and name in ("optMap", "optFlatMap") and len(arguments) == 2:
+            return self._opt_map(tree, known)
         if target is not None and target[0] == "ident" and target[1] not in known:
             qualified = f"{target[1]}.{name}"
             if (qualified, len(arguments)) in FUNCTIONS:
-                return self._plain(qualified, None, arguments, known)
-        return self._plain(name, target, arguments, known)
+                return self._plain(tree, qualified, None, known)
+        return self._plain(tree, name, target, known)
 
-    def _plain(self, name: str, target: Tree | None, arguments: tuple[Tree, ...], known: frozenset[str]) -> Step:
+    def _plain(self, tree: Tree, name: str, target: Tree | None, known: frozenset[str]) -> Step:
+        arguments = tree[3]
         table = FUNCTIONS if target is None else METHODS
         function = table.get((name, len(arguments)))
         if function is None:
-            raise _undeclared(name)
+            raise self._wrong(tree, _undeclared(name))
         parts = [self.step(one, known) for one in ((target,) if target is not None else ()) + arguments]
         if len(parts) == 2:
             left, right = parts
@@ -192,11 +199,12 @@ class _Compiler:
 
         return run
 
-    def _has(self, arguments: tuple[Tree, ...], known: frozenset[str]) -> Step:
+    def _has(self, tree: Tree, known: frozenset[str]) -> Step:
+        arguments = tree[3]
         if len(arguments) != 1 or arguments[0][0] != "select":
-            raise CompileError("compilation failed: ERROR: <input>:1:1: invalid argument to has() macro")
+            raise self._wrong(arguments[0] if arguments else tree, "invalid argument to has() macro")
         _, inner, name, _ = arguments[0]
-        self._check_field(inner, name, known)
+        self._check_field(tree, inner, name, known)
         of = self.step(inner, known)
 
         def run(names: Names, work: Work) -> Value:
@@ -208,18 +216,18 @@ class _Compiler:
 
         return run
 
-    def _bind(self, arguments: tuple[Tree, ...], known: frozenset[str]) -> Step:
-        if len(arguments) != 3 or arguments[0][0] != "ident":
-            raise CompileError("compilation failed: ERROR: <input>:1:1: cel.bind() variable names must be simple "
-                               "identifiers")  # fmt: skip
+    def _bind(self, tree: Tree, known: frozenset[str]) -> Step:
+        arguments = tree[3]
+        if arguments[0][0] != "ident":
+            raise self._wrong(arguments[0], "cel.bind() variable names must be simple identifiers")
         name = arguments[0][1]
         value, body = self.step(arguments[1], known), self.step(arguments[2], known | {name})
         return lambda names, work: body({**names, name: value(names, work)}, work)
 
-    def _opt_map(self, name: str, target: Tree, arguments: tuple[Tree, ...], known: frozenset[str]) -> Step:
-        if len(arguments) != 2 or arguments[0][0] != "ident":
-            raise CompileError(f"compilation failed: ERROR: <input>:1:1: {name}() variable name must be a simple "
-                               "identifier")  # fmt: skip
+    def _opt_map(self, tree: Tree, known: frozenset[str]) -> Step:
+        _, name, target, arguments = tree
+        if arguments[0][0] != "ident":
+            raise self._wrong(arguments[0], f"{name}() variable name must be a simple identifier")
         variable, flat = arguments[0][1], name == "optFlatMap"
         of, body = self.step(target, known), self.step(arguments[1], known | {variable})
 
@@ -234,13 +242,17 @@ class _Compiler:
 
         return run
 
-    def _macro(self, name: str, target: Tree, arguments: tuple[Tree, ...], known: frozenset[str]) -> Step:
+    def _macro(self, tree: Tree, known: frozenset[str]) -> Step:
+        _, name, target, arguments = tree
         macro = MACROS[name, len(arguments)]
-        variables = [one[1] for one in arguments[: macro.variables] if one[0] == "ident"]
-        if len(variables) < macro.variables:
-            raise CompileError(f"compilation failed: ERROR: <input>:1:1: invalid argument to {name}() macro")
+        named = arguments[: macro.variables]
+        for one in named:
+            if one[0] != "ident":
+                simple = name not in ("map", "filter", "sortBy")
+                raise self._wrong(one, f"argument {'must be a simple name' if simple else 'is not an identifier'}")
+        variables = [one[1] for one in named]
         if len(set(variables)) < macro.variables:
-            raise CompileError(f"compilation failed: ERROR: <input>:1:1: duplicate variable name: {variables[0]}")
+            raise self._wrong(named[1], f"duplicate variable name: {variables[0]}")
         of = self.step(target, known)
         bodies = [self.step(body, known | set(variables)) for body in arguments[macro.variables :]]
 
@@ -281,6 +293,5 @@ def _present(value: Value) -> tuple[Value, ...]:
     return (value.value,) if value.present else ()
 
 
-def _undeclared(name: str) -> CompileError:
-    text = f"ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')"
-    return CompileError(f"compilation failed: {text}")
+def _undeclared(name: str) -> str:
+    return f"undeclared reference to '{name}' (in container '')"

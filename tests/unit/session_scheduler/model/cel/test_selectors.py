@@ -103,7 +103,7 @@ WRONG = {
     "device.nothing": "undefined field 'nothing'",
     "nothing == 1": "undeclared reference to 'nothing'",
     f"{A}.name.includes('f')": "undeclared reference to 'includes'",
-    "has(device)": "invalid argument to has() macro", "[1].all(1, true)": "invalid argument to all() macro",
+    "has(device)": "invalid argument to has() macro", "[1].all(1, true)": "argument must be a simple name",
     "'a": "Syntax error", "(" * 200 + "true" + ")" * 200: "nested too deeply", "true " * 5000: "more than 10240",
     "-9223372036854775809 == 1": "invalid int literal",
 }  # fmt: skip
@@ -113,6 +113,29 @@ WRONG = {
 def test_it_is_no_expression(text: str) -> None:
     with pytest.raises(CompileError, match=re.escape(WRONG[text])):
         Program(text, ("device",), FIELDS)
+
+
+PLACES = {
+    "a.b.c == 1": ("1:1", "undeclared reference to 'a' (in container '')", "a.b.c == 1", ""),
+    "true && wrong(1)": ("1:14", "undeclared reference to 'wrong' (in container '')", "true && wrong(1)", "." * 13),
+    "device.driver.wrong()": ("1:20", "undeclared reference to 'wrong' (in container '')", "device.driver.wrong()",
+                              "." * 19),
+    "device.driver == 'a' &&\n\tdevice.wrong.x": ("2:8", "undefined field 'wrong'", " device.wrong.x", "." * 7),
+    "has(device.wrong)": ("1:4", "undefined field 'wrong'", "has(device.wrong)", "..."),
+    "'\u00e9' == wrong": ("1:8", "undeclared reference to 'wrong' (in container '')", "'\u00e9' == wrong",
+                           ".\uff0e....."),
+    "cel.bind(1, 2, 3)": ("1:10", "cel.bind() variable names must be simple identifiers", "cel.bind(1, 2, 3)", "." * 9),
+    "[1].map(1, 2)": ("1:9", "argument is not an identifier", "[1].map(1, 2)", "." * 8),
+    "[1].exists(x, x, true)": ("1:15", "duplicate variable name: x", "[1].exists(x, x, true)", "." * 14),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PLACES)
+def test_what_does_not_compile_is_shown_in_its_line(text: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        Program(text, ("device",), FIELDS)
+    where, what, line, dots = PLACES[text]
+    assert str(caught.value) == f"compilation failed: ERROR: <input>:{where}: {what}\n | {line}\n | {dots}^"
 
 
 def test_what_it_costs_is_bounded_and_counted_alike_every_time() -> None:

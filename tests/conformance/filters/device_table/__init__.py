@@ -1,0 +1,1 @@
+"""Small clusters in our own words, each about one thing that an allocation may hang on."""
