@@ -143,13 +143,19 @@ class Expansion:
     # -------------------------------------------------------------- what exists
 
     def _owned(self, workload: Workload) -> list[Pod]:
-        """The pods that the workload owns, through its ReplicaSets too."""
-        found = {id(p): p for handle in _handles(workload.kind, workload.metadata) for p in self._pods.get(handle, ())}
-        for child in self._owned_workloads(workload):
-            found.update((id(pod), pod) for pod in self._owned(child))
-        if isinstance(workload, Deployment):  # a list without ReplicaSets: the selector tells whose the pods are
-            orphans = self._orphans.get(("ReplicaSet", workload.metadata.namespace), ())
-            found.update((id(p), p) for p in orphans if selects(workload.spec.selector, p.metadata.labels))
+        """The pods that the workload owns, through its ReplicaSets, too. Owners may own each other in a ring."""
+        found: dict[int, Pod] = {}
+        owners, met = [workload], {id(workload)}
+        for owner in owners:
+            for handle in _handles(owner.kind, owner.metadata):
+                found.update((id(pod), pod) for pod in self._pods.get(handle, ()))
+            if isinstance(owner, Deployment):  # a list without ReplicaSets: the selector tells whose the pods are
+                orphans = self._orphans.get(("ReplicaSet", owner.metadata.namespace), ())
+                found.update((id(p), p) for p in orphans if selects(owner.spec.selector, p.metadata.labels))
+            for child in self._owned_workloads(owner):
+                if id(child) not in met:
+                    met.add(id(child))
+                    owners.append(child)
         return list(found.values())
 
     def _jobs_of(self, workload: JobSet) -> set[str]:

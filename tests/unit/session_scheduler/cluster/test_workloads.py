@@ -92,6 +92,17 @@ def test_a_deployments_pods_are_found_through_its_replica_sets() -> None:
     assert names(replica_set, *pods) == ["r-0", "r-x", "r-y"]
 
 
+def test_workloads_may_own_themselves_and_each_other_and_be_thousands_deep() -> None:
+    alone = saved("ReplicaSet", selecting(replicas=2), "r", ownerReferences=controller("ReplicaSet", "r"))
+    assert names(alone, owned("r-x", "ReplicaSet", "r")) == ["r-0", "r-x"]
+    ring = [saved("ReplicaSet", selecting(replicas=2), name, ownerReferences=controller("ReplicaSet", other))
+            for name, other in (("a", "b"), ("b", "a"))]  # fmt: skip
+    assert names(*ring, owned("a-x", "ReplicaSet", "a")) == ["a-0", "b-0", "a-x"]
+    deep = [saved("ReplicaSet", selecting(replicas=1), f"r{n}", ownerReferences=controller("ReplicaSet", f"r{n - 1}"))
+            for n in range(1100)]  # fmt: skip
+    assert names(*deep, owned("last", "ReplicaSet", "r1099")) == ["last"]
+
+
 def test_a_deployments_pods_are_found_by_its_selector_where_the_list_has_no_replica_sets() -> None:
     deployment = saved("Deployment", selecting(replicas=2), "d")
     pods = [owned("r-x", "ReplicaSet", "r", labels={"app": "w"}), owned("q-x", "ReplicaSet", "q", labels={"app": "q"})]
