@@ -57,7 +57,7 @@ _NONE: Final = OptionalValue()
 
 def item(value: Value, key: Value, work: Work, *, optional: bool = False, field: bool = False) -> Value:
     """A field, an entry or an element. Raises EvaluationError where there is none, unless it is optional."""
-    work.spend(1)
+    work.over(*((key,) if isinstance(key, str) and not field else ()))
     if isinstance(value, OptionalValue):
         return item(value.value, key, work, optional=True, field=field) if value.present else _NONE
     if optional:
@@ -92,6 +92,7 @@ def _item(value: Value, key: Value, *, field: bool) -> Value:
 def contains(work: Work, needle: Value, value: Value, *, of_maps: bool = False) -> bool:
     """`in`: whether a list has an element, or a map a key."""
     if isinstance(value, dict):
+        work.over(*((needle,) if isinstance(needle, str) else ()))
         return map_key(needle) in value
     if isinstance(value, list) and not of_maps:
         return any(equal(needle, one, work) for one in value)
@@ -166,10 +167,6 @@ def _negate(_: Work, value: Value) -> Value:
     return -value if isinstance(value, float) else checked(-int(value), 0)
 
 
-def _equal(work: Work, left: Value, right: Value) -> bool:
-    return equal(left, right, work)
-
-
 # ------------------------------------------------------------------ conversions
 
 
@@ -236,6 +233,7 @@ def _string(work: Work, value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes):
+        work.over(value)
         try:
             return value.decode()
         except UnicodeDecodeError:
@@ -266,10 +264,11 @@ _TRUTHS: Final = {
 }
 
 
-def _bytes(_: Work, value: Value) -> bytes:
-    if isinstance(value, str | bytes):
-        return value.encode() if isinstance(value, str) else value
-    raise no_overload()
+def _bytes(work: Work, value: Value) -> bytes:
+    if not isinstance(value, str | bytes):
+        raise no_overload()
+    work.over(value)
+    return value.encode() if isinstance(value, str) else value
 
 
 def _type(_: Work, value: Value) -> TypeValue:
@@ -452,13 +451,13 @@ def _find_all(work: Work, text: Value, pattern: Value, limit: Value = -1) -> lis
 FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
     **LIST_FUNCTIONS, **NETWORK_FUNCTIONS, **URL_FUNCTIONS,
     ("_+_", 2): _add, ("_-_", 2): _subtract, ("_*_", 2): _multiply, ("_/_", 2): _divide, ("_%_", 2): _modulo,
-    ("-_", 1): _negate, ("_==_", 2): _equal, ("_!=_", 2): lambda work, a, b: not _equal(work, a, b),
-    ("_<_", 2): lambda _, a, b: less(a, b), ("_>_", 2): lambda _, a, b: less(b, a),
-    ("_<=_", 2): lambda work, a, b: less(a, b) or equal(a, b, work),
-    ("_>=_", 2): lambda work, a, b: less(b, a) or equal(a, b, work),
-    ("_in_", 2): contains, ("size", 1): size_of, ("int", 1): _int, ("uint", 1): _uint, ("double", 1): _double,
-    ("string", 1): _string, ("bool", 1): _bool, ("bytes", 1): _bytes, ("type", 1): _type,
-    ("dyn", 1): lambda _, value: value, ("matches", 2): _matches,
+    ("-_", 1): _negate, ("_==_", 2): lambda work, a, b: equal(a, b, work),
+    ("_!=_", 2): lambda work, a, b: not equal(a, b, work), ("_in_", 2): contains, ("size", 1): size_of,
+    ("_<_", 2): lambda work, a, b: less(a, b, work), ("_>_", 2): lambda work, a, b: less(b, a, work),
+    ("_<=_", 2): lambda work, a, b: less(a, b, work) or equal(a, b, work),
+    ("_>=_", 2): lambda work, a, b: less(b, a, work) or equal(a, b, work),
+    ("int", 1): _int, ("uint", 1): _uint, ("double", 1): _double, ("string", 1): _string, ("bool", 1): _bool,
+    ("bytes", 1): _bytes, ("type", 1): _type, ("dyn", 1): lambda _, value: value, ("matches", 2): _matches,
     ("quantity", 1): _quantity, ("isQuantity", 1): _is_quantity, ("semver", 1): _semver, ("semver", 2): _semver,
     ("isSemver", 1): lambda work, *args: _works(_semver, work, *args),
     ("isSemver", 2): lambda work, *args: _works(_semver, work, *args),

@@ -48,7 +48,7 @@ def _extreme(highest: bool) -> Callable[..., Value]:
         work.spend(len(values))
         found = values[0]
         for one in values[1:]:
-            if less(found, one) if highest else less(one, found):
+            if less(found, one, work) if highest else less(one, found, work):
                 found = one
         return found
 
@@ -57,7 +57,7 @@ def _extreme(highest: bool) -> Callable[..., Value]:
 
 def _is_sorted(work: Work, values: Value) -> bool:
     work.spend(len(list_of(values)))
-    return not any(less(after, before) for before, after in pairwise(values))
+    return not any(less(after, before, work) for before, after in pairwise(values))
 
 
 def _index_of(work: Work, values: Value, wanted: Value) -> int:
@@ -151,7 +151,7 @@ def sorted_by(work: Work, values: Value, keys: Value) -> list[Value]:
         raise EvaluationError("list elements must have the same type")
 
     def order(one: tuple[Any, Any], other: tuple[Any, Any]) -> int:
-        return less(other[0], one[0]) - less(one[0], other[0])
+        return less(other[0], one[0], work) - less(one[0], other[0], work)
 
     pairs = zip(keys, list_of(values), strict=True)
     return [value for _, value in sorted(pairs, key=cmp_to_key(order))]

@@ -156,13 +156,15 @@ def equal(left: Value, right: Value, work: Work) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-def less(left: Value, right: Value) -> bool:
+def less(left: Value, right: Value, work: Work) -> bool:
     """Whether one comes before the other. Raises EvaluationError where they have no order."""
     comparable = (is_number(left) and is_number(right)) or (
         type(left) is type(right) and isinstance(left, str | bytes | bool | Duration | Timestamp)
     )
     if not comparable:
         raise no_overload()
+    if isinstance(left, str | bytes):
+        work.spend(min(len(left), len(right)) // 10)
     return bool(left < right)
 
 

@@ -157,6 +157,18 @@ def test_texts_and_patterns_cost_what_they_take() -> None:
     assert answer("'" + "a" * 5000 + "!'.matches('^(a+)+$') == false") is True  # no pattern takes exponential time
 
 
+@pytest.mark.parametrize(
+    "each", ["s < t", "s >= t", "[s, t].max() == s", "[s, t].isSorted()", "t in {s: 1}", "{s: 1}[t] == 1",
+             "bytes(s).size() > 0", "string(b).size() > 0"],
+)  # fmt: skip
+def test_long_texts_cost_more_than_short_ones_however_they_are_looked_at(each: str) -> None:
+    def cost(of: str) -> int:
+        bound = f"cel.bind(s, '{'a' * 8_000}', cel.bind(t, s + '', cel.bind(b, bytes(s), {of})))"
+        return Program(bound, ("device",), FIELDS).evaluate({"device": DEVICE})[1]
+
+    assert cost(each) - cost("true") > 8_000 // 10
+
+
 def test_long_chains_are_not_deep() -> None:
     assert answer(" && ".join(["true"] * 1000)) is True
     with pytest.raises(CompileError, match="nested too deeply"):
