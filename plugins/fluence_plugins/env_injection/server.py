@@ -8,6 +8,7 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from aiohttp import web
@@ -68,6 +69,7 @@ class TlsServer:
         *,
         greeting: float = GREETING_SECONDS,
         most_connections: int = MOST_CONNECTIONS,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`context` has a certificate by now."""
         self._socket = listening
@@ -75,6 +77,7 @@ class TlsServer:
         self._reviews = reviews
         self._greeting = greeting
         self._most_connections = most_connections
+        self._sleep = sleep
         self._shaking_hands: dict[asyncio.Task[None], None] = {}
         """The oldest first."""
         self._open: dict[asyncio.Transport, int] = {}
@@ -145,7 +148,7 @@ class TlsServer:
             self._shaking_hands.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
         if transport is not None:
             self._open[transport] = self._reviews.answered
-            await asyncio.sleep(self._greeting)
+            await self._sleep(self._greeting)
             if transport not in self._reviews.answered_at:
                 transport.abort()
 

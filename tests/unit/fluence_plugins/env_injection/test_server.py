@@ -144,13 +144,22 @@ async def test_one_that_shakes_no_hands_is_closed() -> None:
 
 
 async def test_one_that_has_asked_is_kept_for_more() -> None:
-    async with served(greeting=0.5) as world:
+    over, looked = asyncio.Event(), []
+
+    async def sleep(seconds: float) -> None:
+        await over.wait()
+        looked.append(seconds)
+
+    async with served(greeting=60, sleep=sleep) as world:
         reader, writer = await world.open()
         for _ in range(2):
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             answer = await reader.readuntil(b"404: Not Found")
             assert answer.startswith(b"HTTP/1.1 404")
-            await asyncio.sleep(0.6)  # longer than the time for the first request
+            over.set()  # the time for the first request
+            while not looked:  # noqa: ASYNC110 (nobody tells)
+                await asyncio.sleep(0)
+        assert looked == [60]
         writer.transport.abort()
 
 

@@ -143,10 +143,17 @@ def test_what_it_costs_is_bounded_and_counted_alike_every_time() -> None:
     for depth in range(7):
         inner = f"[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(x{depth}, {inner})"
     program = Program(inner, ("device",), FIELDS)
-    first, second = (program.evaluate({"device": DEVICE}) for _ in range(2))
+    first, second = (program.evaluate({"device": DEVICE}, 20_000) for _ in range(2))
     assert str(first[0]) == "operation cancelled: actual cost limit exceeded"
-    assert first[1] == second[1] > 1_000_000
+    assert first[1] == second[1] > 20_000
     assert program.evaluate({"device": DEVICE}, 1_000)[1] < 2_000
+
+
+def test_it_may_cost_a_million_and_no_more_unless_told_otherwise() -> None:
+    program = Program("x.contains('y')", ("x",), {})
+    most = "x" * 9_999_970
+    assert program.evaluate({"x": most}) == (False, 1_000_000)
+    assert str(program.evaluate({"x": most + 10 * "x"})[0]) == "operation cancelled: actual cost limit exceeded"
 
 
 def test_texts_and_patterns_cost_what_they_take() -> None:
