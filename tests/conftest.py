@@ -7,17 +7,18 @@ import pytest
 import structlog
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_heap() -> None:
+    """What is there before a module's tests stays: no look for garbage is to go through it, and some tests look."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def unconfigured_logs() -> Iterator[None]:
     """A command sets the logs of its process up, which in a test is everybody's."""
     yield
     structlog.reset_defaults()
-
-
-def pytest_collection_finish() -> None:
-    """What is there before the first test stays: no look for garbage is to go through it."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
