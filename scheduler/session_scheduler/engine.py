@@ -16,7 +16,7 @@ from session_scheduler.cluster.port import Change
 from session_scheduler.metrics import PENDING_STATES, Metrics
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
-from session_scheduler.service import Scheduler
+from session_scheduler.service import TAKEN_IN_AT_ONCE, Scheduler
 from session_scheduler.telling import Teller
 from session_scheduler.under_way import raise_first
 
@@ -130,7 +130,11 @@ class Engine:
     async def _take_in(self) -> None:
         """Every change; an error that nobody expected is raised when all others are taken in."""
         errors: list[BaseException] = []
+        number = 0
         while self._changes:
+            number += 1
+            if not number % TAKEN_IN_AT_ONCE:
+                await asyncio.sleep(0)
             change, obj = self._changes.popleft()
             try:
                 await self._scheduler.apply(change, obj)

@@ -61,6 +61,9 @@ KINDS: tuple[type[KubeObject], ...] = (
 """What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
 OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (*RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, *POLICY_KINDS)
 """Those of `KINDS` without which the rest can be served: without namespaces' labels, say, or default spread."""
+TAKEN_IN_AT_ONCE = 500
+"""Objects that are taken in between two looks at what is under way: the renewal of the lease must not wait for all pods
+of a large cluster."""
 _DECIDED_AT_ONCE = 8
 """Pods that a session decides on, some 3 ms, between two looks at what is under way: each look costs as much as a
 tenth of a pod, and what the processor has at hand for the one is not what the other needs. A pod for which others may
@@ -157,11 +160,13 @@ class Scheduler:
 
         Raises InputError where what the cluster has and what a plugin was given do not go together, else PluginError.
         """
-        for obj in await self._listed() if objects is None else objects:
+        for number, obj in enumerate(await self._listed() if objects is None else objects, 1):
             try:
                 self.intake.put(obj)
             except Exception as error:  # noqa: BLE001 (a bug that one object meets is told, and the others are served)
                 self.intake.failed(obj, error)
+            if not number % TAKEN_IN_AT_ONCE:
+                await asyncio.sleep(0)
         for failure in self._tell_nodes().values():
             raise failure.__cause__ if isinstance(failure.__cause__, InputError) else failure
         bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)

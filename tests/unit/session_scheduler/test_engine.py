@@ -362,3 +362,28 @@ async def test_a_bug_that_one_group_meets_is_told_and_the_groups_behind_it_are_t
         assert not world.scheduler.pending.is_active("Pod default/bad", world.clock.now())
         (reason,) = world.scheduler.outcomes["Pod default/bad"].reasons.values()
         assert reason == "the scheduler failed: ZeroDivisionError: a bug"
+
+
+async def test_others_go_on_while_many_objects_are_taken_in():
+    others = 0
+
+    async def go_on():
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    world = World()
+    beside = asyncio.ensure_future(go_on())
+    pods = [world.cluster.put(pod(f"p{number}", scheduler="another")) for number in range(2000)]
+    await passed_on()
+    before = others
+    await world.scheduler.start([node("n1"), *pods])
+    assert others - before >= 2
+    for one in pods:
+        world.engine.deliver(Change.MODIFIED, one)
+    before = others
+    await world.engine._take_in()
+    assert others - before >= 2
+    beside.cancel()
+    await asyncio.wait([beside])
