@@ -132,16 +132,25 @@ class Reporter:
 
     def scheduled(self, pod: Pod, node: str) -> None:
         """The pod was bound; its condition came with the binding."""
-        told = self._told.get(pod.metadata.uid)
-        if told is not None:
-            told.wanted.pop("PodScheduled", None)
-            told.missed.pop("PodScheduled", None)
+        self._take_back(pod)
         self.event(pod, "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node}")
 
     def unschedulable(self, pod: Pod, reason_text: str) -> None:
         """No node was found for the pod."""
         self.condition(pod, "PodScheduled", "False", "Unschedulable", reason_text)
         self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
+
+    def nominated(self, pod: Pod, reason_text: str) -> None:
+        """As `unschedulable` where the condition is written with the node for which the pod is nominated."""
+        self._take_back(pod)
+        self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
+
+    def _take_back(self, pod: Pod) -> None:
+        """What waits to be said of the pod's place is said no more."""
+        told = self._told.get(pod.metadata.uid)
+        if told is not None:
+            told.wanted.pop("PodScheduled", None)
+            told.missed.pop("PodScheduled", None)
 
     def failed(self, pod: Pod, reason_text: str) -> None:
         """The scheduler itself failed with the pod."""

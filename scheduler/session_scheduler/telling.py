@@ -186,7 +186,7 @@ class Teller(Observer):
         failed = _is_error(outcome)
         for task, reason in outcome.reasons.items():
             if task in outcome.nominated:  # its condition is written with the node
-                self._reporter.event(task.pod, "FailedScheduling", "Scheduling", reason, warning=True)
+                self._reporter.nominated(task.pod, reason)
             elif task.phase is Phase.PENDING:
                 (self._reporter.failed if failed else self._reporter.unschedulable)(task.pod, reason)
         group, pod_group = outcome.group, outcome.group.pod_group

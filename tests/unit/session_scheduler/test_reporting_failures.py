@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from session_scheduler import reporting
 from session_scheduler.cluster.errors import Forbidden, Invalid, TooManyRequests, Unavailable
+from session_scheduler.model.objects import PodCondition
 from session_scheduler.testing.builders import pod
 
 from .reporting_world import World, turns
@@ -389,3 +390,18 @@ async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting
     world.reporter.tidy()
     await world.settle()
     assert await messages(world, "two") == [NO_ROOM]
+
+
+async def test_what_was_refused_is_said_no_more_where_something_else_is_written_with_a_nomination(world):
+    before = await world.pod()
+    await world.cluster.patch_metadata(before, annotations={"a": "b"})
+    world.reporter.unschedulable(before, "what was said first")
+    await world.settle()
+    world.reporter.nominated(before, NO_ROOM)
+    said = PodCondition("PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.cluster.patch_status(await world.pod(), conditions=[said], nominated_node_name="n1")
+    world.reporter.seen(await world.pod())
+    world.reporter.tidy()
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+    assert world.notes() == ["what was said first", NO_ROOM]

@@ -31,6 +31,9 @@ class Reports:
     def unschedulable(self, one, reason):
         self.told.append(("unschedulable", one.metadata.name, reason))
 
+    def nominated(self, one, reason):
+        self.told.append(("nominated", one.metadata.name, reason))
+
     def failed(self, one, reason):
         self.told.append(("failed", one.metadata.name, reason))
 
@@ -94,6 +97,17 @@ def test_a_gang_that_does_not_fit_is_told_at_once_with_each_of_its_pods(world):
     ]
     assert world.count('fluence_groups_total{result="unschedulable"}') == 1
     assert world.count('fluence_pods_total{result="unschedulable"}') == 2
+
+
+def test_of_a_pod_that_is_nominated_the_condition_is_left_to_whoever_writes_the_node(world):
+    outcome = refused(a_group())
+    first, _ = outcome.reasons
+    outcome.nominated[first] = "n1"
+    world.teller.decided(outcome)
+    assert world.told[:2] == [
+        ("nominated", "g-0", "Insufficient cpu"),
+        ("unschedulable", "g-1", "Insufficient cpu"),
+    ]
 
 
 def test_a_scheduler_that_failed_itself_says_so(world):
