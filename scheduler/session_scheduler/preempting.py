@@ -22,13 +22,14 @@ import structlog
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
 from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.hookspecs import Preemption
-from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod, PodCondition
 from session_scheduler.statement import Decision
 from session_scheduler.under_way import raise_first
 
 if TYPE_CHECKING:
     from session_scheduler.service import Scheduler
+    from session_scheduler.session import Outcome
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
@@ -84,6 +85,13 @@ class Preempting:
             self._scheduler.observer.preempts(group, list(asked))
         self._spawn(group, nominations, asked)
 
+    def tried(self, outcomes: Mapping[Group, Outcome]) -> None:
+        """What failed by an error gives up its places, as in kube-scheduler; unless it was preemption that failed."""
+        for group, outcome in outcomes.items() if self._cache.nominations else ():
+            if outcome.refusal is not None and outcome.refusal.failed and not outcome.preempts:
+                for task in group.in_phase(Phase.PENDING):
+                    self.give_up(task)
+
     def ended(self, uid: str) -> None:
         """A pod went: with the last of its victims a group need not sleep any more."""
         for key in self._let_go(uid):
@@ -93,8 +101,13 @@ class Preempting:
     def node_gone(self, node: str) -> None:
         """A node went: nobody is nominated for it any more."""
         for task in self._cache.nominations.on_node(node):
-            self._cache.nominations.drop(task)
             self._scheduler.pending.requeue(task.group.key, "NodeDelete")
+            self.give_up(task)
+
+    def give_up(self, task: Task) -> None:
+        """A task is nominated for no node any more: its node went, or an attempt failed by an error."""
+        if self._cache.nominations.node_of(task) is not None:
+            self._cache.nominations.drop(task)
             self._spawn(task.group, [_Nomination(task, "")], {})
 
     def _outdo(self, group: Group, preemption: Preemption) -> None:
@@ -139,9 +152,16 @@ class Preempting:
     # ------------------------------------------------------------------ beside the sessions
 
     async def _write(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str]) -> _NotEnded:
-        """Returns the victims that are not known to end, and why. Raises ClusterError where a nomination fails."""
+        """Returns the victims that are not known to end, and why. Raises ClusterError where a nomination fails.
+
+        The last of them is asked when the others end: where one does not, it would end for nobody.
+        """
         await _all(self._nominate(nomination) for nomination in nominations)
-        ends = await _all(self._end(group, task, where) for task, where in victims.items())
+        asked = list(victims.items())
+        ends = await _all(self._end(group, task, where) for task, where in asked[:-1])
+        if asked:
+            spared = any(why is not None for why in ends)
+            ends.append("another one was not ended" if spared else await self._end(group, *asked[-1]))
         return {task: why for task, why in zip(victims, ends, strict=True) if why is not None}
 
     async def _nominate(self, nomination: _Nomination) -> None:

@@ -445,6 +445,7 @@ class Scheduler:
             self.left_over |= len(session.outcomes) < len(due) and session.expired()
             self.close_session(session)
             self._record(session.outcomes, session.wants)
+            self.preempting.tried(session.outcomes)
             session.forget()
             self.waking.tell_nominations()
             self.observer.stage("session", perf_counter() - started)
@@ -538,7 +539,9 @@ class Scheduler:
         self.cache.forget(task)
         await self._cancel(calls, task, failure.node)
         self.waking.freed(task)
-        if task.node is not None:  # somebody else bound it
+        if task.node is None:
+            self.preempting.give_up(task)
+        else:  # somebody else bound it
             self._recover_later(task)
         return True
 

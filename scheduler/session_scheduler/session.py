@@ -98,6 +98,8 @@ class Outcome:
     """The node for which each of these is nominated from now on; empty where for none any more."""
     nominated_before: dict[Task, str] = field(default_factory=dict)
     """The node for which each of these was nominated until now; empty for none."""
+    preempts: bool = False
+    """Whether it was asked whose end would make room."""
     placed_in_part: bool = False
     """Whether the group starts without some of the tasks: they are tried again on their own."""
 

@@ -14,11 +14,13 @@ from session_scheduler.session import KnownNoPreemption, Outcome, Session
 
 def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
     """Ask for what was tried and refused; the outcome says what came of it. Raises PluginError."""
-    if not session.calls.functions("postfilter") or outcome.placed_in_part:
-        return []
-    if outcome.refusal is not None and outcome.refusal.failed:
+    if outcome.placed_in_part or (outcome.refusal is not None and outcome.refusal.failed):
         return []
     refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
+    if not session.calls.functions("postfilter"):
+        _give_up_places(session, outcome, [*outcome.barred, *refused])
+        return []
+    outcome.preempts = True
     together = group.topology_key is not None or (not group.single and group.started < group.min_count)
     if together:
         _give_up_places(session, outcome, outcome.barred)

@@ -58,6 +58,40 @@ def test_a_victim_whose_end_is_refused_is_asked_again_after_a_backoff_and_not_at
     assert asked == ["low", "low"]
 
 
+@pytest.mark.parametrize(
+    ("request_", "refused", "told"),
+    [("delete", (0,), 2), ("delete", (1,), 2), ("delete", (0, 1), 2), ("delete", (2,), 3), ("delete", (), 3),
+     ("patch_status", (0,), 1), ("patch_status", (2,), 2)],
+)  # fmt: skip
+def test_the_last_of_several_victims_is_asked_when_the_others_end(
+    cluster: Turns, request_: str, refused: tuple[int, ...], told: int
+) -> None:
+    """Victims are asked in an order of their own: refused are those that come first, second or third."""
+    seen: list[str] = []
+    deleted: list[str] = []
+
+    async def refuse(real: Any, one: Pod, **options: Any) -> Any:
+        if one.metadata.name.startswith("low"):
+            if one.metadata.name not in seen:
+                seen.append(one.metadata.name)
+            if seen.index(one.metadata.name) in refused:
+                raise Forbidden("pods are not to be touched")
+        return await real(one, **options)
+
+    async def count(real: Any, one: Pod, **options: Any) -> Any:
+        deleted.append(one.metadata.name)
+        return await real(one, **options)
+
+    cluster.add(node("n1", cpu="3"), *(pod(f"low{n}", cpu="1", priority=1, bound_to="n1") for n in (2, 3)))
+    cluster.start()
+    cluster.instead("delete", count)
+    cluster.instead(request_, refuse)
+    cluster.add(pod("high", cpu="3", priority=10))
+    cluster.turn(2)
+    assert len(deleted if request_ == "patch_status" else seen) == told
+    assert len(cluster.ending()) == told - len([one for one in refused if request_ == "delete"])
+
+
 @pytest.mark.parametrize("request_", ["delete", "patch_status"])
 def test_an_error_that_nobody_expected_is_raised_and_the_victim_is_not_taken_to_end(
     cluster: Turns, request_: str

@@ -132,6 +132,13 @@ CHOICES: Final = {
         [running("a", "n1", MEDIUM, LOW, labels=X), running("b", "n1", LARGE, LOW, labels=X),
          running("c", "n2", ALL, MID, labels=X)], ["c"], budgets=[budget("x", 0, X)],
     ),
+    "a budget that lets it go": Case(
+        [running("a", "n1", ALL, LOW, labels=X), running("b", "n2", ALL, MID)], ["a"], budgets=[budget("x", 1, X)]
+    ),
+    "as many violations: the lowest highest priority": Case(
+        [running("a1", "n1", MEDIUM, HIGH), running("a2", "n1", LARGE, LOW, labels=X),
+         running("b", "n2", ALL, MID, labels=X)], ["b"], priority=HIGHEST, budgets=[budget("x", 0, X)],
+    ),
     "every budget of a pod counts": Case(
         [running("a", "n1", ALL, LOW, labels=X | {"tier": "1"}), running("b", "n2", ALL, MID)], ["b"],
         budgets=[budget("x", 5, X), budget("tier", 0, {"tier": "1"})],
@@ -317,6 +324,23 @@ GANGS: Final = {
     "a pod rather than a member of a group": Case([grouped("a", "each", "n1"), running("b", "n2", ALL)], ["b"]),
     "of two groups the smaller": Case(
         [grouped("a", "whole", "n1", "250m"), grouped("b", "whole", "n1", "250m"), grouped("c", "other", "n2")], ["c"]),
+    "of equal pods the one that started last": Case(
+        [running("a", "n1", ALL, since=2), running("b", "n2", ALL, since=1)], ["a"]),
+    "of a group's members the one that started last": Case(
+        [grouped("a", "each", "n1", since=2), grouped("b", "each", "n2", since=1)], ["a"]),
+    "of equal groups the one that started last": Case(
+        [grouped("a", "whole", "n1", since=1), grouped("b", "other", "n2", since=2)], ["b"]),
+    "the member that is in no budget": Case(
+        [grouped("a", "each", "n1", labels=X), grouped("b", "each", "n2")], ["b"], budgets=[budget("x", 0, X)]),
+    "members of a group rather than a pod of a higher priority": Case(
+        [grouped("a", "each", "n1"), running("b", "n2", ALL, MID)], ["a"]),
+    "a whole group that a budget lets go": Case(
+        [grouped("a", "whole", "n1", "250m", labels=X), grouped("b", "whole", "n1", "250m", labels=X),
+         running("c", "n2", ALL, MID)], ["a", "b"], budgets=[budget("x", 2, X)]),
+    "no whole group of which a budget lets one go": Case(
+        [grouped("a", "whole", "n1", "250m", labels=X), grouped("b", "whole", "n1", "250m", labels=X),
+         running("c", "n2", ALL, MID)], ["c"], budgets=[budget("x", 1, X)]),
+    "nobody where nobody runs": Case([], [], cpu="600m"),
     "a budget of one member counts for all": Case(
         [grouped("a", "whole", "n1", labels=X), grouped("b", "whole", "n3", SMALL), running("c", "n2", ALL, MID)],
         ["c"], budgets=[budget("x", 0, X)], nodes=3, cpu="450m"),
@@ -336,6 +360,18 @@ def test_who_ends_for_a_gang(name: str) -> None:
     two = [replace(new[0], spec=replace(new[0].spec, priority=case.priority)), *new[1:]]  # type: ignore[type-var]
     cluster = tried(*groups, *case.running, *extra, *case.budgets, *two, nodes=case.nodes)
     assert ended(cluster) == case.victims
+
+
+def test_a_gang_of_three_ends_the_three_least_important_wherever_they_are() -> None:
+    there = [
+        grouped("a", "one", "n1", since=3), grouped("b", "one", "n2", since=2), grouped("c", "two", "n3", since=1),
+        running("d", "n4", ALL, MID), grouped("e", "three", "n5", priority=HIGH),
+    ]  # fmt: skip
+    cluster = tried(
+        *(pod_group(name, 1) for name in ("one", "two", "three")), *there, pod_group("new", 3, priority=HIGH),
+        *(pod(f"new-{number}", group="new", cpu=ALL, memory="1Mi", priority=HIGH) for number in range(3)), nodes=5,
+    )  # fmt: skip
+    assert ended(cluster) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(("group", "own", "preempts"), [(HIGH, LOW, True), (LOW, HIGH, False)])
