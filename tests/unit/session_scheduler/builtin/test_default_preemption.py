@@ -278,8 +278,9 @@ def test_each_node_says_why_it_is_no_candidate() -> None:
     there = [running("a", "n1", ALL, HIGH), running("b", "n2", SMALL), running("c", "n2", LARGE, HIGHEST)]
     cluster = tried(*there, running("d", "n3", ALL, HIGH), pod("new", cpu=LARGE, priority=HIGH), nodes=3)
     cluster.assert_pending(
-        "new", "preemption: 0/3 nodes are available: 1 Insufficient cpu, 2 No preemption victims found for incoming pod."
-    )  # fmt: skip
+        "new",
+        "preemption: 0/3 nodes are available: 1 Insufficient cpu, 2 No preemption victims found for incoming pod.",
+    )
 
 
 # ---------------------------------------------------------------------- who may
