@@ -147,4 +147,4 @@ def _value(name: str, attribute: DeviceAttribute) -> Any:
     try:
         return Semver(attribute.version_value)
     except EvaluationError as error:
-        raise EvaluationError(f"attribute {name}: {error}") from None
+        raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from None

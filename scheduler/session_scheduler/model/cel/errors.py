@@ -26,5 +26,9 @@ class EvaluationError(CelError):
     """The evaluation of an expression has no result."""
 
 
-class CostError(EvaluationError):
-    """The evaluation is too much work; no other result absorbs it."""
+class FinalError(EvaluationError):
+    """The evaluation ends at once: no other result absorbs it."""
+
+
+class CostError(FinalError):
+    """The evaluation is too much work."""

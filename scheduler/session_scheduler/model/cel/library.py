@@ -34,6 +34,7 @@ from session_scheduler.model.cel.values import (
     Value,
     checked,
     equal,
+    equality,
     is_number,
     less,
     map_key,
@@ -51,6 +52,7 @@ _FLOAT: Final = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf(?:ini
 _LEAST_PLAIN, _TOO_LONG = -4, 6
 """The exponents of ten from and below which a double's text has none."""
 _NONE: Final = OptionalValue()
+_QUANTITY: Final = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
 
 # ------------------------------------------------------------------ access
 
@@ -86,7 +88,9 @@ def _item(value: Value, key: Value, *, field: bool) -> Value:
         if not 0 <= key < len(value):
             raise _MissingError(f"index out of bounds: {int(key)}")
         return value[int(key)]
-    raise no_overload()
+    if isinstance(value, list):
+        raise no_overload()
+    raise _MissingError(f"no such key: {key}")
 
 
 def contains(work: Work, needle: Value, value: Value, *, of_maps: bool = False) -> bool:
@@ -96,6 +100,8 @@ def contains(work: Work, needle: Value, value: Value, *, of_maps: bool = False) 
         return map_key(needle) in value
     if isinstance(value, list) and not of_maps:
         return any(equal(needle, one, work) for one in value)
+    if of_maps and not isinstance(value, list):
+        return False
     raise no_overload()
 
 
@@ -165,6 +171,13 @@ def _negate(_: Work, value: Value) -> Value:
     if not is_number(value) or isinstance(value, UInt):
         raise no_overload()
     return -value if isinstance(value, float) else checked(-int(value), 0)
+
+
+def _equal(work: Work, left: Value, right: Value) -> bool:
+    found = equality(left, right, work)
+    if found is None:
+        raise no_overload()
+    return found
 
 
 # ------------------------------------------------------------------ conversions
@@ -283,8 +296,8 @@ def _quantity(_: Work, text: Value) -> QuantityValue:
         raise no_overload()
     try:
         return QuantityValue(billionths(text))
-    except QuantityError as error:
-        raise EvaluationError(str(error)) from None
+    except QuantityError:
+        raise EvaluationError(f"quantities must match the regular expression '{_QUANTITY}'") from None
 
 
 def _is_quantity(work: Work, text: Value) -> bool:
@@ -451,7 +464,7 @@ def _find_all(work: Work, text: Value, pattern: Value, limit: Value = -1) -> lis
 FUNCTIONS: Final[dict[tuple[str, int], Function]] = {
     **LIST_FUNCTIONS, **NETWORK_FUNCTIONS, **URL_FUNCTIONS,
     ("_+_", 2): _add, ("_-_", 2): _subtract, ("_*_", 2): _multiply, ("_/_", 2): _divide, ("_%_", 2): _modulo,
-    ("-_", 1): _negate, ("_==_", 2): lambda work, a, b: equal(a, b, work),
+    ("-_", 1): _negate, ("_==_", 2): _equal,
     ("_!=_", 2): lambda work, a, b: not equal(a, b, work), ("_in_", 2): contains, ("size", 1): size_of,
     ("_<_", 2): lambda work, a, b: less(a, b, work), ("_>_", 2): lambda work, a, b: less(b, a, work),
     ("_<=_", 2): lambda work, a, b: less(a, b, work) or equal(a, b, work),
@@ -479,22 +492,7 @@ METHODS: Final[dict[tuple[str, int], Function]] = {
     ("orValue", 1): _or_value, ("or", 1): lambda _, value, other: value if _optional_of(value).present else other,
 }  # fmt: skip
 """By name and number of arguments, without what they are called on."""
-TYPES: Final = {
-    name: TypeValue(name)
-    for name in (
-        "bool",
-        "int",
-        "uint",
-        "double",
-        "string",
-        "bytes",
-        "list",
-        "map",
-        "null_type",
-        "type",
-        "google.protobuf.Duration",
-        "google.protobuf.Timestamp",
-        "net.IP",
-        "net.CIDR",
-    )
-}
+TYPES: Final = {name: TypeValue(name) for name in (
+    "bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type", "google.protobuf.Duration",
+    "google.protobuf.Timestamp", "net.IP", "net.CIDR",
+)}  # fmt: skip

@@ -25,6 +25,8 @@ from session_scheduler.model.cel.values import (
 )
 from session_scheduler.model.cel.work import Work
 
+_MOST_VALUES: Final = 48
+"""That an attribute may have."""
 _SORTABLE: Final = (bool, int, float, str, bytes, Duration, Timestamp)
 
 
@@ -185,11 +187,25 @@ LIST_FUNCTIONS: Final[dict[tuple[str, int], Callable[..., Value]]] = {
     ("sets.contains", 2): _set_contains, ("sets.intersects", 2): _set_intersects,
     ("sets.equivalent", 2): _set_equivalent, ("lists.range", 1): _range, ("optional.unwrap", 1): _unwrap,
 }  # fmt: skip
+
+
+def _includes(work: Work, value: Value, wanted: Value) -> bool:
+    """Whether an attribute, which may be a list, is or has a value."""
+    if not isinstance(value, list):
+        return equal(value, wanted, work)
+    for number, one in enumerate(value):
+        if number >= _MOST_VALUES:
+            raise EvaluationError(f"'includes' function cannot be applied to lists longer than {_MOST_VALUES} values")
+        if equal(one, wanted, work):
+            return True
+    return False
+
+
 LIST_METHODS: Final[dict[tuple[str, int], Callable[..., Value]]] = {
     ("min", 0): _extreme(False), ("max", 0): _extreme(True), ("isSorted", 0): _is_sorted,
     ("indexOf", 1): _index_of, ("lastIndexOf", 1): _last_index_of,
     ("reverse", 0): _reverse, ("slice", 2): _slice, ("flatten", 0): _flatten, ("flatten", 1): _flatten,
     ("distinct", 0): _distinct, ("sort", 0): _sort,
-    ("first", 0): _at_end(0), ("last", 0): _at_end(-1), ("unwrapOpt", 0): _unwrap,
+    ("includes", 1): _includes, ("first", 0): _at_end(0), ("last", 0): _at_end(-1), ("unwrapOpt", 0): _unwrap,
 }  # fmt: skip
 """By name and number of arguments, without the list itself."""

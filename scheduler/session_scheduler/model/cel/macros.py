@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from session_scheduler.model.cel.errors import CostError, EvaluationError
+from session_scheduler.model.cel.errors import EvaluationError, FinalError
 from session_scheduler.model.cel.lists import sorted_by
 from session_scheduler.model.cel.values import Value, from_key, map_key, no_overload
 from session_scheduler.model.cel.work import Work
@@ -43,7 +43,7 @@ def decided(decides: bool, parts: Iterable[tuple[Step, Names]], work: Work) -> b
         try:
             if truth(part(names, work)) is decides:
                 return decides
-        except CostError:
+        except FinalError:
             raise
         except EvaluationError as error:
             failure = failure or error

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from session_scheduler.model.cel.errors import CompileError, EvaluationError, located
-from session_scheduler.model.cel.library import FUNCTIONS, METHODS, TYPES, contains, item
+from session_scheduler.model.cel.errors import CompileError, EvaluationError, FinalError, located
+from session_scheduler.model.cel.library import FUNCTIONS, METHODS, TYPES, Function, contains, item
 from session_scheduler.model.cel.macros import MACROS, Names, Step, decided, truth
 from session_scheduler.model.cel.parser import Places, Tree, parse
-from session_scheduler.model.cel.values import OptionalValue, Value, from_key, map_key, no_overload, type_name
+from session_scheduler.model.cel.values import OptionalValue, Semver, Value, from_key, map_key, no_overload, type_name
 from session_scheduler.model.cel.work import LIMIT, Work
 
 _LIST_COST, _MAP_COST = 10, 30
+_TELLING = frozenset((
+    "isGreaterThan", "isLessThan", "compareTo", "major", "minor", "patch", "lowerAscii", "int", "string", "quantity",
+    "semver", "size",
+))  # fmt: skip
+_NO_BOOL = {"string": "unsupported native conversion from string to 'bool'",
+            "kubernetes.Semver": "type conversion error from 'Semver' to 'bool'"}  # fmt: skip
 
 
 class Program:
@@ -43,7 +49,9 @@ class Program:
         except RecursionError:
             return EvaluationError("the expression is nested too deeply"), limit - work.left
         if not isinstance(answer, bool):
-            return EvaluationError(f"CEL result of type {type_name(answer)} could not be converted to bool"), 0
+            kind = type_name(answer)
+            why = _NO_BOOL.get(kind, f"unsupported type conversion from '{kind}' to bool")
+            return EvaluationError(f"CEL result of type {kind} could not be converted to bool: {why}"), 0
         return answer, limit - work.left
 
 
@@ -183,6 +191,10 @@ class _Compiler:
         function = table.get((name, len(arguments)))
         if function is None:
             raise self._wrong(tree, _undeclared(name))
+        if name in _TELLING:
+            function = _telling(name, function)
+        if name == "_in_" and _is_set(arguments[1]):
+            function = _in_set
         parts = [self.step(one, known) for one in ((target,) if target is not None else ()) + arguments]
         if len(parts) == 2:
             left, right = parts
@@ -285,6 +297,35 @@ def _dotted(tree: Tree, known: frozenset[str]) -> str:
         return "" if tree[1] in known else str(tree[1])
     of = _dotted(tree[1], known) if tree[0] == "select" and not tree[3] else ""
     return f"{of}.{tree[2]}" if of else ""
+
+
+def _is_set(tree: Tree) -> bool:
+    """Whether it is a list of constants that cel-go makes a set of."""
+    return tree[0] == "list" and bool(tree[1]) and all(
+        one[0] == "const" and one[1] is not None and not isinstance(one[1], bytes) for one in tree[1])  # fmt: skip
+
+
+def _in_set(work: Work, needle: Value, values: Value) -> bool:
+    """`in` of such a list: versions and bytes have no hash, which ends kube-scheduler's evaluation."""
+    if isinstance(needle, Semver | bytes):
+        kind = "cel.Semver" if isinstance(needle, Semver) else "types.Bytes"
+        raise FinalError(f"internal error: runtime error: hash of unhashable type {kind}")
+    return contains(work, needle, values)
+
+
+def _telling(name: str, function: Function) -> Function:
+    """The function, whose errors tell the types that it does not take."""
+
+    def run(work: Work, *arguments: Value) -> Value:
+        try:
+            return function(work, *arguments)
+        except EvaluationError as error:
+            if str(error) != str(no_overload()):
+                raise
+            types = "" if name == "size" else f"({', '.join(map(type_name, arguments))})"
+            raise EvaluationError(f"{error}: {name}{types}") from None
+
+    return run
 
 
 def _present(value: Value) -> tuple[Value, ...]:

@@ -17,9 +17,9 @@ from session_scheduler.model.cel.work import Work
 Value = Any
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _TOO_LARGE: Final = 2**64
-_SEMVER: Final = re.compile(
-    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?", re.ASCII
-)
+_LONGEST_VERSION: Final = 256
+_NO_DIGIT: Final = re.compile(r"[^0-9]")
+_NO_IDENTIFIER: Final = re.compile(r"[^0-9A-Za-z-]")
 
 
 class UInt(int):
@@ -97,18 +97,20 @@ class Semver:
     __slots__ = ("_order", "numbers")
 
     def __init__(self, text: str) -> None:
-        match = _SEMVER.fullmatch(text) if len(text) <= 256 else None
-        if match is None:
-            raise EvaluationError(f"parse semantic version: {text!r} is none")
-        self.numbers = tuple(int(part) for part in match.group(1, 2, 3))
-        pre = match.group(4)
-        parts = pre.split(".") if pre is not None else []
-        if any(not part or (part.isdigit() and part[0] == "0" and part != "0") for part in parts):
-            raise EvaluationError(f"parse semantic version: {text!r} is none")
-        if max(self.numbers) >= _TOO_LARGE:
-            raise EvaluationError(f"parse semantic version: {text!r} is none")
+        major, minor, rest = _three(text)
+        rest, plus, build = rest.partition("+")
+        patch, dash, pre = rest.partition("-")
+        named = (("Major", major), ("Minor", minor), ("Patch", patch))
+        self.numbers = tuple(_version_number(name, part) for name, part in named)
+        parts = pre.split(".") if dash else []
+        for part in parts:
+            _check_identifier("Prerelease", "prerelease", part)
+            if part.isdigit() and part[0] == "0" and part != "0":
+                raise EvaluationError(f'Numeric PreRelease version must not contain leading zeroes "{part}"')
+        for part in build.split(".") if plus else ():
+            _check_identifier("Build meta data", "build meta data", part)
         kinds = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts)
-        self._order = (self.numbers, pre is None, kinds)
+        self._order = (self.numbers, not dash, kinds)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Semver) and self._order == other._order
@@ -118,6 +120,32 @@ class Semver:
 
     def __hash__(self) -> int:
         return hash(self._order)
+
+
+def _three(text: str) -> list[str]:
+    parts = text.split(".", 2)
+    if len(text) > _LONGEST_VERSION or len(parts) != 3:
+        raise EvaluationError("No Major.Minor.Patch elements found" if text else "Version string empty")
+    return parts
+
+
+def _version_number(name: str, text: str) -> int:
+    if _NO_DIGIT.search(text) is not None:
+        raise EvaluationError(f'Invalid character(s) found in {name.lower()} number "{text}"')
+    if len(text) > 1 and text[0] == "0":
+        raise EvaluationError(f'{name} number must not contain leading zeroes "{text}"')
+    if not text or int(text) >= _TOO_LARGE:
+        raise EvaluationError(
+            f'strconv.ParseUint: parsing "{text}": {"value out of range" if text else "invalid syntax"}'
+        )
+    return int(text)
+
+
+def _check_identifier(name: str, inside: str, text: str) -> None:
+    if not text:
+        raise EvaluationError(f"{name} is empty")
+    if _NO_IDENTIFIER.search(text) is not None:
+        raise EvaluationError(f'Invalid character(s) found in {inside} "{text}"')
 
 
 class Record(dict[str, Any]):
@@ -130,6 +158,7 @@ class Record(dict[str, Any]):
 # ------------------------------------------------------------------ comparing
 
 _NUMBERS = (int, float)
+_OWN_ONLY = (QuantityValue, Semver, IP, CIDR, URL)
 
 
 def is_number(value: Value) -> bool:
@@ -138,21 +167,35 @@ def is_number(value: Value) -> bool:
 
 
 def equal(left: Value, right: Value, work: Work) -> bool:
+    """Whether two values are equal, and that can be said: `equality`."""
+    return equality(left, right, work) is True
+
+
+def equality(left: Value, right: Value, work: Work) -> bool | None:
     """Whether two values are equal: numbers of any type by their amount, values of different types never.
 
-    Parts are counted as often as they are looked at: a short expression makes lists with billions of equal ones.
+    None where the left one is of a type that is compared with its own only: that is an error of `==`, while `!=` holds,
+    and lists and maps with such parts are equal, as in Kubernetes. Parts are counted as often as they are looked at:
+    a short expression makes lists with billions of equal ones.
     """
     work.spend(1)
+    if left is None or right is None:
+        return left is right
     if is_number(left) and is_number(right):
         return bool(left == right)
     if isinstance(left, str | bytes) and type(left) is type(right):
         work.spend(min(len(left), len(right)) // 10)
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(equal(a, b, work) for a, b in zip(left, right, strict=True))
+        pairs = zip(left, right, strict=False)
+        return len(left) == len(right) and all(equality(a, b, work) is not False for a, b in pairs)
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(equal(value, right[key], work) for key, value in left.items())
+        return left.keys() == right.keys() and all(
+            equality(value, right[key], work) is not False for key, value in left.items()
+        )
     if isinstance(left, OptionalValue) and isinstance(right, OptionalValue):
-        return left.present == right.present and equal(left.value, right.value, work)
+        return left.present == right.present and equality(left.value, right.value, work)
+    if isinstance(left, _OWN_ONLY) and type(left) is not type(right):
+        return None
     return type(left) is type(right) and bool(left == right)
 
 

@@ -102,7 +102,6 @@ WRONG = {
     "?!": "Syntax error", "1": "must evaluate to bool or the unknown type, not int",
     "device.nothing": "undefined field 'nothing'",
     "nothing == 1": "undeclared reference to 'nothing'",
-    f"{A}.name.includes('f')": "undeclared reference to 'includes'",
     "has(device)": "invalid argument to has() macro", "[1].all(1, true)": "argument must be a simple name",
     "'a": "Syntax error", "(" * 200 + "true" + ")" * 200: "nested too deeply", "true " * 5000: "more than 10240",
     "-9223372036854775809 == 1": "invalid int literal",
