@@ -37,7 +37,7 @@ _WANTED: Final = {
     "less_than_equal": "use {le} or less",
     "literal_error": "use {expected}",
     "enum": "use {expected}",
-    "string_too_short": "use {min_length} characters or more",
+    "string_too_short": "use {min_length} or more characters",
     "too_short": "list {min_length} or more",
 }
 

@@ -52,6 +52,10 @@ def _simulated(result: Mapping[str, Any], narrow: bool) -> Iterable[RenderableTy
         names = [f"{pod['namespace']}/{pod['name']}" for pod in pods]
         yield from _with_texts(columns, [_pod_row(pod) for pod in pods], names, narrow)
         yield ""
+    if preempted := result.get("preempted", ()):
+        victims = [(pod["namespace"], pod["name"], pod["node"]) for pod in preempted]
+        yield _table(("NAMESPACE", "PREEMPTED", "NODE"), victims)
+        yield ""
     summary = dict(result["summary"])
     for name, problem in summary.pop("problems", {}).items():
         yield Text(f"{name}: {problem}")

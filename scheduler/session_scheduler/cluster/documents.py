@@ -137,6 +137,8 @@ def read_documents(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Doc
 
 
 def _files(path: str) -> list[Path]:
+    if not path:  # of a variable that is not set: it would be the directory in which the command runs
+        raise ManifestError("names no file: name a file, a directory or -", file="''")
     place = Path(path)
     if not place.is_dir():
         return [place]

@@ -32,6 +32,13 @@ def test_groups_come_before_pods_and_the_summary_last(capsys):
     assert lines[-2:] == ["a/g: is broken", "0 scheduled, 1 unschedulable, 3 left out"]
 
 
+def test_whoever_ended_for_others_is_shown(capsys):
+    victim = {"namespace": "a", "name": "low", "node": "n1"}
+    summary = {"scheduled": 0, "unschedulable": 1}
+    lines = _printed(capsys, {"pods": [POD], "groups": [], "summary": summary, "preempted": [victim]})
+    assert [line.split() for line in lines[3:5]] == [["NAMESPACE", "PREEMPTED", "NODE"], ["a", "low", "n1"]]
+
+
 def test_explain_without_pending_pods_says_so(capsys):
     assert _printed(capsys, {"pods": []}) == ["no pending pods"]
 

@@ -294,6 +294,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         load_manifests([str(tmp_path / "absent.yaml")])
     with pytest.raises(ManifestError, match="the directory holds no"):
         load_manifests([str(tmp_path)])
+    with pytest.raises(ManifestError, match="names no file: name a file, a directory or -"):
+        load_manifests([""])
     with pytest.raises(ManifestError, match="standard input can be read once"):
         load_manifests(["-", "-"], io.BytesIO(b""))
 
