@@ -49,6 +49,20 @@ class _Nomination:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Preemptor:
+    """For whom others end, as victims are told; known before any answer is waited for, for it may go meanwhile."""
+
+    kind: str
+    uid: str
+    scheduler: str
+
+    @classmethod
+    def of(cls, group: Group) -> _Preemptor:
+        scheduler = next((one.pod.spec.scheduler_name for one in group.tasks.values()), "")
+        return cls("pod" if group.single else "podgroup", group.uid, scheduler)
+
+
 class Preempting:
     """Belongs to one scheduler, whose state it reads and changes in its turn."""
 
@@ -156,12 +170,13 @@ class Preempting:
 
         The last of them is asked when the others end: where one does not, it would end for nobody.
         """
+        preemptor = _Preemptor.of(group)
         await _all(self._nominate(nomination) for nomination in nominations)
         asked = list(victims.items())
-        ends = await _all(self._end(group, task, where) for task, where in asked[:-1])
+        ends = await _all(self._end(preemptor, task, where) for task, where in asked[:-1])
         if asked:
             spared = any(why is not None for why in ends)
-            ends.append("another one was not ended" if spared else await self._end(group, *asked[-1]))
+            ends.append("another one was not ended" if spared else await self._end(preemptor, *asked[-1]))
         return {task: why for task, why in zip(victims, ends, strict=True) if why is not None}
 
     async def _nominate(self, nomination: _Nomination) -> None:
@@ -185,13 +200,10 @@ class Preempting:
                 if self._latest.get(uid) is nomination:
                     del self._latest[uid]
 
-    async def _end(self, group: Group, task: Task, where: str) -> str | None:
+    async def _end(self, preemptor: _Preemptor, task: Task, where: str) -> str | None:
         """Say of a pod why it ends, and ask that it does. Why it does not; None where it does, or is gone."""
-        kind = "pod" if group.single else "podgroup"
-        uid = next(iter(group.tasks), "") if group.single else group.uid
-        scheduler = next((one.pod.spec.scheduler_name for one in group.tasks.values()), "")
-        told = PodCondition(DISRUPTED, "True", "PreemptionByScheduler",
-                            f"{scheduler}: preempting to accommodate a higher priority {kind}")  # fmt: skip
+        text = f"{preemptor.scheduler}: preempting to accommodate a higher priority {preemptor.kind}"
+        told = PodCondition(DISRUPTED, "True", "PreemptionByScheduler", text)
         try:
             await self._patch(task.pod, lambda pod: pod.metadata.deletion_timestamp is None, [told], None)
             if not await self._delete(task.pod):
@@ -200,7 +212,7 @@ class Preempting:
             return None
         except ClusterError as error:
             return str(error)
-        self._scheduler.observer.preempted(task, f"Preempted by {kind} {uid} on node {where}")
+        self._scheduler.observer.preempted(task, f"Preempted by {preemptor.kind} {preemptor.uid} on node {where}")
         return None
 
     async def _delete(self, pod: Pod) -> bool:

@@ -172,6 +172,30 @@ def test_a_victim_of_two_is_asked_to_end_once_and_both_are_tried_again_where_tha
     assert cluster.get("higher").status.nominated_node_name == "n1"
 
 
+def test_a_victim_is_told_for_whom_it_ends_though_that_pod_goes_meanwhile(cluster: Turns) -> None:
+    first = asyncio.Event()
+
+    async def late(real: Any, one: Pod, **options: Any) -> Any:
+        if one.metadata.name == "high":
+            await first.wait()
+        return await real(one, **options)
+
+    texts: list[str] = []
+    scheduler = cluster.start()
+    scheduler.observer.preempted = lambda _, text: texts.append(text)
+    cluster.instead("patch_status", late)
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.turn()
+    uid = cluster.get("high").metadata.uid
+    cluster.delete(Pod, "high")
+    cluster.turn()
+    first.set()
+    cluster.turn(2)
+    (told,) = [one for one in cluster.get("low").status.conditions if one.type == "DisruptionTarget"]
+    assert told.message == "fluence: preempting to accommodate a higher priority pod"
+    assert texts == [f"Preempted by pod {uid} on node n1"]
+
+
 def test_a_nomination_that_is_outdone_while_it_is_written_does_not_come_back(cluster: Turns) -> None:
     first = asyncio.Event()
 
