@@ -112,7 +112,7 @@ class Cache:
         elif isinstance(obj, PodGroup):
             key = pod_group_key(obj)
             self._pod_groups.pop(key, None)
-            group = self.groups.get(f"{key}")
+            group = self.groups.get(key)
             if group is not None:
                 group.pod_group = group.own_priority = None
         elif isinstance(obj, RelatedObject):
