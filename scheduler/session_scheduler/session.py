@@ -161,6 +161,8 @@ class Session:
         self.trials = TrialMemory(self.touched)
         self.trials_made = 0
         """How often running tasks were thought away to see whether others would fit."""
+        self.to_end: set[str] = set()
+        """Pods (uids) that are to end for tasks of the group whose turn it is."""
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
         """By class and priority: what `postfilter` could not do (see `actions.preempting`)."""
         self.predicates: list[PredicateCall] = []
@@ -235,7 +237,8 @@ class Session:
 
     def is_ending(self, task: Task) -> bool:
         """Whether a running task was asked to end, by whomever."""
-        return task.uid in self.snapshot.cache.preempted or task.pod.metadata.deletion_timestamp is not None
+        uid, deleted = task.uid, task.pod.metadata.deletion_timestamp
+        return deleted is not None or uid in self.snapshot.cache.preempted or uid in self.to_end
 
     def groups(self) -> Iterable[Group]:
         """The groups that are due."""

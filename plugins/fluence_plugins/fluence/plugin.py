@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,16 @@ from fluence_plugins.fluence.resources import env_contract, resource_types
 from fluence_plugins.fluence.resources_file import capacity
 from fluence_plugins.fluence.trials import Trials
 from fluxion_cy import FluxionError
-from session_scheduler import API_VERSION, ActionType, ClusterEvent, ClusterEventWithHint, Refusal, Session, hookimpl
+from session_scheduler import (
+    API_VERSION,
+    ActionType,
+    ClusterEvent,
+    ClusterEventWithHint,
+    Event,
+    Refusal,
+    Session,
+    hookimpl,
+)
 from session_scheduler.model.bindings import Allocation, Binding, Holding
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
@@ -185,7 +195,7 @@ class FluencePlugin:
     @hookimpl
     def on_session_open(self, session: Session) -> None:
         """Follow what is thought away to see whether others would fit then."""
-        session.add_trial_handler(self._trials.remove, self._trials.put_back)
+        session.add_trial_handler(partial(self._think_away, session), self._trials.put_back)
         if self._nominated:
             self._nominated.forget_all_but(session.nominations.node_by_uid)
         if self._direction is not None:
@@ -247,6 +257,17 @@ class FluencePlugin:
                 [task for task in tasks if session.nominations.node_of(task) and self._needs_of(task.cls).devices],
                 None if self._trials.gone else lambda: self._ending_with_devices(session),
             )
+
+    def _think_away(self, session: Session, event: Event) -> None:
+        """Before the first of a trial goes it is planned which devices nominated pods are to have: later more seems
+        to be free than will be, and what the ends of others were for would be promised again.
+        """
+        if not self._trials.gone:
+            waiting = [task for _, there in session.nominations.waiting() for task in there]
+            with_devices = [task for task in waiting if self._needs_of(task.cls).devices]
+            if with_devices:
+                self._nominated.settle_devices(with_devices, (), lambda: self._ending_with_devices(session))
+        self._trials.remove(event)
 
     def _devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
         found = {task.cls: self._needs_of(task.cls)}

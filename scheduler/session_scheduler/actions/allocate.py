@@ -89,6 +89,7 @@ def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | No
                 decision = statement.commit()
                 decision.preemptions = preemptions
                 decision.nominated = outcome.nominated
+                session.to_end.clear()  # who carries it out knows from now on
                 return decision
     except PluginError as error:
         _give_up(session, outcome, Refusal(str(error), error.plugin, failed=True))
@@ -103,6 +104,7 @@ def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | No
 def _give_up(session: Session, outcome: Outcome, refusal: Refusal) -> None:
     """The statement was undone: what was found out on the way holds no more."""
     session.forget_boards()
+    session.to_end.clear()
     for task, node in outcome.nominated_before.items():  # nothing is written of what was decided since
         session.nominate(task, node)
     outcome.nominated.clear()

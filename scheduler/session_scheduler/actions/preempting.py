@@ -76,6 +76,8 @@ def _note(
     if isinstance(answer, Preemption):
         for task, node in answer.nominated.items():
             _nominate(session, outcome, task, node)
+        session.to_end.update(task.uid for task in answer.victims)
+        session.touched.extend(task.row for task in answer.victims if task.row >= 0)  # that they end changes a price
         return [answer]
     if answer is None:
         return []

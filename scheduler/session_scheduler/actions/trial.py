@@ -44,6 +44,10 @@ class Trial:
         unknown = self._placers or self._plan.any_filters or session.trial_followers
         self.by_node = alone and (self._asks_reservable or not unknown)
         """Whether each node's answer depends on that node alone: then several can be looked at together."""
+        self.beyond_nodes = alone and self._placers and not self.by_node
+        """Whether a node's answer depends on what else a plugin that places groups has: all that ends already may be
+        in the way.
+        """
         self._key = (tasks[0].cls, self.priority, left_out(session, tasks[0]))
         self._not_reservable: dict[str, str] = {}
         """By node: why the plugin that places groups would not take the task's share there, as it was asked last."""

@@ -84,15 +84,20 @@ class DefaultPreemption:
         if _victims_are_ending(trial, helpable):
             return NoPreemption(STILL_ENDING, keep=True)
         budgets = self._budgets_of(session)
-        if not trial.alone:
-            return _anywhere(trial, budgets)
-        offset = tie_break(session.table.seed, trial.tasks[0].key) % max(1, len(helpable))
-        return self._on_one_node(trial, budgets, [*helpable[offset:], *helpable[:offset]])
+        if trial.alone:
+            offset = tie_break(session.table.seed, trial.tasks[0].key) % max(1, len(helpable))
+            answer = self._on_one_node(trial, budgets, [*helpable[offset:], *helpable[:offset]])
+        else:
+            answer = _anywhere(trial, budgets)
+        if isinstance(answer, Preemption):
+            budgets.use(task for task in answer.victims if not trial.is_ending(task))
+        return answer
 
     def _budgets_of(self, session: Session) -> Budgets:
         version = session.objects_version(PodDisruptionBudget)
         if self._budgets is None or self._budgets[0] != version:
-            self._budgets = version, Budgets(session.objects(PodDisruptionBudget))
+            before = self._budgets[1] if self._budgets is not None else None
+            self._budgets = version, Budgets(session.objects(PodDisruptionBudget), before)
         return self._budgets[1]
 
     def _on_one_node(self, trial: Trial, budgets: Budgets, nodes: Sequence[str]) -> Preemption | NoPreemption:
@@ -100,7 +105,12 @@ class DefaultPreemption:
         candidates: list[Candidate] = []
         refused: list[list[str]] = []
         enough = self._enough(len(nodes))
-        for found in _results(trial, budgets, nodes, enough):
+        of_node: dict[str, list[Unit]] = {}
+        if trial.beyond_nodes:
+            of_node = {node: units_of(trial.running(node), trial.priority) for node in trial.nodes}
+            trial.remove({task: None for units in of_node.values() for unit in units if _is_ending(trial, unit)
+                          for task in unit.tasks})  # fmt: skip
+        for found in _results(trial, budgets, nodes, enough, of_node):
             if not isinstance(found, Candidate):
                 refused.append(found)
                 continue
@@ -131,13 +141,19 @@ def _victims_are_ending(trial: Trial, helpable: Sequence[str]) -> bool:
     return False
 
 
-def _results(trial: Trial, budgets: Budgets, nodes: Sequence[str], enough: int) -> Iterator[Candidate | list[str]]:
-    """Of each node in turn the fewest victims that make it fit, or why none do; so many are looked at together."""
+def _results(
+    trial: Trial, budgets: Budgets, nodes: Sequence[str], enough: int, of_node: Mapping[str, list[Unit]]
+) -> Iterator[Candidate | list[str]]:
+    """Of each node in turn the fewest victims that make it fit, or why none do; so many are looked at together.
+
+    `of_node`: the units of nodes where those that end already are away.
+    """
     several = max(1, enough)
     for start in range(0, len(nodes), several):
         part = nodes[start : start + several]
         found: dict[str, Candidate | list[str]] = {node: trial.recall(node) for node in part}
-        units = {node: units_of(trial.running(node), trial.priority) for node in part if found[node] is None}
+        units = {node: of_node[node] if node in of_node else units_of(trial.running(node), trial.priority)
+                 for node in part if found[node] is None}  # fmt: skip
         together = {}
         for node, some in units.items():
             some.sort(key=importance)
@@ -154,21 +170,22 @@ def _on_node(trial: Trial, budgets: Budgets, node: str, units: Sequence[Unit]) -
     """As `_on_nodes`, where the graph that places groups has its say, or units are on other nodes, too."""
     if not units:
         return [NO_VICTIMS]
-    for unit in units:
+    order = _Order(trial, budgets, units)
+    at_stake = order.staying if trial.beyond_nodes else order.units
+    for unit in at_stake:
         trial.remove(unit.tasks)
     if not trial.fits(node):
         (reasons,) = trial.why_each([node])
-        trial.put_back(task for unit in units for task in unit.tasks)
+        trial.put_back(task for unit in at_stake for task in unit.tasks)
         return reasons
-    violating, others = budgets.parted(units)
     victims: list[Unit] = []
-    for unit in (*violating, *others):
+    for unit in at_stake:
         trial.put_back(unit.tasks)
         if not trial.fits(node):
             trial.remove(unit.tasks)
             victims.append(unit)
     trial.put_back(task for unit in victims for task in unit.tasks)
-    return _candidate(node, victims, violating)
+    return order.candidate(node, victims if at_stake is order.units else [*victims, *order.ending])
 
 
 def _on_nodes(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> dict[str, Candidate | list[str]]:
@@ -185,8 +202,8 @@ def _on_nodes(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]
     live = [node for node, fits in zip(live, fitting, strict=True) if fits]
     if refusing:
         results.update(zip(refusing, trial.why_each(refusing), strict=True))
-    parted = {node: budgets.parted(units[node]) for node in live}
-    order = {node: [*violating, *others] for node, (violating, others) in parted.items()}
+    orders = {node: _Order(trial, budgets, units[node]) for node in live}
+    order = {node: found.units for node, found in orders.items()}
     victims: dict[str, list[Unit]] = {node: [] for node in live}
     for place in range(max(map(len, order.values()), default=0)):
         concerned = [node for node in live if place < len(order[node])]
@@ -198,29 +215,44 @@ def _on_nodes(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]
                 victims[node].append(order[node][place])
     for node in live:
         trial.put_back(task for unit in victims[node] for task in unit.tasks)
-        results[node] = _candidate(node, victims[node], parted[node][0])
+        results[node] = orders[node].candidate(node, victims[node])
     for node in refusing:
         trial.put_back(task for unit in units[node] for task in unit.tasks)
     return results
 
 
-def _candidate(node: str, victims: Sequence[Unit], violating: Sequence[Unit]) -> Candidate | list[str]:
-    if not victims:
-        return [f'expected at least one victim pod on node "{node}"']
-    return Candidate(node, tuple(sorted(victims, key=importance)), sum(unit in violating for unit in victims))
+def _is_ending(trial: Trial, unit: Unit) -> bool:
+    return all(map(trial.is_ending, unit.tasks))
+
+
+class _Order:
+    """In what order units are spared that are given with the more important ones first: those whose end would violate
+    a budget, the others, and last those that end already, which is no price.
+    """
+
+    def __init__(self, trial: Trial, budgets: Budgets, units: Sequence[Unit], *, sparing: bool = False) -> None:
+        self.ending = [unit for unit in units if _is_ending(trial, unit)]
+        staying = [unit for unit in units if unit not in self.ending] if self.ending else units
+        self.violating, others = budgets.parted(staying, sparing=sparing)
+        self.staying = [*self.violating, *others]
+        self.units = [*self.staying, *self.ending]
+
+    def candidate(self, node: str, victims: Sequence[Unit]) -> Candidate | list[str]:
+        """What a node costs."""
+        if not victims:
+            return [f'expected at least one victim pod on node "{node}"']
+        violations = sum(unit in self.violating for unit in victims)
+        return Candidate(node, sorted(victims, key=importance), violations, self.ending)
 
 
 def _anywhere(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
-    """The fewest victims in the cluster that let the whole gang be placed. What ends already is no price: it is spared
-    last, when nothing else is in the way any more.
-    """
+    """The fewest victims in the cluster that let the whole gang be placed."""
     running = [task for node in trial.nodes for task in trial.running(node)]
     units = sorted(units_of(running, trial.priority), key=importance_to_groups)
     if not units:
         return NoPreemption(NO_VICTIMS_ANYWHERE)
-    ending = [unit for unit in units if _is_ending(trial, unit)]
-    violating, others = budgets.parted([unit for unit in units if not _is_ending(trial, unit)], sparing=True)
-    away = _enough_away(trial, [*violating, *others, *ending], len(ending) + len(trial.tasks))
+    order = _Order(trial, budgets, units, sparing=True)
+    away = _enough_away(trial, order.units, len(order.ending) + len(trial.tasks))
     thorough = len(away) == len(units) and trial.place() is None
     if thorough and trial.place(thorough=True) is None:
         return NoPreemption(trial.reason)
@@ -230,10 +262,6 @@ def _anywhere(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
         return NoPreemption(trial.reason)
     victims.sort(key=importance_to_groups)
     return Preemption(placed, tuple(task for unit in victims for task in unit.tasks), ANYWHERE)
-
-
-def _is_ending(trial: Trial, unit: Unit) -> bool:
-    return all(map(trial.is_ending, unit.tasks))
 
 
 def _enough_away(trial: Trial, units: Sequence[Unit], least: int) -> Sequence[Unit]:

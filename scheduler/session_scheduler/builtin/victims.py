@@ -5,7 +5,8 @@ Source: kube-scheduler 1.36, pkg/scheduler/framework/preemption and plugins/defa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from session_scheduler.model.groups import Group, Phase, Task
@@ -102,15 +103,30 @@ class _OfNamespace:
 
 
 class Budgets:
-    """Disruption budgets as they are now. One whose selector is wrong, or picks everything, is about no pod."""
+    """Disruption budgets as they are now, less what was used of them since their status was written. One whose selector
+    is wrong, or picks everything, is about no pod.
+    """
 
-    def __init__(self, budgets: Mapping[str, PodDisruptionBudget]) -> None:
+    def __init__(self, budgets: Mapping[str, PodDisruptionBudget], before: Budgets | None = None) -> None:
+        """`before`: what was known until now, of which what has not changed is still used."""
+        versions = {(key, budget.metadata.resource_version) for key, budget in budgets.items()}
+        used = before.used if before is not None else Counter[tuple[str, str]]()
+        self.used: Counter[tuple[str, str]] = Counter({key: count for key, count in used.items() if key in versions})
+        """By budget, and the version of it that does not know yet: how many of its pods were asked to end."""
         listed: dict[str, list[tuple[PodDisruptionBudget, Selector]]] = {}
         for _, budget in sorted(budgets.items()):
             selector = _selector(budget)
             if not selector.empty:
                 listed.setdefault(budget.metadata.namespace, []).append((budget, selector))
         self._of = {namespace: _OfNamespace(some) for namespace, some in listed.items()}
+
+    def _about(self, task: Task) -> tuple[PodDisruptionBudget, ...]:
+        labels, known = task.pod.metadata.labels, self._of.get(task.namespace)
+        return known.about(labels) if known is not None and labels else ()
+
+    def use(self, tasks: Iterable[Task]) -> None:
+        """These are asked to end."""
+        self.used.update(_version(budget) for task in tasks for budget in self._about(task))
 
     def parted(self, units: Sequence[Unit], *, sparing: bool = False) -> tuple[list[Unit], list[Unit]]:
         """(those whose end would violate a budget, the others), each in the order given: in it budgets are used up.
@@ -128,16 +144,20 @@ class Budgets:
     def _violates(self, unit: Unit, allowed: dict[str, int], *, sparing: bool) -> bool:
         violated = False
         for task in unit.tasks:
-            labels, known = task.pod.metadata.labels, self._of.get(task.namespace)
-            for budget in known.about(labels) if known is not None and labels else ():
+            for budget in self._about(task):
                 if task.name in budget.status.disrupted_pods:
                     continue
-                left = allowed.get(budget.key, budget.status.disruptions_allowed) - 1
-                allowed[budget.key] = left
+                if budget.key not in allowed:
+                    allowed[budget.key] = budget.status.disruptions_allowed - self.used[_version(budget)]
+                left = allowed[budget.key] = allowed[budget.key] - 1
                 violated = violated or left < 0
                 if violated and sparing:
                     return True
         return violated
+
+
+def _version(budget: PodDisruptionBudget) -> tuple[str, str]:
+    return budget.key, budget.metadata.resource_version
 
 
 def _selector(budget: PodDisruptionBudget) -> Selector:
@@ -155,16 +175,19 @@ class Candidate:
 
     __slots__ = ("first_start", "node", "price", "tasks", "violations")
 
-    def __init__(self, node: str, victims: Sequence[Unit], violations: int) -> None:
+    def __init__(self, node: str, victims: Sequence[Unit], violations: int, ending: Collection[Unit] = ()) -> None:
+        """`ending`: units that end anyway, and cost nothing."""
         self.node = node
         self.tasks = tuple(task for unit in victims for task in unit.tasks)
         """All that would end."""
         self.violations = violations
-        highest = victims[0].priority
-        total = sum((unit.priority + _ABOVE_ZERO) * len(unit.tasks) for unit in victims)
-        self.price = (violations, highest, total, len(self.tasks))
+        paid = [unit for unit in victims if unit not in ending]
+        highest = paid[0].priority if paid else -_ABOVE_ZERO
+        total = sum((unit.priority + _ABOVE_ZERO) * len(unit.tasks) for unit in paid)
+        self.price = (violations, highest, total, sum(len(unit.tasks) for unit in paid))
         """Violated budgets, the highest priority, the sum of priorities, pods: the less the better, in this order."""
-        self.first_start = min(unit.started for unit in victims if unit.priority == highest)
+        starts = (unit.started for unit in paid if unit.priority == highest)
+        self.first_start = min(starts, default=_NOT_STARTED)
         """When the first of the most important victims began to run."""
 
 

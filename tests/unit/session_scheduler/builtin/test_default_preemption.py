@@ -447,7 +447,7 @@ def test_budgets_are_matched_once_for_all_pods_that_they_cannot_tell_apart(monke
 def test_budgets_are_read_anew_only_when_one_of_them_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     real = default_preemption.Budgets
-    monkeypatch.setattr(default_preemption, "Budgets", lambda budgets: read.append(1) or real(budgets))
+    monkeypatch.setattr(default_preemption, "Budgets", lambda *budgets: read.append(1) or real(*budgets))
     cluster = tried(running("a", "n1", ALL, LOW, labels=X), pod("new", cpu=ALL, priority=HIGH), nodes=1)
     assert len(read) == 1
     cluster.add(pod("more", cpu=ALL, priority=HIGH), pod("most", cpu=ALL, priority=HIGHEST))
