@@ -6,12 +6,9 @@ ones that are each about one thing (device_table, devices.md).
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +26,11 @@ from session_scheduler.model.quantity import billionths
 from session_scheduler.session import Session
 from session_scheduler.testing import FakeCluster
 
+from .recorded import content
+
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "cases").glob("devices-*.json.gz"))
-TABLE: dict[str, Any] = json.loads(gzip.decompress((HERE / "cases" / "table-devices.json.gz").read_bytes()))["clusters"]
+TABLE: dict[str, Any] = content(HERE / "cases" / "table-devices.json.gz")["clusters"]
 KINDS: dict[str, type[Any]] = {
     "nodes": Node, "deviceClasses": DeviceClass, "resourceSlices": ResourceSlice, "resourceClaims": ResourceClaim,
     "pods": Pod,
@@ -49,12 +48,6 @@ class Answer:
     """What refuses the pod as a whole."""
     aborts: set[str] = field(default_factory=set)
     """What ends the pod's attempt when a node is looked at: kube-scheduler may tell any of them."""
-
-
-@cache
-def content(path: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
-    return loaded
 
 
 def judged(content: dict[str, Any]) -> dict[str, Answer]:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,8 @@ from session_scheduler.model.storage import (
 from session_scheduler.session import Session
 from session_scheduler.testing import FakeCluster
 
+from .recorded import content
+
 CASES = sorted((Path(__file__).parent / "cases").glob("volumes-*.json.gz"))
 KINDS: dict[str, type[Any]] = {
     "nodes": Node, "existing": Pod, "claims": PersistentVolumeClaim, "volumes": PersistentVolume,
@@ -37,12 +37,6 @@ KINDS: dict[str, type[Any]] = {
 VOLUME_PLUGINS = {"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"}
 Answer = tuple[dict[str, tuple[str, list[str]]], str | None]
 """By node the plugin that refuses it first, with its reasons; and what refuses the pod as a whole."""
-
-
-@cache
-def content(path: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
-    return loaded
 
 
 @cache
