@@ -14,7 +14,7 @@ from pathlib import Path
 from device_table.builders import CLUSTERS
 from join_case import joined
 
-TOPICS = ("choosing", "alternatives", "pools", "counters", "usable", "shares", "rules", "selectors")
+TOPICS = ("choosing", "alternatives", "pools", "counters", "usable", "shares", "rules", "selectors", "extended")
 
 oracle, cases, *rows = sys.argv[1:]
 for topic in TOPICS:

@@ -26,6 +26,7 @@ CLASSES = [
     device_class("chosen", f'device.driver == "{CARD}" && device.attributes["{CARD}"].chosen'),
     device_class("misspelt", "devize.driver"),
 ]
+CLASSES[0]["spec"]["extendedResourceName"] = "example.com/card"
 
 
 # ---------------------------------------------------------------------- what there is
@@ -177,6 +178,20 @@ def node(name):
 CLUSTERS = {}
 
 
+def wanting(*cards, first=()):
+    """Containers that want so many cards as an extended resource each; those in `first` start before, "2+" stays."""
+
+    def one(name, amount):
+        wanted = str(amount).removesuffix("+")
+        found = {"name": name, "image": "i", "resources": {"requests": {"example.com/card": wanted}}}
+        return {**found, "restartPolicy": "Always"} if str(amount).endswith("+") else found
+
+    found = {"containers": [one(f"c{number}", amount) for number, amount in enumerate(cards)]}
+    if first:
+        found["initContainers"] = [one(f"i{number}", amount) for number, amount in enumerate(first)]
+    return found
+
+
 class Cluster:
     """A cluster whose pods are judged each alone; `taken` are results of a claim that is allocated."""
 
@@ -193,13 +208,21 @@ class Cluster:
         assert name not in CLUSTERS, name
         CLUSTERS[name] = self.content
 
-    def pod(self, name, *claims, covers=""):
-        """A pod; `covers`: which of kube-scheduler's cases ask for the same."""
+    def claim(self, name, spec, results, metadata=None, **allocation):
+        """A claim that is allocated, for pods to use."""
+        status = {"allocation": {"devices": {"results": list(results)}, **allocation}}
+        self._claim(name, spec, status=status)
+        self.content["resourceClaims"][-1]["metadata"].update(metadata or {})
+        return self
+
+    def pod(self, name, *claims, uses=(), containers=None, covers=""):
+        """A pod; `uses`: claims that are there; `covers`: which of kube-scheduler's cases ask for the same."""
         assert name not in self.content["covers"], name
         names = [f"{name}-{number}" for number in range(len(claims))]
         for named, spec in zip(names, claims, strict=True):
             self._claim(named, spec)
-        spec = {"containers": [{"name": "c", "image": "i"}]}
+        names += uses
+        spec = containers or {"containers": [{"name": "c", "image": "i"}]}
         if names:
             spec["resourceClaims"] = [{"name": f"e{k}", "resourceClaimName": one} for k, one in enumerate(names)]
         metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}

@@ -179,3 +179,14 @@ Cluster("slices-of-a-pool", *[part("p", [dev(f"c{k}")], of=3) for k in range(3)]
 Cluster(
     "slice-with-conditions-first", part("p", waiting, of=3), part("p", [dev("c1")], of=3), part("p", [dev("c2")], of=3)
 ).pod("two", claim(ask(count=2)), covers="lexicographical-sorting-slices-with-binding-conditions")
+
+SET = held("p", "c0")
+there = Cluster("a-claim-that-has-its-device", part("p", [dev("c0")], **in_zone("z1")), nodes=("here", "there"))
+there.claim("had", claim(ask()), [SET], **in_zone("z1")).pod("its-user", uses=["had"])
+there.pod("its-user-with-another", claim(ask()), uses=["had"]).pod("of-nobody", uses=["nobody"])
+ending = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["resource.kubernetes.io/delete-protection"]}
+going = Cluster("a-claim-that-goes", part("p", [dev("c0")]))
+going.claim("goes", claim(ask()), [SET], ending).pod("its-user", uses=["goes"])
+seen = Cluster("looked-at-by-a-claim", part("p", [dev("c0")]), taken=[{**SET, "adminAccess": True}])
+seen.pod("one", claim(ask()))
+one.pod("of-no-class-or-a-card", claim([{"name": "s0", **ask("nobody-knows")}, {"name": "s1", **ask()}]))
