@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-PYTEST_ARGS ?= -n auto
+PYTEST_ARGS ?= -n auto --dist worksteal
 
 DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yaml \
   --resources examples/01-quickstart/resources.yaml

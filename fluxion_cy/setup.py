@@ -1,5 +1,7 @@
 """Builds the extension modules; everything else is in pyproject.toml."""
 
+import os
+
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -33,5 +35,6 @@ setup(
             for name in MODULES
         ],
         compiler_directives={"language_level": 3},
-    )
+    ),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},  # modules at once
 )

@@ -19,6 +19,9 @@ MANY = "1000"
 class Work:
     """Something that needs a right."""
 
+    def prepare(self, world: RbacWorld) -> None:
+        """Make what is to be there, all rights being given, before one is taken."""
+
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         """Ask for it; `taken` is the right that is not there."""
 
@@ -360,6 +363,7 @@ class ServesTheRest(Work):
     def works(self, world: RbacWorld) -> None:
         world.scheduler.wait_ready()
         world.wait_bound(world.new_pod())
+        world.scheduler.kill()  # else it has the kind in half a minute only, and what comes next waits for that
 
 
 class KeepsVolumes(Work):
@@ -420,6 +424,9 @@ class WatchesOptional(Work):
 
     def __init__(self, kind: str) -> None:
         self._ends = f'fluence_watch_ends_total{{kind="{kind}",why="Forbidden"}}'
+
+    def prepare(self, world: RbacWorld) -> None:
+        world.begin()
 
     def begin(self, world: RbacWorld, taken: Right | None) -> None:
         world.begin()

@@ -55,6 +55,7 @@ def test_without_it_something_fails_that_says_so_and_works_again_with_it(
 ) -> None:
     work = NEEDS.get(str(given))
     assert work is not None, f"no test knows what needs the right to {given}"
+    work.prepare(world)
     with roles.without(given):
         work.begin(world, given)
         work.fails(world, given)
