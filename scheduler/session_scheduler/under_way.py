@@ -19,6 +19,8 @@ Settle = Callable[[str, Any], Coroutine[Any, Any, _T | None]]
 
 @dataclass(frozen=True, slots=True)
 class _Work(Generic[_T]):
+    number: int
+    """Which of all works it is: what has ended is settled in the order in which it was started."""
     group: str
     future: asyncio.Future[Any]
     settle: Settle[_T]
@@ -29,7 +31,10 @@ class UnderWay(Generic[_T]):
 
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended
-        self._works: list[_Work[_T]] = []
+        self._started = 0
+        self._works: dict[asyncio.Future[Any], _Work[_T]] = {}
+        self._to_settle: list[asyncio.Future[Any]] = []
+        """What has ended, so that nobody need look at all that goes on; some of it may be settled already."""
         self._busy: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -38,9 +43,14 @@ class UnderWay(Generic[_T]):
     def start(self, group: str, work: Coroutine[Any, Any, Any], settle: Settle[_T]) -> None:
         """Start work for a group (its key)."""
         self._busy[group] += 1
+        self._started += 1
         future = asyncio.ensure_future(work)
-        future.add_done_callback(lambda _: self._ended())
-        self._works.append(_Work(group, future, settle))
+        self._works[future] = _Work(self._started, group, future, settle)
+        future.add_done_callback(self._note)
+
+    def _note(self, future: asyncio.Future[Any]) -> None:
+        self._to_settle.append(future)
+        self._ended()
 
     def concerns(self, group: str) -> bool:
         """Whether any of it is a group's (its key)."""
@@ -56,23 +66,25 @@ class UnderWay(Generic[_T]):
         if not self._works:
             return
         try:
-            await asyncio.wait([work.future for work in self._works])
+            await asyncio.wait(self._works)
         except asyncio.CancelledError as cancelled:
             await self.abandon()
             errors.append(cancelled)
+        self._to_settle.extend(self._works)  # it may not have been noted yet
 
     async def abandon(self) -> None:
         """Cancel all of it; it is to be settled all the same."""
-        for work in self._works:
-            work.future.cancel()
-        await asyncio.gather(*(work.future for work in self._works), return_exceptions=True)
+        for future in self._works:
+            future.cancel()
+        await asyncio.gather(*self._works, return_exceptions=True)
+        self._to_settle.extend(self._works)
 
     async def settle_ended(self, errors: list[BaseException]) -> list[_T]:
         """Settle what has ended; what nobody expected is added to the errors."""
-        ended = [work for work in self._works if work.future.done()]
-        self._works = [work for work in self._works if not work.future.done()]
+        futures, self._to_settle = self._to_settle, []
+        ended = [self._works.pop(future) for future in futures if future in self._works]
         done: list[_T] = []
-        for work in ended:
+        for work in sorted(ended, key=lambda work: work.number):
             self._busy[work.group] -= 1
             if not self._busy[work.group]:
                 del self._busy[work.group]
