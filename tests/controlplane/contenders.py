@@ -21,7 +21,7 @@ Start = Callable[[ControlPlane, Path, Workload, Turn], Measured]
 """Starts it over what there is; the folder is its own."""
 KUBE_SCHEDULER: Final = "kube-scheduler"
 FLUENCE: Final = "fluence"
-NO_EVENTS: Final = "fluence-no-events"
+FILTERS: Final = "default-filters"
 RAW: Final = "raw"
 
 
@@ -67,11 +67,10 @@ def _kube_scheduler(plane: ControlPlane, folder: Path, workload: Workload, _: Tu
     return Measured(KUBE_SCHEDULER, command, folder / "kube-scheduler.log")
 
 
-def _fluence(*, events: bool) -> Start:
+def _fluence(ours: dict[str, Any]) -> Start:
     def start(plane: ControlPlane, folder: Path, _: Workload, __: Turn) -> Measured:
         (port,) = free_ports(1)
-        ours: dict[str, Any] = {"backoff": {}, "events": events}
-        settings = Settings(gang_bind_timeout_seconds=60, reconcile_seconds=60, more=ours)
+        settings = Settings(gang_bind_timeout_seconds=60, reconcile_seconds=60, more={"backoff": {}} | ours)
         config = folder / "fluence.yaml"
         config.write_text(yaml.safe_dump(settings.configuration(port, None)))
         command: list[str | Path] = [sys.executable, "-m", "session_scheduler.cli", "run", "--config", config,
@@ -81,9 +80,11 @@ def _fluence(*, events: bool) -> Start:
     return start
 
 
+_NO_GRAPH = {"profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "enabled": False}]}]}
+"""What places by filters and scores alone: nothing is put into a graph, and nothing is written of what pods hold."""
 CONTENDERS: Final = (
     Contender(RAW, "nobody", _raw, events=False, only="basic"),
     Contender(KUBE_SCHEDULER, "default-scheduler", _kube_scheduler),
-    Contender(FLUENCE, "fluence", _fluence(events=True)),
-    Contender(NO_EVENTS, "fluence", _fluence(events=False), events=False, only="basic"),
+    Contender(FLUENCE, "fluence", _fluence({})),
+    Contender(FILTERS, "fluence", _fluence(_NO_GRAPH | {"events": False}), events=False, only="basic"),
 )
