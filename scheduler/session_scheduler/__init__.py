@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from session_scheduler.config import PluginArguments
     from session_scheduler.errors import FluenceError, InputError
     from session_scheduler.evaluation import NodeInfo
-    from session_scheduler.hookspecs import API_VERSION, SKIP, Normalise, Placement, Prepared, Refusal, Scope, hookimpl
+    from session_scheduler.hookspecs import (
+        API_VERSION,
+        SKIP,
+        Gate,
+        Normalise,
+        Placement,
+        Prepared,
+        Refusal,
+        Scope,
+        hookimpl,
+    )
     from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
     from session_scheduler.plugin_loading import register_plugin_builder
     from session_scheduler.session import Session
@@ -27,6 +37,7 @@ _LAZY = {
     "ClusterEventWithHint": "model.events",
     "Event": "statement",
     "FluenceError": "errors",
+    "Gate": "hookspecs",
     "InputError": "errors",
     "NodeInfo": "evaluation",
     "Normalise": "hookspecs",
@@ -49,7 +60,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "API_VERSION", "SKIP", "ActionType", "ClusterEvent", "ClusterEventWithHint", "Event", "FluenceError", "InputError",
-    "NodeInfo", "Normalise", "Placement", "PluginArguments", "Prepared", "Refusal", "Scope", "Session", "hookimpl",
-    "register_plugin_builder",
+    "API_VERSION", "SKIP", "ActionType", "ClusterEvent", "ClusterEventWithHint", "Event", "FluenceError", "Gate",
+    "InputError", "NodeInfo", "Normalise", "Placement", "PluginArguments", "Prepared", "Refusal", "Scope", "Session",
+    "hookimpl", "register_plugin_builder",
 ]  # fmt: skip

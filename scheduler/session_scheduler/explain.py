@@ -51,7 +51,8 @@ def _explain_task(scheduler: Scheduler, task: Task) -> dict[str, Any]:
     try:
         with closing(scheduler.open_session(calls, (task.group,))) as session:
             answer["nodes"] = {name: _node(verdict) for name, verdict in _judged(session, task).items()}
-            answer["reason"] = _reason(session, task)
+            gate = scheduler.cache.gates.of(task)
+            answer["reason"] = gate.reason if gate is not None else _reason(session, task)
     except PluginError as error:
         answer["reason"] = str(error)
     return answer

@@ -29,7 +29,7 @@ What a plugin declares beside its hooks, as attributes (the defaults in brackets
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
     from session_scheduler.model.events import ClusterEventWithHint
     from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
-    from session_scheduler.model.objects import Node, OwnerReference, Pod
+    from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod
     from session_scheduler.session import Session
     from session_scheduler.state.cluster_view import ClusterView
 
@@ -110,6 +110,16 @@ class Refusal:
     plugin: str = ""
     failed: bool = False
     """Whether the plugin failed, rather than refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Answer of `pre_enqueue`: why a pod is not to be tried yet. `plugin` is filled in by the core."""
+
+    reason: str
+    awaits: tuple[type[KubeObject], str] | None = None
+    """Kind and key (namespace/name, or the name) of the object that may open it by coming, changing or going."""
+    plugin: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,6 +192,16 @@ def footprint(cls: TaskClass) -> Iterable[Hashable] | None:
 @hookspec
 def group_of(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
     """The group of a pod that names none itself: its key, minCount and root object. The first answer wins."""
+
+
+@hookspec
+def pre_enqueue(pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> Gate | None:
+    """What keeps a pod out of the queue: it is not tried, has no backoff and gets no event. The first answer wins.
+
+    Asked of each pod without a node when it comes or changes, when the object that its gate awaits does, and before it
+    is tried again, of the plugins of its profile. `objects(ResourceClaim)` maps keys to what is neither a node nor a
+    pod, as `session.objects` does. Answer at once; where it raises, the pod waits until it changes.
+    """
 
 
 @hookspec
@@ -406,8 +426,8 @@ def report(pod: Pod) -> Mapping[str, Any] | None:
 
 
 HOOKS: Final = (
-    "class_key", "footprint", "group_of", "recover", "metrics", "serve", "events_to_register", "on_nodes_changed",
-    "facts", "on_session_open",
+    "class_key", "footprint", "group_of", "pre_enqueue", "recover", "metrics", "serve", "events_to_register",
+    "on_nodes_changed", "facts", "on_session_open",
     "prefilter", "prepare", "filter", "score", "why", "unresolvable", "node_subsets", "domain_quota",
     "place_group", "reserve", "reservable",
     "score_placement", "postfilter",

@@ -51,7 +51,7 @@ from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.statement import Decision
 from session_scheduler.taking_in import Intake
 from session_scheduler.under_way import Settle, UnderWay, kept, raise_first
-from session_scheduler.waking import Waking, registered_hints
+from session_scheduler.waking import Waking, gates_of, registered_hints
 
 _log = structlog.get_logger(__name__)
 
@@ -126,6 +126,7 @@ class Scheduler:
             backoff.initial_seconds, backoff.max_seconds, backoff.max_unschedulable_seconds, registered_hints(profiles)
         )
         self.waking = Waking(self.cache, self.pending, clock)
+        self.cache.gates.ask = gates_of(profiles, self.cache.objects.of)
         self.observer = observer or Observer()
         self.intake = Intake(self.cache, self.observer)
         self.pending.on_event = self.observer.woken

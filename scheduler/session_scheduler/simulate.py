@@ -132,6 +132,9 @@ def _columns(call: HookCall, answer: object) -> dict[str, Any]:
 
 def reason_of(scheduler: Scheduler, task: Task) -> str:
     """Why a task waits: its gates, or what its group's last try ended with."""
+    gate = scheduler.cache.gates.of(task)
+    if gate is not None:
+        return gate.reason
     if task.phase is Phase.GATED:
         names = ", ".join(gate.name for gate in task.pod.spec.scheduling_gates)
         return f"{GATED}: {names}" if names else "the pod is being deleted"

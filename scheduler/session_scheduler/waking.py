@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from session_scheduler.clock import Clock
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
+from session_scheduler.hookspecs import Gate
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent, ClusterEventWithHint, QueueingHint
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
@@ -50,6 +51,7 @@ class Waking:
         self._pending = pending
         self._clock = clock
         cache.on_class_changed = self._class_changes
+        cache.on_opened = self._opened
         pending.on_woken = cache.stir
 
     # ------------------------------------------------------------------ around a change
@@ -194,6 +196,9 @@ class Waking:
             event = self._pod_event(action, known.pod, task.pod, known.cls, task.cls, own=True)
             self._pending.happened_to(task.group.key, event)
 
+    def _opened(self, task: Task, why: str) -> None:
+        self._pending.requeue(task.group.key, why)
+
     def _class_changes(self, task: Task, cls: TaskClass) -> None:
         self._pending.changed_class(task.group.key, task.cls, cls, alone=len(task.group.tasks) == 1)
 
@@ -285,3 +290,35 @@ def _guarded(hints: HookCall, event: ClusterEventWithHint) -> ClusterEventWithHi
             return True
 
     return ClusterEventWithHint(event.resource, event.action, ask)
+
+
+# ------------------------------------------------------------------ what plugins keep out of the queue
+
+
+def gates_of(
+    profiles: Mapping[str, HookCalls], objects: Callable[[type[Any]], Mapping[str, Any]]
+) -> Callable[[Pod], Gate | None]:
+    """What the plugins of a pod's profile say of it, the first that has anything to say."""
+    asked = {profile: tuple(calls.functions("pre_enqueue")) for profile, calls in profiles.items()}
+
+    def ask(pod: Pod) -> Gate | None:
+        for call in asked.get(pod.spec.scheduler_name, ()):
+            try:
+                gate = _gate(call, call(pod, objects))
+            except PluginError as error:
+                _log.error("a plugin cannot tell whether a pod is to wait", pod=pod.key, plugin=error.plugin,
+                           error=str(error))  # fmt: skip
+                return Gate(str(error), plugin=error.plugin)
+            if gate is not None:
+                return gate
+        return None
+
+    return ask
+
+
+def _gate(call: HookCall, answer: object) -> Gate | None:
+    if answer is None:
+        return None
+    if not isinstance(answer, Gate) or not isinstance(answer.reason, str):
+        raise call.wrong(f"{answer!r} is no gate: return a Gate with a text, or None")
+    return Gate(answer.reason, answer.awaits, call.plugin)

@@ -151,8 +151,22 @@ def test_a_wrong_selector_fails_its_own_pod_with_kube_schedulers_reason(scenario
     ours, theirs = (scenario.until(f"what is said of {name}", partial(_told, scenario, name, reason))
                     for name in ("ours", "theirs"))  # fmt: skip
     assert ours == theirs
-    scenario.create_pod("lost", resourceClaims=[{"name": "own", "resourceClaimName": "nothing"}])
-    scenario.wait_refused("lost", f'could not find ResourceClaim "{scenario.namespace}/nothing"')
+
+
+def test_of_a_pod_whose_claim_is_made_later_nothing_is_said_until_then(scenario: Scenario) -> None:
+    _publish(scenario, scenario.add_node(cpu=4, devices=0), 2)
+    scenario.run()
+    names = ("ours", "theirs")
+    for name, scheduler in zip(names, ("fluence", "default-scheduler"), strict=True):
+        late = [{"name": "own", "resourceClaimName": f"late-{name}"}]
+        scenario.create_pod(name, schedulerName=scheduler, resourceClaims=late)
+        scenario.create_pod(f"after-{name}", schedulerName=scheduler)
+    scenario.wait_bound("after-ours", "after-theirs")
+    assert [condition(scenario.pod(name), "PodScheduled") for name in names] == [None, None]
+    for name in names:
+        _claim(scenario, f"late-{name}")
+        scenario.wait_bound(name)
+    assert [scenario.events(name, "FailedScheduling") for name in names] == [[], []]
 
 
 def test_extended_resources_are_had_as_devices_where_nodes_offer_none(scenario: Scenario) -> None:

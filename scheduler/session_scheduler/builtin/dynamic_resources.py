@@ -6,7 +6,7 @@ written before the pod is bound. Nodes whose devices are alike, and taken alike,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from pydantic import Field
 
-from session_scheduler.builtin.devices.claims import pod_claims, ready, unknown_class, unusable
+from session_scheduler.builtin.devices.claims import pod_claims, ready, unknown_class, unusable, waits_for
 from session_scheduler.builtin.devices.errors import AllocationError
 from session_scheduler.builtin.devices.extended import ExtendedResources, requests_for
 from session_scheduler.builtin.devices.holdings import Holdings
@@ -23,7 +23,7 @@ from session_scheduler.builtin.devices.repairs import Repairs
 from session_scheduler.builtin.devices.writing import Special, Writer
 from session_scheduler.config import PluginArguments
 from session_scheduler.errors import AttemptError
-from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
+from session_scheduler.hookspecs import SKIP, Gate, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.devices import (
     EXTENDED_CLAIM,
     FIRST_AVAILABLE_LIMIT,
@@ -130,6 +130,11 @@ class DynamicResources:
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _made_for_it),
             ClusterEventWithHint(Pod, ActionType.DELETE, _had_devices),
         ]
+
+    @hookimpl
+    def pre_enqueue(self, pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> Gate | None:
+        """A pod one of whose claims is not made yet, or not its own, is not tried: as kube-scheduler's PreEnqueue."""
+        return waits_for(pod, objects(ResourceClaim)) if pod.spec.resource_claims else None
 
     # ------------------------------------------------------------------ judging
 

@@ -19,7 +19,9 @@ from session_scheduler.model.label_reads import concerns
 from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.related import RelatedObject
+from session_scheduler.state.changes import what_matters
 from session_scheduler.state.cluster_view import ClusterView
+from session_scheduler.state.gates import Gates
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.priorities import Priorities
 from session_scheduler.state.tables import ObjectTables
@@ -75,6 +77,9 @@ class Cache:
         """Every group with a pending task that does not rest, and some that had one."""
         self.on_class_changed: Callable[[Task, TaskClass], None] = lambda *_: None
         """Called before a task without a node becomes one of another class."""
+        self.gates = Gates()
+        self.on_opened: Callable[[Task, str], None] = lambda *_: None
+        """Called with each task that another object's change lets into the queue, and what that was."""
         self._serves = serves
         self._group_of = tuple(group_of)
         self._on_node: dict[str, dict[str, Task]] = {}
@@ -98,7 +103,7 @@ class Cache:
             self._priorities.put(obj)
             self._prioritise()
         else:
-            self.objects.put(obj)
+            self._may_open(obj, "Add" if self.objects.put(obj) is None else "Update")
 
     def remove(self, obj: KubeObject) -> list[Task]:
         """An object was deleted. Returns the tasks that ended with it."""
@@ -122,6 +127,7 @@ class Cache:
             self._prioritise()
         else:
             self.objects.remove(obj)
+            self._may_open(obj, "Delete")
         return []
 
     # ------------------------------------------------------------------ nodes
@@ -157,7 +163,7 @@ class Cache:
         """
         row = self.table.row_of[node.metadata.name]
         old = self.table.nodes[row]
-        if old is None or _matters(old) != _matters(node):
+        if old is None or what_matters(old) != what_matters(node):
             return False
         self.table.nodes[row] = node
         self.table.images.put(row, node)
@@ -199,10 +205,10 @@ class Cache:
         known = self.tasks.get(uid)
         cls = self._counted_class(pod, known)
         if known is None:
-            known = self._new_task(pod, cls)
+            self._settle_phase(self._new_task(pod, cls), new=True)
         else:
             self._update(known, pod, cls)
-        self._settle_phase(known)
+            self._settle_phase(known)
 
     def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass:
         """The pod's class; of one that runs, and is not what it should be any more, the one that it had."""
@@ -242,8 +248,6 @@ class Cache:
         task.kind = self.table.pods.acquire(pod)
         self._join(task, task.group)
         self.tasks[task.uid] = self.unbound[task.uid] = task
-        if pod.status.nominated_node_name:
-            self.nominations.heard(task, None)
         return task
 
     def _update(self, task: Task, pod: Pod, cls: TaskClass) -> None:
@@ -329,20 +333,30 @@ class Cache:
         if task.cls.volumes:
             self.volume_use.count(node, task.cls.volumes, sign)
 
-    def _settle_phase(self, task: Task) -> None:
-        """Bring the task's phase and place in line with its pod."""
+    def _settle_phase(self, task: Task, *, new: bool = False) -> None:
+        """Bring the task's phase and place in line with its pod. Nominated is who may be tried, not who is kept out."""
         pod = task.pod
         if pod.spec.node_name:
             if task.node != pod.spec.node_name:
                 if task.node is not None:
                     self.vacate(task, Phase.PENDING)
                 self.occupy(task, pod.spec.node_name)
+            self.gates.drop(task)
             task.phase = Phase.RELEASING if pod.metadata.deletion_timestamp else Phase.BOUND
             if self.nominations.node_by_uid:
                 self.nominations.drop(task)
         elif task.phase is not Phase.ASSUMED:
-            task.phase = _unbound(pod)
+            kept_out = self.gates.of(task) is not None
+            task.phase = self.gates.judge(task)
+            if (new or kept_out) and self.gates.of(task) is None and self.nominations.node_of(task) is None:
+                self.nominations.heard(task, None)
             self._waiting[task.group] = None
+
+    def _may_open(self, obj: KubeObject, action: str) -> None:
+        for task in self.gates.awaiting(obj):
+            self._settle_phase(task)
+            if task.phase is Phase.PENDING:
+                self.on_opened(task, f"{type(obj).__name__}{action}")
 
     def _drop_pod(self, uid: str) -> Task | None:
         self._foreign_pending.discard(uid)
@@ -352,6 +366,7 @@ class Cache:
             return None
         if task.node is not None:
             self.vacate(task, task.phase)
+        self.gates.drop(task)
         self.unbound.pop(uid, None)
         self.preempted.discard(uid)
         if self.nominations.node_by_uid:
@@ -389,7 +404,7 @@ class Cache:
     def forget(self, task: Task) -> None:
         """A placement came to nothing: the task is pending again, if it still lives."""
         if task.phase is Phase.ASSUMED:
-            self.vacate(task, _unbound(task.pod))
+            self.vacate(task, self.gates.judge(task))
             self._reclass((task,))
             self._waiting[task.group] = None
 
@@ -443,6 +458,7 @@ class Cache:
 
     def pending_groups(self, wanted: Callable[[Group], bool] = lambda _: True) -> list[Group]:
         """The groups with a pending task that do not rest, of those wanted; costs what waits, not what runs."""
+        self.gates.judge_stirred()
         found = []
         for group in [group for group in self._waiting if wanted(group)]:
             if group.pending:
@@ -460,7 +476,7 @@ class Cache:
         """A group sleeps no more."""
         group = self.groups.get(key)
         if group is not None:
-            self._waiting[group] = None
+            self._waiting[group] = self.gates.stirred[group] = None
 
     def _prioritise(self) -> None:
         for task in self.tasks.values():
@@ -476,21 +492,6 @@ class Cache:
 def schedulers_of(group: Group) -> list[str]:
     """The schedulerNames of its pending pods, each once, in order."""
     return sorted({task.pod.spec.scheduler_name for task in group.in_phase(Phase.PENDING)})
-
-
-def _unbound(pod: Pod) -> Phase:
-    """What a pod without a node is in: nothing can be bound that is gated or being deleted."""
-    gated = bool(pod.spec.scheduling_gates) or pod.metadata.deletion_timestamp is not None
-    return Phase.GATED if gated else Phase.PENDING
-
-
-def _matters(node: Node) -> tuple[object, ...]:
-    """What filters, scores and plugins may read of a node."""
-    metadata, status = node.metadata, node.status
-    return (
-        metadata.uid, metadata.labels, metadata.annotations, node.spec, status.allocatable, status.capacity,
-        status.declared_features,
-    )  # fmt: skip
 
 
 def pod_group_key(pod_group: PodGroup) -> str:

@@ -90,3 +90,12 @@ def _read(obj: KubeObject) -> tuple[object, ...]:
         metadata.deletion_timestamp,
         metadata.owner_references,
     )
+
+
+def what_matters(node: Node) -> tuple[object, ...]:
+    """What filters, scores and plugins may read of a node."""
+    metadata, status = node.metadata, node.status
+    return (
+        metadata.uid, metadata.labels, metadata.annotations, node.spec, status.allocatable, status.capacity,
+        status.declared_features,
+    )  # fmt: skip

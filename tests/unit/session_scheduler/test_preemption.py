@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from session_scheduler import Refusal, hookimpl
 from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.objects import Node, Pod, PodStatus
 from session_scheduler.offline import load_calls
 from session_scheduler.service import Scheduler
@@ -156,21 +158,30 @@ def test_a_higher_pod_that_takes_the_place_ends_the_nomination(cluster: FakeClus
     assert get(cluster, "high").status.nominated_node_name == ""
 
 
+OF_NO_CLASS = msgspec.convert(
+    {"kind": "ResourceClaim", "metadata": {"name": "wrong", "namespace": "default"},
+     "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "none"}}]}}},
+    ResourceClaim,
+)  # fmt: skip
+
+
 def test_a_pod_that_no_node_takes_any_more_gives_up_its_place(cluster: FakeCluster) -> None:
-    claim = {"name": "gpu", "resourceClaimName": "gone"}
+    claim = {"name": "gpu", "resourceClaimName": "wrong"}
     high = pod("high", cpu="1", priority=10)
+    cluster.add(OF_NO_CLASS)
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1))
     cluster.add(replace(high, spec=replace(high.spec, resource_claims=(claim,)),
                         status=PodStatus(nominated_node_name="n1")))  # fmt: skip
     cluster.run()
     cluster.assert_bound("low", "n1")
     assert get(cluster, "high").status.nominated_node_name == ""
-    told = '0/1 nodes are available: could not find ResourceClaim "default/gone". preemption: 0/1 nodes are available: '
+    told = "0/1 nodes are available: request r: device class none does not exist. preemption: 0/1 nodes are available: "
     cluster.assert_pending("high", f"{told}1 Preemption is not helpful for scheduling.")
 
 
 def test_members_of_a_gang_that_no_node_takes_any_more_give_up_their_places(cluster: FakeCluster) -> None:
-    claim = {"name": "gpu", "resourceClaimName": "gone"}
+    claim = {"name": "gpu", "resourceClaimName": "wrong"}
+    cluster.add(OF_NO_CLASS)
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1))
     for one in gang("high", 2, cpu="500m", priority=10):
         if isinstance(one, Pod):

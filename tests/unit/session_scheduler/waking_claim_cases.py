@@ -121,6 +121,7 @@ CLAIMS: dict[str, Case] = {
         {"DynamicResources"},
         {"it comes": [gpu_claim("two")]},
         {"another claim comes": [gpu_claim("another")], "the other one is allocated": [allocated(gpu_claim("one"))]},
+        gated=True,
     ),
     "DynamicResources, before its claims are made": Case(
         [node("n1"), devices(DeviceClass, "gpu"), gpus("s"), from_templates("waits"),
@@ -137,6 +138,7 @@ CLAIMS: dict[str, Case] = {
                 ITS_CLAIMS[0], gpu_claim("two"), from_templates("waits", "one", "two")],
             "another pod's are made": [*ITS_CLAIMS, from_templates("other", "one", "two", gates=["later"])],
         },
+        gated=True,
     ),
     "VolumeRestrictions": Case(
         [node("n1"), LOCAL, volume("v", phase="Bound"), claim("c", volume="v", **ALONE), running("plain"),

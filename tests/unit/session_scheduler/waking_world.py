@@ -65,6 +65,8 @@ class Case:
     helpful: dict[str, Sequence[Change]]
     unrelated: dict[str, Sequence[Change]] = field(default_factory=dict)
     waits: str = "waits"
+    gated: bool = False
+    """Whether the plugin keeps it out of the queue, where others refuse it."""
 
 
 def running(name: str, on: str = "n1", **options: Any) -> Pod:
@@ -180,7 +182,7 @@ ENDS = (Pod, "runs")
 
 
 class World:
-    """A case in its cluster; the pod was refused once, for the reasons that the case names."""
+    """A case in its cluster; the pod was refused once, for the reasons that the case names, or is kept out."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -188,21 +190,35 @@ class World:
         self.cluster.add(*case.there)
         self.tries = observed(self.cluster)
         self.cluster.run()
+        if case.gated:
+            self._is_gated()
+            return
         assert self.tries.of[case.waits] == 1
         key = next(key for key in self.cluster.scheduler.cache.groups if key.endswith(f"/{case.waits}"))
         assert self.cluster.scheduler.pending.is_asleep(key)
         sleepers = self.cluster.scheduler.pending._waiting[key].sleepers
         assert {plugin for _, plugins in sleepers.wants for plugin in plugins} == case.refused_by
 
+    def _is_gated(self) -> None:
+        task = next(one for one in self.cluster.scheduler.cache.tasks.values() if one.name == self.case.waits)
+        gate = self.cluster.scheduler.cache.gates.of(task)
+        assert gate is not None
+        assert {gate.plugin} == self.case.refused_by
+        assert self._tries == 0
+
+    @property
+    def _tries(self) -> int:
+        return self.tries.of.get(self.case.waits, 0)
+
     def tried_after(self, changes: Sequence[Change]) -> list[bool]:
         """Of each change, one after the other, whether the pod was tried again."""
         return [self._tried_after(change) for change in changes]
 
     def _tried_after(self, change: Change) -> bool:
-        before = self.tries.of[self.case.waits]
+        before = self._tries
         if isinstance(change, tuple):
             self.cluster.delete(*change)
         else:
             self.cluster.add(change)
         self.cluster.run(cycles=2)
-        return self.tries.of[self.case.waits] > before
+        return self._tries > before

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from session_scheduler.errors import AttemptError
-from session_scheduler.hookspecs import Refusal
+from session_scheduler.hookspecs import Gate, Refusal
 from session_scheduler.model.devices import (
     CONSUMERS_LIMIT,
     EXTENDED_CLAIM,
@@ -40,21 +40,39 @@ def claim_names(pod: Pod) -> list[tuple[str, bool]] | Refusal:
 
 def pod_claims(pod: Pod, known: Mapping[str, ResourceClaim]) -> list[ResourceClaim] | Refusal:
     """The pod's claims as they are seen, or why the pod must wait for one."""
+    found = _claims(pod, known)
+    return Refusal(found.reason) if isinstance(found, Gate) else found
+
+
+def waits_for(pod: Pod, known: Mapping[str, ResourceClaim]) -> Gate | None:
+    """Why the pod must wait for one of its claims, and for which; None where all are there."""
+    found = _claims(pod, known)
+    return found if isinstance(found, Gate) else None
+
+
+def _claims(pod: Pod, known: Mapping[str, ResourceClaim]) -> list[ResourceClaim] | Gate:
     names = claim_names(pod)
     if isinstance(names, Refusal):
-        return names
+        return Gate(names.reason)
     found = []
     for name, made in names:
-        claim = known.get(f"{pod.metadata.namespace}/{name}")
-        if claim is None:
-            return Refusal(f'could not find ResourceClaim "{pod.metadata.namespace}/{name}"')
-        if claim.metadata.deletion_timestamp is not None:
-            return Refusal(f'resourceclaim "{name}" is being deleted')
-        owners = claim.metadata.owner_references
-        if made and not any(owner.controller and owner.uid == pod.metadata.uid for owner in owners):
-            return Refusal(f"ResourceClaim {claim.key} was not created for Pod {pod.key} (Pod is not owner)")
+        key = f"{pod.metadata.namespace}/{name}"
+        claim = known.get(key)
+        reason = f'could not find ResourceClaim "{key}"' if claim is None else _not_usable(claim, pod, made=made)
+        if claim is None or reason is not None:
+            return Gate(reason or "", (ResourceClaim, key))
         found.append(claim)
     return found
+
+
+def _not_usable(claim: ResourceClaim, pod: Pod, *, made: bool) -> str | None:
+    """Why a claim is not one for the pod; `made`: for it alone."""
+    if claim.metadata.deletion_timestamp is not None:
+        return f'resourceclaim "{claim.metadata.name}" is being deleted'
+    owners = claim.metadata.owner_references
+    if made and not any(owner.controller and owner.uid == pod.metadata.uid for owner in owners):
+        return f"ResourceClaim {claim.key} was not created for Pod {pod.key} (Pod is not owner)"
+    return None
 
 
 def unknown_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Refusal | None:
