@@ -34,7 +34,7 @@ class UnderWay(Generic[_T]):
         self._started = 0
         self._works: dict[asyncio.Future[Any], _Work[_T]] = {}
         self._to_settle: list[asyncio.Future[Any]] = []
-        """What has ended, so that nobody need look at all that goes on; some of it may be settled already."""
+        """Where what has ended is found, so that nobody need look at all that goes on; some may be settled already."""
         self._busy: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class UnderWay(Generic[_T]):
         except asyncio.CancelledError as cancelled:
             await self.abandon()
             errors.append(cancelled)
-        self._to_settle.extend(self._works)  # it may not have been noted yet
+        self._to_settle.extend(self._works)  # what ended may not have been noted yet
 
     async def abandon(self) -> None:
         """Cancel all of it; it is to be settled all the same."""
@@ -82,7 +82,7 @@ class UnderWay(Generic[_T]):
     async def settle_ended(self, errors: list[BaseException]) -> list[_T]:
         """Settle what has ended; what nobody expected is added to the errors."""
         futures, self._to_settle = self._to_settle, []
-        ended = [self._works.pop(future) for future in futures if future in self._works]
+        ended = [self._works.pop(future) for future in futures if future in self._works and future.done()]
         done: list[_T] = []
         for work in sorted(ended, key=lambda work: work.number):
             self._busy[work.group] -= 1
