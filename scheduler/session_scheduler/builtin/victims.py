@@ -5,7 +5,6 @@ Source: kube-scheduler 1.36, pkg/scheduler/framework/preemption and plugins/defa
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -110,9 +109,9 @@ class Budgets:
     def __init__(self, budgets: Mapping[str, PodDisruptionBudget], before: Budgets | None = None) -> None:
         """`before`: what was known until now, of which what has not changed is still used."""
         versions = {(key, budget.metadata.resource_version) for key, budget in budgets.items()}
-        used = before.used if before is not None else Counter[tuple[str, str]]()
-        self.used: Counter[tuple[str, str]] = Counter({key: count for key, count in used.items() if key in versions})
-        """By budget, and the version of it that does not know yet: how many of its pods were asked to end."""
+        used = before.used if before is not None else {}
+        self.used: dict[tuple[str, str], set[str]] = {key: uids for key, uids in used.items() if key in versions}
+        """By budget, and the version of it that does not know yet: which of its pods (uids) were asked to end."""
         listed: dict[str, list[tuple[PodDisruptionBudget, Selector]]] = {}
         for _, budget in sorted(budgets.items()):
             selector = _selector(budget)
@@ -126,7 +125,9 @@ class Budgets:
 
     def use(self, tasks: Iterable[Task]) -> None:
         """These are asked to end."""
-        self.used.update(_version(budget) for task in tasks for budget in self._about(task))
+        for task in tasks:
+            for budget in self._about(task):
+                self.used.setdefault(_version(budget), set()).add(task.uid)
 
     def parted(self, units: Sequence[Unit], *, sparing: bool = False) -> tuple[list[Unit], list[Unit]]:
         """(those whose end would violate a budget, the others), each in the order given: in it budgets are used up.
@@ -145,10 +146,11 @@ class Budgets:
         violated = False
         for task in unit.tasks:
             for budget in self._about(task):
-                if task.name in budget.status.disrupted_pods:
+                used = self.used.get(_version(budget), ())
+                if task.name in budget.status.disrupted_pods or task.uid in used:
                     continue
                 if budget.key not in allowed:
-                    allowed[budget.key] = budget.status.disruptions_allowed - self.used[_version(budget)]
+                    allowed[budget.key] = budget.status.disruptions_allowed - len(used)
                 left = allowed[budget.key] = allowed[budget.key] - 1
                 violated = violated or left < 0
                 if violated and sparing:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from session_scheduler.cluster.errors import Conflict, Forbidden, NotFound
+from session_scheduler.model.meta import LabelSelector, ObjectMeta
 from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from session_scheduler.testing import node, pod
 
 from ...tools.preempting import OneLoop
@@ -56,6 +58,29 @@ def test_a_victim_whose_end_is_refused_is_asked_again_after_a_backoff_and_not_at
     cluster.advance(1)
     cluster.turn(6)
     assert asked == ["low", "low"]
+
+
+def test_a_victim_whose_end_is_refused_uses_its_budget_once(cluster: Turns) -> None:
+    """A budget's status, which counts who was asked to end, is written for none of these."""
+    asked = []
+
+    async def refuse(_: Any, one: Pod, **__: Any) -> None:
+        asked.append(one.metadata.name)
+        raise Forbidden("pods cannot be deleted")
+
+    budget = PodDisruptionBudget(
+        metadata=ObjectMeta(name="x", namespace="default"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "x"})),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=1),
+    )
+    cluster.add(budget, node("n2", cpu="1"), pod("of-budget", cpu="1", bound_to="n2", labels={"app": "x"}))
+    cluster.start()
+    cluster.instead("delete", refuse)
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.turn(3)
+    cluster.advance(1)
+    cluster.turn(3)
+    assert asked == ["of-budget", "of-budget"]  # "low", whose priority is higher, would be the price of a violation
 
 
 @pytest.mark.parametrize(
