@@ -109,7 +109,7 @@ class Semver:
                 raise EvaluationError(f'Numeric PreRelease version must not contain leading zeroes "{part}"')
         for part in build.split(".") if plus else ():
             _check_identifier("Build meta data", "build meta data", part)
-        kinds = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts)
+        kinds = tuple((0, _unsigned(part), "") if part.isdigit() else (1, 0, part) for part in parts)
         self._order = (self.numbers, not dash, kinds)
 
     def __eq__(self, other: object) -> bool:
@@ -134,6 +134,10 @@ def _version_number(name: str, text: str) -> int:
         raise EvaluationError(f'Invalid character(s) found in {name.lower()} number "{text}"')
     if len(text) > 1 and text[0] == "0":
         raise EvaluationError(f'{name} number must not contain leading zeroes "{text}"')
+    return _unsigned(text)
+
+
+def _unsigned(text: str) -> int:
     if not text or int(text) >= _TOO_LARGE:
         raise EvaluationError(
             f'strconv.ParseUint: parsing "{text}": {"value out of range" if text else "invalid syntax"}'
