@@ -51,7 +51,7 @@ class Program:
         if not isinstance(answer, bool):
             kind = type_name(answer)
             why = _NO_BOOL.get(kind, f"unsupported type conversion from '{kind}' to bool")
-            return EvaluationError(f"CEL result of type {kind} could not be converted to bool: {why}"), 0
+            answer = EvaluationError(f"CEL result of type {kind} could not be converted to bool: {why}")
         return answer, limit - work.left
 
 

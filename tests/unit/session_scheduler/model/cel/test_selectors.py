@@ -155,6 +155,13 @@ def test_it_may_cost_a_million_and_no_more_unless_told_otherwise() -> None:
     assert str(program.evaluate({"x": most + 10 * "x"})[0]) == "operation cancelled: actual cost limit exceeded"
 
 
+def test_a_result_that_is_no_bool_costs_what_it_took() -> None:
+    program = Program("x", ("x",), {})
+    found, cost = program.evaluate({"x": "text"})
+    assert "could not be converted to bool" in str(found)
+    assert cost == program.evaluate({"x": True})[1] > 0
+
+
 def test_texts_and_patterns_cost_what_they_take() -> None:
     doubling = "'" + "x" * 100 + "'"
     for name in "abcdefghijklmnopqrst":
