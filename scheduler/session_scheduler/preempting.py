@@ -252,7 +252,6 @@ class Preempting:
     async def _written(self, victims: Iterable[Task], key: str, answer: _NotEnded | BaseException) -> None:
         """What could not be done is decided anew after a backoff: what refused it once may do so again."""
         if isinstance(answer, BaseException):
-            _log.warning("a preemption is not carried out", group=key, error=str(answer))
             not_ended, again = dict.fromkeys(victims, str(answer)), {key}
         else:
             not_ended, again = dict(answer), set()
@@ -262,7 +261,9 @@ class Preempting:
             again.update((key, *self._let_go(task.uid)))
         for group in sorted(again):
             self._scheduler.back_off(group)
-        if isinstance(answer, BaseException) and not isinstance(answer, ClusterError):
+        if isinstance(answer, ClusterError):  # one of a victim would be told with it
+            _log.warning("a nomination is not written", group=key, error=str(answer))
+        elif isinstance(answer, BaseException):
             raise answer
 
 

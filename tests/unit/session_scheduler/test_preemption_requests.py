@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from session_scheduler.cluster.errors import Conflict, Forbidden, NotFound
 from session_scheduler.model.meta import LabelSelector, ObjectMeta
@@ -275,3 +276,17 @@ def test_a_pod_whose_nominated_node_goes_looks_for_another_at_once(cluster: Turn
     cluster.delete(Node, "n1", "")
     cluster.turn(3)
     assert cluster.get("high").status.nominated_node_name == "n2"
+
+
+def test_of_a_nomination_that_cannot_be_taken_back_no_preemption_is_told(cluster: Turns) -> None:
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise Forbidden("no status may be written")
+
+    cluster.start()
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.turn(2)
+    cluster.instead("patch_status", refuse)
+    cluster.delete(Node, "n1", "")
+    with capture_logs() as logs:
+        cluster.turn(2)
+    assert [one["event"] for one in logs] == ["a nomination is not written"]
