@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .processes import Program
+from .processes import Program, StartError
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -36,8 +36,11 @@ class Measured(Program):
         return self._status_mib("VmRSS:")
 
     def _status_mib(self, field: str) -> float:
-        status = (self._proc / "status").read_text().splitlines()
-        return next(int(line.split()[1]) / 1024 for line in status if line.startswith(field))
+        """Raises StartError where it has ended: then nothing is said of its memory."""
+        for line in (self._proc / "status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) / 1024
+        raise StartError(f"{self.name} has ended:\n{self._tail()}")
 
     def tail(self) -> str:
         """The last lines that it wrote."""

@@ -1,7 +1,7 @@
 """Binds every unbound pod of a namespace and decides nothing: the most that a scheduler in Python could reach.
 
 `python -m tests.controlplane.raw_binder KUBECONFIG NAMESPACE` lists nodes and pods once, then sends the bindings, nodes
-in turn, as many at once as the scheduler's default.
+in turn, as many at once as the scheduler's default. Then it waits to be ended: what it used can be read until then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _binding(pod: dict[str, Any], node: str) -> bytes:
 
 
 async def bind_all(kubeconfig: str, namespace: str) -> None:
-    """Bind what waits there; `kubeconfig` is the file's text. Raises RuntimeError where a binding is refused."""
+    """Bind what waits there, and stay; `kubeconfig` is a file's text. Raises RuntimeError where a binding is refused."""
     document = yaml.safe_load(kubeconfig)
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
@@ -54,6 +54,7 @@ async def bind_all(kubeconfig: str, namespace: str) -> None:
                     await response.read()
 
         await asyncio.gather(*(worker() for _ in range(_AT_ONCE)))
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ def test_the_raw_rate_and_that_of_the_default_filters_are_measured_with_plain_po
         ("basic", RAW, ""), ("basic", FILTERS, ""),
     ]  # fmt: skip
     assert {text.split(":")[0] for text, _ in goals(summary(results))} == {"default filters alone"}
+    assert all(result.memory > 0 for result in results)
 
 
 def _result(contender: str, seconds: float, round_: int = 1, **others: float) -> Result:
