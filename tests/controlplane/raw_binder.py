@@ -27,7 +27,7 @@ def _binding(pod: dict[str, Any], node: str) -> bytes:
 
 
 async def bind_all(kubeconfig: str, namespace: str) -> None:
-    """Bind what waits there, and stay; `kubeconfig` is a file's text. Raises RuntimeError where a binding is refused."""
+    """Bind what waits there, and stay: `kubeconfig` is a text. Raises RuntimeError where a binding is refused."""
     document = yaml.safe_load(kubeconfig)
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
