@@ -139,8 +139,9 @@ class Preempting:
     def _spawn(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str]) -> None:
         if nominations or victims:
             self._latest.update((nomination.task.uid, nomination) for nomination in nominations)
-            work = self._write(group, nominations, victims)
-            self._scheduler.spawn(group.key, work, partial(self._written, tuple(victims)))
+            unwritten: list[_Nomination] = []
+            work = self._write(group, nominations, victims, unwritten)
+            self._scheduler.spawn(group.key, work, partial(self._written, tuple(victims), unwritten))
 
     # ------------------------------------------------------------------ who ends for whom
 
@@ -165,13 +166,17 @@ class Preempting:
 
     # ------------------------------------------------------------------ beside the sessions
 
-    async def _write(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str]) -> _NotEnded:
-        """Returns the victims that are not known to end, and why. Raises ClusterError where a nomination fails.
+    async def _write(
+        self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str],
+        unwritten: list[_Nomination],
+    ) -> _NotEnded:  # fmt: skip
+        """Returns the victims that are not known to end, and why. Raises ClusterError where a nomination fails, which
+        is added to `unwritten`.
 
         The last of them is asked when the others end: where one does not, it would end for nobody.
         """
         preemptor = _Preemptor.of(group)
-        await _all(self._nominate(nomination) for nomination in nominations)
+        await _all(self._nominate(nomination, unwritten) for nomination in nominations)
         asked = list(victims.items())
         ends = await _all(self._end(preemptor, task, where) for task, where in asked[:-1])
         if asked:
@@ -179,8 +184,8 @@ class Preempting:
             ends.append("another one was not ended" if spared else await self._end(preemptor, *asked[-1]))
         return {task: why for task, why in zip(victims, ends, strict=True) if why is not None}
 
-    async def _nominate(self, nomination: _Nomination) -> None:
-        """Write it, unless another one is to be written instead. Raises ClusterError."""
+    async def _nominate(self, nomination: _Nomination, unwritten: list[_Nomination]) -> None:
+        """Write it, unless another one is to be written instead. Raises ClusterError, and adds it to `unwritten`."""
         uid = nomination.task.uid
         turn = self._turns.setdefault(uid, asyncio.Lock())
         conditions = []
@@ -196,6 +201,9 @@ class Preempting:
                     await self._patch(nomination.task.pod, wanted, conditions, nomination.node)
             except NotFound:
                 return  # it is gone, or bound: its event tells
+            except BaseException:
+                unwritten.append(nomination)
+                raise
             finally:
                 if self._latest.get(uid) is nomination:
                     del self._latest[uid]
@@ -249,8 +257,11 @@ class Preempting:
                 return
             pod = fresh
 
-    async def _written(self, victims: Iterable[Task], key: str, answer: _NotEnded | BaseException) -> None:
+    async def _written(
+        self, victims: Iterable[Task], unwritten: Iterable[_Nomination], key: str, answer: _NotEnded | BaseException
+    ) -> None:
         """What could not be done is decided anew after a backoff: what refused it once may do so again."""
+        self._as_written(unwritten)
         if isinstance(answer, BaseException):
             not_ended, again = dict.fromkeys(victims, str(answer)), {key}
         else:
@@ -265,6 +276,18 @@ class Preempting:
             _log.warning("a nomination is not written", group=key, error=str(answer))
         elif isinstance(answer, BaseException):
             raise answer
+
+    def _as_written(self, unwritten: Iterable[_Nomination]) -> None:
+        """Of pods of which a nomination could not be written holds what their status says: no place is kept of which
+        nobody else, a successor say, knows. What was done although its answer was lost is heard of by its event.
+        """
+        known = self._cache.nominations
+        for nomination in unwritten:
+            task = nomination.task
+            there = self._cache.tasks.get(task.uid) is task and task.node is None and task.uid not in self._latest
+            if there and (known.node_of(task) or "") == nomination.node:
+                known.put(task, task.pod.status.nominated_node_name)
+        self._scheduler.waking.tell_nominations()
 
 
 def _stamped(pod: Pod, condition: PodCondition, now: str) -> PodCondition:

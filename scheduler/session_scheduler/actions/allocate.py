@@ -84,7 +84,7 @@ def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | No
     try:
         with session.statement(group) as statement:
             place_group(session, statement, group, outcome)
-            preemptions = preempt(session, group, outcome) if outcome.reasons else []
+            preemptions = preempt(session, group, outcome) if outcome.reasons or outcome.refusal is not None else []
             if outcome.placed or preemptions or outcome.nominated:
                 decision = statement.commit()
                 decision.preemptions = preemptions

@@ -10,11 +10,15 @@ from session_scheduler.hookspecs import NoPreemption, Preemption, Refusal
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.nominated import left_out
 from session_scheduler.session import KnownNoPreemption, Outcome, Session
+from session_scheduler.state.rejections import GANG_SCHEDULING
 
 
 def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
     """Ask for what was tried and refused; the outcome says what came of it. Raises PluginError."""
     if outcome.placed_in_part or (outcome.refusal is not None and outcome.refusal.failed):
+        return []
+    if outcome.refusal is not None and outcome.refusal.plugin == GANG_SCHEDULING and not outcome.tried:
+        _give_up_all(session, group, outcome, outcome.refusal)
         return []
     refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
     if not session.calls.functions("postfilter"):
@@ -94,6 +98,13 @@ def _note(
 def _joined(reason: str, answer: NoPreemption) -> str:
     """Two sentences, also where a plugin's own words end without a full stop."""
     return f"{reason.removesuffix('.')}. preemption: {answer.reason}"
+
+
+def _give_up_all(session: Session, group: Group, outcome: Outcome, refusal: Refusal) -> None:
+    """A gang that cannot start without other pods, or at all, keeps no places from those that could have them."""
+    _give_up_places(session, outcome, [task for task in group.tasks.values() if task.node is None])
+    for task in group.in_phase(Phase.PENDING):
+        outcome.reasons.setdefault(task, refusal.reason)
 
 
 def _give_up_places(session: Session, outcome: Outcome, tasks: Sequence[Task]) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from session_scheduler.actions.placing import one_way, place_ready
 from session_scheduler.actions.plugin_placement import has_placers, reservable_on, tells_of_each_node
+from session_scheduler.errors import FluenceError
 from session_scheduler.evaluation import judge, summarise
 from session_scheduler.hook_calls import PluginError
 from session_scheduler.model.columns import NodeView
@@ -18,6 +19,7 @@ from session_scheduler.model.groups import Group, Phase, Task, unique_classes
 from session_scheduler.nominated import left_out
 from session_scheduler.session import Outcome, Session
 
+_T = TypeVar("_T")
 _DISRUPTED = "DisruptionTarget"
 _PREEMPTED = "PreemptionByScheduler"
 
@@ -51,6 +53,8 @@ class Trial:
         self._key = (tasks[0].cls, self.priority, left_out(session, tasks[0]))
         self._not_reservable: dict[str, str] = {}
         """By node: why the plugin that places groups would not take the task's share there, as it was asked last."""
+        self._lost_track = False
+        """Whether a plugin failed to follow what was put back."""
         self.reason = ""
         """Why `place` could not, or a node is refused by who places groups; nothing where only whether was asked."""
 
@@ -169,8 +173,24 @@ class Trial:
                     self._session.put_back(task, node, phase)
             except PluginError as error:
                 failure = failure or error
+                self._lost_track = True
         if failure is not None:
             raise failure
+
+    def attempt(self, find: Callable[[], _T]) -> _T | FluenceError:
+        """What `find` finds; where a plugin fails meanwhile its error, and what was thought away since is there again.
+
+        Raises PluginError where a plugin did not follow what was put back: what it says is of no use any more.
+        """
+        before = set(self._removed)
+        try:
+            return find()
+        except PluginError as error:
+            self.put_back([task for task in self._removed if task not in before])
+            self._session.forget_boards()
+            if self._lost_track:
+                raise
+            return error
 
     def _count(self, task: Task, sign: int) -> None:
         if task.row >= 0:  # a member of a group may be on a node that is not known

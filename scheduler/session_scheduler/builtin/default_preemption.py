@@ -7,6 +7,7 @@ preemption for pod groups. Source: Kubernetes 1.36, pkg/scheduler/framework/pree
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field, model_validator
@@ -22,6 +23,7 @@ from session_scheduler.builtin.victims import (
 )
 from session_scheduler.config import PluginArguments
 from session_scheduler.config_text import wrong_value
+from session_scheduler.errors import FluenceError
 from session_scheduler.hookspecs import NoPreemption, Preemption, hookimpl
 from session_scheduler.model.columns import tie_break
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
@@ -37,6 +39,8 @@ STILL_ENDING: Final = "not eligible due to a terminating pod on the nominated no
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NO_VICTIMS_ANYWHERE: Final = "No preemption victims found for incoming preemptor"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+_Found = Candidate | list[str] | FluenceError
+"""What a node costs, why it is no candidate, or the plugin's failure that ended its trial."""
 ANYWHERE: Final = "cluster"
 """Where the victims of a gang are, in kube-scheduler's words."""
 
@@ -104,6 +108,7 @@ class DefaultPreemption:
         """Work out candidates among the nodes, in this order, until there are enough, and take the best."""
         candidates: list[Candidate] = []
         refused: list[list[str]] = []
+        failure: FluenceError | None = None
         enough = self._enough(len(nodes))
         of_node: dict[str, list[Unit]] = {}
         if trial.beyond_nodes:
@@ -111,6 +116,9 @@ class DefaultPreemption:
             trial.remove({task: None for units in of_node.values() for unit in units if _is_ending(trial, unit)
                           for task in unit.tasks})  # fmt: skip
         for found in _results(trial, budgets, nodes, enough, of_node):
+            if isinstance(found, FluenceError):
+                failure = failure or found
+                continue
             if not isinstance(found, Candidate):
                 refused.append(found)
                 continue
@@ -118,6 +126,8 @@ class DefaultPreemption:
             if len(candidates) >= enough and any(not candidate.violations for candidate in candidates):
                 break
         if not candidates:
+            if failure is not None:
+                raise failure
             others = trial.node_count - len(refused)
             return NoPreemption(trial.summary([*refused, *[[NOT_HELPFUL]] * others]))
         # what violates nothing comes first, as where kube-scheduler's other criteria leave several
@@ -143,15 +153,16 @@ def _victims_are_ending(trial: Trial, helpable: Sequence[str]) -> bool:
 
 def _results(
     trial: Trial, budgets: Budgets, nodes: Sequence[str], enough: int, of_node: Mapping[str, list[Unit]]
-) -> Iterator[Candidate | list[str]]:
+) -> Iterator[_Found]:
     """Of each node in turn the fewest victims that make it fit, or why none do; so many are looked at together.
 
-    `of_node`: the units of nodes where those that end already are away.
+    `of_node`: the units of nodes where those that end already are away. A plugin that fails on one node is asked about
+    the others all the same.
     """
     several = max(1, enough)
     for start in range(0, len(nodes), several):
         part = nodes[start : start + several]
-        found: dict[str, Candidate | list[str]] = {node: trial.recall(node) for node in part}
+        found: dict[str, _Found | None] = {node: trial.recall(node) for node in part}
         units = {node: of_node[node] if node in of_node else units_of(trial.running(node), trial.priority)
                  for node in part if found[node] is None}  # fmt: skip
         together = {}
@@ -159,11 +170,23 @@ def _results(
             some.sort(key=importance)
             if trial.by_node and not any(unit.whole for unit in some):
                 together[node] = some
-        for node, result in _on_nodes(trial, budgets, together).items():
+        for node, result in _on_each(trial, budgets, together).items():
             found[node] = result
-            trial.keep(node, result)
+            if not isinstance(result, FluenceError):
+                trial.keep(node, result)
         for node in part:
-            yield found[node] if found[node] is not None else _on_node(trial, budgets, node, units[node])
+            known = found[node]
+            yield trial.attempt(partial(_on_node, trial, budgets, node, units[node])) if known is None else known
+
+
+def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> Mapping[str, _Found]:
+    """As `_on_nodes`; where a plugin fails it shows on which of them, each being asked about alone."""
+    found = trial.attempt(lambda: _on_nodes(trial, budgets, units))
+    if not isinstance(found, FluenceError):
+        return found
+    if len(units) == 1:
+        return dict.fromkeys(units, found)
+    return {node: _on_each(trial, budgets, {node: some})[node] for node, some in units.items()}
 
 
 def _on_node(trial: Trial, budgets: Budgets, node: str, units: Sequence[Unit]) -> Candidate | list[str]:
