@@ -180,11 +180,11 @@ def _results(
 
 
 def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> Mapping[str, _Found]:
-    """As `_on_nodes`; where a plugin fails it shows on which of them, each being asked about alone."""
+    """As `_on_nodes`; where a plugin raises, each is asked about alone. What answers wrongly does so of all of them."""
     found = trial.attempt(lambda: _on_nodes(trial, budgets, units))
     if not isinstance(found, FluenceError):
         return found
-    if len(units) == 1:
+    if len(units) == 1 or found.__cause__ is None:
         return dict.fromkeys(units, found)
     return {node: _on_each(trial, budgets, {node: some})[node] for node, some in units.items()}
 
