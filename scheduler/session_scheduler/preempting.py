@@ -118,6 +118,23 @@ class Preempting:
             self._scheduler.pending.requeue(task.group.key, "NodeDelete")
             self.give_up(task)
 
+    def started(self) -> None:
+        """The cluster was taken in: what a predecessor wrote only a part of is taken back."""
+        for group in {task.group: None for _, tasks in self._cache.nominations.waiting() for task in tasks}:
+            self._take_back_part(group)
+
+    def _take_back_part(self, group: Group, lost: Iterable[Task] = ()) -> None:
+        """A gang of which fewer members are nominated than it needs to start keeps no place from others.
+
+        `lost`: members whose nominations may be written although the answers say that they are not.
+        """
+        nominated = [task for task in group.tasks.values() if self._cache.nominations.node_of(task) is not None]
+        if len(nominated) < group.min_count - group.started:
+            tasks = dict.fromkeys([*nominated, *lost])
+            for task in tasks:
+                self._cache.nominations.drop(task)
+            self._spawn(group, [_Nomination(task, "") for task in tasks], {})
+
     def give_up(self, task: Task) -> None:
         """A task is nominated for no node any more: its node went, or an attempt failed by an error."""
         if self._cache.nominations.node_of(task) is not None:
@@ -261,7 +278,10 @@ class Preempting:
         self, victims: Iterable[Task], unwritten: Iterable[_Nomination], key: str, answer: _NotEnded | BaseException
     ) -> None:
         """What could not be done is decided anew after a backoff: what refused it once may do so again."""
-        self._as_written(unwritten)
+        lost = self._as_written(unwritten)
+        if lost and isinstance(answer, ClusterError):
+            self._take_back_part(lost[0].group, lost)
+        self._scheduler.waking.tell_nominations()
         if isinstance(answer, BaseException):
             not_ended, again = dict.fromkeys(victims, str(answer)), {key}
         else:
@@ -277,17 +297,20 @@ class Preempting:
         elif isinstance(answer, BaseException):
             raise answer
 
-    def _as_written(self, unwritten: Iterable[_Nomination]) -> None:
+    def _as_written(self, unwritten: Iterable[_Nomination]) -> list[Task]:
         """Of pods of which a nomination could not be written holds what their status says: no place is kept of which
         nobody else, a successor say, knows. What was done although its answer was lost is heard of by its event.
+
+        Returns the pods that lost a place.
         """
-        known = self._cache.nominations
+        known, lost = self._cache.nominations, list[Task]()
         for nomination in unwritten:
             task = nomination.task
             there = self._cache.tasks.get(task.uid) is task and task.node is None and task.uid not in self._latest
             if there and (known.node_of(task) or "") == nomination.node:
                 known.put(task, task.pod.status.nominated_node_name)
-        self._scheduler.waking.tell_nominations()
+                lost += [task] if nomination.node else []
+        return lost
 
 
 def _stamped(pod: Pod, condition: PodCondition, now: str) -> PodCondition:

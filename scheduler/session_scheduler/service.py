@@ -177,6 +177,7 @@ class Scheduler:
                 self._tell_problem(task)
             for call in calls.functions("recover"):
                 self._tell_lost(call(_holdings(ours, call.plugin)), call.plugin)
+        self.preempting.started()
         await self.gangs.start()
 
     async def _listed(self) -> list[KubeObject]:

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler import hookimpl
 from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.hookspecs import Scope
-from session_scheduler.model.objects import Pod, PodGroup
+from session_scheduler.model.objects import Pod, PodGroup, PodStatus
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ...tools.preempting import OneLoop, ended
@@ -153,6 +154,40 @@ def test_one_whose_end_is_not_written_holds_as_its_pod_says(cluster: OneLoop) ->
     cluster.add(pod("higher", cpu="1", priority=20))
     cluster.turn(2)
     assert cluster.get("high").status.nominated_node_name == known(cluster, "high") == "n1"
+
+
+# ------------------------------------------------------------------ a gang that is nominated in part
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_gang_keeps_its_places_only_where_all_are_written(cluster: OneLoop, done: bool) -> None:
+    """Or enough of them that it can start; and where they are, though an answer was lost."""
+    cluster.add(node("n2", cpu="1"), pod("low2", cpu="1", priority=1, bound_to="n2"))
+    cluster.start()
+    lose(cluster, "high-1", "n1", done=done)
+    lose(cluster, "high-1", "n2", done=done)
+    cluster.add(gang("high", 2, cpu="1", priority=10))
+    cluster.turn(2)
+    for name in ("high-0", "high-1"):
+        assert bool(cluster.get(name).status.nominated_node_name) is done
+        assert bool(known(cluster, name)) is done
+    assert cluster.ending() == []
+
+
+@pytest.mark.parametrize(("nominated", "kept"), [(1, False), (2, True), (3, True)])
+def test_after_a_restart_a_gang_keeps_the_places_that_it_can_start_in(nominated: int, kept: bool) -> None:
+    cluster = FakeCluster()
+    cluster.add(node(f"n{n}", cpu="1") for n in range(3))
+    cluster.add(pod("there", cpu="1", priority=20, bound_to="n2"))
+    for one in gang("high", 3, min_count=2, cpu="1", priority=10):
+        place = f"n{one.metadata.name[-1]}"
+        there = isinstance(one, Pod) and int(place[1:]) < nominated
+        cluster.add(replace(one, status=PodStatus(nominated_node_name=place)) if there else one)
+    cluster.start()
+    names = [f"high-{n}" for n in range(nominated)]
+    assert [known(cluster, name) is not None for name in names] == [kept] * nominated
+    written = [cluster._find(Pod, name, "default").status.nominated_node_name for name in names]
+    assert [bool(node) for node in written] == [kept] * nominated
 
 
 # ------------------------------------------------------------------ a gang that lost a member
