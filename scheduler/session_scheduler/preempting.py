@@ -128,12 +128,18 @@ class Preempting:
 
         `lost`: members whose nominations may be written although the answers say that they are not.
         """
-        nominated = [task for task in group.tasks.values() if self._cache.nominations.node_of(task) is not None]
-        if len(nominated) < group.min_count - group.started:
-            tasks = dict.fromkeys([*nominated, *lost])
+        if self._in_part(group):
+            tasks = dict.fromkeys([*self._nominated(group), *lost])
             for task in tasks:
                 self._cache.nominations.drop(task)
             self._spawn(group, [_Nomination(task, "") for task in tasks], {})
+
+    def _in_part(self, group: Group) -> bool:
+        """Whether it needs several more tasks to start, and fewer of them are nominated."""
+        return len(self._nominated(group)) < group.min_count - group.started > 1
+
+    def _nominated(self, group: Group) -> list[Task]:
+        return [task for task in group.tasks.values() if self._cache.nominations.node_of(task) is not None]
 
     def give_up(self, task: Task) -> None:
         """A task is nominated for no node any more: its node went, or an attempt failed by an error."""
@@ -301,15 +307,19 @@ class Preempting:
         """Of pods of which a nomination could not be written holds what their status says: no place is kept of which
         nobody else, a successor say, knows. What was done although its answer was lost is heard of by its event.
 
+        A part of a gang's places is not taken up again: its pods' status is written anew when the gang is tried next.
         Returns the pods that lost a place.
         """
-        known, lost = self._cache.nominations, list[Task]()
+        known, lost, kept = self._cache.nominations, list[Task](), list[Task]()
         for nomination in unwritten:
             task = nomination.task
             there = self._cache.tasks.get(task.uid) is task and task.node is None and task.uid not in self._latest
             if there and (known.node_of(task) or "") == nomination.node:
                 known.put(task, task.pod.status.nominated_node_name)
-                lost += [task] if nomination.node else []
+                (lost if nomination.node else kept).append(task)
+        for task in kept:
+            if self._in_part(task.group):
+                known.drop(task)
         return lost
 
 

@@ -108,9 +108,9 @@ def _give_up_all(session: Session, group: Group, outcome: Outcome, refusal: Refu
 
 
 def _give_up_places(session: Session, outcome: Outcome, tasks: Sequence[Task]) -> None:
-    """Nominate these tasks no more."""
+    """Nominate these tasks no more, also where only their pods' status still says so."""
     for task in tasks:
-        if session.nominations.node_of(task) is not None:
+        if session.nominations.node_of(task) is not None or task.pod.status.nominated_node_name:
             _nominate(session, outcome, task, "")
 
 

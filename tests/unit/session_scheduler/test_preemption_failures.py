@@ -146,6 +146,22 @@ def test_one_that_is_written_though_the_answer_was_lost_stays(cluster: OneLoop) 
     assert known(cluster, "high") == "n1"
 
 
+def test_of_a_pod_alone_nothing_is_taken_back(cluster: OneLoop) -> None:
+    """A nomination that was written although the answer was lost is not undone before it is heard of."""
+    cluster.start()
+    lose(cluster, "high", "n1")
+    real, asked = cluster.memory.patch_status, list[Any]()
+
+    async def noted(one: Any, **options: Any) -> Any:
+        asked.append(options.get("nominated_node_name"))
+        return await real(one, **options)
+
+    cluster.memory.patch_status = noted  # type: ignore[method-assign]
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.turn(3)
+    assert set(asked) == {"n1"}
+
+
 def test_one_whose_end_is_not_written_holds_as_its_pod_says(cluster: OneLoop) -> None:
     cluster.start()
     cluster.add(pod("high", cpu="1", priority=10))
@@ -172,6 +188,23 @@ def test_a_gang_keeps_its_places_only_where_all_are_written(cluster: OneLoop, do
         assert bool(cluster.get(name).status.nominated_node_name) is done
         assert bool(known(cluster, name)) is done
     assert cluster.ending() == []
+
+
+def test_a_part_that_cannot_be_taken_back_keeps_no_place_and_is_written_later(cluster: OneLoop) -> None:
+    cluster.add(node("n2", cpu="1"), pod("low2", cpu="1", priority=1, bound_to="n2"))
+    cluster.start()
+    real = cluster.memory.patch_status
+    for name, place in (("high-1", "n1"), ("high-1", "n2"), ("high-0", "")):
+        lose(cluster, name, place)
+    cluster.add(gang("high", 2, cpu="1", priority=10))
+    cluster.turn(3)
+    assert cluster.get("high-0").status.nominated_node_name
+    assert known(cluster, "high-0") is None
+    cluster.memory.patch_status = real  # type: ignore[method-assign]
+    cluster.delete(Pod, "high-1")
+    cluster.advance(11)
+    cluster.turn(3)
+    assert cluster.get("high-0").status.nominated_node_name == ""
 
 
 @pytest.mark.parametrize(("nominated", "kept"), [(1, False), (2, True), (3, True)])
