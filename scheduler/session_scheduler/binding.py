@@ -8,7 +8,7 @@ around those that are bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -21,7 +21,7 @@ from session_scheduler.cluster.errors import ClusterError, Conflict, Invalid, No
 from session_scheduler.cluster.field_checks import FieldError, check_annotations
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.errors import AttemptError
-from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
+from session_scheduler.hook_calls import HookCall, HookCalls, PluginError, PrebindCall
 from session_scheduler.metrics import Stage
 from session_scheduler.model.bindings import Allocation, Binding, Holding, Objects
 from session_scheduler.model.groups import Task
@@ -112,8 +112,10 @@ class Binder:
             return _failed(decision, f"waits for {len(decision.evicted)} evicted pods to end")
         try:
             bindings = self._bindings(decision)
-            with self._stage("prebind"):
-                await self._prebind(bindings, decision, calls)
+            prebinds = _needed(bindings, decision, calls)
+            if prebinds:
+                with self._stage("prebind"):
+                    await self._prebind(prebinds, decision)
             requests = [self._request(binding, pods[binding.task]) for binding in bindings]
             for request in requests:
                 _check_size(request)
@@ -171,11 +173,10 @@ class Binder:
         """What became of a bind whose outcome is unknown: None where it was done, else why not, or that it still is."""
         return await self.pods.look(failure)
 
-    async def _prebind(self, bindings: Sequence[Binding], decision: Decision, calls: HookCalls) -> None:
+    async def _prebind(self, prebinds: Iterable[tuple[PrebindCall, Sequence[Binding]]], decision: Decision) -> None:
         """Ask every plugin in turn about all members at once. Raises PluginError, naming the pod that fails."""
-        for call in calls.functions("prebind"):
-            patience = getattr(calls.instances[call.plugin], "prebind_seconds", None)
-            asked = [self._prebound(call, patience, binding, decision) for binding in bindings]
+        for prebind, bindings in prebinds:
+            asked = [self._prebound(prebind, own, decision) for own in bindings]
             if len(asked) == 1:
                 await asked[0]
                 continue
@@ -186,9 +187,8 @@ class Binder:
             except BaseExceptionGroup as errors:  # the first that failed; the others were cancelled
                 raise errors.exceptions[0] from errors.exceptions[0].__cause__
 
-    async def _prebound(self, call: HookCall, patience: float | None, binding: Binding, decision: Decision) -> None:
-        held = binding.holds.get(call.plugin, {})
-        own = replace(binding, holds=held)
+    async def _prebound(self, prebind: PrebindCall, own: Binding, decision: Decision) -> None:
+        call, patience = prebind.call, prebind.patience
         limits = self._asked[own.task.uid] = set()
         try:
             if _is_of_no_use(own):
@@ -197,13 +197,8 @@ class Binder:
                    else call.wait(own, patience=patience, limits=limits))  # fmt: skip
             _check_annotations(call, own)
         except PluginError as error:
-            cause = error.__cause__
-            if decision.group.single and isinstance(cause, AttemptError):
-                raise
-            where = f"(pod {binding.task.key} of group {decision.group.key})"
-            cut_short = isinstance(cause, TimeoutError) and _is_of_no_use(own)
-            problem = _NO_USE if cut_short else error.problem
-            raise PluginError(error.plugin, error.hook, f"{problem} {where}", cause) from cause
+            cut_short = isinstance(error.__cause__, TimeoutError) and _is_of_no_use(own)
+            raise _of_pod(error, own, decision, _NO_USE if cut_short else error.problem) from error.__cause__
         finally:
             del self._asked[own.task.uid]
 
@@ -299,6 +294,39 @@ class Binder:
         if bound:
             return await self.plans.restate(pod_group, state="active")
         return await self.plans.swap(pod_group, None)
+
+
+def _needed(
+    bindings: Sequence[Binding], decision: Decision, calls: HookCalls
+) -> list[tuple[PrebindCall, list[Binding]]]:
+    """The plugins that have something to do before the bind, in turn, and for which members. Raises PluginError."""
+    found = []
+    for prebind in calls.prebinds:
+        asked = []
+        for binding in bindings:
+            own = _own(binding, prebind.call.plugin) if binding.holds else binding
+            try:
+                if prebind.is_needed(own):
+                    asked.append(own)
+            except PluginError as error:
+                raise _of_pod(error, own, decision, error.problem) from error.__cause__
+        if asked:
+            found.append((prebind, asked))
+    return found
+
+
+def _own(binding: Binding, plugin: str) -> Binding:
+    """The binding with what one plugin holds."""
+    return replace(binding, holds=binding.holds.get(plugin, {}))
+
+
+def _of_pod(error: PluginError, binding: Binding, decision: Decision, problem: str) -> PluginError:
+    """The error with the pod of which the plugin was asked."""
+    cause = error.__cause__
+    if decision.group.single and isinstance(cause, AttemptError):
+        return error
+    where = f"(pod {binding.task.key} of group {decision.group.key})"
+    return PluginError(error.plugin, error.hook, f"{problem} {where}", cause)
 
 
 def _is_of_no_use(binding: Binding) -> bool:

@@ -22,6 +22,7 @@ from session_scheduler.errors import AttemptError, FluenceError
 from session_scheduler.hookspecs import HOOKS, PROJECT, Normalise, Refusal, Scope
 
 if TYPE_CHECKING:
+    from session_scheduler.model.bindings import Binding
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.groups import GroupRef
     from session_scheduler.model.objects import OwnerReference, Pod
@@ -42,6 +43,7 @@ _AS_KUBE_SCHEDULER: Mapping[str, str] = {
     "prepare": 'running PreFilter plugin "{plugin}": {problem}',
     "filter": 'running "{plugin}" filter plugin: {problem}',
     "score": 'running Score plugin "{plugin}": {problem}',
+    "prebind_needed": 'running PreBindPreFlight "{plugin}": {problem}',
     "prebind": 'running PreBind plugin "{plugin}": {problem}',
 }
 """By hook: how an AttemptError is told."""
@@ -179,6 +181,25 @@ class ScoreCall:
 
 
 @dataclass(frozen=True, slots=True)
+class PrebindCall:
+    """A `prebind` with what it declares, and the hook that says whether it is needed."""
+
+    call: HookCall
+    needed: HookCall | None
+    patience: float | None
+    """Seconds; None for what every hook has."""
+
+    def is_needed(self, binding: Binding) -> bool:
+        """Whether it is to be called for a binding. Raises PluginError."""
+        if self.needed is None:
+            return True
+        answer = self.needed(binding)
+        if answer is not None and type(answer) is not bool:
+            raise self.needed.wrong(f"{answer!r} is neither True nor False")
+        return answer is not False
+
+
+@dataclass(frozen=True, slots=True)
 class PluginCalls:
     """All hooks of one plugin that a class's evaluation needs."""
 
@@ -201,6 +222,7 @@ class HookCalls:
         self.instances: dict[str, object] = {}
         self.placement_scores: list[ScoreCall] = []
         """What compares the topology domains that could hold a group; their scope says nothing."""
+        self.prebinds: list[PrebindCall] = []
         for name, plugin, weight in plugins:
             manager.register(plugin, name=name)
             manager.check_pending()
@@ -211,6 +233,9 @@ class HookCalls:
             self.plugins.append(_of_plugin(name, plugin, weight, calls))
             if placement := calls.get("score_placement"):
                 self.placement_scores.append(_scoring(name, plugin, weight, placement))
+            if prebind := calls.get("prebind"):
+                patience = getattr(plugin, "prebind_seconds", None)
+                self.prebinds.append(PrebindCall(prebind, calls.get("prebind_needed"), patience))
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent in each plugin so far."""

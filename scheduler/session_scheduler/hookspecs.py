@@ -401,6 +401,15 @@ def on_session_close(session: Session) -> None:
 
 
 @hookspec
+def prebind_needed(binding: Binding) -> bool | None:
+    """Whether this plugin's `prebind` has anything to do for one task: False, and it is not called. None: no opinion.
+
+    Asked of all plugins before the first `prebind` of the group, so that a bind for which none has anything to do costs
+    nothing more. Answer from memory, at once, and change nothing.
+    """
+
+
+@hookspec
 async def prebind(binding: Binding) -> None:
     """Before a group's first bind, for all of its tasks at once: do what must be done, add annotations to the binding.
 
@@ -431,6 +440,6 @@ HOOKS: Final = (
     "prefilter", "prepare", "filter", "score", "why", "unresolvable", "node_subsets", "domain_quota",
     "place_group", "reserve", "reservable",
     "score_placement", "postfilter",
-    "on_session_close", "prebind", "cancel", "simulated_node",
+    "on_session_close", "prebind_needed", "prebind", "cancel", "simulated_node",
     "report",
 )  # fmt: skip

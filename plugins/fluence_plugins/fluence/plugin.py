@@ -338,6 +338,11 @@ class FluencePlugin:
     # ------------------------------------------------------------------ after the commit
 
     @hookimpl
+    def prebind_needed(self, binding: Binding) -> bool:
+        """Where the pod got something, or says what is not true any more."""
+        return bool(self._live.shares.get(binding.task.uid)) or any(map(_is_ours, binding.pod.metadata.annotations))
+
+    @hookimpl
     async def prebind(self, binding: Binding) -> None:
         """Tell the workload what it got: backend, attributes, jobids."""
         written = binding.pod.metadata.annotations

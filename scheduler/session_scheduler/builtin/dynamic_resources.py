@@ -334,10 +334,14 @@ class DynamicResources:
     # ------------------------------------------------------------------ after the commit
 
     @hookimpl
+    def prebind_needed(self, binding: Binding) -> bool:
+        """Where the pod has claims, or gets one for extended resources."""
+        return bool(binding.pod.spec.resource_claims) or binding.task.uid in self._special
+
+    @hookimpl
     async def prebind(self, binding: Binding) -> None:
         """Write what the pod's claims have and that the pod uses them; wait for the devices. Raises ClaimError."""
-        if binding.pod.spec.resource_claims or binding.task.uid in self._special:
-            await self._writer.write(binding, self._special.get(binding.task.uid))
+        await self._writer.write(binding, self._special.get(binding.task.uid))
 
     @hookimpl
     async def cancel(self, allocation: bindings.Allocation) -> None:

@@ -203,6 +203,11 @@ class VolumeBinding:
         self._assumed.drop(event.task.uid)
 
     @hookimpl
+    def prebind_needed(self, binding: Binding) -> bool:
+        """Not where all the pod's claims are bound, or it has none."""
+        return self._assumed.of(binding.task.uid) is not None
+
+    @hookimpl
     async def prebind(self, binding: Binding) -> None:
         """Write which volumes the pod's claims are to have, and wait until they do. Raises VolumeError."""
         volumes = self._assumed.of(binding.task.uid)
