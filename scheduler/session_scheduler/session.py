@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from session_scheduler.board import Board
-from session_scheduler.evaluation import ClassPlan, NodeInfo, NodeOrderCall, PredicateCall, make_plan
-from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
-from session_scheduler.hookspecs import NoPreemption, Refusal, Scope
+from session_scheduler.callback_answers import CallbackAnswers, tell
+from session_scheduler.evaluation import ClassPlan, NodeInfo, make_plan
+from session_scheduler.hook_calls import HookCalls, PluginError
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView
+from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.nominated import Key as NominatedKey
 from session_scheduler.nominated import nominated_key, with_nominated, yielded_to
+from session_scheduler.outcome import Outcome
 from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.rejections import TOPOLOGY_PLACEMENT, Wants
 from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.state.volume_use import VolumeUse
 from session_scheduler.statement import Decision, Event, Statement
-
-Key = Any
-"""What orders: anything that compares; smaller comes first."""
+from session_scheduler.trial_memory import KnownNoPreemption, TrialMemory
 
 Kube = TypeVar("Kube", bound=KubeObject)
 _MOST_BOARDS = 64
@@ -45,110 +44,14 @@ class SessionOptions:
     """Steps of the exhaustive search that ends the tries for a small gang."""
 
 
-class TrialMemory:
-    """What trials found out about nodes, as long as nothing is put on or taken off them."""
-
-    def __init__(self, touched: Sequence[int]) -> None:
-        self._touched = touched
-        self._cursor = 0
-        self._last: dict[int, int] = {}
-        self._known: dict[Any, dict[int, tuple[int, Any]]] = {}
-
-    def _stamp(self, row: int) -> int:
-        """Moves whenever the row is touched."""
-        touched = self._touched
-        for place in range(self._cursor, len(touched)):
-            self._last[touched[place]] = place
-        self._cursor = len(touched)
-        return self._last.get(row, -1)
-
-    def recall(self, key: Any, row: int) -> Any:
-        """What was put for the row under this key; None where that is nothing, or holds no more."""
-        known = self._known.get(key, {}).get(row)
-        return known[1] if known is not None and known[0] == self._stamp(row) else None
-
-    def put(self, key: Any, row: int, found: Any) -> None:
-        """Keep something for the row."""
-        self._known.setdefault(key, {})[row] = self._stamp(row), found
-
-
-@dataclass(frozen=True, slots=True)
-class KnownNoPreemption:
-    """What `postfilter` could not do in a state of the session; `waiting` are the plugins that wait for binds."""
-
-    state: tuple[int, int]
-    answer: NoPreemption
-    waiting: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a session did for a group: the tasks placed now, and why the others were not."""
-
-    group: Group
-    placed: list[Task] = field(default_factory=list)
-    reasons: dict[Task, str] = field(default_factory=dict)
-    refusal: Refusal | None = None
-    """What refused the group as a whole."""
-    tried: list[Task] = field(default_factory=list)
-    """The tasks for which nodes were looked for."""
-    barred: list[Task] = field(default_factory=list)
-    """Those that a plugin's `prepare` refused, whatever the node."""
-    nominated: dict[Task, str] = field(default_factory=dict)
-    """The node for which each of these is nominated from now on; empty where for none any more."""
-    nominated_before: dict[Task, str] = field(default_factory=dict)
-    """The node for which each of these was nominated until now; empty for none."""
-    preempts: bool = False
-    """Whether it was asked whose end would make room."""
-    placed_in_part: bool = False
-    """Whether the group starts without some of the tasks: they are tried again on their own."""
-
-    @property
-    def scheduled(self) -> bool:
-        """Whether nothing of the group was refused."""
-        return self.refusal is None and not self.reasons
-
-
-class _OrderKey:
-    """What an order callback answered: where it does not compare, its plugin is named."""
-
-    __slots__ = ("_call", "value")
-
-    def __init__(self, call: HookCall, value: Any) -> None:
-        self._call = call
-        self.value = value
-        if call.guarded(_unequal, value, value):
-            raise call.wrong(f"{value!r} is no key: it does not even equal itself")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _OrderKey) and self._call.guarded(_equal, self.value, other.value)
-
-    def __lt__(self, other: _OrderKey) -> bool:
-        return self._call.guarded(_less, self.value, other.value)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _equal(left: Any, right: Any) -> bool:
-    return bool(left == right)
-
-
-def _unequal(left: Any, right: Any) -> bool:
-    return bool(left != right)
-
-
-def _less(left: Any, right: Any) -> bool:
-    return bool(left < right)
-
-
-class Session:
+class Session(CallbackAnswers):
     """Opened over a snapshot; plugins register callbacks in `on_session_open` and read through it everywhere else."""
 
     def __init__(self, snapshot: Snapshot, calls: HookCalls, options: SessionOptions = SessionOptions()) -> None:
+        super().__init__(snapshot.cache.table)
         self.snapshot = snapshot
         self.calls = calls
         self.options = options
-        self.table: NodeTable = snapshot.cache.table
         self.naive = options.evaluation == "naive"
         self.use_heap = options.evaluation == "heap"
         self.touched: list[int] = []
@@ -165,24 +68,12 @@ class Session:
         """Pods (uids) that are to end for tasks of the group whose turn it is."""
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
         """By class and priority: what `postfilter` could not do (see `actions.preempting`)."""
-        self.predicates: list[PredicateCall] = []
-        self.node_orders: list[NodeOrderCall] = []
-        self._tie_break: IntColumn | None = None
-        self._pre_predicates: list[HookCall] = []
-        self._queue_orders: list[HookCall] = []
-        self._job_orders: list[HookCall] = []
-        self._task_orders: list[HookCall] = []
-        self._on_allocate: list[HookCall] = []
-        self._on_deallocate: list[HookCall] = []
         self._nominated = snapshot.cache.nominations.node_by_uid
-        self._on_remove: list[HookCall] = []
-        self._on_put_back: list[HookCall] = []
         self._plans: dict[TaskClass, ClassPlan] = {}
         self._plans_with: dict[tuple[TaskClass, NominatedKey], ClassPlan] = {}
         self._boards: dict[tuple[Any, ...], Board] = {}
         self._traits: dict[Group, tuple[Any, ...]] = {}
         self._rejected: dict[Task, frozenset[str]] = {}
-        self._registering = "?"
         self._not_opened = {call.plugin for call in calls.functions("on_session_open")}
         self.reasons_wanted = True
         """Whether anybody hears why something is refused: not where a trial only asks whether it is."""
@@ -261,7 +152,7 @@ class Session:
     def close(self) -> None:
         """Tell every plugin that opened; all are told, the first failure is raised."""
         calls = [c for c in self.calls.functions("on_session_close") if c.plugin not in self._not_opened]
-        _tell(calls, self)
+        tell(calls, self)
 
     def forget(self) -> None:
         """Let go of what refers back to the session, once nobody asks it anything any more.
@@ -269,110 +160,9 @@ class Session:
         Else columns and groups of thousands of sessions would stay until the garbage collector looks for old cycles.
         """
         self.expired = lambda: True
-        for callbacks in (
-            self.predicates, self.node_orders, self._pre_predicates, self._queue_orders, self._job_orders,
-            self._task_orders, self._on_allocate, self._on_deallocate, self._on_remove, self._on_put_back,
-        ):  # fmt: skip
-            callbacks.clear()
+        self._forget_callbacks()
         for kept in (self._plans, self._plans_with, self._boards):
             kept.clear()
-
-    # ------------------------------------------------------------------ callbacks
-
-    def add_queue_order(self, key: Callable[[str], Key]) -> None:
-        """`key(queue) -> anything that compares`; smaller first. The queue's name decides at the end."""
-        self._queue_orders.append(self._callback("queue order", key))
-
-    def add_job_order(self, key: Callable[[Group], Key]) -> None:
-        """`key(group) -> anything that compares`; smaller first, within a queue, in order of registration.
-
-        Then decide priority (higher first), since when it waits (it came, or was last tried), creation time and uid:
-        there are no ties.
-        """
-        self._job_orders.append(self._callback("job order", key))
-
-    def add_task_order(self, key: Callable[[Task], Key]) -> None:
-        """`key(task) -> anything that compares`; smaller first, within a group. Then as for groups."""
-        self._task_orders.append(self._callback("task order", key))
-
-    def add_node_order(self, score: Callable[[Task, NodeInfo], float], scope: Scope = Scope.ANY) -> None:
-        """`score(task, node) -> number`, added to the weighted sum of scores as it is; higher is better.
-
-        `scope` is a promise: STATIC and NODE also mean that tasks of one class, queue and priority score alike.
-        """
-        self.node_orders.append(NodeOrderCall(self._callback("node order", score), scope))
-
-    def set_tie_break(self, order: IntColumn) -> None:
-        """Which of several nodes with equal totals is taken: that with the smallest number, shape [rows of the table].
-
-        The numbers differ from each other. The first plugin's count; without any a hash of seed and name decides.
-        """
-        if order.shape != (self.table.size,) or order.dtype != np.int64:
-            raise ValueError(f"the order of equal nodes is no int64 for each of the {self.table.size} rows")
-        if self._tie_break is None:
-            self._tie_break = order.copy()
-
-    def ties(self) -> IntColumn:
-        """What decides between equal totals, shape [rows of the table]; the smaller wins. To be read only."""
-        return self.table.ties() if self._tie_break is None else self._tie_break
-
-    def add_pre_predicate(self, check: Callable[[Task, Group], str | None]) -> None:
-        """`check(task, group) -> None, or the reason why the task cannot be placed now`; once a task."""
-        self._pre_predicates.append(self._callback("pre-predicate", check))
-
-    def add_predicate(self, check: Callable[[Task, Group, NodeInfo], str | None], scope: Scope = Scope.ANY) -> None:
-        """`check(task, group, node) -> None where the node fits, or the reason why not`.
-
-        `scope` as for `add_node_order`. It runs once a node: a `filter` hook with a mask is a thousand times faster.
-        """
-        self.predicates.append(PredicateCall(self._callback("predicate", check), scope))
-
-    def add_event_handler(
-        self,
-        allocate: Callable[[Event], None] | None = None,
-        deallocate: Callable[[Event], None] | None = None,
-    ) -> None:
-        """Told of every placement and its undo in this session, simulated moves included.
-
-        Answers are ignored; a handler that raises fails the group being placed. Keep it lean.
-        """
-        if allocate is not None:
-            self._on_allocate.append(self._callback("allocate handler", allocate))
-        if deallocate is not None:
-            self._on_deallocate.append(self._callback("deallocate handler", deallocate))
-
-    def add_trial_handler(self, remove: Callable[[Event], None], put_back: Callable[[Event], None]) -> None:
-        """Told of each running task that is thought away, and of its return before the trial ends.
-
-        A plugin that keeps a state of its own lets go of what the task holds, and takes the same again.
-        """
-        self._on_remove.append(self._callback("remove handler", remove))
-        self._on_put_back.append(self._callback("put back handler", put_back))
-
-    def _callback(self, kind: str, function: Callable[..., Any]) -> HookCall:
-        return HookCall(self._registering, kind, function)
-
-    @property
-    def has_any_callbacks(self) -> bool:
-        """Whether a predicate or node order must be asked for every task anew."""
-        scopes = [call.scope for call in self.predicates] + [call.scope for call in self.node_orders]
-        return Scope.ANY in scopes
-
-    # ------------------------------------------------------------------ order
-
-    def queue_key(self, queue: str) -> tuple[Key, ...]:
-        """What orders queues."""
-        return (*(_OrderKey(call, call(queue)) for call in self._queue_orders), queue)
-
-    def group_key(self, group: Group) -> tuple[Key, ...]:
-        """What orders groups within a queue."""
-        own = (_OrderKey(call, call(group)) for call in self._job_orders)
-        return (*own, -group.priority, group.queued, group.creation, group.uid, group.key)
-
-    def task_key(self, task: Task) -> tuple[Key, ...]:
-        """What orders tasks within a group."""
-        own = (_OrderKey(call, call(task)) for call in self._task_orders)
-        return (*own, -task.priority, task.pod.metadata.creation_timestamp or "", task.uid, task.key)
 
     # ------------------------------------------------------------------ evaluation
 
@@ -548,45 +338,16 @@ class Session:
         if row >= 0:
             self.touched.append(row)
 
-    @property
-    def trial_followers(self) -> frozenset[str]:
-        """The plugins that follow what is thought away."""
-        return frozenset(call.plugin for call in (*self._on_remove, *self._on_put_back))
-
     def remove(self, task: Task) -> None:
         """Take a running task off its node to see what would be without it. For `Trial`. Raises PluginError."""
         node = task.node or ""
         self.vacate(task, Phase.RELEASING)
-        if self._on_remove:
-            _tell(self._on_remove, Event(task, node))
+        self.tell_removed(task, node)
 
     def put_back(self, task: Task, node: str, phase: Phase) -> None:
         """Undo `remove`. For `Trial`. Raises PluginError."""
         self.occupy(task, node, phase)
-        if self._on_put_back:
-            _tell(self._on_put_back, Event(task, node))
-
-    def tell_allocated(self, task: Task, node: str) -> None:
-        """Tell the event handlers. Raises PluginError; the change itself stands."""
-        if self._on_allocate:
-            _tell(self._on_allocate, Event(task, node))
-
-    def tell_deallocated(self, task: Task, node: str) -> None:
-        """Tell the event handlers. Raises PluginError; the change itself stands."""
-        if self._on_deallocate:
-            _tell(self._on_deallocate, Event(task, node))
-
-
-def _tell(handlers: Sequence[HookCall], event: object) -> None:
-    """All of them, so that each is told of a change and of its undo; the first failure is raised then."""
-    failure: PluginError | None = None
-    for call in handlers:
-        try:
-            call(event)
-        except PluginError as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
+        self.tell_put_back(task, node)
 
 
 def open_session(snapshot: Snapshot, calls: HookCalls, options: SessionOptions = SessionOptions()) -> Session:

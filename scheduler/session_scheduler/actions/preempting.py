@@ -9,8 +9,9 @@ from session_scheduler.actions.trial import Trial
 from session_scheduler.hookspecs import NoPreemption, Preemption, Refusal
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.nominated import left_out
-from session_scheduler.session import KnownNoPreemption, Outcome, Session
+from session_scheduler.session import Outcome, Session
 from session_scheduler.state.rejections import GANG_SCHEDULING
+from session_scheduler.trial_memory import KnownNoPreemption
 
 
 def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:

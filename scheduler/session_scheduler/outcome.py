@@ -1,0 +1,36 @@
+"""What a session did for a group, and why not more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from session_scheduler.hookspecs import Refusal
+from session_scheduler.model.groups import Group, Task
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a session did for a group: the tasks placed now, and why the others were not."""
+
+    group: Group
+    placed: list[Task] = field(default_factory=list)
+    reasons: dict[Task, str] = field(default_factory=dict)
+    refusal: Refusal | None = None
+    """What refused the group as a whole."""
+    tried: list[Task] = field(default_factory=list)
+    """The tasks for which nodes were looked for."""
+    barred: list[Task] = field(default_factory=list)
+    """Those that a plugin's `prepare` refused, whatever the node."""
+    nominated: dict[Task, str] = field(default_factory=dict)
+    """The node for which each of these is nominated from now on; empty where for none any more."""
+    nominated_before: dict[Task, str] = field(default_factory=dict)
+    """The node for which each of these was nominated until now; empty for none."""
+    preempts: bool = False
+    """Whether it was asked whose end would make room."""
+    placed_in_part: bool = False
+    """Whether the group starts without some of the tasks: they are tried again on their own."""
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether nothing of the group was refused."""
+        return self.refusal is None and not self.reasons
