@@ -8,8 +8,7 @@ around those that are bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -74,6 +73,23 @@ def _untimed(stage: Stage, seconds: float) -> None:
 
 def _untold(pod: Pod, reason: str, note: str) -> None:
     """Do nothing."""
+
+
+class _Timing:
+    """Tells how long its block took, however it ended."""
+
+    __slots__ = ("_name", "_started", "_tell")
+
+    def __init__(self, name: Stage, tell: Callable[[Stage, float], None]) -> None:
+        self._name = name
+        self._tell = tell
+        self._started = perf_counter()
+
+    def __enter__(self) -> None:
+        """The time runs from when it was made."""
+
+    def __exit__(self, *_: object) -> None:
+        self._tell(self._name, perf_counter() - self._started)
 
 
 class Binder:
@@ -143,13 +159,8 @@ class Binder:
             if not limit.expired():
                 limit.reschedule(0.0)
 
-    @contextmanager
-    def _stage(self, name: Stage) -> Iterator[None]:
-        started = perf_counter()
-        try:
-            yield
-        finally:
-            self._timed(name, perf_counter() - started)
+    def _stage(self, name: Stage) -> _Timing:
+        return _Timing(name, self._timed)
 
     async def evict(self, task: Task) -> bool:
         """Ask that a bound pod ends. Whether the cluster took it; where not, why is logged."""

@@ -35,7 +35,7 @@ DRAIN_SECONDS = 4.0
 """How long bindings under way may take to end when the process is told to."""
 FLUSH_SECONDS = 1.0
 """How long what is still to be told may take then."""
-_COLLECT_AFTER = (20_000, 20, 20)
+_COLLECT_AFTER = (200_000, 20, 20)
 """When the garbage collector looks for cycles, in containers more than before. What is kept here is kept for long and
 has no cycles: by Python's own numbers it was looked through again and again, a tenth of all processor time."""
 PLUGIN_SECONDS = 2.0

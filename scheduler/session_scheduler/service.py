@@ -501,6 +501,8 @@ class Scheduler:
 
         What was evicted keeps its place until it has ended.
         """
+        if not failures and not decision.evicted:
+            return self._settled(decision)
         for task, node in decision.evicted.items():
             self.cache.occupy(task, node)
             task.phase = Phase.RELEASING if await self.binder.evict(task) else Phase.BOUND
@@ -511,19 +513,32 @@ class Scheduler:
             if failure.task.uid in self._doubts
         }
         bound = [task for task in decision.allocated if task not in failed and task not in unknown]
+        self._stands(bound)
+        for failure in failures:
+            self.observer.bind_failed(failure)
+        if failed:
+            self._tell_failed(decision.group, failed)
+        elif not unknown:
+            self._started(decision.group)
+        self._note(decision.group, unknown)
+        return Bound(decision, bound, failed, unknown)
+
+    def _settled(self, decision: Decision) -> Bound:
+        """Everything that was decided is done: the way of nearly every pod."""
+        self._stands(decision.allocated)
+        self._started(decision.group)
+        return Bound(decision, decision.allocated, {})
+
+    def _stands(self, bound: Sequence[Task]) -> None:
         for task in bound:
             if task.phase is Phase.ASSUMED:
                 task.phase = Phase.BOUND
             self.observer.bound(task, task.node or "")
-        for failure in failures:
-            self.observer.bind_failed(failure)
-        outcome = self.outcomes.get(decision.group.key)
-        if failed:
-            self._tell_failed(decision.group, failed)
-        elif not unknown and (outcome is None or outcome.scheduled):
-            self.pending.placed(decision.group.key)
-        self._note(decision.group, unknown)
-        return Bound(decision, bound, failed, unknown)
+
+    def _started(self, group: Group) -> None:
+        outcome = self.outcomes.get(group.key)
+        if outcome is None or outcome.scheduled:
+            self.pending.placed(group.key)
 
     async def _undone(self, failure: Failure, calls: HookCalls) -> bool:
         """Whether the bind came to nothing: then the task is pending again and its share is free.

@@ -296,11 +296,9 @@ class Session(CallbackAnswers):
 
     # ------------------------------------------------------------------ changes, for statements only
 
-    @contextmanager
-    def statement(self, group: Group) -> Iterator[Statement]:
-        """A statement for a group, undone unless it is committed."""
-        with Statement(self, group) as statement:
-            yield statement
+    def statement(self, group: Group) -> Statement:
+        """A statement for a group: a context manager, and undone at its end unless it is committed."""
+        return Statement(self, group)
 
     def node_at(self, row: int) -> str:
         """The name of a row's node. Raises LookupError where it holds none."""

@@ -60,8 +60,7 @@ class Held:
         HookCall(self.plugin, "place_group", self.placement.release)(tasks)
 
 
-@dataclass(frozen=True, slots=True)
-class Allocated:
+class Allocated(msgspec.Struct, frozen=True, eq=False):
     """One task placed on a row."""
 
     task: Task

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import structlog
 
 _log = structlog.get_logger(__name__)
@@ -17,8 +17,7 @@ Settle = Callable[[str, Any], Coroutine[Any, Any, _T | None]]
 """Called with the group's key and the work's answer, or the error that it ended in."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Work(Generic[_T]):
+class _Work(msgspec.Struct, Generic[_T], frozen=True):
     number: int
     """Which of all works it is: what has ended is settled in the order in which it was started."""
     group: str

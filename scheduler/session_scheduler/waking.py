@@ -7,10 +7,10 @@ its PodGroup changed, and where a plugin that refused it says that the change ca
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -30,8 +30,7 @@ from session_scheduler.state.rejections import GANG_SCHEDULING, TOPOLOGY_PLACEME
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownPod:
+class _KnownPod(msgspec.Struct, frozen=True):
     """A pod as the cache had it."""
 
     pod: Pod

@@ -12,12 +12,13 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
+import msgspec
 import structlog
 
 from session_scheduler.clock import Clock, SystemClock
@@ -79,13 +80,12 @@ class RequestSettings:
         return cls(write_timeout=min(cls().write_timeout, between * _SHARE))
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     method: str
     path: str
     what: str
     seconds: float
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = {}
     body: bytes | None = None
     content: str = _JSON
     fenced: bool = False
@@ -111,6 +111,7 @@ class ApiClient:
         self._renewing = asyncio.Lock()
         self._fence: Callable[[], None] | None = None
         self._connector = Connector(self.settings.connections)
+        self._connecting = aiohttp.ClientTimeout(sock_connect=self.settings.connect_timeout)
         # Proxies of the environment hold for an API server on this machine as little as for other clients of one.
         self._proxied = urlsplit(access.server).hostname not in _LOOPBACK
         self._session = aiohttp.ClientSession(
@@ -216,12 +217,12 @@ class ApiClient:
 
     async def _exchange(self, request: _Request) -> bytes | Refusal:
         """Send once; the answer's body, or why there is none."""
-        limits = aiohttp.ClientTimeout(total=request.seconds, sock_connect=self.settings.connect_timeout)
         writer = self._writer() if request.method in _WRITTEN else None
         try:
             if writer is not None:
-                answer = await self._write(writer, request, limits)
+                answer = await self._write(writer, request)
             else:
+                limits = aiohttp.ClientTimeout(total=request.seconds, sock_connect=self.settings.connect_timeout)
                 async with await self._send(request, limits) as response:
                     answer = Answer(response.status, response.headers, await response.read())
         except _LOST as error:
@@ -238,11 +239,11 @@ class ApiClient:
             self._writers = (access, Writer(self._connector, access) if direct else None)
         return self._writers[1]
 
-    async def _write(self, writer: Writer, request: _Request, limits: aiohttp.ClientTimeout) -> Answer:
+    async def _write(self, writer: Writer, request: _Request) -> Answer:
         headers = await self._headers(writer.access, request)
         self._check_fence(request)
         async with asyncio.timeout(request.seconds):
-            return await writer.send(request.method, request.path, headers, request.body or b"", limits)
+            return await writer.send(request.method, request.path, headers, request.body or b"", self._connecting)
 
     async def _open(self, request: _Request) -> aiohttp.ClientResponse | Refusal:
         """Send once; the answer, not yet read."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import aiohttp
+import msgspec
 from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
 from aiohttp.http_exceptions import HttpProcessingError
@@ -26,8 +26,7 @@ _FIRST_FINAL = 200
 """Statuses below it announce another answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What the server said."""
 
     status: int
@@ -77,9 +76,10 @@ class Writer:
     def _head(self, method: str, path: str, headers: Mapping[str, str], length: int) -> bytes:
         lines = [f"{method} {self._prefix}/{path} HTTP/1.1", f"Host: {self._host}", f"Content-Length: {length}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        if any("\r" in line or "\n" in line for line in lines):
+        head = "\r\n".join(lines)
+        if not head.count("\r") == head.count("\n") == len(lines) - 1:
             raise ValueError("a line break in a request's head")
-        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+        return f"{head}\r\n\r\n".encode()
 
 
 async def _exchanged(connection: Connection, request: bytes) -> Answer:
