@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from session_scheduler.announcing import Announcer
 from session_scheduler.cluster.errors import ClusterError, Conflict, Invalid, NotFound
 from session_scheduler.cluster.field_checks import FieldError, check_annotations
 from session_scheduler.cluster.port import Cluster
@@ -105,8 +106,12 @@ class Binder:
         timed: Callable[[Stage, float], None] = _untimed,
         objects: Objects = lambda kind: {},  # noqa: ARG005 (nothing of any kind)
         tell: Callable[[Pod, str, str], None] = _untold,
+        nominated: Callable[[Task, str], None] = lambda task, node: None,  # noqa: ARG005
     ) -> None:
-        """`objects` is what was seen of a kind: plugins wait for it in `prebind`; `tell` is what they say of a pod."""
+        """`objects` is what was seen of a kind: plugins wait for it in `prebind`; `tell` is what they say of a pod.
+
+        `nominated` hears of the node that a pod's status is about to name.
+        """
         self._cluster = cluster
         self._slots = asyncio.Semaphore(in_flight)
         self._token = token
@@ -117,6 +122,7 @@ class Binder:
         """By pod uid, where a plugin is asked about it before it is bound: what bounds the wait for an answer."""
         self.plans = PlanStore(cluster, holder, self._slots)
         self.pods = PodBinder(cluster, self._slots, self.plans)
+        self._announcer = Announcer(cluster, self._slots, nominated)
 
     async def carry_out(self, decision: Decision, calls: HookCalls, planning: Planning | None = None) -> list[Failure]:
         """Bind what the decision placed. Returns the tasks that are not known to be bound.
@@ -131,6 +137,8 @@ class Binder:
             prebinds = _needed(bindings, decision, calls)
             if prebinds:
                 with self._stage("prebind"):
+                    if any(prebind.waits for prebind, _ in prebinds):
+                        pods = await self._announcer.announce(pods)
                     await self._prebind(prebinds, decision)
             requests = [self._request(binding, pods[binding.task]) for binding in bindings]
             for request in requests:

@@ -188,6 +188,8 @@ class PrebindCall:
     needed: HookCall | None
     patience: float | None
     """Seconds; None for what every hook has."""
+    waits: bool
+    """Whether it may have to wait for anything."""
 
     def is_needed(self, binding: Binding) -> bool:
         """Whether it is to be called for a binding. Raises PluginError."""
@@ -235,7 +237,8 @@ class HookCalls:
                 self.placement_scores.append(_scoring(name, plugin, weight, placement))
             if prebind := calls.get("prebind"):
                 patience = getattr(plugin, "prebind_seconds", None)
-                self.prebinds.append(PrebindCall(prebind, calls.get("prebind_needed"), patience))
+                waits = bool(getattr(plugin, "prebind_waits", True))
+                self.prebinds.append(PrebindCall(prebind, calls.get("prebind_needed"), patience, waits))
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent in each plugin so far."""

@@ -24,6 +24,8 @@ What a plugin declares beside its hooks, as attributes (the defaults in brackets
 * `api_version`: the version of these hooks that it is made for; distributions must say it.
 * `Arguments`: a pydantic model of its configuration's `args`; it is built as `Plugin(arguments)`.
 * `prebind_seconds` (30): how long its `prebind` may take for one task.
+* `prebind_waits` (True): whether its `prebind`, where it is needed, may have to wait. The pod then says before
+  it where it is to be bound (`status.nominatedNodeName`), for those who make room for pods.
 * `single` (False): it keeps a state of the cluster of its own, so profiles that have it must give it equal arguments.
 """
 

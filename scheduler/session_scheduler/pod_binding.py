@@ -125,7 +125,7 @@ class PodBinder:
             return replace(failure, unknown=True, doubt=str(doubt))
         if failure.landed(pod):
             return None
-        if last or not _as_free(pod, request.pod) or not await self._may_go_on(request):
+        if last or not as_free(pod, request.pod) or not await self._may_go_on(request):
             return failure
         return replace(request, pod=pod)
 
@@ -186,7 +186,7 @@ class PodBinder:
         return is_active(pod_group, request.attempt)
 
 
-def _as_free(pod: Pod, asked: Pod) -> bool:
+def as_free(pod: Pod, asked: Pod) -> bool:
     """Whether the pod waits as it did when its place was decided, though its resourceVersion has moved."""
     now, before = pod.metadata, asked.metadata
     same = now.uid == before.uid and now.labels == before.labels and pod.spec == asked.spec

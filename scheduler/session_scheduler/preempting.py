@@ -142,8 +142,8 @@ class Preempting:
         return [task for task in group.tasks.values() if self._cache.nominations.node_of(task) is not None]
 
     def give_up(self, task: Task) -> None:
-        """A task is nominated for no node any more: its node went, or an attempt failed by an error."""
-        if self._cache.nominations.node_of(task) is not None:
+        """A task is nominated for no node any more: its node went, or an attempt or its bind failed by an error."""
+        if self._cache.nominations.told_of(task):
             self._cache.nominations.drop(task)
             self._spawn(task.group, [_Nomination(task, "")], {})
 

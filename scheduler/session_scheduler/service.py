@@ -131,7 +131,8 @@ class Scheduler:
         self.intake = Intake(self.cache, self.observer)
         self.pending.on_event = self.observer.woken
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token, timed=self.observer.stage,
-                             objects=self.cache.objects.of, tell=self.observer.says)  # fmt: skip
+                             objects=self.cache.objects.of, tell=self.observer.says,
+                             nominated=self.cache.nominations.put)  # fmt: skip
         self.preempting = Preempting(self, config.bindings_in_flight)
         self.gangs = GangKeeper(self, config.gang_bind_timeout_seconds)
         self.in_session = False
@@ -568,6 +569,7 @@ class Scheduler:
         self.cache.forget(task)
         await self._cancel(calls, task, node)
         self.waking.freed(task)
+        self.preempting.give_up(task)
 
     def back_off(self, group: str) -> None:
         """Something of a group (its key) failed: it waits, if it is still there."""

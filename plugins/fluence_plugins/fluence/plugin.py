@@ -59,6 +59,7 @@ class FluencePlugin:
     api_version = API_VERSION
     Arguments = FluenceArguments
     single = True
+    prebind_waits = False
 
     def __init__(self, arguments: FluenceArguments) -> None:
         self._config = arguments.load()

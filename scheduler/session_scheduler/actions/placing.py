@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from session_scheduler.actions.node_sets import Fit, NotFitting, best, node_sets, promising
@@ -232,6 +232,12 @@ def _try_ways(
         if len(statement.placed_since(mark)) == len(placed):
             return attempt
         statement.rollback(mark)
+    elif kept and subset is None and not has_placers(session):  # somebody else chose for some of them
+        others = _beside_nominated(session, statement, tasks, kept)
+        attempt = one_way(session, statement, group, others, None, expected, needed)
+        if len(statement.placed_since(mark)) >= needed:
+            return attempt
+        statement.rollback(mark)
     first: Attempt | None = None
     for order in _orders(session, tasks, subset):
         attempt = one_way(session, statement, group, order, subset, expected, needed)
@@ -260,6 +266,19 @@ def _nominated_rows(session: Session, tasks: Sequence[Task]) -> dict[Task, int]:
         return {}
     rows = {task: session.table.row_of.get(session.nominations.node_of(task) or "", -1) for task in tasks}
     return {task: row for task, row in rows.items() if row >= 0}
+
+
+def _beside_nominated(
+    session: Session, statement: Statement, tasks: Sequence[Task], kept: Mapping[Task, int]
+) -> list[Task]:
+    """Place those that fit where they are nominated; returns the others."""
+    others = []
+    for task in tasks:
+        if task in kept and session.fits_on(task, kept[task]):
+            statement.allocate(task, kept[task])
+        else:
+            others.append(task)
+    return others
 
 
 def _orders(session: Session, tasks: Sequence[Task], subset: BoolColumn | None) -> Iterator[list[Task]]:

@@ -343,8 +343,7 @@ class Cache:
                 self.occupy(task, pod.spec.node_name)
             self.gates.drop(task)
             task.phase = Phase.RELEASING if pod.metadata.deletion_timestamp else Phase.BOUND
-            if self.nominations.node_by_uid:
-                self.nominations.drop(task)
+            self.nominations.drop(task)
         elif task.phase is not Phase.ASSUMED:
             kept_out = self.gates.of(task) is not None
             task.phase = self.gates.judge(task)
@@ -369,8 +368,7 @@ class Cache:
         self.gates.drop(task)
         self.unbound.pop(uid, None)
         self.preempted.discard(uid)
-        if self.nominations.node_by_uid:
-            self.nominations.drop(task)
+        self.nominations.drop(task)
         self.table.pods.release(task.kind)
         self._leave(task)
         return task

@@ -19,6 +19,8 @@ class Nominations:
         self.node_by_uid: dict[str, str] = {}
         """Always the same object: what is asked for every pod is whether there is anything in it."""
         self._on_node: dict[str, dict[str, Task]] = {}
+        self._placed: dict[str, str] = {}
+        """By pod uid, where the task is on a node, and counts there: nobody need leave room for it."""
         self.version = 0
         """Moves whenever anything is nominated, or no more."""
         self._ended: list[tuple[Task, str]] = []
@@ -29,6 +31,10 @@ class Nominations:
     def node_of(self, task: Task) -> str | None:
         """The node that a task is nominated for."""
         return self.node_by_uid.get(task.uid)
+
+    def told_of(self, task: Task) -> str:
+        """The node that a task's pod names, or is about to, wherever the task is; empty for none."""
+        return self.node_by_uid.get(task.uid) or self._placed.get(task.uid, "")
 
     @property
     def nodes(self) -> int:
@@ -48,16 +54,19 @@ class Nominations:
 
     def put(self, task: Task, node: str) -> None:
         """Nominate a task for a node, in place of the one that it was for; for none where that is empty."""
-        if self.node_by_uid.get(task.uid, "") == node:
+        if self.told_of(task) == node:
             return
         self.drop(task)
-        if node:
+        if node and task.node is not None:
+            self._placed[task.uid] = node
+        elif node:
             self.node_by_uid[task.uid] = node
             self._on_node.setdefault(node, {})[task.uid] = task
             self.version += 1
 
     def drop(self, task: Task) -> None:
         """The task is bound, gone, or to go anywhere again."""
+        self._placed.pop(task.uid, None)
         node = self.node_by_uid.pop(task.uid, None)
         if node is None:
             return

@@ -18,6 +18,7 @@ from session_scheduler.model.storage import (
     PersistentVolumeClaim,
 )
 from session_scheduler.testing import FakeCluster, gang, node, pod
+from session_scheduler.testing.fake_cluster import _settled
 
 from ....tools.volumes import claim, csi_node, storage_class, using, volume
 
@@ -252,7 +253,12 @@ def test_a_volume_that_was_taken_meanwhile_fails_the_group_and_another_is_found(
     taken = volume("v", on="n1", claimRef={"namespace": "default", "name": "other", "uid": "u"})
     cluster.memory._binds_volumes = True
     cluster.memory.put(taken)  # the scheduler has not heard of it
-    asyncio.run(cluster.scheduler.cycle())
+
+    async def once() -> None:
+        await cluster.scheduler.cycle()
+        await _settled(cluster.scheduler)
+
+    asyncio.run(once())
     cluster.assert_pending("p", "volume v was taken by claim default/other meanwhile")
     cluster.advance(60)
     cluster.run()
