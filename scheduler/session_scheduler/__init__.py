@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from session_scheduler.callbacks import Scenario
     from session_scheduler.config import PluginArguments
     from session_scheduler.errors import FluenceError, InputError
     from session_scheduler.evaluation import NodeInfo
@@ -45,6 +46,7 @@ _LAZY = {
     "PluginArguments": "config",
     "Prepared": "hookspecs",
     "Refusal": "hookspecs",
+    "Scenario": "callbacks",
     "Scope": "hookspecs",
     "Session": "session",
     "hookimpl": "hookspecs",
@@ -61,6 +63,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "API_VERSION", "SKIP", "ActionType", "ClusterEvent", "ClusterEventWithHint", "Event", "FluenceError", "Gate",
-    "InputError", "NodeInfo", "Normalise", "Placement", "PluginArguments", "Prepared", "Refusal", "Scope", "Session",
-    "hookimpl", "register_plugin_builder",
+    "InputError", "NodeInfo", "Normalise", "Placement", "PluginArguments", "Prepared", "Refusal", "Scenario", "Scope",
+    "Session", "hookimpl", "register_plugin_builder",
 ]  # fmt: skip

@@ -34,7 +34,7 @@ from session_scheduler.plans import (
     new_attempt,
 )
 from session_scheduler.pod_binding import HELD_ANNOTATION, Failure, PodBinder, Request, sent
-from session_scheduler.statement import Decision
+from session_scheduler.statement import Decision, Mutation
 
 _log = structlog.get_logger(__name__)
 
@@ -44,6 +44,7 @@ _CANCEL_SECONDS = 1.0
 """What `cancel` may take: the share must be free before the next session, which waits for it."""
 _NO_USE = "given up, for the pod is being deleted, or somebody else has bound it"
 _LONGEST_ATTEMPT = "-" * 36
+_OWN_KEYS = frozenset({ATTEMPT_ANNOTATION, HELD_ANNOTATION, LEADER_ANNOTATION})
 
 
 @dataclass(slots=True)
@@ -226,10 +227,14 @@ class Binder:
         if decision.holds is not None:
             return [self._binding(task, decision.holds[task]) for task in decision.allocated]
         holds = [(held.plugin, held.holds()) for held in decision.held]
-        return [
+        bindings = [
             self._binding(task, {plugin: own[task] for plugin, own in holds if task in own})
             for task in decision.allocated
         ]
+        for binding in bindings if decision.mutations else ():
+            for mutation in decision.mutations.get(binding.task, ()):
+                _mutate(binding, mutation, decision)
+        return bindings
 
     def _binding(self, task: Task, held: Mapping[str, Mapping[str, Any]]) -> Binding:
         record = {"uid": task.uid, "plugins": held}
@@ -377,6 +382,20 @@ def unexpected(decision: Decision, error: BaseException) -> list[Failure]:
         Failure(task, task.node or "", f"binding failed: {error}", task.pod, sent=True, unknown=True, error=error)
         for task in decision.allocated
     ]
+
+
+def _mutate(binding: Binding, mutation: Mutation, decision: Decision) -> None:
+    """Add a plugin's annotations to a binding. Raises PluginError."""
+    own, call = mutation.annotations, mutation.call
+    try:
+        check_annotations(own, "annotations")
+    except FieldError as error:
+        wrong = call.wrong(str(error))
+        raise _of_pod(wrong, binding, decision, wrong.problem) from error
+    if taken := sorted(_OWN_KEYS.intersection(own)):
+        wrong = call.wrong(f"the annotation {taken[0]!r} is the core's own")
+        raise _of_pod(wrong, binding, decision, wrong.problem)
+    binding.annotations.update(own)
 
 
 def _check_annotations(call: HookCall, binding: Binding) -> None:

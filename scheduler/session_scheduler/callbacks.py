@@ -1,53 +1,102 @@
 """The callbacks that plugins register for one session: what each is asked, and what it may answer.
 
-They are registered in `on_session_open`, and hold for that session.
+They are registered in `on_session_open`, and hold for that session. What holds for all of them:
+
+* They are asked in order of registration, so in the order of the plugins in the configuration.
+* A session does no I/O: answer from memory, at once.
+* One that raises, answers with what its contract does not allow, or does not answer in time fails the group that was
+  being placed, with the plugin's and the callback's name in the reason; what was done for the group is undone.
+* Where order matters they answer with a *key*: anything that compares, smaller comes first. A comparison by -1, 0 and 1
+  becomes a key with `functools.cmp_to_key`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
 from session_scheduler.evaluation import NodeInfo, NodeOrderCall, PredicateCall
-from session_scheduler.hook_calls import HookCall
+from session_scheduler.hook_calls import HookCall, HookCalls
 from session_scheduler.hookspecs import Scope
-from session_scheduler.model.columns import IntColumn, NodeTable
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable
 from session_scheduler.model.groups import Group, Task
 from session_scheduler.order_keys import Key
 from session_scheduler.statement import Event
+
+Share = Mapping[str, float]
+"""Amounts by resource: cpu in millicores, the rest in base units. What is not in it is not limited, or not used."""
+HTTP_PATHS: Final = 16
+"""How many paths a plugin may serve."""
+_HTTP_PATH: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,3}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scenario:
+    """What would be done for a group that nothing takes: judged as a whole before any of it is done."""
+
+    group: Group
+    nominated: Mapping[Task, str]
+    """Where its tasks would go once the victims have ended."""
+    victims: Sequence[Task]
+    """The running tasks that would end, those included that end already."""
 
 
 class Callbacks:
     """The registry: `Session` is one, so plugins register with `session.add_…`."""
 
-    def __init__(self, table: NodeTable) -> None:
+    def __init__(self, table: NodeTable, calls: HookCalls) -> None:
         self.table = table
+        self.calls = calls
         self.predicates: list[PredicateCall] = []
         self.node_orders: list[NodeOrderCall] = []
         self._tie_break: IntColumn | None = None
+        self._pre_allocations: list[HookCall] = []
         self._pre_predicates: list[HookCall] = []
         self._queue_orders: list[HookCall] = []
         self._job_orders: list[HookCall] = []
+        self._sub_group_orders: list[HookCall] = []
         self._task_orders: list[HookCall] = []
+        self._gpu_orders: list[HookCall] = []
+        self._subset_nodes: list[HookCall] = []
+        self._preemptable: list[HookCall] = []
+        self._preempt_validators: list[HookCall] = []
+        self._reclaimable: list[HookCall] = []
+        self._reclaim_validators: list[HookCall] = []
+        self._queue_allocated: list[HookCall] = []
+        self._queue_deserved: list[HookCall] = []
+        self._queue_fair_share: list[HookCall] = []
+        self._bind_mutations: list[HookCall] = []
         self._on_allocate: list[HookCall] = []
         self._on_deallocate: list[HookCall] = []
         self._on_remove: list[HookCall] = []
         self._on_put_back: list[HookCall] = []
         self._registering = "?"
 
+    # ------------------------------------------------------------------ order
+
     def add_queue_order(self, key: Callable[[str], Key]) -> None:
-        """`key(queue) -> anything that compares`; smaller first. The queue's name decides at the end."""
+        """`key(queue) -> anything that compares`; smaller first. The queue's name decides at the end.
+
+        Asked before each group that is tried, for what was just placed may move it; where it fails, the groups of that
+        queue fail.
+        """
         self._queue_orders.append(self._callback("queue order", key))
 
     def add_job_order(self, key: Callable[[Group], Key]) -> None:
         """`key(group) -> anything that compares`; smaller first, within a queue, in order of registration.
 
         Then decide priority (higher first), since when it waits (it came, or was last tried), creation time and uid:
-        there are no ties.
+        there are no ties. Asked once a group and session.
         """
         self._job_orders.append(self._callback("job order", key))
+
+    def add_sub_group_order(self, key: Callable[[Group, str], Key]) -> None:
+        """`key(group, sub-group's name) -> anything that compares`; smaller first, within a group. Then the name."""
+        self._sub_group_orders.append(self._callback("sub-group order", key))
 
     def add_task_order(self, key: Callable[[Task], Key]) -> None:
         """`key(task) -> anything that compares`; smaller first, within a group. Then as for groups."""
@@ -60,6 +109,14 @@ class Callbacks:
         """
         self.node_orders.append(NodeOrderCall(self._callback("node order", score), scope))
 
+    def add_gpu_order(self, score: Callable[[Task, NodeInfo, str], float]) -> None:
+        """`score(task, node, gpu) -> number`: what one of the node's GPUs is worth to a task; higher is better.
+
+        The scores of all plugins are added; between equal ones the GPU's index decides. Asked by whatever chooses GPUs
+        on the node that was picked, with `session.gpu_order`, of those that can take the task.
+        """
+        self._gpu_orders.append(self._callback("gpu order", score))
+
     def set_tie_break(self, order: IntColumn) -> None:
         """Which of several nodes with equal totals is taken: that with the smallest number, shape [rows of the table].
 
@@ -69,6 +126,16 @@ class Callbacks:
             raise ValueError(f"the order of equal nodes is no int64 for each of the {self.table.size} rows")
         if self._tie_break is None:
             self._tie_break = order.copy()
+
+    # ------------------------------------------------------------------ what may be placed where
+
+    def add_pre_allocation(self, check: Callable[[Group], str | None]) -> None:
+        """`check(group) -> None, or the reason why the group is not to be tried now`.
+
+        Called when the group's turn has come and no `prefilter` refuses it, before anything is tried: a plugin may
+        prepare itself for the group, too. A reason refuses the whole group.
+        """
+        self._pre_allocations.append(self._callback("pre-allocation", check))
 
     def add_pre_predicate(self, check: Callable[[Task, Group], str | None]) -> None:
         """`check(task, group) -> None, or the reason why the task cannot be placed now`; once a task."""
@@ -80,6 +147,69 @@ class Callbacks:
         `scope` as for `add_node_order`. It runs once a node: a `filter` hook with a mask is a thousand times faster.
         """
         self.predicates.append(PredicateCall(self._callback("predicate", check), scope))
+
+    def add_subset_nodes(self, divide: Callable[[Group, BoolColumn], Iterable[BoolColumn] | None]) -> None:
+        """`divide(group, mask) -> masks to try in turn, or None`: parts of a set of nodes that are tried one by one.
+
+        Masks are over all rows of `session.table`; a part has no row that is not in `mask`, and parts may overlap. The
+        first plugin divides what the hook `node_subsets` offers, or each topology domain, or all nodes; the next one
+        each of those parts. None leaves the set as it is; no parts at all take it away. Of the parts that hold the
+        group the best is taken, as for `node_subsets`.
+        """
+        self._subset_nodes.append(self._callback("subset nodes", divide))
+
+    # ------------------------------------------------------------------ whose end may make room
+
+    def add_preemptable(self, may_end: Callable[[Group, Group], bool]) -> None:
+        """`may_end(group, victim) -> whether running tasks of the victim may end for the group`: True or False.
+
+        All plugins must agree. Asked where running tasks of lower priority are looked at for a group that nothing
+        takes, once a group and victim. It can only spare tasks: who may end at all is for priorities, and for who runs
+        `postfilter`, to say.
+        """
+        self._preemptable.append(self._callback("preemptable", may_end))
+
+    def add_preempt_validator(self, check: Callable[[Scenario], str | None]) -> None:
+        """`check(scenario) -> None, or the reason why all of this must not be done`.
+
+        Asked of each candidate, so of each node that some victims' end would make fit, before the cheapest one is
+        taken; for a gang, of the one way that was found. The first reason counts.
+        """
+        self._preempt_validators.append(self._callback("preempt validator", check))
+
+    def add_reclaimable(self, may_end: Callable[[Group, Group], bool]) -> None:
+        """As `add_preemptable`, where a queue that has less than its share takes it back from others."""
+        self._reclaimable.append(self._callback("reclaimable", may_end))
+
+    def add_reclaim_validator(self, check: Callable[[Scenario], str | None]) -> None:
+        """As `add_preempt_validator`, where a queue that has less than its share takes it back from others."""
+        self._reclaim_validators.append(self._callback("reclaim validator", check))
+
+    # ------------------------------------------------------------------ queues
+
+    def add_queue_allocated(self, share: Callable[[str], Share | None]) -> None:
+        """`share(queue) -> what it uses now, this session's placements included, or None`; the first answer wins."""
+        self._queue_allocated.append(self._callback("queue allocated", share))
+
+    def add_queue_deserved(self, share: Callable[[str], Share | None]) -> None:
+        """`share(queue) -> what it is to have whenever it wants it, or None`; the first answer wins."""
+        self._queue_deserved.append(self._callback("queue deserved", share))
+
+    def add_queue_fair_share(self, share: Callable[[str], Share | None]) -> None:
+        """`share(queue) -> what it is to have beside what others want now, or None`; the first answer wins."""
+        self._queue_fair_share.append(self._callback("queue fair share", share))
+
+    # ------------------------------------------------------------------ what is told, and carried out
+
+    def add_bind_mutation(self, annotate: Callable[[Task, str], Mapping[str, str] | None]) -> None:
+        """`annotate(task, node) -> annotations of the pod, or None`: written in the request that binds it.
+
+        Asked for each task that was placed, right before the group's placement is committed; `prebind` hooks see them
+        as `binding.annotations`, and may change them. Of two plugins with the same key the later one counts. The core's
+        own keys, and what is no annotation, fail the group. A gang that another replica took over, with the places
+        that were written down for it, is bound without them.
+        """
+        self._bind_mutations.append(self._callback("bind mutation", annotate))
 
     def add_event_handler(
         self,
@@ -103,13 +233,35 @@ class Callbacks:
         self._on_remove.append(self._callback("remove handler", remove))
         self._on_put_back.append(self._callback("put back handler", put_back))
 
+    def add_http_handler(self, path: str, handler: Callable[[Mapping[str, str]], Any]) -> None:
+        """`handler(query) -> a text, or JSON values`: what GET /plugins/PLUGIN/PATH answers, `query` by name.
+
+        It holds beyond the session, until the plugin registers another one for the path: keep nothing of the session
+        in it. It is called on the scheduler's own thread, in a session too, between two groups: answer from memory, at
+        most 1 MiB. One that fails is told with 500 and concerns nobody else. Paths are of lower-case letters, digits,
+        `.`, `_` and `-`, in up to four parts; a plugin may have 16. Raises ValueError.
+        """
+        if not isinstance(path, str) or not _HTTP_PATH.fullmatch(path):
+            raise ValueError(
+                f"{path!r} is no path: use lower-case letters, digits, '.', '_' and '-', without a '/' first"
+            )
+        served = self.calls.http_handlers.setdefault(self._registering, {})
+        if path not in served and len(served) >= HTTP_PATHS:
+            raise ValueError(f"{path!r} is one path too many: a plugin may serve {HTTP_PATHS}")
+        served[path] = self._callback("http handler", handler)
+
+    # ------------------------------------------------------------------ inside
+
     def _callback(self, kind: str, function: Callable[..., Any]) -> HookCall:
         return HookCall(self._registering, kind, function)
 
     def _forget_callbacks(self) -> None:
         """Let go of them: they refer back to the session."""
         for callbacks in (
-            self.predicates, self.node_orders, self._pre_predicates, self._queue_orders, self._job_orders,
-            self._task_orders, self._on_allocate, self._on_deallocate, self._on_remove, self._on_put_back,
+            self.predicates, self.node_orders, self._pre_allocations, self._pre_predicates, self._queue_orders,
+            self._job_orders, self._sub_group_orders, self._task_orders, self._gpu_orders, self._subset_nodes,
+            self._preemptable, self._preempt_validators, self._reclaimable, self._reclaim_validators,
+            self._queue_allocated, self._queue_deserved, self._queue_fair_share, self._bind_mutations,
+            self._on_allocate, self._on_deallocate, self._on_remove, self._on_put_back,
         ):  # fmt: skip
             callbacks.clear()

@@ -225,6 +225,8 @@ class HookCalls:
         self.placement_scores: list[ScoreCall] = []
         """What compares the topology domains that could hold a group; their scope says nothing."""
         self.prebinds: list[PrebindCall] = []
+        self.http_handlers: dict[str, dict[str, HookCall]] = {}
+        """By plugin and path: what sessions registered (`session.add_http_handler`)."""
         for name, plugin, weight in plugins:
             manager.register(plugin, name=name)
             manager.check_pending()

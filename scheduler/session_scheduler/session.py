@@ -48,9 +48,8 @@ class Session(CallbackAnswers):
     """Opened over a snapshot; plugins register callbacks in `on_session_open` and read through it everywhere else."""
 
     def __init__(self, snapshot: Snapshot, calls: HookCalls, options: SessionOptions = SessionOptions()) -> None:
-        super().__init__(snapshot.cache.table)
+        super().__init__(snapshot.cache.table, calls)
         self.snapshot = snapshot
-        self.calls = calls
         self.options = options
         self.naive = options.evaluation == "naive"
         self.use_heap = options.evaluation == "heap"
@@ -73,7 +72,6 @@ class Session(CallbackAnswers):
         self._plans_with: dict[tuple[TaskClass, NominatedKey], ClassPlan] = {}
         self._boards: dict[tuple[Any, ...], Board] = {}
         self._traits: dict[Group, tuple[Any, ...]] = {}
-        self._rejected: dict[Task, frozenset[str]] = {}
         self._not_opened = {call.plugin for call in calls.functions("on_session_open")}
         self.reasons_wanted = True
         """Whether anybody hears why something is refused: not where a trial only asks whether it is."""
@@ -227,17 +225,6 @@ class Session(CallbackAnswers):
         else:
             self._boards = {key: board for key, board in self._boards.items() if key[1] != id(subset)}
 
-    def pre_predicate(self, task: Task) -> str | None:
-        """The first reason why a task cannot be placed on any node. Raises PluginError."""
-        for call in self._pre_predicates:
-            reason = call(task, task.group)
-            if reason is not None:
-                self.note_rejected(task, (call.plugin,))
-                if not isinstance(reason, str):
-                    raise call.wrong(f"{reason!r} is no reason: return a text, or None")
-                return reason
-        return None
-
     # ------------------------------------------------------------------ who refused whom
 
     @contextmanager
@@ -248,18 +235,6 @@ class Session(CallbackAnswers):
             yield
         finally:
             self.reasons_wanted = wanted
-
-    def note_rejected(self, task: Task, plugins: Iterable[str]) -> None:
-        """These plugins refused a task, on some node or altogether: one of them must be helped before it can fit."""
-        known = self._rejected.get(task)
-        if known is None:
-            self._rejected[task] = frozenset(plugins)
-        elif not known.issuperset(plugins):
-            self._rejected[task] = known.union(plugins)
-
-    def forget_rejections(self, task: Task) -> None:
-        """What refused the task holds no more: it is to be tried again whatever happens."""
-        self._rejected[task] = frozenset()
 
     def filters_of(self, cls: TaskClass) -> frozenset[str]:
         """The plugins that may refuse a class a node."""

@@ -31,6 +31,14 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Mutation:
+    """What a plugin adds to the annotations of a pod that is to be bound."""
+
+    call: HookCall
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """A plugin's placement, with the plugin's name."""
 
@@ -95,6 +103,8 @@ class Decision:
     """Whose end makes room for the group's other tasks."""
     nominated: Mapping[Task, str] = field(default_factory=dict)
     """The node for which each of these is nominated from now on; empty where for none any more."""
+    mutations: Mapping[Task, Sequence[Mutation]] = field(default_factory=dict)
+    """What plugins add to the annotations of the tasks that are placed."""
 
 
 class Statement:

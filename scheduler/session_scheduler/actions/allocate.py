@@ -86,7 +86,9 @@ def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | No
             place_group(session, statement, group, outcome)
             preemptions = preempt(session, group, outcome) if outcome.reasons or outcome.refusal is not None else []
             if outcome.placed or preemptions or outcome.nominated:
+                mutations = session.bind_annotations(outcome.placed)
                 decision = statement.commit()
+                decision.mutations = mutations
                 decision.preemptions = preemptions
                 decision.nominated = outcome.nominated
                 session.to_end.clear()  # who carries it out knows from now on

@@ -2,7 +2,8 @@
 
 A group with a topology constraint is tried on each domain of its label, as kube-scheduler's TopologyPlacementGenerator
 does it, and the domains that hold it are compared by `score_placement`. What plugins offer (`node_subsets`) is compared
-by the summed scores of the nodes; where there are both, each domain is tried with each of the plugins' sets.
+by the summed scores of the nodes; where there are both, each domain is tried with each of the plugins' sets. Callbacks
+divide any of these sets further (`session.add_subset_nodes`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from session_scheduler.evaluation import bounds, normalised
-from session_scheduler.hook_calls import ScoreCall
+from session_scheduler.hook_calls import HookCall, ScoreCall
 from session_scheduler.hookspecs import Normalise, Refusal
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, natural, tie_break
 from session_scheduler.model.groups import Group, Phase, Task
@@ -44,8 +45,21 @@ class NotFitting(Exception):  # noqa: N818 (an answer, carried past those that d
         self.refusal = refusal
 
 
+def divides_nodes(session: Session) -> bool:
+    """Whether plugins may offer groups sets of nodes."""
+    return bool(session.calls.functions("node_subsets") or session.subset_calls)
+
+
 def node_sets(session: Session, group: Group) -> list[NodeSet] | None:
     """The sets to try, in order; None for a group that may go anywhere. Raises NotFitting, PluginError."""
+    sets = _whole_sets(session, group)
+    for call in session.subset_calls:
+        sets = _divided(session, call, group, sets)
+    return sets
+
+
+def _whole_sets(session: Session, group: Group) -> list[NodeSet] | None:
+    """The sets before callbacks divide them."""
     offered = _offered(session, group)
     key = group.topology_key
     if key is None:
@@ -70,6 +84,20 @@ def _offered(session: Session, group: Group) -> list[BoolColumn] | None:
                     raise call.wrong(f"a subset is no mask of bools over all {session.table.size} rows")
             return subsets
     return None
+
+
+def _divided(session: Session, call: HookCall, group: Group, sets: list[NodeSet] | None) -> list[NodeSet] | None:
+    """The sets, each divided by one plugin. Raises NotFitting where it leaves none, PluginError."""
+    whole = [NodeSet(session.table.valid())] if sets is None else sets
+    parts = [(one, session.subsets(call, group, one.mask)) for one in whole]
+    if all(masks is None for _, masks in parts):
+        return sets
+    for task in group.in_phase(Phase.PENDING):
+        session.note_rejected(task, (call.plugin,))
+    found = [NodeSet(mask, one.domain) for one, masks in parts for mask in ((one.mask,) if masks is None else masks)]
+    if not found:
+        raise NotFitting(Refusal("no set of nodes is left to the group", call.plugin))
+    return found
 
 
 # ------------------------------------------------------------------ topology

@@ -74,7 +74,7 @@ def _group_refusal(session: Session, group: Group) -> Refusal | None:
             return call.refusal(answer)
         if answer is not None:
             raise call.wrong(f"{answer!r} is no refusal: return a Refusal, or None")
-    return None
+    return session.pre_allocation(group)
 
 
 def too_few(group: Group, ready: int) -> str:

@@ -42,7 +42,8 @@ def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption
 
 def _ask_once(session: Session, group: Group, task: Task, *, alone: bool) -> Preemption | NoPreemption | None:
     """As `_asked`; what was of no use for a task of the class is of none as long as nothing changes."""
-    key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, left_out(session, task))
+    limited = group if session.limits_preemption else None
+    key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, left_out(session, task), limited)
     state = (session.committed, session.nominations.version)
     known = session.no_preemption.get(key)
     if known is not None and known.state == state and session.nominations.node_of(task) is None:
@@ -67,6 +68,9 @@ def _asked(
             continue
         if not isinstance(answer, Preemption | NoPreemption):
             raise call.wrong(f"{answer!r} is no preemption: return a Preemption, NoPreemption, or None")
+        if isinstance(answer, Preemption):
+            objection = trial.objection(answer.nominated, answer.victims)
+            answer = answer if objection is None else NoPreemption(objection)
         waiting = (call.plugin,) if trial.awaits_binds and isinstance(answer, NoPreemption) else ()
         for task in tasks if waiting else ():
             session.note_rejected(task, waiting)

@@ -9,12 +9,14 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from session_scheduler.actions.node_sets import NotFitting, divides_nodes, node_sets
 from session_scheduler.actions.placing import one_way, place_ready
 from session_scheduler.actions.plugin_placement import has_placers, reservable_on, tells_of_each_node
+from session_scheduler.callbacks import Scenario
 from session_scheduler.errors import FluenceError
 from session_scheduler.evaluation import judge, summarise
 from session_scheduler.hook_calls import PluginError
-from session_scheduler.model.columns import NodeView
+from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
 from session_scheduler.nominated import left_out
 from session_scheduler.session import Outcome, Session
@@ -40,6 +42,7 @@ class Trial:
         self._held: dict[Group, bool] = {}
         self._plan = session.plan_for(tasks[0])
         self._placers = has_placers(session)
+        self._limited = session.limits_preemption
         self._cache = session.snapshot.cache
         asked = alone and self._placers and self._plan.refusal is None
         self._asks_reservable = asked and tells_of_each_node(session, tasks[0])
@@ -94,16 +97,37 @@ class Trial:
         if self._asks_reservable and board.mask.any():
             ties = self._session.ties()
             rows = sorted((*rows, *np.flatnonzero(board.mask).tolist()), key=ties.__getitem__)
-        found = (nodes[row] for row in rows)
+        offered = self._offered()
+        found = (nodes[row] for row in rows if offered is None or offered[row])
         return [node.metadata.name for node in found if node is not None]
 
+    def _offered(self) -> BoolColumn | None:
+        """The nodes that plugins offer the group, in whatever sets; None for all."""
+        if not divides_nodes(self._session):
+            return None
+        try:
+            sets = node_sets(self._session, self.group)
+        except NotFitting:
+            sets = []
+        return None if sets is None else np.logical_or.reduce([np.zeros(self._session.table.size, np.bool_),
+                                                               *(one.mask for one in sets)])  # fmt: skip
+
     def running(self, node: str) -> list[Task]:
-        """The tasks on a node that could end; not those whose binding, or their gang's, is under way."""
+        """The tasks on a node that could end; not those whose binding, or their gang's, is under way, nor those that
+        callbacks spare. Raises PluginError.
+        """
         tasks = self._cache.tasks_on(node)
         found = [task for task in tasks if not self._is_being_bound(task)]
         if any(task.standing < self.priority for task in tasks if task not in found):
             self._binding.add(node)
-        return found
+        return self._session.preemptable(self.group, found) if self._limited else found
+
+    def objection(self, nominated: Mapping[Task, str], victims: Sequence[Task]) -> str | None:
+        """Why callbacks do not let these victims end so that tasks go there; None where they do. Raises PluginError."""
+        if not self._limited:
+            return None
+        refusal = self._session.preempt_refusal(Scenario(self.group, nominated, victims))
+        return refusal.reason if refusal is not None else None
 
     def _is_being_bound(self, task: Task) -> bool:
         group = task.group
@@ -143,11 +167,12 @@ class Trial:
 
     def recall(self, node: str) -> Any:
         """What was kept of a node for tasks like this one; None where that is nothing, or holds no more."""
-        return self._session.trials.recall(self._key, self._session.table.row_of[node]) if self.by_node else None
+        known = self.by_node and not self._limited
+        return self._session.trials.recall(self._key, self._session.table.row_of[node]) if known else None
 
     def keep(self, node: str, found: object) -> None:
         """Keep something that the node's own pods decide, for the next task like this one."""
-        if self.by_node and node not in self._binding:
+        if self.by_node and not self._limited and node not in self._binding:
             self._session.trials.put(self._key, self._session.table.row_of[node], found)
 
     # ------------------------------------------------------------------ thinking away
@@ -280,7 +305,7 @@ class Trial:
         nodes' room says so, and nothing is placed. Raises PluginError.
         """
         session, group = self._session, self.group
-        elsewhere = self._placers or group.topology_key is not None or session.calls.functions("node_subsets")
+        elsewhere = self._placers or group.topology_key is not None or divides_nodes(session)
         if elsewhere or self._plan.any_filters or len(unique_classes(self.tasks)) > 1:
             with self._session.without_reasons():
                 return self.place(thorough=thorough) is not None

@@ -122,6 +122,10 @@ class DefaultPreemption:
             if not isinstance(found, Candidate):
                 refused.append(found)
                 continue
+            objection = trial.objection({trial.tasks[0]: found.node}, found.tasks)
+            if objection is not None:
+                refused.append([objection])
+                continue
             candidates.append(found)
             if len(candidates) >= enough and any(not candidate.violations for candidate in candidates):
                 break
@@ -284,7 +288,9 @@ def _anywhere(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
     if placed is None:  # it was just now, or before the last one was put back and taken away again
         return NoPreemption(trial.reason)
     victims.sort(key=importance_to_groups)
-    return Preemption(placed, tuple(task for unit in victims for task in unit.tasks), ANYWHERE)
+    ending = tuple(task for unit in victims for task in unit.tasks)
+    objection = trial.objection(placed, ending)
+    return Preemption(placed, ending, ANYWHERE) if objection is None else NoPreemption(objection)
 
 
 def _enough_away(trial: Trial, units: Sequence[Unit], least: int) -> Sequence[Unit]:
