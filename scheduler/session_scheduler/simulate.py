@@ -24,6 +24,7 @@ _CONTRACT: Mapping[str, Any] = {"backend": None, "attributes": {}, "env": {}}
 """Columns that are always there, whichever plugins are on."""
 
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
+NOT_TRIED = "not tried"
 
 
 def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]:
@@ -140,10 +141,10 @@ def reason_of(scheduler: Scheduler, task: Task) -> str:
         return f"{GATED}: {names}" if names else "the pod is being deleted"
     outcome = scheduler.outcomes.get(task.group.key)
     if outcome is None:
-        return "not tried"
+        return NOT_TRIED
     if task in outcome.reasons:
         return outcome.reasons[task]
-    return outcome.refusal.reason if outcome.refusal else "not tried"
+    return outcome.refusal.reason if outcome.refusal else NOT_TRIED
 
 
 def _group(group: Group) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class OneLoop(FakeCluster):
             await asyncio.sleep(0)
 
     def get(self, name: str) -> Pod:
-        found: Pod = self._find(Pod, name, "default")
+        found: Pod = self.find(Pod, name)
         return found
 
     def ending(self) -> list[str]:

@@ -1,14 +1,54 @@
 """For plugin authors: objects in one line, a cluster in memory to place them in, and what must hold afterwards.
 
-cluster = FakeCluster()
-cluster.nodes(3)
-cluster.add(pod("p"))
-cluster.run(MyPlugin(None))
-cluster.assert_bound("p", "n1")
+cluster = FakeCluster().use(RackLabel, {"label": "rack"})
+cluster.nodes(2).node("n3", labels={"rack": "yes"}).pod("p")
+cluster.schedule().assert_bound("p", "n3")
+
+The scheduler, its filters and its binding are the real ones; only the API server and the clock are not. With pytest
+the fixtures `cluster` and `new_cluster` are there wherever the scheduler is installed (see `testing.pytest_plugin`).
+Nothing is imported before it is asked for.
 """
 
-from session_scheduler.testing.builders import gang, node, pod, pod_group
-from session_scheduler.testing.fake_cluster import FakeCluster
-from session_scheduler.testing.invariants import InvariantError, check_invariants
+from __future__ import annotations
 
-__all__ = ["FakeCluster", "InvariantError", "check_invariants", "gang", "node", "pod", "pod_group"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from session_scheduler.testing.builders import gang, node, pod, pod_group, pods, priority_class, taint
+    from session_scheduler.testing.clock import FakeClock
+    from session_scheduler.testing.evaluations import check_evaluations
+    from session_scheduler.testing.fake_cluster import FakeCluster
+    from session_scheduler.testing.faults import Answer
+    from session_scheduler.testing.invariants import InvariantError, check_invariants
+    from session_scheduler.testing.results import NodeVerdict
+
+_LAZY = {
+    "Answer": "faults",
+    "FakeClock": "clock",
+    "FakeCluster": "fake_cluster",
+    "InvariantError": "invariants",
+    "NodeVerdict": "results",
+    "check_evaluations": "evaluations",
+    "check_invariants": "invariants",
+    "gang": "builders",
+    "node": "builders",
+    "pod": "builders",
+    "pod_group": "builders",
+    "pods": "builders",
+    "priority_class": "builders",
+    "taint": "builders",
+}
+"""Where the names are: pytest imports this package wherever the scheduler is installed, mostly for nothing."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+
+
+__all__ = [
+    "Answer", "FakeClock", "FakeCluster", "InvariantError", "NodeVerdict", "check_evaluations", "check_invariants",
+    "gang", "node", "pod", "pod_group", "pods", "priority_class", "taint",
+]  # fmt: skip

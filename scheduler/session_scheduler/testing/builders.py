@@ -18,6 +18,7 @@ from session_scheduler.model.objects import (
     PodGroup,
     PodGroupSpec,
     PodSpec,
+    PriorityClass,
     Quantity,
     ResourceRequirements,
     SchedulingConstraints,
@@ -87,6 +88,11 @@ def pod(
     )
 
 
+def pods(prefix: str, count: int, **options: Any) -> list[Pod]:
+    """The pods `<prefix>-0` and so on; `options` as for `pod`."""
+    return [pod(f"{prefix}-{index}", **options) for index in range(count)]
+
+
 def pod_group(
     name: str,
     min_count: int | None = None,
@@ -120,4 +126,16 @@ def gang(
     """A PodGroup and its pods `<name>-0` and so on; `min_count` is all of them unless given, `options` as for `pod`."""
     namespace = options.get("namespace", "default")
     group = pod_group(name, size if min_count is None else min_count, namespace=namespace, topology=topology)
-    return [group, *(pod(f"{name}-{index}", group=name, **options) for index in range(size))]
+    return [group, *pods(name, size, group=name, **options)]
+
+
+def priority_class(name: str, value: int, *, default: bool = False, preempts: bool = True) -> PriorityClass:
+    """A PriorityClass; `default` for pods that name none."""
+    policy = "PreemptLowerPriority" if preempts else "Never"
+    metadata = ObjectMeta(name=name)
+    return PriorityClass(metadata=metadata, value=value, global_default=default, preemption_policy=policy)
+
+
+def taint(key: str, value: str = "", *, effect: str = "NoSchedule") -> Taint:
+    """A taint for a node's `taints`."""
+    return Taint(key=key, value=value, effect=effect)

@@ -1,192 +1,172 @@
-"""A cluster in memory with the real scheduler over it, in a stopped clock's time: for tests of plugins."""
+"""The cluster that tests of plugins are written against: what is there, what happens to it, what came of it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
-from session_scheduler.builtin import BUILTIN
-from session_scheduler.clock import StoppedClock
-from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.config import DEFAULT_SCHEDULER_NAME, SchedulerConfig
-from session_scheduler.hook_calls import HookCalls
-from session_scheduler.model.objects import KubeObject, Pod
-from session_scheduler.service import KINDS, Bound, Scheduler
-from session_scheduler.simulate import reason_of
-from session_scheduler.testing.builders import node
-from session_scheduler.testing.invariants import check_invariants
-from session_scheduler.under_way import raise_first
+from msgspec.structs import replace
 
-_ALL_AT_ONCE = 1_000_000
-_FIRST = datetime(2000, 1, 1, tzinfo=UTC)
+from session_scheduler.model.objects import KubeObject, Node, Pod
+from session_scheduler.testing import builders
+from session_scheduler.testing.driving import finished
+from session_scheduler.testing.faults import Answer
+from session_scheduler.testing.invariants import InvariantError
+from session_scheduler.testing.results import Results
+
+_MOST_CYCLES = 100
 
 
-class FakeCluster:
-    """Add objects, `run` cycles with some plugins after kube-scheduler's, and ask what became of the pods.
+class FakeCluster(Results):
+    """Add objects and plugins, `schedule`, and ask or assert what became of the pods. Most methods can be chained.
 
-    What is added after a run reaches the scheduler as watch events do. After each cycle the invariants are checked,
-    unless `checked` is False.
+    Without plugins of its own it schedules as kube-scheduler does; the matcher is there with `use("fluence")`. After
+    each cycle the invariants are checked, unless `checked` is False. `evaluation` is one of naive, board and heap,
+    three ways to the same decisions. It has event loops of its own: it is for tests that are no coroutines.
     """
 
-    def __init__(
-        self, *, config: SchedulerConfig | None = None, evaluation: str = "heap", checked: bool = True
-    ) -> None:
-        # No bind waits for another: each run has an event loop of its own, and what waits in one belongs to it.
-        self.config = config or SchedulerConfig(bindings_in_flight=_ALL_AT_ONCE)
-        self.clock = StoppedClock()
-        self.memory = MemoryCluster(now=self._time, binds_volumes=True)
-        self._evaluation = evaluation
-        self._checked = checked
-        self._ticks = 0
-        self._scheduler: Scheduler | None = None
-        self._known: dict[str, KubeObject] = {}
+    # ------------------------------------------------------------------ plugins
 
-    def _time(self) -> datetime:
-        """Each object is one second younger than the one before it."""
-        self._ticks += 1
-        return _FIRST + timedelta(seconds=self._ticks)
+    def use(self, plugin: object, args: Mapping[str, Any] | None = None, *, weight: int | None = None) -> Self:
+        """Add a plugin: its class, an instance, or the name under which it is installed.
 
-    # ------------------------------------------------------------------ the cluster
+        `args` are as in a configuration (camelCase), and checked as such. It is called after kube-scheduler's plugins,
+        in the order of the calls; one with the name of one of these takes its place. Raises PluginLoadError.
+        """
+        self._only_before("use(…)")
+        self._chosen.use(plugin, args, weight)
+        return self
 
-    def nodes(self, count: int, **options: Any) -> None:
-        """Add the nodes n1, n2 and so on; `options` as for `node`."""
-        self.add(*(node(f"n{index}", **options) for index in range(1, count + 1)))
+    def without(self, *names: str) -> Self:
+        """Switch some of kube-scheduler's plugins off. Raises ValueError for another name."""
+        self._only_before("without(…)")
+        for name in names:
+            self._chosen.leave_out(name)
+        return self
 
-    def add(self, *objects: KubeObject | Iterable[KubeObject]) -> None:
+    def plugin(self, name: str) -> Any:
+        """The instance of a plugin. Raises LookupError."""
+        instances = self._chosen.calls().instances if self._scheduler is None else self._running_plugins()
+        if name not in instances:
+            raise LookupError(f"there is no plugin {name!r}: there are {', '.join(instances)}")
+        return instances[name]
+
+    def _running_plugins(self) -> dict[str, object]:
+        return {name: one for calls in self.scheduler.profiles.values() for name, one in calls.instances.items()}
+
+    def _only_before(self, call: str) -> None:
+        if self._scheduler is not None:
+            raise RuntimeError(f"the scheduler runs already: call {call} before the first schedule() or run()")
+
+    # ------------------------------------------------------------------ what is there
+
+    def add(self, *objects: KubeObject | Iterable[KubeObject]) -> Self:
         """Add objects, or lists of them as `gang` makes them; an object of a known name is changed."""
         for entry in objects:
             for obj in (entry,) if isinstance(entry, KubeObject) else entry:
                 self.memory.put(obj)
+        return self
 
-    def delete(self, kind: type[KubeObject], name: str, namespace: str = "default") -> None:
-        """Delete an object at once."""
-        obj = self._find(kind, name, namespace)
-        asyncio.run(self.memory.delete(obj, grace_seconds=0))
+    def nodes(self, count: int, *, prefix: str = "n", **options: Any) -> Self:
+        """Add the nodes n1, n2 and so on; `options` as for `builders.node`."""
+        return self.add(builders.node(f"{prefix}{index}", **options) for index in range(1, count + 1))
 
-    def advance(self, seconds: float) -> None:
+    def node(self, name: str, **options: Any) -> Self:
+        """Add a node, or change it; `options` as for `builders.node`."""
+        return self.add(builders.node(name, **options))
+
+    def pods(self, count: int, *, prefix: str = "p", **options: Any) -> Self:
+        """Add the pods p-0, p-1 and so on; `options` as for `builders.pod`."""
+        return self.add(builders.pods(prefix, count, **options))
+
+    def pod(self, name: str, **options: Any) -> Self:
+        """Add a pod, or change it; `options` as for `builders.pod`."""
+        return self.add(builders.pod(name, **options))
+
+    def group(self, name: str, min_count: int | None = None, **options: Any) -> Self:
+        """Add a PodGroup; `options` as for `builders.pod_group`."""
+        return self.add(builders.pod_group(name, min_count, **options))
+
+    def gang(self, name: str, size: int, **options: Any) -> Self:
+        """Add a PodGroup and its pods `<name>-0` and so on; `options` as for `builders.gang`."""
+        return self.add(builders.gang(name, size, **options))
+
+    # ------------------------------------------------------------------ what happens to it
+
+    def schedule(self) -> Self:
+        """Run cycles until nothing is to be tried any more at this time. Raises InvariantError where that never is.
+
+        Pods that were refused wait: for an event that can help them, and for the end of their backoff (`advance`).
+        """
+        for _ in range(_MOST_CYCLES):
+            before = self.memory.version
+            self.run()
+            moved = self.memory.version != before
+            if not self._due() and not (moved and self.scheduler.pending.any_hurried):
+                return self
+        raise InvariantError(f"no rest after {_MOST_CYCLES} cycles: {', '.join(self._due())} is to be tried")
+
+    def advance(self, seconds: float) -> Self:
         """Let the scheduler's time pass: groups that failed become due."""
         self.clock.advance(seconds)
+        return self
 
-    # ------------------------------------------------------------------ the scheduler
+    def end(self, name: str, namespace: str = "default", *, succeeded: bool = True) -> Self:
+        """A bound pod ends, as its kubelet tells: what it held is free. Raises LookupError where it is not bound."""
+        pod = self.find(Pod, name, namespace)
+        if not pod.spec.node_name:
+            raise LookupError(f"pod {pod.key} cannot end: it runs nowhere")
+        self._leaves(pod)
+        phase = "Succeeded" if succeeded else "Failed"
+        return self.add(replace(pod, status=replace(pod.status, phase=phase)))
 
-    def start(self, *plugins: object) -> Scheduler:
-        """Start the scheduler over what is there, with kube-scheduler's plugins and then these (each has a `name`).
+    def delete(self, kind: type[KubeObject], name: str, namespace: str = "default") -> Self:
+        """Delete an object at once."""
+        obj = self.find(kind, name, namespace)
+        if isinstance(obj, Pod):
+            self._leaves(obj)
+        finished(self.memory.delete(obj, grace_seconds=0))
+        return self
 
-        One with the name of one of kube-scheduler's takes its place.
-        """
-        own = [(str(getattr(plugin, "name", type(plugin).__name__)), plugin, None) for plugin in plugins]
-        instead = {name: plugin for name, plugin, _ in own if name in BUILTIN}
-        listed = [
-            (name, instead[name] if name in instead else builtin(None), None) for name, builtin in BUILTIN.items()
-        ]
-        added = [entry for entry in own if entry[0] not in BUILTIN]
-        profiles = {DEFAULT_SCHEDULER_NAME: HookCalls([*listed, *added])}
-        scheduler = Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation)
-        asyncio.run(_started(scheduler))
-        self._known = self._objects()
-        self._scheduler = scheduler
-        return scheduler
+    def delete_pod(self, name: str, namespace: str = "default") -> Self:
+        """Delete a pod at once."""
+        return self.delete(Pod, name, namespace)
 
-    @property
-    def scheduler(self) -> Scheduler:
-        """The scheduler under test; it exists from the first `run` or `start` on."""
-        if self._scheduler is None:
-            raise RuntimeError("the scheduler was not started: call run(…) or start(…) first")
-        return self._scheduler
+    def remove_node(self, name: str) -> Self:
+        """A node goes, and the pods on it do."""
+        for key in self.pods_on(name):
+            namespace, pod = key.split("/")
+            self.delete_pod(pod, namespace)
+        return self.delete(Node, name)
 
-    def run(self, *plugins: object, cycles: int = 1) -> list[Bound]:
-        """Run cycles; the first call starts the scheduler, so only it may name plugins. Returns what was decided."""
-        if self._scheduler is None:
-            self.start(*plugins)
-        elif plugins:
-            raise RuntimeError("the scheduler runs already: name the plugins in the first run(…)")
-        done: list[Bound] = []
-        for _ in range(cycles):
-            done.extend(asyncio.run(self._cycle()))
-            if self._checked:
-                check_invariants(self.scheduler)
-        return done
+    def finish_deletions(self) -> Self:
+        """The pods end that were asked to: those that were evicted or preempted."""
+        for pod in self.memory.objects(Pod):
+            if pod.metadata.deletion_timestamp:
+                self._leaves(pod)
+        self.memory.finish_deletions()
+        return self
 
-    async def _cycle(self) -> list[Bound]:
-        await self._deliver()
-        done = await self.scheduler.cycle()
-        await self._deliver()
-        await _settled(self.scheduler)
-        return done
+    def fail_binds(
+        self,
+        *names: str,
+        namespace: str = "default",
+        answer: Answer = Answer.REFUSED,
+        text: str = "not this one",
+        times: int | None = None,
+    ) -> Self:
+        """Let the binds of these pods fail: the next `times` of them, or all until `mend_binds`."""
+        for name in names:
+            self.memory.fail(f"{namespace}/{name}", answer, text, times)
+        return self
 
-    async def _deliver(self) -> None:
-        """Bring the scheduler what changed since it was last told."""
-        current, known = self._objects(), self._known
-        self._known = current
-        for name, obj in known.items():
-            if name not in current or current[name].metadata.uid != obj.metadata.uid:
-                await self.scheduler.apply("DELETED", obj)
-        for name, obj in current.items():
-            before = known.get(name)
-            if before is None or before.metadata.uid != obj.metadata.uid:
-                await self.scheduler.apply("ADDED", obj)
-            elif before is not obj:
-                await self.scheduler.apply("MODIFIED", obj)
+    def mend_binds(self) -> Self:
+        """From now on binds succeed."""
+        self.memory.mend()
+        return self
 
-    def _objects(self) -> dict[str, KubeObject]:
-        """Every object, by a name of its own, in the order in which the scheduler must know them."""
-        found: dict[str, KubeObject] = {}
-        for kind in KINDS:
-            found.update((f"{obj.api_version} {kind.__name__} {obj.key}", obj) for obj in self.memory.objects(kind))
-        return found
-
-    # ------------------------------------------------------------------ what became of it
-
-    def node_of(self, name: str, namespace: str = "default") -> str | None:
-        """The node that the pod is bound to, in the cluster."""
-        return self._find(Pod, name, namespace).spec.node_name or None
-
-    def placements(self) -> dict[str, str | None]:
-        """namespace/name of every pod and its node."""
-        return {obj.key: obj.spec.node_name or None for obj in self._objects().values() if isinstance(obj, Pod)}
-
-    def reasons(self, name: str, namespace: str = "default") -> str:
-        """Why the pod was not placed when it was last tried; empty where it is bound."""
-        pod = self._find(Pod, name, namespace)
-        if pod.spec.node_name:
-            return ""
-        task = self.scheduler.cache.tasks.get(pod.metadata.uid)
-        return "the scheduler does not serve it" if task is None else reason_of(self.scheduler, task)
-
-    def assert_bound(self, name: str, node: str | None = None, *, namespace: str = "default") -> None:
-        """The pod is bound, to this node if one is named; AssertionError says why it is not."""
-        bound = self.node_of(name, namespace)
-        if bound is None:
-            raise AssertionError(f"pod {namespace}/{name} is not bound: {self.reasons(name, namespace)}")
-        if node is not None and bound != node:
-            raise AssertionError(f"pod {namespace}/{name} is bound to {bound}, not to {node}")
-
-    def assert_pending(self, name: str, reason: str = "", *, namespace: str = "default") -> None:
-        """The pod is not bound, and `reason` is a part of why."""
-        bound = self.node_of(name, namespace)
-        if bound is not None:
-            raise AssertionError(f"pod {namespace}/{name} is bound to {bound}")
-        given = self.reasons(name, namespace)
-        if reason not in given:
-            raise AssertionError(f"pod {namespace}/{name} waits because {given!r}, which does not say {reason!r}")
-
-    def _find(self, kind: type[Any], name: str, namespace: str) -> Any:
-        for obj in self._objects().values():
-            if isinstance(obj, kind) and obj.key in (name, f"{namespace}/{name}"):
-                return obj
-        raise LookupError(f"there is no {kind.__name__} {namespace}/{name}: add it first")
-
-
-async def _started(scheduler: Scheduler) -> None:
-    await scheduler.start()
-    await _settled(scheduler)
-
-
-async def _settled(scheduler: Scheduler) -> None:
-    """Let work end that an event began: the event loop that it runs in ends with this."""
-    errors: list[BaseException] = []
-    await scheduler.under_way.wait(errors)
-    await scheduler.under_way.settle_ended(errors)
-    raise_first(errors)
+    def _leaves(self, pod: Pod) -> None:
+        """A gang may run with too few because of what a test did."""
+        task = self._scheduler.cache.tasks.get(pod.metadata.uid) if self._scheduler is not None else None
+        if task is not None and task.node is not None:
+            self._excused.add(task.group.key)

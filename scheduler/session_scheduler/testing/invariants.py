@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator
 
 from session_scheduler.model.devices import DeviceClass
 from session_scheduler.model.groups import Phase, Task
+from session_scheduler.model.objects import Pod
 from session_scheduler.service import Scheduler
+from session_scheduler.simulate import NOT_TRIED, reason_of
+
+_ENDED = ("Succeeded", "Failed")
 
 
 class InvariantError(AssertionError):
     """The scheduler's state is not what it must be."""
 
 
-def check_invariants(scheduler: Scheduler) -> None:
-    """Raise InvariantError, naming each violation; to be called between cycles, and where every bind succeeded.
+def check_invariants(scheduler: Scheduler, excused: Container[str] = ()) -> None:
+    """Raise InvariantError, naming each violation; to be called between cycles.
 
     No node is used beyond what it offers (pods that others put there are taken to fit); no gang runs with fewer than
     its minCount, and none with a topology constraint in several domains; the usage of each node is the sum over the
-    tasks on it; nothing is left assumed.
+    tasks on it; nothing is left assumed. `excused` are gangs (keys) of which a bind failed or a pod ended.
     """
-    problems = [*_usage(scheduler), *_gangs(scheduler)]
+    problems = [*_usage(scheduler), *_gangs(scheduler, excused)]
     if problems:
         raise InvariantError("\n".join(problems))
+
+
+def check_at_rest(scheduler: Scheduler, pods: Iterable[Pod], excused: Container[str] = ()) -> Iterator[str]:
+    """Each violation of what `check_invariants` says, and of what holds where every event was delivered.
+
+    The scheduler has each pod where the cluster (`pods`) has it; every pod that waits, and was tried, has a reason.
+    """
+    yield from _usage(scheduler)
+    yield from _gangs(scheduler, excused)
+    yield from _reasons(scheduler)
+    yield from _agreement(scheduler, pods)
 
 
 def _usage(scheduler: Scheduler) -> Iterator[str]:
@@ -70,13 +85,41 @@ def _kind(task: Task) -> tuple[str, tuple[tuple[str, str], ...], bool]:
     return metadata.namespace, tuple(sorted(metadata.labels.items())), metadata.deletion_timestamp is not None
 
 
-def _gangs(scheduler: Scheduler) -> Iterator[str]:
+def _gangs(scheduler: Scheduler, excused: Container[str]) -> Iterator[str]:
     for group in scheduler.cache.groups.values():
         running = sum(task.node is not None for task in group.tasks.values())  # those too that end for others
-        if 0 < running < group.min_count:
+        if 0 < running < group.min_count and group.key not in excused:
             yield f"gang {group.key} runs with {running} of at least {group.min_count} pods"
         if group.topology_key is not None:
             nodes = [scheduler.cache.table.nodes[task.row] for task in group.tasks.values() if task.row >= 0]
             domains = {node.metadata.labels.get(group.topology_key) for node in nodes if node is not None}
             if len(domains) > 1:
                 yield f"group {group.key} runs in several domains of {group.topology_key}: {domains}"
+
+
+def _reasons(scheduler: Scheduler) -> Iterator[str]:
+    now = scheduler.clock.now()
+    for task in sorted(scheduler.cache.tasks.values(), key=lambda task: task.key):
+        group = task.group.key
+        waits = task.phase in (Phase.PENDING, Phase.GATED)
+        if not waits or scheduler.pending.is_active(group, now) or scheduler.is_busy(group):
+            continue
+        outcome = scheduler.outcomes.get(group)
+        reason = reason_of(scheduler, task)
+        if not reason.strip() or (reason == NOT_TRIED and (outcome is None or task in outcome.tried)):
+            yield f"pod {task.key} waits, and nobody says why"
+
+
+def _agreement(scheduler: Scheduler, pods: Iterable[Pod]) -> Iterator[str]:
+    for pod in pods:
+        task = scheduler.cache.tasks.get(pod.metadata.uid)
+        node = pod.spec.node_name or None
+        if task is not None:
+            if task.node != node and not scheduler.is_busy(task.group.key):
+                yield f"pod {pod.key} is on {node or 'no node'}, and the scheduler has it on {task.node or 'none'}"
+        elif _is_ours(pod, scheduler) and f"Pod {pod.key}" not in scheduler.cache.problems:
+            yield f"pod {pod.key} is there, and the scheduler does not know it"
+
+
+def _is_ours(pod: Pod, scheduler: Scheduler) -> bool:
+    return pod.spec.scheduler_name in scheduler.profiles and pod.status.phase not in _ENDED

@@ -61,7 +61,7 @@ def expected(name: str, where: str = "n1", **options: Any) -> Pod:
 
 def come(cluster: FakeCluster, name: str) -> None:
     """What the pod waited for is there."""
-    one = cluster._find(Pod, name, "default")
+    one = cluster.find(Pod, name)
     cluster.add(replace(one, spec=replace(one.spec, scheduling_gates=())))
     cluster.advance(60)
     run(cluster)

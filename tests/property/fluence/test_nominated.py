@@ -52,7 +52,7 @@ def bound_there(world: Any, others: list[Any], folder: Path) -> bool:
     cluster.run(FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy)))
     for number, (_, ends) in enumerate(running):
         if ends and cluster.node_of(f"runs{number}") is not None:
-            asyncio.run(cluster.memory.delete(cluster._find(Pod, f"runs{number}", "default")))
+            asyncio.run(cluster.memory.delete(cluster.find(Pod, f"runs{number}")))
     node_name = f"n{where % nodes}"
     waits = pod("waits", priority=10, gates=["later"], **options(wanted))
     cluster.add(replace(waits, status=PodStatus(nominated_node_name=node_name)))
@@ -63,7 +63,7 @@ def bound_there(world: Any, others: list[Any], folder: Path) -> bool:
     cluster.memory.finish_deletions()
     cluster.advance(60)
     cluster.run()
-    found = cluster._find(Pod, "waits", "default")
+    found = cluster.find(Pod, "waits")
     cluster.add(replace(found, spec=replace(found.spec, scheduling_gates=())))
     cluster.advance(60)
     cluster.run()

@@ -67,7 +67,7 @@ def victims(world: Any) -> tuple[set[str], dict[str, str]]:
         cluster.run(FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy)))
     for number, one in enumerate(there):
         if one[-1] and cluster.node_of(f"low{number}"):
-            asyncio.run(cluster.memory.delete(cluster._find(Pod, f"low{number}", "default")))
+            asyncio.run(cluster.memory.delete(cluster.find(Pod, f"low{number}")))
     come: list[KubeObject] = [pod("new-0", priority=10, **asked(cpu, devices))]
     if count > 1:
         come = list(gang("new", count, priority=10, **asked(cpu, devices)))

@@ -123,7 +123,7 @@ class World:
 
     def _known(self, kind: type[KubeObject], name: str) -> Any:
         try:
-            return self.cluster._find(kind, name, "default")
+            return self.cluster.find(kind, name)
         except LookupError:
             return None
 

@@ -120,7 +120,7 @@ def test_what_is_held_is_handed_to_prebind_and_written_with_the_binding():
     cluster = cluster_with(plugin, gang("g", 2))
     cluster.run()
     assert sorted(plugin.seen) == [("g-0", {"on": "n1"}), ("g-1", {"on": "n2"})]
-    annotations = cluster._find(Pod, "g-1", "default").metadata.annotations
+    annotations = cluster.find(Pod, "g-1").metadata.annotations
     assert json.loads(annotations[HELD_ANNOTATION])["plugins"] == {"holding": {"on": "n2"}}
 
 
@@ -184,7 +184,7 @@ def test_only_the_member_whose_bind_failed_is_placed_again():
 def test_a_pod_that_was_deleted_meanwhile_is_not_bound():
     plugin = Holding(prebind=lambda binding: None)
     cluster = cluster_with(plugin, pod("p"))
-    uid = cluster._find(Pod, "p", "default").metadata.uid
+    uid = cluster.find(Pod, "p").metadata.uid
 
     def replaced(binding):
         cluster.memory._remove(cluster.memory._get(Pod, ("", "default", "p")))

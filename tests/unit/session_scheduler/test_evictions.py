@@ -37,7 +37,7 @@ def cluster(monkeypatch):
 
 def test_what_was_placed_beside_an_eviction_waits_until_the_victim_has_ended(cluster):
     cluster.assert_pending("new", "waits for 1 evicted pods to end")
-    old = cluster._find(Pod, "old", "default")
+    old = cluster.find(Pod, "old")
     assert old.metadata.deletion_timestamp is not None
     cluster.memory.finish_deletions()
     cluster.advance(60)

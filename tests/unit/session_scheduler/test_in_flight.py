@@ -117,5 +117,5 @@ def test_evictions_stay_within_the_same_bound(cluster):
     cluster.advance(61)
     counted.most.clear()
     cluster.run()
-    assert cluster._find(Pod, "g-1", "default").metadata.deletion_timestamp is not None
+    assert cluster.find(Pod, "g-1").metadata.deletion_timestamp is not None
     assert counted.most["evict Pod"] == AT_ONCE

@@ -123,7 +123,7 @@ def lose(cluster: OneLoop, name: str, node: str, *, done: bool = False) -> None:
 
 
 def known(cluster: FakeCluster, name: str) -> str | None:
-    task = cluster.scheduler.cache.tasks[cluster._find(Pod, name, "default").metadata.uid]
+    task = cluster.scheduler.cache.tasks[cluster.find(Pod, name).metadata.uid]
     return cluster.scheduler.cache.nominations.node_of(task)
 
 
@@ -219,7 +219,7 @@ def test_after_a_restart_a_gang_keeps_the_places_that_it_can_start_in(nominated:
     cluster.start()
     names = [f"high-{n}" for n in range(nominated)]
     assert [known(cluster, name) is not None for name in names] == [kept] * nominated
-    written = [cluster._find(Pod, name, "default").status.nominated_node_name for name in names]
+    written = [cluster.find(Pod, name).status.nominated_node_name for name in names]
     assert [bool(node) for node in written] == [kept] * nominated
 
 
@@ -245,6 +245,6 @@ def test_a_gang_that_cannot_start_any_more_gives_its_places_up(lost: str) -> Non
     cluster.advance(11)
     cluster.run(cycles=3)
     assert known(cluster, "high-0") is None
-    assert cluster._find(Pod, "high-0", "default").status.nominated_node_name == ""
+    assert cluster.find(Pod, "high-0").status.nominated_node_name == ""
     for name in ("waits1", "waits2"):
         assert cluster.node_of(name)

@@ -33,7 +33,7 @@ def test_a_gang_that_never_ran_ends_whole_whatever_its_mode(cluster: FakeCluster
 
 def test_a_gang_that_ran_and_lost_a_member_ends_one_by_one(cluster: FakeCluster) -> None:
     bound_in_part(cluster)
-    group = cluster._find(PodGroup, "g", "default")
+    group = cluster.find(PodGroup, "g")
     ran = PodGroupStatus(conditions=(PodCondition("PodGroupScheduled", "True", "Scheduled", ""),))
     cluster.add(replace(group, status=ran), pod("high", cpu="1", priority=10))
     cluster.run()
@@ -102,8 +102,8 @@ def test_where_a_plugin_fails_nominations_stay_as_they_were_written(
     cluster.run(FailsFor("low"))
     cluster.assert_pending("g-1", "it cannot be thought away")
     assert ended(cluster) == []
-    written = cluster._find(Pod, "g-1", "default").status.nominated_node_name
-    task = cluster.scheduler.cache.tasks[cluster._find(Pod, "g-1", "default").metadata.uid]
+    written = cluster.find(Pod, "g-1").status.nominated_node_name
+    task = cluster.scheduler.cache.tasks[cluster.find(Pod, "g-1").metadata.uid]
     assert (cluster.scheduler.cache.nominations.node_of(task) or "") == written == before
 
 

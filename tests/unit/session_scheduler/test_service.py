@@ -63,7 +63,7 @@ def test_a_group_that_was_refused_sleeps_until_it_was_forgotten_for_too_long():
 def test_a_condition_written_on_a_waiting_pod_does_not_wake_it():
     cluster, tries = waiting_cluster()
     condition = PodCondition(type="PodScheduled", status="False", reason="Unschedulable")
-    cluster.add(with_status(cluster._find(Pod, "large", "default"), conditions=(condition,)))
+    cluster.add(with_status(cluster.find(Pod, "large"), conditions=(condition,)))
     cluster.run()
     assert tries.of["large"] == 1
 
@@ -80,7 +80,7 @@ def test_a_nodes_heartbeat_wakes_nobody_and_a_new_offer_everybody():
 
 def test_a_pod_that_ends_wakes_the_waiting_and_is_cancelled_once():
     cluster, tries = waiting_cluster()
-    ended = with_status(cluster._find(Pod, "small", "default"), phase="Succeeded")
+    ended = with_status(cluster.find(Pod, "small"), phase="Succeeded")
     cluster.add(ended)
     cluster.run()
     assert tries.of["large"] == 2
@@ -98,7 +98,7 @@ def test_a_change_of_a_bound_member_does_not_hurry_the_rest_of_its_group():
     cluster.run(tries)
     cluster.run()
     count = tries.of["g"]
-    cluster.add(with_status(cluster._find(Pod, "p", "default"), phase="Running"))
+    cluster.add(with_status(cluster.find(Pod, "p"), phase="Running"))
     cluster.run()
     assert tries.of["g"] == count
 
@@ -134,7 +134,7 @@ def test_a_bound_pod_whose_requests_became_unreadable_keeps_counting():
     cluster.nodes(1)
     cluster.add(pod("p", cpu="3"))
     cluster.run(tries)
-    broken = msgspec.structs.replace(cluster._find(Pod, "p", "default"), spec=pod("p", cpu="?", bound_to="n1").spec)
+    broken = msgspec.structs.replace(cluster.find(Pod, "p"), spec=pod("p", cpu="?", bound_to="n1").spec)
     cluster.add(broken)
     cluster.add(pod("q", cpu="3"))
     cluster.run()

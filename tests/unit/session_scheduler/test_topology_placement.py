@@ -174,7 +174,7 @@ def test_the_members_that_end_still_pin_the_domain():
     cluster.run()
     cluster.add(node("b9", cpu="64", labels={ZONE: "b"}))
     for index in range(2):
-        bound = cluster._find(Pod, f"g-{index}", "default")
+        bound = cluster.find(Pod, f"g-{index}")
         cluster.add(replace(bound, metadata=replace(bound.metadata, deletion_timestamp="2030-01-01T00:00:00Z")))
     cluster.add(pod("g-2", cpu="2", group="g"), pod("g-3", cpu="2", group="g"))
     cluster.run()

@@ -43,19 +43,19 @@ def test_its_pod_is_deleted(cluster: FakeCluster) -> None:
 
 
 def test_somebody_takes_it_back(cluster: FakeCluster) -> None:
-    cluster.add(replace(cluster._find(Pod, "first", "default"), status=PodStatus()))
+    cluster.add(replace(cluster.find(Pod, "first"), status=PodStatus()))
     cluster.run()
     cluster.assert_bound("waits", "n1")
 
 
 def test_its_pod_is_nominated_for_another_node(cluster: FakeCluster) -> None:
-    cluster.add(replace(cluster._find(Pod, "first", "default"), status=PodStatus(nominated_node_name="n2")))
+    cluster.add(replace(cluster.find(Pod, "first"), status=PodStatus(nominated_node_name="n2")))
     cluster.run()
     cluster.assert_bound("waits", "n1")
 
 
 def test_its_pod_is_bound_to_another_node(cluster: FakeCluster) -> None:
-    first = cluster._find(Pod, "first", "default")
+    first = cluster.find(Pod, "first")
     cluster.add(replace(first, spec=replace(first.spec, node_name="n2", scheduling_gates=())))
     cluster.run()
     cluster.assert_bound("waits", "n1")
@@ -88,7 +88,7 @@ def test_its_end_wakes_only_those_that_yielded_to_it(end: str | None) -> None:
     if end is None:
         cluster.delete(Pod, "first")
     else:
-        cluster.add(replace(cluster._find(Pod, "first", "default"), status=PodStatus(nominated_node_name=end)))
+        cluster.add(replace(cluster.find(Pod, "first"), status=PodStatus(nominated_node_name=end)))
     cluster.run(cycles=2)
     assert set(tries.of) == {"h", "small"}
 
@@ -111,7 +111,7 @@ def test_its_own_pod_looks_for_a_place_again_where_somebody_else_ends_it(where: 
     tries = observed(cluster)
     cluster.run(cycles=2)
     assert tries.of == {"high": 1}
-    high = cluster._find(Pod, "high", "default")
+    high = cluster.find(Pod, "high")
     assert high.status.nominated_node_name == "n1"
     cluster.add(replace(high, status=replace(high.status, nominated_node_name=where)))
     cluster.run()

@@ -330,7 +330,7 @@ def test_a_claim_that_keeps_its_only_user_from_every_node_is_allocated_anew() ->
             assert plugin._repairs._woken is not None
             plugin._repairs._woken.set()
             async with asyncio.timeout(10):
-                while cluster._find(ResourceClaim, "c", "default").status != ResourceClaimStatus():  # noqa: ASYNC110
+                while cluster.find(ResourceClaim, "c").status != ResourceClaimStatus():  # noqa: ASYNC110
                     await asyncio.sleep(0)
         return await cluster.memory.get(ResourceClaim, "default", "c")
 

@@ -18,7 +18,7 @@ from session_scheduler.model.storage import (
     PersistentVolumeClaim,
 )
 from session_scheduler.testing import FakeCluster, gang, node, pod
-from session_scheduler.testing.fake_cluster import _settled
+from session_scheduler.testing.driving import _settled
 
 from ....tools.volumes import claim, csi_node, storage_class, using, volume
 
@@ -34,11 +34,11 @@ def a_cluster(*objects, nodes=3):
 
 
 def claim_now(cluster, name):
-    return cluster._find(PersistentVolumeClaim, name, "default")
+    return cluster.find(PersistentVolumeClaim, name)
 
 
 def volume_now(cluster, name):
-    return cluster._find(PersistentVolume, name, "")
+    return cluster.find(PersistentVolume, name, "")
 
 
 # ---------------------------------------------------------------------- which volume
@@ -237,7 +237,7 @@ def test_the_bind_follows_as_soon_as_the_controller_was_seen_to_have_bound_the_c
         while volume_now(cluster, "v").spec.claim_ref is None:  # noqa: ASYNC110 (it is not ours to change)
             await asyncio.sleep(0)
         assert not running.done()
-        uid = cluster._find(PersistentVolumeClaim, "c", "default").metadata.uid
+        uid = cluster.find(PersistentVolumeClaim, "c").metadata.uid
         bound = claim("c", volume="v")
         bound = msgspec.structs.replace(bound, metadata=msgspec.structs.replace(bound.metadata, uid=uid))
         await cluster.scheduler.apply("MODIFIED", cluster.memory.put(bound))

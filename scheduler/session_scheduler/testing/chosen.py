@@ -1,0 +1,71 @@
+"""Which plugins a test's scheduler has: kube-scheduler's, less and more what the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config import PluginConfig
+from session_scheduler.hook_calls import HookCalls
+from session_scheduler.plugin_loading import Origin, PluginSource, load_plugin
+
+_PLACE: Final = ("FakeCluster", "use")
+"""Where the plugin is named, for messages about it."""
+
+Entry = tuple[str, object, int | None]
+
+
+class Chosen:
+    """The plugins in the order in which they are called; one with a built-in's name takes its place."""
+
+    def __init__(self) -> None:
+        self._without: set[str] = set()
+        self._used: dict[str, Entry] = {}
+
+    def use(self, plugin: object, args: Mapping[str, Any] | None, weight: int | None) -> None:
+        """Add a plugin: its class, an instance, or the name under which it is installed.
+
+        It is checked, and its arguments are, as those of a configuration. Raises PluginLoadError.
+        """
+        name = plugin if isinstance(plugin, str) else name_of(plugin)
+        sources = None if isinstance(plugin, str) else [_source(name, plugin)]
+        if sources is not None and not isinstance(plugin, type) and args:
+            raise TypeError(f"plugin {name} is built already: give its class, and the arguments")
+        loaded = load_plugin(PluginConfig(name=name, args=args or {}, weight=weight), _PLACE, sources)
+        self.add(name, loaded.instance, weight)
+
+    def add(self, name: str, instance: object, weight: int | None = None) -> None:
+        """Add a plugin that is ready, whatever it is."""
+        self._used.pop(name, None)
+        self._used[name] = (name, instance, weight)
+        self._without.discard(name)
+
+    def leave_out(self, name: str) -> None:
+        """Switch one of kube-scheduler's plugins off. Raises ValueError."""
+        if name not in BUILTIN:
+            near = get_close_matches(name, BUILTIN, 1, 0.6)
+            remedy = f"did you mean {near[0]}?" if near else f"it is none of {', '.join(BUILTIN)}"
+            raise ValueError(f"there is no plugin {name!r} that could be left out: {remedy}")
+        self._without.add(name)
+
+    def calls(self) -> HookCalls:
+        """Their hooks, ready to be called."""
+        listed = [
+            self._used.get(name) or (name, builtin(None), None)
+            for name, builtin in BUILTIN.items()
+            if name not in self._without
+        ]
+        return HookCalls([*listed, *(entry for name, entry in self._used.items() if name not in BUILTIN)])
+
+
+def name_of(plugin: object) -> str:
+    """What a plugin (a class or an instance) says that it is called; else its class's name."""
+    cls = plugin if isinstance(plugin, type) else type(plugin)
+    return str(getattr(plugin, "name", cls.__name__))
+
+
+def _source(name: str, plugin: object) -> PluginSource:
+    builder = plugin if isinstance(plugin, type) else lambda _: plugin
+    return PluginSource(name, Origin.REGISTERED, "given to FakeCluster", "", lambda: builder)

@@ -1,0 +1,31 @@
+"""Whether a plugin's scopes are true: with one that is too narrow, decisions depend on what was asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from session_scheduler.testing.fake_cluster import FakeCluster
+from session_scheduler.testing.invariants import InvariantError
+
+_MODES: Final = ("naive", "board", "heap")
+
+
+def check_evaluations(scenario: Callable[[FakeCluster], object], **options: Any) -> None:
+    """Run a scenario in each of the three evaluations; every pod must end on the same node. Raises InvariantError.
+
+    "naive" asks filters and scores for each pod and node anew; "board" and "heap" keep answers as long as their scopes
+    (`filter_scope`, `score_scope`) say that they hold. `scenario` is given a new cluster, makes new plugins, and
+    schedules; `options` are FakeCluster's.
+    """
+    first: dict[str, str | None] = {}
+    for mode in _MODES:
+        cluster = FakeCluster(evaluation=mode, **options)
+        scenario(cluster)
+        cluster.assert_invariants()
+        placements = cluster.placements()
+        if mode == _MODES[0]:
+            first = placements
+        if differing := [key for key in {**first, **placements} if first.get(key) != placements.get(key)]:
+            lines = (f"pod {key}: naive {first.get(key)}, {mode} {placements.get(key)}" for key in differing)
+            raise InvariantError("a scope is declared too narrow:\n" + "\n".join(lines))
