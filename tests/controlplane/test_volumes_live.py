@@ -9,12 +9,14 @@ _STORAGE = {"storage": "1Gi"}
 _LABEL = "tests/volume-node"
 
 
-def _storage(scenario: Scenario, *volumes: tuple[str, str], waits: bool = True) -> str:
+def _storage(
+    scenario: Scenario, *volumes: tuple[str, str], waits: bool = True, provisioner: str = "kubernetes.io/no-provisioner"
+) -> str:
     """A StorageClass of the scenario's own with volumes, each (name, node); returns its name."""
     name = scenario.namespace
     mode = "WaitForFirstConsumer" if waits else "Immediate"
     scenario.plane.create({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
-                           "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode})  # fmt: skip
+                           "provisioner": provisioner, "volumeBindingMode": mode})  # fmt: skip
     for volume, node in volumes:
         scenario.plane.request("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": {_LABEL: node}}})
         expression = {"key": _LABEL, "operator": "In", "values": [node]}
@@ -88,3 +90,60 @@ def test_a_pod_follows_its_bound_volume_and_one_whose_claim_names_nothing_waits_
     assert 'persistentvolumeclaim "nothing" not found' in scenario.wait_event("lost", "FailedScheduling")["note"]
     scenario.create_pod("theirs", schedulerName="default-scheduler", volumes=volumes)
     assert scenario.wait_bound("theirs")["theirs"] == nodes[1]
+
+
+def _said(scenario: Scenario, pod: str) -> str:
+    """The node that a pod names while it is bound to none."""
+    found = scenario.pod(pod)
+    return "" if found["spec"].get("nodeName") else str(found["status"].get("nominatedNodeName", ""))
+
+
+def _times_named(scenario: Scenario, pod: str) -> int:
+    """How often our scheduler wrote the node that a pod names."""
+    return sum("nominatedNodeName" in write.body for write in scenario.writes("PATCH", f"/pods/{pod}/status"))
+
+
+def _make_volume(scenario: Scenario, claim: str, storage_class: str) -> None:
+    """What the provisioner would make for a claim."""
+    path = f"/api/v1/namespaces/{scenario.namespace}/persistentvolumeclaims/{claim}"
+    uid = scenario.plane.request("GET", path)[1]["metadata"]["uid"]
+    ref = {"kind": "PersistentVolumeClaim", "namespace": scenario.namespace, "name": claim, "uid": uid}
+    scenario.plane.create({"apiVersion": "v1", "kind": "PersistentVolume",
+                           "metadata": {"name": f"{storage_class}-{claim}"}, "spec": {
+                               "capacity": _STORAGE, "accessModes": ["ReadWriteOnce"], "claimRef": ref,
+                               "storageClassName": storage_class,
+                               "csi": {"driver": "none.example.com", "volumeHandle": claim}}})  # fmt: skip
+
+
+def test_a_pod_whose_volume_is_still_made_names_its_node_until_it_is_bound_as_with_kube_scheduler(
+    scenario: Scenario,
+) -> None:
+    node = scenario.add_node(cpu=8, devices=0)
+    scenario.run()
+    storage_class = _storage(scenario, provisioner="none.example.com")
+    sides = {"ours": "fluence", "theirs": "default-scheduler"}
+    for name, scheduler in sides.items():
+        scenario.create_pod(name, schedulerName=scheduler, volumes=_claim(scenario, name, storage_class))
+    for name in sides:
+        assert scenario.until(f"the node of {name}", lambda name=name: _said(scenario, name) or None) == node  # type: ignore[misc]
+    for name in sides:
+        _make_volume(scenario, name, storage_class)
+    assert scenario.wait_bound(*sides, seconds=30) == dict.fromkeys(sides, node)
+    for name in sides:
+        assert "nominatedNodeName" not in scenario.pod(name)["status"]
+    assert len(scenario.writes("POST", "/pods/ours/binding")) == 1
+    scenario.create_pod("plain")
+    scenario.wait_bound("plain")
+    assert (_times_named(scenario, "ours"), _times_named(scenario, "plain")) == (1, 0)
+
+
+def test_a_node_that_somebody_else_names_is_taken_as_kube_scheduler_takes_it(scenario: Scenario) -> None:
+    small, _ = (scenario.add_node(cpu=cpu, devices=0) for cpu in (4, 64))
+    scenario.run()
+    sides = {"ours": "fluence", "theirs": "default-scheduler"}
+    for name, scheduler in sides.items():
+        path = f"/api/v1/namespaces/{scenario.namespace}/pods/{name}"
+        scenario.create_pod(name, schedulerName=scheduler, schedulingGates=[{"name": "example.com/later"}])
+        scenario.plane.request("PATCH", f"{path}/status", {"status": {"nominatedNodeName": small}})
+        scenario.plane.request("PATCH", path, {"spec": {"schedulingGates": None}})
+    assert scenario.wait_bound(*sides) == dict.fromkeys(sides, small)
