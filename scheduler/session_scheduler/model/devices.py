@@ -27,7 +27,7 @@ FIRST_AVAILABLE_LIMIT = 8
 EXACT_COUNT, ALL = "ExactCount", "All"
 
 
-class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
 
 

@@ -11,7 +11,7 @@ Quantity = str | int | float
 """A resource quantity as written; `model.quantity` parses it."""
 
 
-class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
 
 

@@ -25,7 +25,7 @@ from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import StorageObject
 
 
-class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
 
 

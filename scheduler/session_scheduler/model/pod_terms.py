@@ -21,7 +21,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-class _Part(msgspec.Struct, frozen=True, rename="camel"):
+class _Part(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A part of spec.affinity, which the model keeps as it came."""
 
 

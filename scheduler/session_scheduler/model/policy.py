@@ -12,7 +12,7 @@ import msgspec
 from session_scheduler.model.meta import LabelSelector, ObjectMeta
 
 
-class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
 
 

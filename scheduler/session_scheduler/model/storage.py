@@ -22,7 +22,7 @@ WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 
-class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
 
 
