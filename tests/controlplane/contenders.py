@@ -35,17 +35,17 @@ class Contender:
     start: Start
     events: bool = True
     """Whether it writes one for each pod that it has bound."""
-    only: str = ""
-    """The workload that it takes part in; all where empty."""
+    bare: bool = False
+    """Whether it takes part in the workloads that are so, and in no others."""
 
     def takes(self, workload: Workload) -> bool:
         """Whether it takes part in this workload."""
-        return self.only in ("", workload.name)
+        return self.bare is workload.bare
 
 
 def _raw(plane: ControlPlane, folder: Path, _: Workload, turn: Turn) -> Measured:
-    kubeconfig = plane.kubeconfig("admin")
-    command: list[str | Path] = [sys.executable, "-m", "tests.controlplane.raw_binder", kubeconfig, turn.namespace]
+    user = kubeconfig_for(plane, folder)  # an administrator is neither authorised nor queued
+    command: list[str | Path] = [sys.executable, "-m", "tests.controlplane.raw_binder", user, turn.namespace]
     return Measured(RAW, command, folder / "raw.log")
 
 
@@ -83,8 +83,8 @@ def _fluence(ours: dict[str, Any]) -> Start:
 _NO_GRAPH = {"profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "enabled": False}]}]}
 """What places by filters and scores alone: nothing is put into a graph, and nothing is written of what pods hold."""
 CONTENDERS: Final = (
-    Contender(RAW, "nobody", _raw, events=False, only="basic"),
+    Contender(RAW, "nobody", _raw, events=False, bare=True),
     Contender(KUBE_SCHEDULER, "default-scheduler", _kube_scheduler),
     Contender(FLUENCE, "fluence", _fluence({})),
-    Contender(FILTERS, "fluence", _fluence(_NO_GRAPH | {"events": False}), events=False, only="basic"),
+    Contender(FILTERS, "fluence", _fluence(_NO_GRAPH | {"events": False}), events=False, bare=True),
 )

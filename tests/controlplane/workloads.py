@@ -179,10 +179,14 @@ class Workload:
     """The pods of each group; 1: there are no groups."""
     preempts: bool = False
     beside: Beside | None = None
+    bare: bool = False
+    """Whether it asks how many pods are bound where there is little to decide, compared with sending bindings alone."""
+    times: int = 1
+    """How many times as many pods are measured as are asked for."""
 
     def size(self, nodes: int, pods: int) -> int:
         """How many pods are measured where `pods` are asked for: whole groups, and no more than have room."""
-        most = min(pods, int(self.most_a_node * nodes))
+        most = min(self.times * pods, int(self.most_a_node * nodes))
         return most - most % self.gang
 
     def measured(self, turn: Turn, first: str = "") -> Iterator[Manifest]:
@@ -223,6 +227,8 @@ WORKLOADS: Final = (
     Workload("unschedulable", bound_a_node=0.02, pending_a_pod=0.1, beside=_unschedulable_come),
     Workload("gangs", goal=2.0, gang=3),
     Workload("gangs-of-20", goal=2.0, gang=20),
+    # Long turns: the API server collects its garbage every few seconds, which costs it as much as a thousand bindings.
+    Workload("bindings", most_a_node=36, bare=True, times=5),
 )  # fmt: skip
 
 

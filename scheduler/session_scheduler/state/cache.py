@@ -19,7 +19,7 @@ from session_scheduler.model.label_reads import concerns
 from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.related import RelatedObject
-from session_scheduler.state.changes import what_matters
+from session_scheduler.state.changes import needs_alike, what_matters
 from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.gates import Gates
 from session_scheduler.state.nominations import Nominations
@@ -212,6 +212,8 @@ class Cache:
 
     def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass:
         """The pod's class; of one that runs, and is not what it should be any more, the one that it had."""
+        if known is not None and known.node is not None and not known.cls.problem and needs_alike(known.pod, pod):
+            return known.cls
         cls = self._class_of(pod)
         if not cls.problem:
             self.problems.pop(f"Pod {pod.key}", None)

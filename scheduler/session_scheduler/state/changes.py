@@ -99,3 +99,20 @@ def what_matters(node: Node) -> tuple[object, ...]:
         metadata.uid, metadata.labels, metadata.annotations, node.spec, status.allocatable, status.capacity,
         status.declared_features,
     )  # fmt: skip
+
+
+def needs_alike(before: Pod, pod: Pod) -> bool:
+    """Whether a pod that is on a node needs what it needed, as it does when all that is new is that it was bound.
+
+    Annotations that came are none of its needs: a Binding brings some.
+    """
+    old, new, spec = before.metadata, pod.metadata, pod.spec
+    if spec.node_name != before.spec.node_name:
+        spec = replace(spec, node_name=before.spec.node_name)
+    return (
+        old.labels == new.labels
+        and old.annotations.items() <= new.annotations.items()
+        and before.spec == spec
+        and before.status.resource_claim_statuses == pod.status.resource_claim_statuses
+        and before.unreadable == pod.unreadable
+    )
