@@ -202,15 +202,25 @@ class SchedulerConfig(Strict):
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
 
 
+def is_secret(name: str) -> bool:
+    """Whether what a plugin's argument of this name holds is for nobody to see."""
+    return _SECRET.search(name) is not None
+
+
+def written(config: SchedulerConfig) -> dict[str, Any]:
+    """The whole configuration as it is written in a file, defaults included: plain values."""
+    return config.model_dump(mode="json", by_alias=True)
+
+
 def shown(config: SchedulerConfig) -> dict[str, Any]:
     """The configuration as it is written, for people to see, without what may be secret of plugins' arguments."""
-    written = config.model_dump(mode="json", by_alias=True)
-    for profile in written["profiles"]:
+    values = written(config)
+    for profile in values["profiles"]:
         for plugin in profile["plugins"]:
             plugin["args"] = {
-                name: "(not shown)" if _SECRET.search(name) else value for name, value in plugin["args"].items()
+                name: "(not shown)" if is_secret(name) else value for name, value in plugin["args"].items()
             }
-    return written
+    return values
 
 
 def load_config(path: Path) -> SchedulerConfig:
@@ -235,6 +245,11 @@ def parse_config(text: str, source: str) -> SchedulerConfig:
     ]
     if missing:
         raise InputError(*missing)
+    return config_from(values, source)
+
+
+def config_from(values: Any, source: str) -> SchedulerConfig:
+    """A configuration of plain values, as `written` gives them. Raises InputError, a line for each wrong field."""
     config = validated(SchedulerConfig, values, source)
     profiles = tuple(profile.model_copy() for profile in config.profiles)  # the default one is everybody's
     for index, profile in enumerate(profiles):

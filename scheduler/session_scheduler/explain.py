@@ -16,32 +16,40 @@ from session_scheduler.hook_calls import PluginError
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.columns import natural
 from session_scheduler.model.groups import Phase, Task
-from session_scheduler.offline import open_offline
+from session_scheduler.offline import ClusterState, open_state, read_state
 from session_scheduler.service import Scheduler
 from session_scheduler.session import Session
 
 
 def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = None) -> dict[str, Any]:
-    """Judge the pending pods of manifests (paths, directories, "-"), or the one of that namespace/name.
+    """Judge the pending pods of manifests (paths, directories, "-") or of a snapshot among them, or the one of that
+    namespace/name.
 
     Returns the JSON of the command: {"pods": [{namespace, name, reason, nodes}]}. Raises InputError.
     """
-    scheduler = asyncio.run(open_offline(files, config))
-    answer = explain_pending(scheduler)
-    if pod is not None:
-        answer["pods"] = [one for one in answer["pods"] if f"{one['namespace']}/{one['name']}" == pod]
-        if not answer["pods"]:
-            raise InputError(f"--pod {pod}: no pod of that namespace and name is waiting: write NAMESPACE/NAME")
-    return answer
+    return asyncio.run(_explain(files, config, pod))
 
 
-def explain_pending(scheduler: Scheduler) -> dict[str, Any]:
-    """The JSON of `explain` for every pod that waits.
+async def _explain(files: Sequence[str], config: SchedulerConfig, pod: str | None) -> dict[str, Any]:
+    return await explain_state(await read_state(files), config, pod)
+
+
+async def explain_state(state: ClusterState, config: SchedulerConfig, pod: str | None = None) -> dict[str, Any]:
+    """As `explain`, for a state that was read."""
+    return explain_pending(await open_state(state, config), pod)
+
+
+def explain_pending(scheduler: Scheduler, pod: str | None = None) -> dict[str, Any]:
+    """The JSON of `explain` for every pod that waits, or the one of that namespace/name. Raises InputError.
 
     `nodes` names every node with {"fits": true, "score": N} or {"fits": false, "plugin", "reason"}; `reason` is what
     refuses the pod as a whole (a gate, a missing group, the matcher), else None.
     """
     waiting = [task for task in scheduler.cache.tasks.values() if task.phase in (Phase.PENDING, Phase.GATED)]
+    if pod is not None:
+        waiting = [task for task in waiting if task.key == pod]
+        if not waiting:
+            raise InputError(f"--pod {pod}: no pod of that namespace and name is waiting: write NAMESPACE/NAME")
     return {"pods": [_explain_task(scheduler, task) for task in sorted(waiting, key=lambda t: natural(t.key))]}
 
 

@@ -432,6 +432,13 @@ def simulated_node(node: Node) -> Mapping[str, str] | None:
 
 
 @hookspec
+def saved_arguments() -> Mapping[str, Any] | None:
+    """This plugin's arguments for a snapshot: those that only name something (a file, say, or nothing, where an
+    environment variable counts) replaced by ones that hold it, so that elsewhere the same comes of them.
+    """
+
+
+@hookspec
 def report(pod: Pod) -> Mapping[str, Any] | None:
     """Columns of this plugin in `simulate`'s output for one pod, as JSON values, the same names for every pod."""
 
@@ -443,5 +450,5 @@ HOOKS: Final = (
     "place_group", "reserve", "reservable",
     "score_placement", "postfilter",
     "on_session_close", "prebind_needed", "prebind", "cancel", "simulated_node",
-    "report",
+    "saved_arguments", "report",
 )  # fmt: skip

@@ -137,6 +137,15 @@ def plan_here(pod_group: PodGroup) -> Plan | None:
     return _plan(pod_group, written, written.pods)
 
 
+def config_map_of(pod_group: PodGroup) -> str:
+    """The name of the ConfigMap, in its namespace, in which a PodGroup's plan lies; empty where it lies in none."""
+    try:
+        written = _annotation(pod_group)
+    except PlanError:
+        return ""
+    return written.config_map if written is not None else ""
+
+
 class NeedsConfigMap(PlanError):  # noqa: N818 (a state)
     """The plan lies in a ConfigMap, which is to be read first."""
 

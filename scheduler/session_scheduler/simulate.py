@@ -15,7 +15,7 @@ from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
-from session_scheduler.offline import open_offline
+from session_scheduler.offline import ClusterState, open_state, read_state
 from session_scheduler.service import Scheduler
 
 _OWN = frozenset({"namespace", "name", "group", "node", "reason"})
@@ -28,7 +28,7 @@ NOT_TRIED = "not tried"
 
 
 def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]:
-    """Place the pending pods of manifests (paths, directories, "-").
+    """Place the pending pods of manifests (paths, directories, "-"), or of a snapshot among them.
 
     Returns the JSON of the command: {"pods", "groups", "summary"}, and "preempted" where running pods ended for others.
     Raises InputError.
@@ -37,7 +37,12 @@ def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]
 
 
 async def _simulate(files: Sequence[str], config: SchedulerConfig) -> dict[str, Any]:
-    return await place_all(await open_offline(files, config))
+    return await simulate_state(await read_state(files), config)
+
+
+async def simulate_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
+    """As `simulate`, for a state that was read."""
+    return await place_all(await open_state(state, config))
 
 
 async def place_all(scheduler: Scheduler) -> dict[str, Any]:

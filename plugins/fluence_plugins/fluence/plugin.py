@@ -62,6 +62,7 @@ class FluencePlugin:
     prebind_waits = False
 
     def __init__(self, arguments: FluenceArguments) -> None:
+        self._arguments = arguments
         self._config = arguments.load()
         self._types = frozenset(resource_types(self._config))
         self._env = env_contract(self._config)
@@ -378,6 +379,11 @@ class FluencePlugin:
         if not offered or any(name in node.status.allocatable for name in offered):
             return None
         return dict.fromkeys(offered, str(capacity()))
+
+    @hookimpl
+    def saved_arguments(self) -> Mapping[str, Any]:
+        """The resources themselves in place of their file, and the policy that holds."""
+        return self._arguments.saved()
 
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any]:

@@ -52,6 +52,10 @@ class ResourcesFile:
 
     def load(self) -> ResourcesConfig:
         """The resource trees now. Raises ResourcesError or DocumentError, naming the file."""
+        return load_resources(self.read(), self.path)
+
+    def read(self) -> str:
+        """The file's text now; empty where there is none and need be none. Raises ResourcesError."""
         self._seen = self._state()
         try:
             with Path(self.path).open("rb") as file:
@@ -60,13 +64,13 @@ class ResourcesFile:
         except FileNotFoundError:
             if self._optional:
                 log.warning("no file %s: no devices are modelled", self.path)
-                return ResourcesConfig()
+                return ""
             raise self._unreadable("No such file or directory") from None
         except UnicodeDecodeError:
             raise self._unreadable("it is not UTF-8") from None
         except (OSError, ValueError) as error:  # the latter: a name that no file can have
             raise self._unreadable(getattr(error, "strerror", None) or str(error)) from None
-        return load_resources(text, self.path)
+        return text
 
     def _unreadable(self, why: str) -> ResourcesError:
         return ResourcesError(f"{self.path}: cannot be read ({why}): name a readable resources file")

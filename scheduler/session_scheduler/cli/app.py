@@ -16,10 +16,11 @@ from session_scheduler.errors import InputError
 
 COMMANDS_GROUP: Final = "session_scheduler.commands"
 OPTIONS_GROUP: Final = "session_scheduler.options"
-_WITH_PLUGIN_OPTIONS: Final = (commands.simulate, commands.explain, commands.run)
+_WITH_PLUGIN_OPTIONS: Final = (commands.simulate, commands.explain, commands.snapshot, commands.run)
 _CORE: Final[dict[str, Callable[..., Any]]] = {
     "simulate": commands.simulate,
     "explain": commands.explain,
+    "snapshot": commands.snapshot,
     "run": commands.run,
     "plugins": commands.plugins,
 }
@@ -35,7 +36,7 @@ def build(words: Sequence[str]) -> typer.Typer:
         no_args_is_help=True,
     )
     called = next((word for word in words if not word.startswith("-")), None)
-    options = _plugin_options() if called in ("simulate", "explain", "run") else []
+    options = _plugin_options() if _CORE.get(called or "") in _WITH_PLUGIN_OPTIONS else []
     for name, function in _CORE.items():
         app.command(name)(_with_options(function, options) if function in _WITH_PLUGIN_OPTIONS else function)
     if called not in _CORE:

@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from session_scheduler.commands import LogFormat, LogLevel, Output, PluginOption
+from session_scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from session_scheduler.config import SchedulerConfig
+    from session_scheduler.offline import ClusterState
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE", help="Manifests, directories, or - for standard input.")]
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILE", help="Manifests, directories, a snapshot, or - for standard input."),
+]
+LiveCluster = Annotated[
+    str | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="A live cluster's state, to which the FILEs are added."),
+]
+Context = Annotated[
+    str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig; else its current one.")
+]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The scheduler's configuration.")]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="What to log to standard error, from here up.")]
@@ -21,29 +33,34 @@ PluginOptions = Sequence[tuple[PluginOption, str]]
 
 
 def simulate(
-    files: Files,
+    files: Files = None,
     *,
+    kubeconfig: LiveCluster = None,
+    context: Context = None,
     config: Config = None,
     output: OutputOption = Output.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
 ) -> int:
-    """Place the pods of manifests in memory.
+    """Place the pods of manifests, a snapshot or a live cluster in memory.
 
-    The exit status is 1 where something is unschedulable.
+    Nothing is written to the cluster. The exit status is 1 where something is unschedulable.
     """
-    from session_scheduler.logs import log_to_stderr
-    from session_scheduler.simulate import simulate as run
+    import asyncio
 
-    log_to_stderr(log_level)
-    result = run(files, config=_configuration(config, plugin_options))
+    from session_scheduler.simulate import simulate_state
+
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
+    result = asyncio.run(simulate_state(state, settings))
     _write(result, output)
     return 1 if result["summary"]["unschedulable"] else 0
 
 
 def explain(
-    files: Files,
+    files: Files = None,
     *,
+    kubeconfig: LiveCluster = None,
+    context: Context = None,
     pod: Annotated[str | None, typer.Option("--pod", metavar="NS/NAME", help="Only this pod.")] = None,
     config: Config = None,
     output: OutputOption = Output.TABLE,
@@ -54,11 +71,40 @@ def explain(
 
     Where it fits, with what score; and where not, by which plugin and why.
     """
-    from session_scheduler.explain import explain as run
-    from session_scheduler.logs import log_to_stderr
+    import asyncio
 
-    log_to_stderr(log_level)
-    _write(run(files, config=_configuration(config, plugin_options), pod=pod), output)
+    from session_scheduler.explain import explain_state
+
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
+    _write(asyncio.run(explain_state(state, settings, pod)), output)
+    return 0
+
+
+def snapshot(
+    files: Files = None,
+    *,
+    kubeconfig: LiveCluster = None,
+    context: Context = None,
+    config: Config = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Where to write it, as YAML by its name; else JSON."),
+    ] = None,
+    log_level: LogLevelOption = LogLevel.WARNING,
+    plugin_options: PluginOptions = (),
+) -> int:
+    """Save all that decisions are made from: what the scheduler watches, and its configuration.
+
+    `simulate` and `explain` read it, and decide the same. It holds no Secret, and no value of an environment variable.
+    """
+    from session_scheduler.snapshots import snapshot as snapshot_of
+    from session_scheduler.snapshots import write_snapshot
+
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
+    if output is None or str(output) == "-":
+        typer.echo(snapshot_of(state, settings), nl=False)
+    else:
+        write_snapshot(state, settings, output)
     return 0
 
 
@@ -71,9 +117,7 @@ def run(
             "--kubeconfig", metavar="FILE", help="The cluster; else KUBECONFIG, ~/.kube/config, or the pod's."
         ),
     ] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig; else its current one.")
-    ] = None,
+    context: Context = None,
     log_level: LogLevelOption = LogLevel.INFO,
     log_format: Annotated[
         LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
@@ -102,11 +146,33 @@ def plugins(*, output: OutputOption = Output.TABLE) -> int:
     return 0
 
 
-def _configuration(path: Path | None, options: PluginOptions) -> SchedulerConfig:
+def _read(
+    files: list[str] | None,
+    kubeconfig: str | None,
+    context: str | None,
+    config: Path | None,
+    options: PluginOptions,
+    log_level: LogLevel,
+) -> tuple[ClusterState, SchedulerConfig]:
+    """The state that the arguments name, and the configuration: the one given, the state's own, or the default."""
+    import asyncio
+
+    from session_scheduler.logs import log_to_stderr
+    from session_scheduler.offline import read_state
+
+    log_to_stderr(log_level)
+    if not files and kubeconfig is None:
+        raise InputError("Missing argument 'FILE': name manifests, or a cluster by --kubeconfig")
+    given = _configuration(config, options) if config is not None else None
+    state = asyncio.run(read_state(files or [], kubeconfig, context))
+    return state, given or _configuration(None, options, state)
+
+
+def _configuration(path: Path | None, options: PluginOptions, state: ClusterState | None = None) -> SchedulerConfig:
     from session_scheduler.config import SchedulerConfig, load_config
     from session_scheduler.plugin_loading import with_plugin_arguments
 
-    config = load_config(path) if path else SchedulerConfig()
+    config = load_config(path) if path else state.config() if state is not None else SchedulerConfig()
     for option, value in options:
         config = with_plugin_arguments(config, option.plugin, {option.argument: value})
     return config

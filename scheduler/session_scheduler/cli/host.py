@@ -17,10 +17,12 @@ class CommandHost:
     """The `Host` of this process."""
 
     def nodes(self, files: Sequence[str]) -> Sequence[Node]:
-        """The nodes in manifests (files, directories, `-`), checked. Raises InputError."""
+        """The nodes in manifests (files, directories, `-`), checked, or in a snapshot. Raises InputError."""
         from session_scheduler.cluster.manifests import read_manifests  # heavy, and not needed for --help
+        from session_scheduler.model.objects import Node
 
-        return read_manifests(files).nodes
+        loaded = read_manifests(files)
+        return [*(obj for obj in loaded.saved if isinstance(obj, Node)), *loaded.nodes]
 
     def write(self, value: Any, output: Output) -> None:
         """Write a plain value to standard output as JSON or YAML."""

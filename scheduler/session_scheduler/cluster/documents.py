@@ -17,12 +17,15 @@ import msgspec
 
 from session_scheduler.cluster.errors import ManifestError
 from session_scheduler.cluster.type_errors import explain_type_error
+from session_scheduler.config import CONFIG_API_VERSION
 from session_scheduler.yaml_text import Limits, YamlError, read_json
 from session_scheduler.yaml_text import read_documents as read_values
 
 MAX_BYTES = 256 * 1024 * 1024
 """How large one file may be: a saved cluster of some 50,000 pods."""
 STDIN = "<stdin>"
+SNAPSHOT = "Snapshot"
+"""The kind of what `fluence snapshot` writes; as a document its content is the configuration alone."""
 _SUFFIXES = (".yaml", ".yml", ".json")
 _LIMITS = Limits(bytes=MAX_BYTES, depth=100, aliased=1_000_000)
 _OBJECT_START = re.compile(rb"[ \t\r\n]*{")
@@ -37,6 +40,13 @@ class _Head(msgspec.Struct, rename="camel"):
     kind: str = ""
     api_version: str = ""
     items: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
+    configuration: msgspec.Raw = msgspec.Raw(b"{}")
+    """Of a snapshot."""
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether it is what `fluence snapshot` writes (see `saved_state`)."""
+        return self.kind == SNAPSHOT and self.api_version == CONFIG_API_VERSION
 
 
 _head_decoder = msgspec.json.Decoder(_Head)
@@ -70,6 +80,8 @@ class Document:
     api_version: str
     kind: str
     content: bytes | dict[str, Any]
+    saved: bool = False
+    """Whether it is an item of a snapshot, as it was when that was taken; nulls included."""
 
     @property
     def group(self) -> str:
@@ -171,8 +183,11 @@ def _read(stream: BinaryIO, file: str) -> bytes:
 def _documents(file: str, text: bytes) -> Iterator[Document]:
     head = _list_head(text)
     if head is not None and head.items is not msgspec.UNSET:
+        if head.is_snapshot:
+            configuration = _plain(bytes(head.configuration))
+            yield _snapshot(file, "document 1", configuration)
         for number, item in enumerate(head.items):
-            yield from _item(file, f"items[{number}]", head, bytes(item))
+            yield from (_saved if head.is_snapshot else _item)(file, f"items[{number}]", head, bytes(item))
         return
     try:
         for number, value in enumerate(_values(file, text), start=1):
@@ -217,11 +232,47 @@ def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Documen
         yield Document(file, place, head.api_version, head.kind, text)
 
 
+def _saved(file: str, place: str, _: _Head, text: bytes) -> Iterator[Document]:
+    try:
+        head = _head_decoder.decode(text)
+    except msgspec.DecodeError:
+        head = _Head()
+    if not head.kind:
+        raise _no_item(file, place)
+    yield Document(file, place, head.api_version, head.kind, text, saved=True)
+
+
+def _no_item(file: str, place: str) -> ManifestError:
+    return ManifestError("is no object: take the snapshot again", file=file, object=f"{SNAPSHOT} ({place})")
+
+
+def _snapshot(file: str, place: str, configuration: Any) -> Document:
+    if not isinstance(configuration, dict):
+        raise ManifestError("must be a mapping: take the snapshot again", file=file, object=f"{SNAPSHOT} ({place})",
+                            field="configuration")  # fmt: skip
+    return Document(file, place, CONFIG_API_VERSION, SNAPSHOT, configuration)
+
+
+def _snapshot_tree(file: str, place: str, tree: dict[str, Any]) -> Iterator[Document]:
+    items = tree.get("items")
+    if not isinstance(items, list):
+        raise ManifestError("must be a list of objects: take the snapshot again", file=file,
+                            object=f"{SNAPSHOT} ({place})", field="items")  # fmt: skip
+    yield _snapshot(file, place, tree.get("configuration", {}))
+    for number, item in enumerate(items):
+        if not isinstance(item, dict) or not isinstance(item.get("kind"), str) or not item["kind"]:
+            raise _no_item(file, f"items[{number}]")
+        yield Document(file, f"items[{number}]", str(item.get("apiVersion", "")), item["kind"], item, saved=True)
+
+
 def _tree_documents(file: str, place: str, value: Any, parent: _Head | None = None) -> Iterator[Document]:
     if value is None and parent is None:  # an empty document between two `---`
         return
     if not isinstance(value, dict):
         raise ManifestError("is no object: write a mapping with apiVersion, kind and metadata", file=file, object=place)
+    if value.get("kind") == SNAPSHOT and value.get("apiVersion") == CONFIG_API_VERSION and parent is None:
+        yield from _snapshot_tree(file, place, value)
+        return
     tree = _without_nulls(value, file, place)
     if parent is not None and parent.kind != "List":  # the items of a typed list do not repeat what they are
         tree = {"apiVersion": parent.api_version, "kind": parent.kind.removesuffix("List"), **tree}

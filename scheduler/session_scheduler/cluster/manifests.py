@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 import msgspec
 import structlog
@@ -18,14 +18,16 @@ import structlog
 from session_scheduler.cluster import workload_types as workloads_
 from session_scheduler.cluster.admission import Admission, Stamps, with_defaults
 from session_scheduler.cluster.claim_controller import ClaimMaker
-from session_scheduler.cluster.documents import Document, read_documents
+from session_scheduler.cluster.documents import SNAPSHOT, Document, read_documents
 from session_scheduler.cluster.errors import one_line
 from session_scheduler.cluster.field_checks import FieldError, check_labels, check_metadata, check_name
 from session_scheduler.cluster.group_templates import GroupWorkload, check_group_workload, check_template
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
+from session_scheduler.cluster.saved_state import saved_object
 from session_scheduler.cluster.workload_checks import check_workload
 from session_scheduler.cluster.workload_types import Workload
 from session_scheduler.cluster.workloads import Expansion, as_owner
+from session_scheduler.config import CONFIG_API_VERSION
 from session_scheduler.model.devices import (
     DEVICE_KINDS,
     DeviceClass,
@@ -35,7 +37,7 @@ from session_scheduler.model.devices import (
     ResourceSlice,
 )
 from session_scheduler.model.group_api import V1BETA1, GroupVersion, WirePodGroup
-from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
+from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PortObject, PriorityClass
 from session_scheduler.model.policy import PodDisruptionBudget
 from session_scheduler.model.related import Namespace, Service
 from session_scheduler.model.storage import (
@@ -53,6 +55,14 @@ from session_scheduler.model.volumes import made_claims
 
 _Any = KubeObject | Workload | GroupWorkload | ResourceClaimTemplate
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedConfiguration:
+    """The configuration in a snapshot, not checked yet, and the file that holds it."""
+
+    file: str
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +84,40 @@ class LoadedManifests:
     """How many objects of each kind that no scheduler reads, as {"Service": 2}."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Those of `ignored` that may stand for pods: foreign kinds, and kinds that there are not."""
+    saved: tuple[PortObject, ...] = ()
+    """A snapshot's objects."""
+    configuration: SavedConfiguration | None = None
+    """A snapshot's."""
 
     @property
     def objects(self) -> tuple[KubeObject, ...]:
-        """All of them."""
+        """All of them but the snapshot's."""
         return (*self.nodes, *self.priority_classes, *self.related, *self.storage, *self.devices, *self.budgets,
                 *self.pod_groups, *self.pods)  # fmt: skip
 
 
-def load_manifests(paths: Sequence[str], stdin: BinaryIO | None = None) -> LoadedManifests:
+def load_manifests(
+    paths: Sequence[str], stdin: BinaryIO | None = None, there: Sequence[PortObject] = ()
+) -> LoadedManifests:
     """As `read_manifests`; a warning says what may stand for pods and was left out."""
-    loaded = read_manifests(paths, stdin)
+    loaded = read_manifests(paths, stdin, there)
     if loaded.left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in loaded.left_out.items())
         _log.warning(f"left out: {one_line(kinds)}: no scheduler reads them")
     return loaded
 
 
-def read_manifests(paths: Sequence[str], stdin: BinaryIO | None = None) -> LoadedManifests:
+def read_manifests(
+    paths: Sequence[str], stdin: BinaryIO | None = None, there: Sequence[PortObject] = ()
+) -> LoadedManifests:
     """The objects in files, directories and `-` (see `documents.read_documents`), workloads made into pods.
 
-    `stdin` is what `-` reads: the process's standard input unless given.
+    `stdin` is what `-` reads: the process's standard input unless given. `there` is a cluster to which they are
+    brought, as a snapshot among the files is: its names are taken, its priority classes and nodes known.
 
     Raises ManifestError: one line that names file, object and field, and says what to do.
     """
-    loader = _Loader()
+    loader = _Loader(there)
     for document in read_documents(paths, stdin or _standard_input()):
         loader.add(document)
     return loader.finish()
@@ -246,15 +265,29 @@ def _kind_of(document: Document) -> _Kind | None:
 class _Loader:
     """Collects what the documents hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, there: Sequence[PortObject] = ()) -> None:
+        self._there = list(there)
+        self._saved: list[PortObject] = []
+        self._configuration: SavedConfiguration | None = None
         self._read: list[tuple[Document, _Any]] = []
         self._files: dict[tuple[str, str, str], str] = {}
-        self._uids: dict[tuple[str, str], Document] = {}
+        self._uids: dict[tuple[str, str], Document | None] = {}
+        """Whose each uid is, by API group and kind; None for what is in the cluster."""
         self._ignored: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
+        for obj in there:
+            self._take(obj, None)
 
     def add(self, document: Document) -> None:
         """Take one document: typed, checked, its name not taken yet."""
+        if document.saved:
+            saved = saved_object(document)
+            self._take(saved, document)
+            self._saved.append(saved)
+            return
+        if document.kind == SNAPSHOT and document.api_version == CONFIG_API_VERSION:
+            self._take_configuration(document)
+            return
         kind = _kind_of(document)
         if kind is None:
             self._ignored[document.kind] += 1
@@ -272,15 +305,33 @@ class _Loader:
         if metadata.name:
             self._claim(document, f"{document.group}/{document.kind}", metadata, "metadata.name")
         if metadata.uid:
-            self._claim_uid(document, metadata.uid)
+            self._claim_uid(document, metadata.uid, f"{document.group}/{document.kind}")
         self._read.append((document, value))
 
-    def _claim_uid(self, document: Document, uid: str) -> None:
+    def _take_configuration(self, document: Document) -> None:
+        """Begin a snapshot: there can be one, and no other cluster beside it."""
+        other = f"that of {self._configuration.file}" if self._configuration is not None else "a live cluster's"
+        if self._configuration is not None or self._there:
+            raise document.error("", f"the state to start from is {other} already: give one of the two")
+        self._configuration = SavedConfiguration(document.file, document.tree())
+
+    def _take(self, obj: PortObject, document: Document | None) -> None:
+        """Note the name and the uid of what is there already. Raises ManifestError where a snapshot's are taken."""
+        metadata, kind = obj.metadata, type(obj).__name__
+        group = obj.api_version.rpartition("/")[0]
+        if document is not None:
+            self._claim(document, f"{group}/{kind}", metadata, "metadata.name")
+            self._claim_uid(document, metadata.uid, f"{group}/{kind}")
+            return
+        self._files[f"{group}/{kind}", metadata.namespace, metadata.name] = "the cluster"
+        self._uids[f"{group}/{kind}", metadata.uid] = None
+
+    def _claim_uid(self, document: Document, uid: str, kind: str) -> None:
         """Note whose the uid is: everything else knows an object by it, so a copy would take the other's place."""
-        other = self._uids.setdefault((f"{document.group}/{document.kind}", uid), document)
+        other = self._uids.setdefault((kind, uid), document)
         if other is not document:
-            raise document.error("metadata.uid", f"{uid!r} is also that of {other.name} in {other.file}: remove "
-                                 "metadata.uid from one of them")  # fmt: skip
+            whose = f"that of {other.name} in {other.file}" if other is not None else "that of one in the cluster"
+            raise document.error("metadata.uid", f"{uid!r} is also {whose}: remove metadata.uid from one of them")
 
     def _claim(self, document: Document, kind: str, metadata: ObjectMeta, where: str) -> None:
         """Note whose the name is; it may be given once."""
@@ -291,20 +342,22 @@ class _Loader:
 
     def finish(self) -> LoadedManifests:
         """All that was read, completed as the API server does it."""
+        there = [*self._there, *self._saved]
         values = [value for _, value in self._read]
         classes = [v for v in values if isinstance(v, PriorityClass)]
-        stamps = Stamps(v.metadata for v in values)
+        known_classes = [*classes, *(obj for obj in there if isinstance(obj, PriorityClass))]
+        stamps = Stamps(v.metadata for v in (*values, *there))
         nodes = tuple(stamps.on(with_defaults(v)) for v in values if isinstance(v, Node))
         related = [v for v in values if isinstance(v, Namespace | Service)] + [
             owner for v in values if isinstance(v, Workload) and (owner := as_owner(v)) is not None
         ]
-        admitted, groups = self._admitted(Admission(classes), self._named_pods(), nodes)
+        admitted, groups = self._admitted(Admission(known_classes), self._named_pods(), nodes, there)
         templates = {v.key: v for v in values if isinstance(v, ResourceClaimTemplate)}
         devices: list[DeviceObject] = [v for v in values if isinstance(v, DEVICE_KINDS)]
-        claims = ClaimMaker(templates, [v for v in devices if isinstance(v, ResourceClaim)])
+        claims = ClaimMaker(templates, [v for v in (*devices, *there) if isinstance(v, ResourceClaim)])
         pods = tuple(claims.with_claims(stamps.on(pod)) for pod in admitted)
         storage = [_with_mode(v) for v in values if isinstance(v, STORAGE_KINDS)]
-        known = {v.key for v in storage if isinstance(v, PersistentVolumeClaim)}
+        known = {v.key for v in (*storage, *there) if isinstance(v, PersistentVolumeClaim)}
         made = [claim for pod in pods for claim in made_claims(pod) if claim.key not in known]
         return LoadedManifests(
             nodes=nodes,
@@ -317,6 +370,8 @@ class _Loader:
             related=tuple(stamps.on(v) for v in related),
             ignored=dict(sorted(self._ignored.items())),
             left_out=dict(sorted(self._left_out.items())),
+            saved=tuple(self._saved),
+            configuration=self._configuration,
         )
 
     def _named_pods(self) -> list[tuple[Document, _Any]]:
@@ -345,13 +400,20 @@ class _Loader:
         return named
 
     def _admitted(
-        self, admission: Admission, read: Iterable[tuple[Document, _Any]], nodes: Sequence[Node]
+        self,
+        admission: Admission,
+        read: Iterable[tuple[Document, _Any]],
+        nodes: Sequence[Node],
+        there: Sequence[PortObject],
     ) -> tuple[list[Pod], list[PodGroup]]:
         """Pods (workloads expanded) and groups in order, their priorities resolved."""
         read = list(read)
         workloads = [v for _, v in read if isinstance(v, Workload)]
         pod_groups = [v for _, v in read if isinstance(v, PodGroup)]
-        expansion = Expansion(nodes, [v for _, v in read if isinstance(v, Pod)], workloads, pod_groups)
+        pods_there = [v for v in (*(v for _, v in read), *there) if isinstance(v, Pod)]
+        groups_there = [v for v in there if isinstance(v, PodGroup)]
+        nodes_there = [v for v in there if isinstance(v, Node)]
+        expansion = Expansion([*nodes_there, *nodes], pods_there, workloads, [*groups_there, *pod_groups])
         templates = [v for _, v in read if isinstance(v, GroupWorkload)]
         pods: list[Pod] = []
         groups: list[PodGroup] = []

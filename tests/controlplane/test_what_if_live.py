@@ -1,0 +1,107 @@
+"""`simulate`, `explain` and `snapshot` on a real API server's state: read as the scheduler does, never written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from session_scheduler.cli import main
+
+from .harness import SCHEDULER, ControlPlane
+
+
+@pytest.fixture
+def placed(control_plane: ControlPlane) -> Any:
+    """A namespace with a pod that fits on its own node, one that does not, and a Secret; gone afterwards."""
+    namespace = control_plane.new_namespace()
+    control_plane.new_node(f"{namespace}-n", cpu="2")
+    for name, cpu in (("fits", "1"), ("large", "3")):
+        control_plane.create(pod(namespace, name, cpu))
+    control_plane.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": namespace},
+                          "stringData": {"password": "hunter2"}})  # fmt: skip
+    yield namespace
+    for name in ("fits", "large"):
+        control_plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", {"gracePeriodSeconds": 0})
+    control_plane.request("DELETE", f"/api/v1/nodes/{namespace}-n")
+
+
+def pod(namespace: str, name: str, cpu: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"schedulerName": "fluence", "nodeSelector": {},
+                 "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}},
+                                 "env": [{"name": "PASSWORD", "value": "hunter2"}]}]},
+    }  # fmt: skip
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> Any:
+    assert main([*arguments, "-o", "json"]) == status, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def versions(plane: ControlPlane) -> dict[str, str]:
+    """The resourceVersions of all pods and nodes: they move with every write."""
+    found = {}
+    for path in ("/api/v1/pods", "/api/v1/nodes"):
+        items = plane.request("GET", path)[1]["items"]
+        found |= {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in items}
+    return found
+
+
+def test_a_live_cluster_is_read_and_decided_on_alone_with_files_and_from_its_snapshot(
+    control_plane: ControlPlane, placed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = str(control_plane.kubeconfig(SCHEDULER))
+    live = ["--kubeconfig", kubeconfig]
+    before = versions(control_plane)
+
+    def nodes(result: Any) -> dict[str, str | None]:
+        return {one["name"]: one["node"] for one in result["pods"] if one["namespace"] == placed}
+
+    assert nodes(printed(capsys, "simulate", *live, status=1)) == {"fits": f"{placed}-n", "large": None}
+    (large,) = printed(capsys, "explain", *live, "--pod", f"{placed}/large")["pods"]
+    assert large["nodes"][f"{placed}-n"]["plugin"] == "NodeResourcesFit"
+
+    more = tmp_path / "more.yaml"
+    roomy = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{placed}-m"},
+             "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}  # fmt: skip
+    more.write_text(yaml.safe_dump(roomy))
+    assert nodes(printed(capsys, "simulate", str(more), *live))["large"] == f"{placed}-m"
+
+    snapshot = tmp_path / "s.json"
+    assert main(["snapshot", *live, "-o", str(snapshot)]) == 0
+    text = snapshot.read_text()
+    assert "managedFields" not in text
+    assert "hunter2" not in text
+    assert '"Secret"' not in text
+    assert printed(capsys, "simulate", str(snapshot), status=1) == printed(capsys, "simulate", *live, status=1)
+    assert printed(capsys, "simulate", str(more), str(snapshot)) == printed(capsys, "simulate", str(more), *live)
+    assert versions(control_plane) == before
+
+
+def test_a_cluster_that_is_not_there_or_refuses_is_one_line(
+    control_plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = yaml.safe_load(control_plane.kubeconfig(SCHEDULER).read_text())
+    document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    gone = tmp_path / "gone.kubeconfig"
+    gone.write_text(yaml.safe_dump(document))
+    document["clusters"][0]["cluster"]["server"] = control_plane.server
+    document["users"][0]["user"]["token"] = "wrong"
+    stranger = tmp_path / "stranger.kubeconfig"
+    stranger.write_text(yaml.safe_dump(document))
+    for kubeconfig, problem, remedy in (
+        (gone, "list of priorityclasses: ", "check the cluster's address in the kubeconfig"),
+        (stranger, "list of priorityclasses: 401", "grant your account get, list and watch of PriorityClass objects"),
+    ):
+        for command in ("simulate", "explain", "snapshot"):
+            assert main([command, "--kubeconfig", str(kubeconfig)]) == 2
+            captured = capsys.readouterr()
+            (line,) = captured.err.splitlines()
+            assert captured.out == ""
+            assert line.startswith(f"fluence: {problem}")
+            assert remedy in line

@@ -1,0 +1,245 @@
+"""Snapshots: what is in them, what is made of them, and how wrong ones are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from session_scheduler.cli import main
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.cluster.saved_state import snapshot_text
+from session_scheduler.config import SchedulerConfig, parse_config
+from session_scheduler.errors import InputError
+from session_scheduler.model.objects import ConfigMap, Node, ObjectMeta, Pod
+from session_scheduler.offline import ClusterState, read_state
+from session_scheduler.plugin_loading import register_plugin_builder
+from session_scheduler.service import KINDS
+from session_scheduler.simulate import simulate
+from session_scheduler.snapshots import snapshot
+
+CLUSTER = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {zone: a}}
+status: {allocatable: {cpu: "2", memory: 8Gi, pods: "10"}}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 7
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: running
+  namespace: a
+  annotations: {kubectl.kubernetes.io/last-applied-configuration: "PASSWORD=hunter2", kept: "yes"}
+spec:
+  nodeName: n1
+  schedulerName: fluence
+  containers: [{name: c, image: i, resources: {requests: {cpu: 500m}}, env: [{name: PASSWORD, value: hunter2}]}]
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: s, namespace: a}
+stringData: {password: hunter2}
+---
+apiVersion: scheduling.k8s.io/v1alpha2
+kind: PodGroup
+metadata: {name: g, namespace: a}
+spec: {schedulingPolicy: {gang: {minCount: 2}}}
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, namespace: a}
+spec:
+  schedulerName: fluence
+  priorityClassName: high
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
+"""
+
+
+def pod(name: str) -> str:
+    return POD.replace("NAME", name)
+
+
+def state_of(*files: Path) -> ClusterState:
+    return asyncio.run(read_state([str(file) for file in files]))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    return file
+
+
+def saved(tmp_path: Path, *files: Path, name: str = "s.json", config: SchedulerConfig | None = None) -> Path:
+    file = tmp_path / name
+    file.write_text(snapshot(state_of(*files), config or SchedulerConfig(), yaml=file.suffix == ".yaml"))
+    return file
+
+
+@pytest.mark.parametrize("name", ["s.json", "s.yaml"])
+def test_what_is_read_back_is_what_was_there(tmp_path: Path, cluster: Path, name: str) -> None:
+    state = state_of(cluster)
+    read = state_of(saved(tmp_path, cluster, name=name))
+    assert read.brought == ()
+    found = {(type(obj).__name__, obj.key): obj for obj in read.objects}
+    assert set(found) == {("Node", "n1"), ("PriorityClass", "high"), ("Pod", "a/running"), ("PodGroup", "a/g")}
+    for obj in state.brought:
+        kept = found[type(obj).__name__, obj.key]
+        if isinstance(obj, Pod):
+            assert (kept.metadata.uid, kept.metadata.annotations) == (obj.metadata.uid, {"kept": "yes"})
+            assert kept.spec == obj.spec
+        elif isinstance(obj, Node):  # devices are advertised by no agent of a manifest
+            assert kept.status.allocatable.items() >= obj.status.allocatable.items()
+        else:
+            assert kept == obj
+
+
+def test_nothing_secret_is_in_it(tmp_path: Path, cluster: Path) -> None:
+    text = saved(tmp_path, cluster).read_text()
+    assert "hunter2" not in text
+    assert '"kind":"Secret"' not in text
+
+
+def test_the_same_objects_give_the_same_text_in_whatever_order_they_come(cluster: Path) -> None:
+    objects = state_of(cluster).brought
+    assert snapshot_text(objects, {}, yaml=False) == snapshot_text(objects[::-1], {}, yaml=False)
+
+
+def test_every_kind_that_is_watched_can_be_kept() -> None:
+    objects = [kind(metadata=ObjectMeta(name="x", uid=kind.__name__)) for kind in (*KINDS, ConfigMap)]  # type: ignore[call-arg]
+    document = json.loads(snapshot_text(objects, {}, yaml=False))
+    assert {item["kind"] for item in document["items"]} == {kind.__name__ for kind in (*KINDS, ConfigMap)}
+    MemoryCluster(objects)  # and put where decisions are made
+
+
+def test_its_configuration_counts_unless_another_is_given(tmp_path: Path, cluster: Path) -> None:
+    text = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\nseed: 7\n"
+    file = saved(tmp_path, cluster, config=parse_config(text, "c"))
+    assert state_of(file).config().seed == 7
+    assert state_of(cluster).config().seed == 0
+    document = json.loads(file.read_text())
+    document["configuration"]["sede"] = 1
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=r"s\.json: configuration: sede: .*did you mean seed"):
+        state_of(file).config()
+
+
+def test_the_resources_are_in_it_so_that_their_file_may_go(tmp_path: Path, cluster: Path) -> None:
+    resources, devices, file = tmp_path / "r.yaml", tmp_path / "devices.yaml", tmp_path / "s.json"
+    resources.write_text("resources: [{type: qpu, name: q, attributes: {region: north}}]")
+    devices.write_text(pod("quantum").replace("cpu:", "fluxion.flux-framework.org/qpu:"))
+    arguments = [str(cluster), str(devices), "--resources", str(resources)]
+    assert main(["snapshot", *arguments, "-o", str(file)]) == 0
+    resources.unlink()
+    (placed,) = simulate([str(file)], config=state_of(file).config())["pods"]
+    assert (placed["node"], placed["attributes"]) == ("n1", {"region": "north"})
+
+
+def test_an_argument_whose_name_tells_of_a_secret_is_left_out_and_that_is_said(
+    tmp_path: Path, cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register_plugin_builder("tells", lambda args: type("Tells", (), {"name": "tells"})())
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
+        "profiles: [{plugins: [{name: tells, args: {apiToken: hunter2, other: 1}}]}]\n"
+    )
+    assert main(["snapshot", str(cluster), "--config", str(config), "-o", str(tmp_path / "s.json")]) == 0
+    (plugin,) = [p for p in json.loads((tmp_path / "s.json").read_text())["configuration"]["profiles"][0]["plugins"]
+                 if p["name"] == "tells"]  # fmt: skip
+    assert plugin["args"] == {"other": 1}
+    assert "the argument apiToken of plugin tells" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ files beside a snapshot
+
+
+def test_manifests_are_brought_to_a_snapshot_as_to_the_cluster(tmp_path: Path, cluster: Path) -> None:
+    file, more = saved(tmp_path, cluster), tmp_path / "more.yaml"
+    more.write_text("---".join([pod("one"), pod("two")]))
+    for order in ([file, more], [more, file]):
+        state = state_of(*order)
+        assert [obj.spec.priority for obj in state.brought if isinstance(obj, Pod)] == [7, 7]
+        result = simulate([str(one) for one in order], config=SchedulerConfig())
+        assert [one["node"] for one in result["pods"]] == ["n1", "n1"]
+        assert [one["name"] for one in result["preempted"]] == ["running"]  # their class is known
+
+
+def test_a_name_that_is_in_the_snapshot_cannot_be_brought(tmp_path: Path, cluster: Path) -> None:
+    file, more = saved(tmp_path, cluster), tmp_path / "more.yaml"
+    more.write_text(pod("running"))
+    for order in ([file, more], [more, file]):
+        with pytest.raises(InputError, match=r"Pod a/running: metadata.name: 'running' is already in .*: rename"):
+            state_of(*order)
+
+
+def test_generated_names_are_not_those_of_the_cluster(tmp_path: Path, cluster: Path) -> None:
+    more = tmp_path / "more.yaml"
+    more.write_text(pod("x").replace("name: x,", "generateName: running,"))
+    cluster.write_text(CLUSTER.replace("name: running", "name: running0"))
+    (made,) = state_of(saved(tmp_path, cluster), more).brought
+    assert made.metadata.name == "running1"
+
+
+# ------------------------------------------------------------------ wrong ones
+
+
+def changed(file: Path, change: Any, *, as_yaml: bool) -> Path:
+    document = json.loads(file.read_text())
+    change(document)
+    file = file.with_suffix(".yaml" if as_yaml else ".json")
+    file.write_text(yaml.safe_dump(document) if as_yaml else json.dumps(document))
+    return file
+
+
+def item(document: Any, kind: str) -> Any:
+    return next(item for item in document["items"] if item["kind"] == kind)
+
+
+@pytest.mark.parametrize("as_yaml", [False, True])
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda d: item(d, "Pod").update(kind="Secret"), "Secret a/running: kind: 'Secret' is nothing that a snapshot"),
+        (lambda d: item(d, "Pod")["metadata"].pop("uid"), "Pod a/running: metadata.uid: is missing"),
+        (lambda d: item(d, "Pod")["spec"].update(containers=3), "Pod a/running: spec.containers: "),
+        (lambda d: d["items"].append(3), "Snapshot (items[4]): is no object"),
+        (lambda d: d.update(items=3), "items: must be a list of objects"),
+        (lambda d: d.update(configuration=3), "configuration: must be a mapping"),
+        (lambda d: d["items"].append(item(d, "Pod")), "'running' is already in"),
+    ],
+)  # fmt: skip
+def test_a_wrong_snapshot_is_one_line_that_names_file_object_and_field(
+    tmp_path: Path, cluster: Path, change: Any, problem: str, as_yaml: bool
+) -> None:
+    file = changed(saved(tmp_path, cluster), change, as_yaml=as_yaml)
+    with pytest.raises(InputError) as raised:
+        state_of(file)
+    assert str(raised.value).startswith(str(file))
+    assert problem in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_there_is_one_state_to_start_from(tmp_path: Path, cluster: Path) -> None:
+    one, two = saved(tmp_path, cluster), saved(tmp_path, cluster, name="t.yaml")
+    with pytest.raises(InputError, match=r"t\.yaml: .*the state to start from is that of .*s\.json already"):
+        state_of(one, two)
+
+
+def test_a_file_that_cannot_be_written_and_a_context_without_its_file_are_told(
+    tmp_path: Path, cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["snapshot", str(cluster), "-o", str(tmp_path / "no" / "s.json")]) == 2
+    assert "s.json: cannot be written: No such file or directory" in capsys.readouterr().err
+    assert main(["simulate", str(cluster), "--context", "x"]) == 2
+    assert "--context x: names a part of a kubeconfig" in capsys.readouterr().err
