@@ -253,7 +253,7 @@ class Callbacks:
     # ------------------------------------------------------------------ inside
 
     def _callback(self, kind: str, function: Callable[..., Any]) -> HookCall:
-        return HookCall(self._registering, kind, function)
+        return HookCall(self._registering, kind, function, self.calls.budgets.get(self._registering))
 
     def _forget_callbacks(self) -> None:
         """Let go of them: they refer back to the session."""

@@ -172,6 +172,7 @@ class SchedulerConfig(Strict):
     """The whole configuration. Times are in seconds.
 
     seed: decides between nodes with equal totals. cycle_seconds: a cycle starts no new group after this long.
+    hook_seconds: a plugin that does not answer for this long is interrupted, unless it says otherwise.
     placement_retries: whole new starts of one group's placement.
     bindings_in_flight: binds at once. gang_bind_timeout_seconds: a gang that is bound in part for this long is evicted.
     reconcile_seconds: how often the whole cluster is listed and compared. events: whether events are written.
@@ -184,6 +185,7 @@ class SchedulerConfig(Strict):
     backoff: Backoff = Backoff()
     seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
     cycle_seconds: Seconds = 10.0
+    hook_seconds: Seconds = 5.0
     placement_retries: Annotated[int, Field(ge=0)] = 3
     bindings_in_flight: Count = 64
     gang_bind_timeout_seconds: Seconds = 60.0

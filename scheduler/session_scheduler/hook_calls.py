@@ -7,6 +7,7 @@ last-in-first-out order, drops None and who answered, stops at the first excepti
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -20,6 +21,7 @@ import pluggy
 from session_scheduler import hookspecs
 from session_scheduler.errors import AttemptError, FluenceError
 from session_scheduler.hookspecs import HOOKS, PROJECT, Normalise, Refusal, Scope
+from session_scheduler.interrupting import Overdue, guards, running, watch
 
 if TYPE_CHECKING:
     from session_scheduler.model.bindings import Binding
@@ -33,6 +35,11 @@ _T = TypeVar("_T")
 
 PATIENCE = 30.0
 """Seconds that a plugin's asynchronous hook may take, unless who calls it has less."""
+_OF_EVERYTHING = frozenset({"recover", "on_nodes_changed"})
+"""Hooks that may be told of the whole cluster at once."""
+_EVERYTHING = 12
+"""How many times as long these may take."""
+_CORE = "session_scheduler."
 _LARGEST_WEIGHT = 2**16
 """Weights times scores times plugins stay well within 64 bits."""
 _OF_EVERY_OBJECT = frozenset(dir(type("", (), {})))
@@ -58,6 +65,8 @@ class PluginError(FluenceError):
     def __init__(self, plugin: str, hook: str, problem: str, raised: BaseException | None = None) -> None:
         told = _AS_KUBE_SCHEDULER.get(hook, _BUG) if isinstance(raised, AttemptError) else _BUG
         super().__init__(" ".join(told.format(plugin=plugin, hook=hook, problem=problem).split()))
+        self.late = False
+        """Whether it was interrupted, for it did not answer in time."""
         self.plugin = plugin
         self.hook = hook
         self.problem = problem
@@ -66,25 +75,48 @@ class PluginError(FluenceError):
 class HookCall:
     """One plugin's implementation of one hook: calls it, times it, and names it when it fails."""
 
-    __slots__ = ("_function", "calls", "hook", "plugin", "seconds")
+    __slots__ = ("_function", "budget", "calls", "hook", "plugin", "seconds", "since")
 
-    def __init__(self, plugin: str, hook: str, function: Callable[..., Any]) -> None:
+    def __init__(self, plugin: str, hook: str, function: Callable[..., Any], budget: float | None = None) -> None:
+        """`budget`: seconds after which it is interrupted; None for never."""
         self.plugin = plugin
         self.hook = hook
+        self.budget = budget
         self._function = function
         self.calls = 0
         self.seconds = 0.0
+        self.since = 0.0
+        """When it was last called, for `interrupting`."""
 
     def __call__(self, *args: Any) -> Any:
-        """The answer. Raises PluginError in place of whatever the plugin raised."""
-        started = perf_counter()
+        """The answer. Raises PluginError in place of whatever the plugin raised, or where it does not answer."""
+        outer, running.call = running.call, self
+        self.since = started = perf_counter()
         try:
             return self._function(*args)
         except (Exception, SystemExit) as error:
             raise self._raised(error) from error
+        except Overdue:
+            raise self._late() from None
         finally:
+            running.call = outer
             self.calls += 1
             self.seconds += perf_counter() - started
+
+    def _step(self, function: Callable[..., _T], *args: Any) -> _T:
+        """One step of an asynchronous hook, which may hang as well. Raises Overdue, and whatever the plugin raised."""
+        outer, running.call = running.call, self
+        self.since = perf_counter()
+        try:
+            return function(*args)
+        finally:
+            running.call = outer
+
+    def _late(self) -> PluginError:
+        """The error for a plugin that was interrupted."""
+        error = self.wrong(f"no answer within {self.budget:g} s")
+        error.late = True
+        return error
 
     def _raised(self, error: BaseException) -> PluginError:
         """The error for what the plugin raised."""
@@ -99,15 +131,15 @@ class HookCall:
         started = perf_counter()
         limit: asyncio.Timeout | None = None
         try:
-            work = self._function(*args).__await__()
+            work = self._step(self._function, *args).__await__()
             try:
-                first = next(work)
+                first = self._step(next, work)
             except StopIteration as ended:  # as most do, without having waited
                 return ended.value
             async with asyncio.timeout(patience) as limit:
                 if limits is not None:
                     limits.add(limit)
-                return await _rest(work, first)
+                return await _rest(self._step, work, first)
         except TimeoutError as error:
             late = limit is not None and limit.expired()
             problem = f"no answer within {patience:g} s" if late else f"{type(error).__name__}: {error}"
@@ -119,6 +151,8 @@ class HookCall:
             raise PluginError(self.plugin, self.hook, "what it waits for was cancelled") from error
         except (Exception, SystemExit) as error:
             raise self._raised(error) from error
+        except Overdue:
+            raise self._late() from None
         finally:
             if limits is not None and limit is not None:
                 limits.discard(limit)
@@ -134,7 +168,7 @@ class HookCall:
 
         Raises PluginError.
         """
-        answer: _T = HookCall(self.plugin, self.hook, function)(*args)
+        answer: _T = HookCall(self.plugin, self.hook, function, self.budget)(*args)
         return answer
 
     def refusal(self, answer: Refusal) -> Refusal:
@@ -144,9 +178,12 @@ class HookCall:
         return Refusal(answer.reason, self.plugin)
 
 
+guards.update((HookCall.__call__.__code__, HookCall._step.__code__))
+
+
 @coroutine
-def _rest(work: Generator[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    """What is left of an awaitable after its first step, which waits for that."""
+def _rest(step: Callable[..., Any], work: Generator[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """What is left of an awaitable after its first step, which waits for that; `step` makes the others."""
     try:
         while True:
             try:
@@ -155,9 +192,9 @@ def _rest(work: Generator[Any, Any, Any], waits_for: Any) -> Generator[Any, Any,
                 work.close()
                 raise
             except BaseException as error:  # noqa: BLE001 (a cancellation, say: it is the work's to answer)
-                waits_for = work.throw(error)
+                waits_for = step(work.throw, error)
             else:
-                waits_for = work.send(sent)
+                waits_for = step(work.send, sent)
     except StopIteration as ended:
         return ended.value
 
@@ -216,12 +253,17 @@ class PluginCalls:
 class HookCalls:
     """Every hook's implementations, in order: `calls.hooks["prefilter"]`, and by plugin for the evaluation."""
 
-    def __init__(self, plugins: Iterable[tuple[str, object, int | None]]) -> None:
-        """`plugins`: (name, plugin, weight or None for the one that it declares), in the configured order."""
+    def __init__(self, plugins: Iterable[tuple[str, object, int | None]], hook_seconds: float | None = None) -> None:
+        """`plugins`: (name, plugin, weight or None for the one that it declares), in the configured order.
+
+        `hook_seconds`: how long a plugin that says nothing else may take for an answer; None for ever.
+        """
         manager = new_manager()
         self.hooks: dict[str, list[HookCall]] = {hook: [] for hook in HOOKS}
         self.plugins: list[PluginCalls] = []
         self.instances: dict[str, object] = {}
+        self.budgets: dict[str, float | None] = {}
+        """By plugin: after how many seconds a call is interrupted; None for never."""
         self.placement_scores: list[ScoreCall] = []
         """What compares the topology domains that could hold a group; their scope says nothing."""
         self.prebinds: list[PrebindCall] = []
@@ -230,7 +272,8 @@ class HookCalls:
         for name, plugin, weight in plugins:
             manager.register(plugin, name=name)
             manager.check_pending()
-            calls = {hook: call for hook in HOOKS if (call := _resolve(manager, name, hook)) is not None}
+            budget = self.budgets[name] = _budget(name, plugin, hook_seconds)
+            calls = {hook: call for hook in HOOKS if (call := _resolve(manager, name, hook, budget)) is not None}
             for hook, call in calls.items():
                 self.hooks[hook].append(call)
             self.instances[name] = plugin
@@ -269,12 +312,27 @@ def new_manager() -> pluggy.PluginManager:
     return manager
 
 
-def _resolve(manager: pluggy.PluginManager, name: str, hook: str) -> HookCall | None:
+def _budget(name: str, plugin: object, seconds: float | None) -> float | None:
+    """How long a plugin's hooks may take. The core's own bound themselves."""
+    if type(plugin).__module__.startswith(_CORE):
+        return None
+    declared = getattr(plugin, "hook_seconds", seconds)
+    if declared is None:
+        return None
+    if type(declared) not in (int, float) or not 0 < declared < math.inf:
+        raise PluginError(name, "hook_seconds", f"{declared!r} is no time: use seconds above 0, or None")
+    watch.over(declared)
+    return float(declared)
+
+
+def _resolve(manager: pluggy.PluginManager, name: str, hook: str, budget: float | None) -> HookCall | None:
     caller = getattr(manager.hook, hook)
     for impl in caller.get_hookimpls():
         if impl.plugin_name == name:
             wanted = tuple(caller.spec.argnames)
-            return HookCall(name, hook, _with_arguments(impl.function, tuple(impl.argnames), wanted))
+            if budget is not None and hook in _OF_EVERYTHING:
+                budget *= _EVERYTHING
+            return HookCall(name, hook, _with_arguments(impl.function, tuple(impl.argnames), wanted), budget)
     return None
 
 

@@ -23,6 +23,9 @@ What a plugin declares beside its hooks, as attributes (the defaults in brackets
 * `normalise` (`Normalise.NONE`): how raw scores become 0 to 100 over the nodes that fit.
 * `api_version`: the version of these hooks that it is made for; distributions must say it.
 * `Arguments`: a pydantic model of its configuration's `args`; it is built as `Plugin(arguments)`.
+* `hook_seconds` (the configuration's `hookSeconds`, 5): how long each of its hooks and callbacks may take, twelve times
+  as long those that are told of the whole cluster. Then it is interrupted where it stands, by an exception that is no
+  `Exception`: take and give back by `with` or `try` and `finally`. None: it is never interrupted, and bounds itself.
 * `prebind_seconds` (30): how long its `prebind` may take for one task.
 * `prebind_waits` (True): whether its `prebind`, where it is needed, may have to wait. The pod then says before
   it where it is to be bound (`status.nominatedNodeName`), for those who make room for pods.

@@ -51,7 +51,7 @@ class ClusterState:
 def load_calls(config: SchedulerConfig) -> dict[str, HookCalls]:
     """Each profile's hooks, ready to be called, by schedulerName. Raises PluginLoadError."""
     return {
-        name: HookCalls((plugin.name, plugin.instance, plugin.weight) for plugin in plugins)
+        name: HookCalls(((plugin.name, plugin.instance, plugin.weight) for plugin in plugins), config.hook_seconds)
         for name, plugins in load_profiles(config).items()
     }
 

@@ -440,8 +440,9 @@ class Scheduler:
                 if decision is not None and decision.nominated:
                     self.preempting.carry_out(decision, session.outcomes[decision.group].reasons)
                 decided += max(1, len(decision.allocated) if decision is not None else 0)
-                if decided >= _DECIDED_AT_ONCE or session.trials_made > tried:
-                    decided, tried = 0, session.trials_made
+                long = session.trials_made + session.held_up
+                if decided >= _DECIDED_AT_ONCE or long > tried:
+                    decided, tried = 0, long
                     await asyncio.sleep(0)
         finally:
             self.in_session = False

@@ -63,6 +63,8 @@ class Session(CallbackAnswers):
         self.trials = TrialMemory(self.touched)
         self.trials_made = 0
         """How often running tasks were thought away to see whether others would fit."""
+        self.held_up = 0
+        """How often a plugin was waited for in vain."""
         self.to_end: set[str] = set()
         """Pods (uids) that are to end for tasks of the group whose turn it is."""
         self.no_preemption: dict[Any, KnownNoPreemption] = {}

@@ -6,7 +6,7 @@ be rolled back, to a checkpoint or to the start; leaving the `with` block withou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -44,18 +44,20 @@ class Held:
 
     plugin: str
     placement: Placement
+    budget: float | None = None
+    """Seconds that it may take for an answer."""
 
     def undo(self) -> None:
         """Give everything back. Raises PluginError."""
-        HookCall(self.plugin, "place_group", self.placement.undo)()
+        self._call(self.placement.undo)()
 
     def redo(self) -> None:
         """Take it all again. Raises PluginError."""
-        HookCall(self.plugin, "place_group", self.placement.redo)()
+        self._call(self.placement.redo)()
 
     def holds(self) -> Mapping[Task, Mapping[str, Any]]:
         """What each task holds, read once. Raises PluginError."""
-        answer: Mapping[Task, Mapping[str, Any]] = HookCall(self.plugin, "place_group", self._holds)()
+        answer: Mapping[Task, Mapping[str, Any]] = self._call(self._holds)()
         return answer
 
     def _holds(self) -> dict[Task, dict[str, Any]]:
@@ -65,7 +67,10 @@ class Held:
 
     def release(self, tasks: Sequence[Task]) -> None:
         """Give some tasks' share back. Raises PluginError."""
-        HookCall(self.plugin, "place_group", self.placement.release)(tasks)
+        self._call(self.placement.release)(tasks)
+
+    def _call(self, function: Callable[..., Any]) -> HookCall:
+        return HookCall(self.plugin, "place_group", function, self.budget)
 
 
 class Allocated(msgspec.Struct, frozen=True, eq=False):
@@ -138,7 +143,7 @@ class Statement:
     def hold(self, plugin: str, placement: Placement) -> Held:
         """Take over resources that a plugin has just taken: from now on they are undone with the rest."""
         self._check_open()
-        held = Held(plugin, placement)
+        held = Held(plugin, placement, self._session.calls.budgets.get(plugin))
         self._log.append(held)
         return held
 

@@ -252,7 +252,7 @@ def registered_hints(
     for profile, calls in profiles.items():
         asked = calls.hooks["queueing_hint"] = []  # its times are shown with those of the other hooks
         for call in calls.functions("events_to_register"):
-            hints = HookCall(call.plugin, "queueing_hint", _ask)
+            hints = HookCall(call.plugin, "queueing_hint", _ask, call.budget)
             asked.append(hints)
             found[profile, call.plugin] = tuple(_guarded(hints, event) for event in _asked(call))
     return lambda profile, plugin: found.get((profile, plugin), EVERY_EVENT)

@@ -59,6 +59,7 @@ class FluencePlugin:
     api_version = API_VERSION
     Arguments = FluenceArguments
     single = True
+    hook_seconds = None  # interrupted, it could lose track of the graph; its search is bounded by `matchBudget`
     prebind_waits = False
 
     def __init__(self, arguments: FluenceArguments) -> None:

@@ -26,18 +26,26 @@ def allocate(session: Session) -> Iterator[Decision | None]:
     for group in ordered(session):
         if session.expired():
             return
+        if group is None:
+            yield None
+            continue
         outcome = session.outcomes[group] = Outcome(group)
         yield try_group(session, group, outcome)
 
 
-def ordered(session: Session) -> Iterator[Group]:
-    """The groups in the order in which they are to be tried. A group whose key cannot be had is failed and left out."""
+def ordered(session: Session) -> Iterator[Group | None]:
+    """The groups in the order in which they are to be tried. A group whose key cannot be had is failed and left out.
+
+    None, for a pause, where a plugin was waited for in vain.
+    """
     queues: dict[str, _Waiting] = {}
     for group in session.groups():
         try:
             key = session.group_key(group)
         except PluginError as error:
             _fail(session, [group], error)
+            if error.late:
+                yield None
             continue
         queues.setdefault(group.queue, []).append((key, group))
     for queue, waiting in list(queues.items()):
@@ -72,6 +80,7 @@ def _first_queue(session: Session, queues: dict[str, _Waiting]) -> str | None:
 
 
 def _fail(session: Session, groups: Iterable[Group], error: PluginError) -> None:
+    session.held_up += error.late
     for group in groups:
         session.outcomes[group] = Outcome(group, refusal=Refusal(str(error), error.plugin, failed=True))
 
@@ -94,6 +103,7 @@ def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | No
                 session.to_end.clear()  # who carries it out knows from now on
                 return decision
     except PluginError as error:
+        session.held_up += error.late
         _give_up(session, outcome, Refusal(str(error), error.plugin, failed=True))
     except Exception as error:  # noqa: BLE001 (a bug that one group meets is told, and the others are tried)
         session.errors.append(error)

@@ -16,6 +16,7 @@ from session_scheduler.callbacks import Scenario
 from session_scheduler.errors import FluenceError
 from session_scheduler.evaluation import judge, summarise
 from session_scheduler.hook_calls import PluginError
+from session_scheduler.interrupting import answer_in_time
 from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
 from session_scheduler.nominated import left_out
@@ -116,6 +117,7 @@ class Trial:
         """The tasks on a node that could end; not those whose binding, or their gang's, is under way, nor those that
         callbacks spare. Raises PluginError.
         """
+        answer_in_time()
         tasks = self._cache.tasks_on(node)
         found = [task for task in tasks if not self._is_being_bound(task)]
         if any(task.standing < self.priority for task in tasks if task not in found):
@@ -179,6 +181,7 @@ class Trial:
 
     def remove(self, tasks: Iterable[Task]) -> None:
         """Think running tasks away. Raises PluginError."""
+        answer_in_time()
         for task in tasks:
             self._removed[task] = (task.node or "", task.phase)
             if self.by_node:
@@ -213,7 +216,7 @@ class Trial:
         except PluginError as error:
             self.put_back([task for task in self._removed if task not in before])
             self._session.forget_boards()
-            if self._lost_track:
+            if self._lost_track or error.late:  # else it may hang for each node
                 raise
             return error
 
@@ -236,6 +239,7 @@ class Trial:
         """Whether the filters let the one task go to each of these nodes now, and with `by_node` the plugin that places
         groups, too. Raises PluginError.
         """
+        answer_in_time()
         view = self._view(nodes)
         mask = np.ones(len(view), np.bool_)
         for filtering in self._plan.filters:
@@ -286,6 +290,7 @@ class Trial:
         `reason` says why not. With `thorough` a small gang is searched for, too, as where it is to start: that may take
         long.
         """
+        answer_in_time()
         outcome = Outcome(self.group)
         session, options = self._session, self._session.options
         session.options = options if thorough else replace(options, search_steps=0)
@@ -304,6 +309,7 @@ class Trial:
         """Whether `place` would find places. For tasks of one class, each of which a node alone takes or refuses, the
         nodes' room says so, and nothing is placed. Raises PluginError.
         """
+        answer_in_time()
         session, group = self._session, self.group
         elsewhere = self._placers or group.topology_key is not None or divides_nodes(session)
         if elsewhere or self._plan.any_filters or len(unique_classes(self.tasks)) > 1:

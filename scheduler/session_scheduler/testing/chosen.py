@@ -50,14 +50,15 @@ class Chosen:
             raise ValueError(f"there is no plugin {name!r} that could be left out: {remedy}")
         self._without.add(name)
 
-    def calls(self) -> HookCalls:
-        """Their hooks, ready to be called."""
+    def calls(self, hook_seconds: float | None = None) -> HookCalls:
+        """Their hooks, ready to be called; `hook_seconds` as in a configuration, None for ever."""
         listed = [
             self._used.get(name) or (name, builtin(None), None)
             for name, builtin in BUILTIN.items()
             if name not in self._without
         ]
-        return HookCalls([*listed, *(entry for name, entry in self._used.items() if name not in BUILTIN)])
+        added = (entry for name, entry in self._used.items() if name not in BUILTIN)
+        return HookCalls([*listed, *added], hook_seconds)
 
 
 def name_of(plugin: object) -> str:

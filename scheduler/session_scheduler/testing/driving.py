@@ -52,7 +52,7 @@ class DrivenCluster:
         """Start the scheduler over what is there, with these plugins, as they are, after those chosen before."""
         for plugin in plugins:
             self._chosen.add(name_of(plugin), plugin)
-        profiles = {DEFAULT_SCHEDULER_NAME: self._chosen.calls()}
+        profiles = {DEFAULT_SCHEDULER_NAME: self._chosen.calls(self.config.hook_seconds)}
         scheduler = Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation)
         finished(_started(scheduler))
         self._known = self._objects()

@@ -1,0 +1,259 @@
+"""Plugins that loop for ever or sleep: they are interrupted, fail their own group by name, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+from session_scheduler import Session, hookimpl
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
+from session_scheduler.interrupting import running
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing import FakeCluster, gang, node, pod
+
+from ...tools.preempting import ended
+
+BRIEF = 0.5
+"""Seconds for what hangs: more than a busy machine holds up what does not."""
+FOR_EVER = 3600.0
+
+
+def loops(*_: Any) -> None:
+    while True:
+        pass
+
+
+def sleeps(*_: Any) -> None:
+    time.sleep(FOR_EVER)
+
+
+def swallows(*_: Any) -> None:
+    """Catches whatever it can, some times."""
+    for _ in range(3):
+        with suppress(BaseException):
+            loops()
+    loops()
+
+
+Hang = Callable[..., Any]
+
+
+def is_bad(one: Any) -> bool:
+    return one.name.startswith("bad")
+
+
+class Plugin:
+    """One callback or hook that hangs for bad pods; counts what it is told."""
+
+    name = "mine"
+    hook_seconds: float | None = BRIEF
+
+    def __init__(self, register: Callable[[Session], None] = lambda session: None) -> None:
+        self._register = register
+        self.on: dict[str, int] = {}
+
+    @hookimpl
+    def class_key(self, pod: Any) -> bool:
+        return is_bad(pod.metadata)
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        session.add_event_handler(allocate=lambda event: self.count(event, 1), deallocate=lambda e: self.count(e, -1))
+        self._register(session)
+
+    def count(self, event: Any, by: int) -> None:
+        self.on[event.task.name] = self.on.get(event.task.name, 0) + by
+
+
+def cases(hang: Hang) -> dict[str, Callable[[Session], None]]:
+    def handler(event: Any) -> None:
+        if event.task.name == "bad-1":
+            hang()
+
+    def bad(first: Any, *_: Any) -> Any:
+        return hang() if is_bad(first) else None
+
+    return {
+        "job order": lambda session: session.add_job_order(lambda group: hang() if is_bad(group) else 0),
+        "task order": lambda session: session.add_task_order(lambda task: hang() if is_bad(task) else 0),
+        "pre-allocation": lambda session: session.add_pre_allocation(bad),
+        "pre-predicate": lambda session: session.add_pre_predicate(bad),
+        "predicate": lambda session: session.add_predicate(bad),
+        "node order": lambda session: session.add_node_order(lambda task, node: hang() if is_bad(task) else 0),
+        "subset nodes": lambda session: session.add_subset_nodes(bad),
+        "bind mutation": lambda session: session.add_bind_mutation(bad),
+        "allocate handler": lambda session: session.add_event_handler(allocate=handler),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "hang"), [*((kind, loops) for kind in cases(loops)), ("predicate", sleeps), ("job order", swallows)]
+)
+def test_a_callback_that_hangs_fails_its_own_group(kind: str, hang: Hang) -> None:
+    plugin = Plugin(cases(hang)[kind])
+    cluster = FakeCluster()
+    cluster.nodes(3)
+    cluster.add(pod("first"), gang("bad", 2), pod("last"))
+    empty = cluster.start(plugin).cache.table.digest()
+    cluster.run()
+    cluster.assert_bound("first")
+    cluster.assert_bound("last")
+    for name in ("bad-0", "bad-1"):
+        cluster.assert_pending(name, f"plugin mine failed in {kind}: no answer within 0.5 s")
+    assert {name: count for name, count in plugin.on.items() if count} == {"first": 1, "last": 1}
+    assert running.call is None
+    for name in ("first", "last"):
+        cluster.delete(Pod, name)
+    cluster.run()
+    assert cluster.scheduler.cache.table.digest() == empty
+
+
+class Filters(Plugin):
+    @hookimpl
+    def filter(self, cls: Any, mask: Any) -> None:
+        if is_bad(cls.pod.metadata):
+            loops()
+
+
+class Answers(Plugin):
+    """What it answers with hangs when it is taken apart."""
+
+    @hookimpl
+    def node_subsets(self, session: Session, group: Any) -> Any:
+        def masks() -> Any:
+            yield session.table.valid()
+            loops()
+
+        return masks() if is_bad(group) else None
+
+
+class Prebinds(Plugin):
+    @hookimpl
+    async def prebind(self, binding: Any) -> None:
+        await asyncio.sleep(0)
+        if is_bad(binding.task):
+            sleeps()
+
+
+@pytest.mark.parametrize(
+    ("plugin", "hook"), [(Filters(), "filter"), (Answers(), "node_subsets"), (Prebinds(), "prebind")]
+)
+def test_a_hook_that_hangs_fails_its_own_group(plugin: Plugin, hook: str) -> None:
+    cluster = FakeCluster()
+    cluster.nodes(2)
+    cluster.add(pod("bad"), pod("good"))
+    cluster.run(plugin)
+    cluster.assert_bound("good")
+    cluster.assert_pending("bad", f"plugin mine failed in {hook}: no answer within 0.5 s")
+
+
+def test_the_configurations_budget_holds_for_plugins_that_say_nothing() -> None:
+    class Silent:
+        name = "silent"
+
+        @hookimpl
+        def on_session_open(self, session: Session) -> None:
+            session.add_predicate(lambda *_: loops())
+
+    cluster = FakeCluster(config=SchedulerConfig(hook_seconds=0.4))
+    cluster.nodes(1)
+    cluster.add(pod("p"))
+    cluster.run(Silent())
+    cluster.assert_pending("p", "plugin silent failed in predicate: no answer within 0.4 s")
+
+
+class Preempts(Plugin):
+    """Asks the core again and again, and would for ever."""
+
+    name = "DefaultPreemption"
+
+    @hookimpl
+    def postfilter(self, trial: Any) -> None:
+        tasks = trial.running("n1")
+        while True:
+            trial.remove(tasks)
+            trial.fits("n1")
+            trial.put_back(tasks)
+
+
+def test_who_asks_the_core_for_ever_is_stopped_where_nothing_is_half_done() -> None:
+    cluster = FakeCluster(checked=False)
+    cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"), pod("bad", cpu="1", priority=5))
+    before = cluster.start(Preempts()).cache.table.digest()
+    cluster.run()
+    cluster.assert_pending("bad", "plugin DefaultPreemption failed in postfilter: no answer within 0.5 s")
+    assert ended(cluster) == []
+    assert cluster.scheduler.cache.table.digest() == before
+
+
+# ------------------------------------------------------------------ where it must not be raised
+
+
+def late(plugin: str = "p", **more: Any) -> HookCall:
+    HookCalls([("watched", Plugin(), None)])  # starts the watch
+    return HookCall(plugin, "filter", more.pop("function"), BRIEF)
+
+
+def test_a_call_that_ends_in_time_is_not_interrupted_later() -> None:
+    """Signals that come after the call, and in a call without a budget, raise nothing."""
+    call = late(function=lambda: 5)
+    assert call() == 5
+    signal.raise_signal(signal.SIGURG)
+    running.call = call
+    try:
+        call.since = 0.0  # late, but it does not run any more
+        signal.raise_signal(signal.SIGURG)
+    finally:
+        running.call = None
+    unbounded = HookCall("p", "filter", lambda: signal.raise_signal(signal.SIGURG))
+    unbounded()
+
+
+def test_the_inner_of_two_calls_is_interrupted_and_named() -> None:
+    inner = late("inner", function=loops)
+    outer = HookCall("outer", "postfilter", lambda: inner(), FOR_EVER)
+    with pytest.raises(PluginError, match="plugin outer failed in postfilter: PluginError: plugin inner failed"):
+        outer()
+
+
+def test_a_core_function_that_a_plugin_called_is_not_left_half_way() -> None:
+    """The core takes far longer than the budget: only back in the plugin's own code the call ends."""
+    reached = []
+    core: dict[str, Any] = {"__name__": "session_scheduler.state.cache", "time": time, "reached": reached}
+    exec("def change(until):\n while time.perf_counter() < until: pass\n reached.append('the end')", core)
+
+    def calls_the_core() -> None:
+        core["change"](time.perf_counter() + 2 * BRIEF)
+        loops()
+
+    call = late(function=calls_the_core)
+    with pytest.raises(PluginError, match="no answer within"):
+        call()
+    assert reached == ["the end"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5", True])
+def test_a_plugins_own_budget_is_checked(seconds: Any) -> None:
+    plugin = type("Wrong", (Plugin,), {"hook_seconds": seconds})()
+    with pytest.raises(PluginError, match=r"plugin a failed in hook_seconds: .* is no time"):
+        HookCalls([("a", plugin, None)])
+
+
+def test_a_plugin_may_bound_itself() -> None:
+    plugin = type("Own", (Plugin,), {"hook_seconds": None})()
+    assert HookCalls([("a", plugin, None)], 5.0).functions("on_session_open")[0].budget is None
+
+
+def test_numpy_is_not_left_half_way() -> None:
+    """What is computed in a library ends first."""
+    call = late(function=lambda: [np.linalg.svd(np.eye(60)) for _ in iter(int, 1)])
+    with pytest.raises(PluginError, match="no answer within"):
+        call()
