@@ -53,6 +53,7 @@ class Endpoints:
         health: Callable[[], str | None],
         ready: Callable[[], Mapping[str, str | None]],
         config: Callable[[], Any] | None = None,
+        plugins: Callable[[str, str, Mapping[str, str]], tuple[int, bytes, str]] | None = None,
         health_check: str = "scheduler",
         fields: tuple[str, str] = ("serving.host", "serving.port"),
         idle_seconds: float = IDLE_SECONDS,
@@ -61,7 +62,8 @@ class Endpoints:
 
         health: None while the server makes progress, else what is stuck; `health_check` is the check's name in the
         answer. ready: by check, None or what is missing. config: the effective configuration as JSON values, without
-        secrets; without it there is no /configz. fields: what a message calls host and port. Whether `serving` is
+        secrets; without it there is no /configz. plugins: for plugin, path and query the status, the body and its type
+        of what is answered at /plugins/PLUGIN/PATH. fields: what a message calls host and port. Whether `serving` is
         enabled is for the caller to ask.
         """
         self._serving = serving
@@ -69,6 +71,7 @@ class Endpoints:
         self._health = health
         self._ready = ready
         self._config = config or (lambda: None)
+        self._plugins = plugins or (lambda *_: (404, b"", "text/plain"))
         self._health_check = health_check
         self._fields = fields
         application = web.Application(middlewares=[_told])
@@ -80,6 +83,8 @@ class Endpoints:
         if config is not None:
             handlers["/configz"] = self._get_config
         self._paths = list(handlers)
+        if plugins is not None:
+            handlers["/plugins/{plugin}/{path:.+}"] = self._get_plugin
         for path, handler in handlers.items():
             application.router.add_get(path, handler)
         application.on_response_prepare.append(_with_headers)
@@ -141,6 +146,11 @@ class Endpoints:
 
     async def _get_config(self, _request: web.Request) -> web.Response:
         return web.json_response(text=json.dumps(self._config(), indent=2, ensure_ascii=False) + "\n")
+
+    async def _get_plugin(self, request: web.Request) -> web.Response:
+        where = request.match_info
+        status, body, kind = self._plugins(where["plugin"], where["path"], dict(request.query))
+        return web.Response(status=status, body=body, headers={"Content-Type": kind})
 
 
 def _checked(name: str, checks: Mapping[str, str | None], request: web.Request) -> web.Response:

@@ -25,6 +25,7 @@ from session_scheduler.hook_calls import HookCall, HookCalls
 from session_scheduler.metrics import Metrics
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.offline import load_calls
+from session_scheduler.plugin_routes import PluginRoutes
 from session_scheduler.reporting import Reporter
 from session_scheduler.service import KINDS, OPTIONAL_KINDS, Scheduler
 from session_scheduler.stopping import background, stop_on_signals
@@ -85,6 +86,7 @@ class Replica:
                     health=self._health,
                     ready=self._ready,
                     config=lambda: shown(self._config),
+                    plugins=PluginRoutes(self._profiles.values()),
                 )
                 await stack.enter_async_context(serving)
             try:
