@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,13 +33,33 @@ LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="What to l
 PluginOptions = Sequence[tuple[PluginOption, str]]
 
 
+class SimulationOutput(Enum):
+    """How `simulate` writes its result."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    DIFF = "diff"
+
+
 def simulate(
     files: Files = None,
     *,
     kubeconfig: LiveCluster = None,
     context: Context = None,
+    add_nodes: Annotated[
+        list[str] | None,
+        typer.Option("--add-nodes", metavar="N[xNODE|xFILE]|FILE", help="What if there were these nodes, too?"),
+    ] = None,
+    without_plugin: Annotated[
+        list[str] | None,
+        typer.Option("--without-plugin", metavar="NAME", help="What if no profile had this plugin?"),
+    ] = None,
     config: Config = None,
-    output: OutputOption = Output.TABLE,
+    output: Annotated[
+        SimulationOutput,
+        typer.Option("-o", "--output", help="How to write the result; diff: what the two options above change."),
+    ] = SimulationOutput.TABLE,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
 ) -> int:
@@ -49,10 +70,21 @@ def simulate(
     import asyncio
 
     from session_scheduler.simulate import simulate_state
+    from session_scheduler.what_if import WhatIf, simulate_what_if
 
+    what_if = WhatIf(add_nodes or (), without_plugin or ())
+    if output is SimulationOutput.DIFF and not what_if:
+        raise InputError("-o diff: shows what --add-nodes and --without-plugin change: give one of them")
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
-    result = asyncio.run(simulate_state(state, settings))
-    _write(result, output)
+    if what_if:
+        compared = output is not SimulationOutput.TABLE
+        result = asyncio.run(simulate_what_if(state, settings, what_if, compared=compared))
+    else:
+        result = asyncio.run(simulate_state(state, settings))
+    if output is SimulationOutput.DIFF:
+        _write({"diff": result["diff"]}, Output.TABLE)
+    else:
+        _write(result, Output(output.value))
     return 1 if result["summary"]["unschedulable"] else 0
 
 

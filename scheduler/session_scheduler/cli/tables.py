@@ -35,6 +35,8 @@ def tables(result: Mapping[str, Any], *, narrow: bool = False) -> Iterable[Rende
     """The parts of a result, in the order in which they are shown; `narrow` puts reasons below their table."""
     if "plugins" in result:
         yield from _plugins(result["plugins"], narrow)
+    elif "diff" in result and "pods" not in result:
+        yield from _different(result["diff"])
     elif "summary" in result:
         yield from _simulated(result, narrow)
     else:
@@ -66,6 +68,36 @@ def _pod_row(pod: Mapping[str, Any]) -> Sequence[object]:
     return (
         pod["namespace"], pod["name"], pod.get("group"), pod["node"], pod.get("backend"), pod.get("reason"),
     )  # fmt: skip
+
+
+def _different(diff: Mapping[str, Any]) -> Iterable[RenderableType]:
+    if diff["pods"]:
+        columns = ("NAMESPACE", "POD", "GROUP", "BEFORE", "AFTER")
+        yield _table(columns, [
+            (pod["namespace"], pod["name"], pod["group"], _place(pod["before"]), _place(pod["after"]))
+            for pod in diff["pods"]
+        ])  # fmt: skip
+        yield ""
+    if diff["preempted"]:
+        yield _table(("NAMESPACE", "PREEMPTED", "NODE", "BEFORE", "AFTER"), [
+            (pod["namespace"], pod["name"], pod["node"], _yes(pod["before"]), _yes(pod["after"]))
+            for pod in diff["preempted"]
+        ])  # fmt: skip
+        yield ""
+    if not diff["pods"] and not diff["preempted"]:
+        yield Text("no decision changes")
+    for when, counts in diff["summary"].items():
+        yield Text(f"{when}: " + ", ".join(f"{count} {_words(key)}" for key, count in counts.items()))
+
+
+def _yes(whether: bool) -> str:
+    return "yes" if whether else "no"
+
+
+def _place(decided: Mapping[str, Any]) -> str | None:
+    """The node, and the backend where there is one."""
+    backend = decided.get("backend")
+    return f"{decided['node']} ({backend})" if backend else decided["node"]
 
 
 def _explained(pods: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:

@@ -1,0 +1,163 @@
+"""`simulate --add-nodes` and `--without-plugin`, and what `-o diff` says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session_scheduler.cli import main
+from session_scheduler.model.devices import ResourceSlice, ResourceSliceSpec
+from session_scheduler.model.objects import ObjectMeta
+from session_scheduler.model.storage import CSINode
+from session_scheduler.offline import ClusterState
+from session_scheduler.testing import node
+from session_scheduler.what_if import WhatIf
+
+CLUSTER = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {kubernetes.io/hostname: n1, zone: a}}
+spec: {taints: [{key: team, effect: NoSchedule}]}
+status: {allocatable: {cpu: "2", memory: 8Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: low}
+spec: {nodeName: n1, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+"""
+POD = """
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  schedulerName: fluence
+  PRIORITY
+  tolerations: [{key: team, operator: Exists}]
+  containers: [{name: c, image: i, resources: {requests: {cpu: CPU}}}]
+"""
+BIG = "apiVersion: v1\nkind: Node\nmetadata: {name: big}\nstatus: {allocatable: {cpu: '12', memory: 8Gi, pods: '9'}}\n"
+
+
+def pod(name: str, cpu: str, priority: str = "") -> str:
+    return POD.replace("NAME", name).replace("CPU", cpu).replace("PRIORITY", priority)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(CLUSTER + pod("one", "1") + pod("two", "2") + pod("huge", "8"))
+    (tmp_path / "big.yaml").write_text(BIG)
+    return tmp_path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *options: str, status: int = 1) -> Any:
+    assert main(["simulate", "c.yaml", *options, "-o", "json"]) == status, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def nodes(result: Any) -> dict[str, str | None]:
+    return {one["name"]: one["node"] for one in result["pods"]}
+
+
+def test_copies_of_a_node_take_what_the_node_would(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nodes(answer(capsys)) == {"one": "n1", "two": None, "huge": None}
+    for option in ("2", "2xn1"):
+        result = answer(capsys, "--add-nodes", option)
+        assert nodes(result)["huge"] is None
+        assert nodes(result)["two"] in ("n1-added-1", "n1-added-2")
+    assert result["diff"]["pods"][-1] == {
+        "namespace": "default", "name": "two", "group": None,
+        "before": {"node": None, "backend": None, "attributes": {}},
+        "after": {"node": nodes(result)["two"], "backend": None, "attributes": {}},
+    }  # fmt: skip
+    assert result["diff"]["summary"] == {
+        "before": {"scheduled": 1, "unschedulable": 2}, "after": {"scheduled": 2, "unschedulable": 1},
+    }  # fmt: skip
+
+
+def test_nodes_of_a_file_are_added_once_or_as_copies(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nodes(answer(capsys, "--add-nodes", "big.yaml", status=0))["huge"] == "big"
+    assert nodes(answer(capsys, "--add-nodes", "1xbig.yaml", status=0))["huge"] == "big-added-1"
+    both = answer(capsys, "--add-nodes", "big.yaml", "--add-nodes", "1xn1", status=0)
+    assert both["diff"]["summary"]["after"] == {"scheduled": 3, "unschedulable": 0}
+
+
+def test_what_is_copied_is_another_node_with_the_volumes_and_devices_of_the_first() -> None:
+    template = node("n1", labels={"kubernetes.io/hostname": "n1", "zone": "a"})
+    csi = CSINode(metadata=ObjectMeta(name="n1", uid="c"))
+    slice_ = ResourceSlice(metadata=ObjectMeta(name="s", uid="s"), spec=ResourceSliceSpec(driver="d", node_name="n1"))
+    state = WhatIf(["2xn1"]).state(ClusterState((template, csi, slice_)))
+    assert state.brought == ()
+    added = state.objects[3:]
+    assert [obj.metadata.name for obj in added] == [
+        "n1-added-1", "n1-added-1", "s-n1-added-1", "n1-added-2", "n1-added-2", "s-n1-added-2",
+    ]  # fmt: skip
+    assert added[0].metadata.labels == {"kubernetes.io/hostname": "n1-added-1", "zone": "a"}
+    assert added[5].spec.node_name == "n1-added-2"
+    assert added[5].spec.pool.name != added[2].spec.pool.name
+    assert len({obj.metadata.uid for obj in state.objects}) == 9
+    again = WhatIf(["1xn1"]).state(state)
+    assert [obj.metadata.name for obj in again.objects[9:]] == ["n1-added-3", "n1-added-3", "s-n1-added-3"]
+
+
+def test_without_a_plugin_nothing_is_asked_of_it(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--without-plugin", "NodeResourcesFit", "--without-plugin", "fluence")
+    assert set(nodes(answer(capsys, *options, status=0)).values()) == {"n1"}
+
+
+def test_the_difference_alone_is_a_table(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "c.yaml", "--add-nodes", "big.yaml", "-o", "diff"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["NAMESPACE", "POD", "GROUP", "BEFORE", "AFTER"]
+    assert ["default", "huge", "-", "-", "big"] in lines
+    assert lines[-2:] == [
+        ["before:", "1", "scheduled,", "2", "unschedulable"], ["after:", "3", "scheduled,", "0", "unschedulable"],
+    ]  # fmt: skip
+    assert main(["simulate", "c.yaml", "--without-plugin", "ImageLocality", "-o", "diff"]) == 1
+    assert capsys.readouterr().out.startswith("no decision changes\n")
+
+
+def test_who_ends_for_others_is_part_of_the_difference(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (cluster / "c.yaml").write_text(CLUSTER + pod("two", "2", "priority: 9"))
+    diff = answer(capsys, "--add-nodes", "1", status=0)["diff"]
+    assert diff["preempted"] == [
+        {"namespace": "default", "name": "low", "node": "n1", "before": True, "after": False}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--without-plugin", "NodeResourceFit"], "--without-plugin NodeResourceFit: no profile has such a plugin "
+         "switched on: did you mean NodeResourcesFit?"),
+        (["--without-plugin", "x"], "--without-plugin x: no profile has such a plugin switched on: name one of "),
+        (["--add-nodes", "0"], "--add-nodes 0: 0 nodes: add 1 to 10000"),
+        (["--add-nodes", "9" * 5000], "nodes: add 1 to 10000"),
+        (["--add-nodes", "2xn2"], "--add-nodes 2xn2: there is no node and no file 'n2': name a node that is there"),
+        (["--add-nodes", "c.yaml"], "Node n1: metadata.name: 'n1' is already in the cluster: rename or remove one"),
+        (["--add-nodes", "pods.yaml"], "--add-nodes pods.yaml: pods.yaml holds a Pod: name a file with nodes alone"),
+        (["--add-nodes", "none.yaml"], "none.yaml: cannot be read"),
+        (["--add-nodes", "big.yaml", "--add-nodes", "2"], "--add-nodes 2: nodes differ, big and n1 for one: name the "
+         "one to copy, as NxNODE"),
+        (["-o", "diff"], "-o diff: shows what --add-nodes and --without-plugin change: give one of them"),
+    ],
+)  # fmt: skip
+def test_a_wrong_question_is_one_line(
+    cluster: Path, capsys: pytest.CaptureFixture[str], options: list[str], problem: str
+) -> None:
+    (cluster / "pods.yaml").write_text(pod("more", "1"))
+    assert main(["simulate", "c.yaml", *options]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert problem in line
+
+
+def test_the_state_and_the_configuration_stay_as_they_were() -> None:
+    state = ClusterState((node("n1"),))
+    WhatIf(["3"]).state(state)
+    assert len(state.objects) == 1
