@@ -184,6 +184,26 @@ class CallbackAnswers(Callbacks):
         """What a queue is to have beside what others want now; None where no plugin knows."""
         return _first_share(self._queue_fair_share, queue)
 
+    @property
+    def limits_capacity(self) -> bool:
+        """Whether `over_capacity` may refuse anybody."""
+        return bool(self._over_capacity)
+
+    def over_capacity(self, group: Group, tasks: Sequence[Task]) -> dict[Task, tuple[str, str]]:
+        """Those of some tasks of a group that may not have what they request: (reason, plugin)."""
+        refused: dict[Task, tuple[str, str]] = {}
+        for call in self._over_capacity:
+            asked = [task for task in tasks if task not in refused]
+            answer = call(group, asked)
+            if not isinstance(answer, list | tuple) or len(answer) != len(asked):
+                raise call.wrong(f"it returned no reason or None for each of {len(asked)} tasks")
+            for task, given in zip(asked, answer, strict=True):
+                reason = _reason(call, given)
+                if reason is not None:
+                    self.note_rejected(task, (call.plugin,))
+                    refused[task] = reason, call.plugin
+        return refused
+
     # ------------------------------------------------------------------ what goes with a binding
 
     def bind_annotations(self, tasks: Iterable[Task]) -> dict[Task, list[Mutation]]:

@@ -70,6 +70,7 @@ class Callbacks:
         self._queue_deserved: list[HookCall] = []
         self._queue_fair_share: list[HookCall] = []
         self._bind_mutations: list[HookCall] = []
+        self._over_capacity: list[HookCall] = []
         self._on_allocate: list[HookCall] = []
         self._on_deallocate: list[HookCall] = []
         self._on_remove: list[HookCall] = []
@@ -147,6 +148,15 @@ class Callbacks:
         `scope` as for `add_node_order`. It runs once a node: a `filter` hook with a mask is a thousand times faster.
         """
         self.predicates.append(PredicateCall(self._callback("predicate", check), scope))
+
+    def add_over_capacity(self, check: Callable[[Group, Sequence[Task]], Sequence[str | None]]) -> None:
+        """`check(group, tasks) -> for each task None, or the reason why it cannot have what it requests on any node`.
+
+        Asked right before tasks are placed: of a pod that stands for itself alone, of a gang all that could be placed
+        together, in order; of these each counts for those after it that is not refused itself. Placements made before,
+        and undone, are to be counted: see `add_event_handler`. For tasks that are refused nobody is asked to end.
+        """
+        self._over_capacity.append(self._callback("over capacity", check))
 
     def add_subset_nodes(self, divide: Callable[[Group, BoolColumn], Iterable[BoolColumn] | None]) -> None:
         """`divide(group, mask) -> masks to try in turn, or None`: parts of a set of nodes that are tried one by one.
@@ -262,6 +272,7 @@ class Callbacks:
             self._job_orders, self._sub_group_orders, self._task_orders, self._gpu_orders, self._subset_nodes,
             self._preemptable, self._preempt_validators, self._reclaimable, self._reclaim_validators,
             self._queue_allocated, self._queue_deserved, self._queue_fair_share, self._bind_mutations,
+            self._over_capacity,
             self._on_allocate, self._on_deallocate, self._on_remove, self._on_put_back,
         ):  # fmt: skip
             callbacks.clear()

@@ -160,6 +160,22 @@ class LeaderElection(Strict):
         return self
 
 
+class QueueConfig(Strict):
+    """One queue. Amounts are quantities by resource, as in `resources.requests`, and `pods` for their number.
+
+    deserved: what it may always have; of what it does not name nothing is guaranteed. limit: what it and those below it
+    never exceed. over_quota_weight: its part of what nobody deserves, beside others of its priority. priority: whose
+    turn it is first with that.
+    """
+
+    name: Name
+    parent: str = ""
+    deserved: Mapping[Name, str | int | float] = {}
+    limit: Mapping[Name, str | int | float] = {}
+    over_quota_weight: Annotated[int, Field(ge=0, le=1_000_000)] = 1
+    priority: int = 0
+
+
 class Serving(Strict):
     """Where /metrics, /healthz, /readyz and /configz are answered, over HTTP; port 0 is any free one."""
 
@@ -176,6 +192,7 @@ class SchedulerConfig(Strict):
     placement_retries: whole new starts of one group's placement.
     bindings_in_flight: binds at once. gang_bind_timeout_seconds: a gang that is bound in part for this long is evicted.
     reconcile_seconds: how often the whole cluster is listed and compared. events: whether events are written.
+    queues: what teams share the cluster by, beside the Queue objects; a name that both have is the configuration's.
     """
 
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION
@@ -191,11 +208,18 @@ class SchedulerConfig(Strict):
     gang_bind_timeout_seconds: Seconds = 60.0
     reconcile_seconds: Seconds = 60.0
     events: bool = True
+    queues: tuple[QueueConfig, ...] = ()
     leader_election: LeaderElection = LeaderElection()
     serving: Serving = Serving()
 
+    @property
+    def source(self) -> str:
+        """The file that it was read from, for messages."""
+        return self.profiles[0].place_of("")[0]
+
     @model_validator(mode="after")
     def _distinct(self) -> Self:
+        _refuse_twice("queues", "name", [queue.name for queue in self.queues])
         _refuse_twice("profiles", "schedulerName", [profile.scheduler_name for profile in self.profiles])
         return self
 

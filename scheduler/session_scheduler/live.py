@@ -26,6 +26,7 @@ from session_scheduler.metrics import Metrics
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.offline import load_calls
 from session_scheduler.plugin_routes import PluginRoutes
+from session_scheduler.queue_telling import QueueTeller
 from session_scheduler.reporting import Reporter
 from session_scheduler.service import KINDS, OPTIONAL_KINDS, Scheduler
 from session_scheduler.stopping import background, stop_on_signals
@@ -136,7 +137,8 @@ class Replica:
         mirror = self._mirror = Mirror(cluster, KINDS, engine.deliver, clock=self._clock,
                                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
                                        optional=OPTIONAL_KINDS)  # fmt: skip
-        async with background(reporter.run(), *self._kept()) as beside, _abandoned(scheduler):
+        queues = QueueTeller(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
+        async with background(reporter.run(), queues.run(), *self._kept()) as beside, _abandoned(scheduler):
             await _unless(stop, beside, self._recover(mirror, scheduler))
             if stop.is_set():
                 return True

@@ -21,6 +21,8 @@ class Outcome:
     """The tasks for which nodes were looked for."""
     barred: list[Task] = field(default_factory=list)
     """Those that a plugin's `prepare` refused, whatever the node."""
+    over_capacity: list[Task] = field(default_factory=list)
+    """Those that may not have what they request, wherever it is."""
     nominated: dict[Task, str] = field(default_factory=dict)
     """The node for which each of these is nominated from now on; empty where for none any more."""
     nominated_before: dict[Task, str] = field(default_factory=dict)

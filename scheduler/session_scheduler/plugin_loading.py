@@ -23,6 +23,7 @@ from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.config_text import validated
 from session_scheduler.errors import FluenceError, InputError
 from session_scheduler.hook_calls import new_manager
+from session_scheduler.model.queues import check_configured
 
 GROUP: Final = "session_scheduler.plugins"
 """The entry-point group in which distributions list their plugins."""
@@ -125,7 +126,9 @@ def load_profiles(config: SchedulerConfig) -> dict[str, list[LoadedPlugin]]:
     """Every profile's plugins by schedulerName, each list as of `load_plugins`. Raises PluginLoadError.
 
     Profiles that name a plugin with equal arguments share one instance, and so the state that it keeps of the cluster.
+    Raises InputError, too, where the configured queues cannot be used.
     """
+    check_configured(config.queues, config.source)
     shared: dict[tuple[str, str], LoadedPlugin] = {}
     return {profile.scheduler_name: load_plugins(profile, shared) for profile in config.profiles}
 

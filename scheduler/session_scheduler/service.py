@@ -37,6 +37,8 @@ from session_scheduler.model.devices import DEVICE_KINDS
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.model.policy import POLICY_KINDS
+from session_scheduler.model.queue_objects import QUEUE_KINDS
+from session_scheduler.model.queues import of_config
 from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS
 from session_scheduler.observer import Observer
@@ -56,10 +58,13 @@ from session_scheduler.waking import Waking, gates_of, registered_hints
 _log = structlog.get_logger(__name__)
 
 KINDS: tuple[type[KubeObject], ...] = (
-    PriorityClass, Node, PodGroup, *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, *POLICY_KINDS, Pod,
+    PriorityClass, Node, PodGroup, *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, *POLICY_KINDS,
+    *QUEUE_KINDS, Pod,
 )  # fmt: skip
 """What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
-OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (*RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, *POLICY_KINDS)
+OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (
+    *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, *POLICY_KINDS, *QUEUE_KINDS,
+)  # fmt: skip
 """Those of `KINDS` without which the rest can be served: without namespaces' labels, say, or default spread."""
 TAKEN_IN_AT_ONCE = 500
 """Objects that are taken in between two looks at what is under way: the renewal of the lease must not wait for all pods
@@ -121,6 +126,7 @@ class Scheduler:
         group_of = [asked_group(call) for call in self._all("group_of")]
         classes = ClassTable(table, class_keys, footprints)
         self.cache = Cache(table, classes, profiles.__contains__, group_of, view=view)
+        self.cache.queues.configure(map(of_config, config.queues))
         backoff = config.backoff
         self.pending = PendingGroups(
             backoff.initial_seconds, backoff.max_seconds, backoff.max_unschedulable_seconds, registered_hints(profiles)

@@ -22,6 +22,7 @@ from session_scheduler.nominated import nominated_key, with_nominated, yielded_t
 from session_scheduler.outcome import Outcome
 from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.nominations import Nominations
+from session_scheduler.state.queue_use import QueueUse
 from session_scheduler.state.rejections import TOPOLOGY_PLACEMENT, Wants
 from session_scheduler.state.snapshot import Snapshot
 from session_scheduler.state.volume_use import VolumeUse
@@ -115,6 +116,11 @@ class Session(CallbackAnswers):
         return self.snapshot.cache.volume_use
 
     @property
+    def queues(self) -> QueueUse:
+        """The queues, and what each has, this session's placements included."""
+        return self.snapshot.cache.queues
+
+    @property
     def nominations(self) -> Nominations:
         """Which pending tasks are to go where."""
         return self.snapshot.cache.nominations
@@ -139,6 +145,7 @@ class Session(CallbackAnswers):
 
     def open(self) -> None:
         """Let every plugin register its callbacks. Raises PluginError; then those that opened were closed again."""
+        self.queues.settle()
         for call in self.calls.functions("on_session_open"):
             self._registering = call.plugin
             try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .faults.world import LEASE
 from .invariants import condition, is_bound
+from .queues_world import QUEUES
 from .rbac_world import PATIENCE, RbacWorld, Right, pods_of
 
 FILLER = 201 * 1024
@@ -246,6 +247,27 @@ class TellsGroups(Tells):
         world.wait_whole(self.gang, 2)
 
 
+class TellsQueues(Tells):
+    """A queue does not say what it has; pods go on."""
+
+    def begin(self, world: RbacWorld, taken: Right | None) -> None:
+        self._start(world, taken)
+        self.queue = world.new_name("queue")
+        world.plane.create({"apiVersion": QUEUES, "kind": "Queue", "metadata": {"name": self.queue}, "spec": {}})
+
+    def fails(self, world: RbacWorld, taken: Right) -> None:
+        world.wait_said(taken.refusal)
+        assert "status" not in self._found(world)
+        world.wait_bound(world.new_pod())
+
+    def works(self, world: RbacWorld) -> None:
+        world.until(f"the status of {self.queue}", lambda: "status" in self._found(world), PATIENCE)
+
+    def _found(self, world: RbacWorld) -> dict[str, Any]:
+        found: dict[str, Any] = world.plane.request("GET", f"/apis/{QUEUES}/queues/{self.queue}")[1]
+        return found
+
+
 class Lists(Work):
     """A scheduler that comes is not ready, and places nothing."""
 
@@ -411,6 +433,7 @@ OPTIONAL = {
     "storage.k8s.io/csidrivers": "CSIDriver", "storage.k8s.io/csistoragecapacities": "CSIStorageCapacity",
     "storage.k8s.io/volumeattachments": "VolumeAttachment",
     "policy/poddisruptionbudgets": "PodDisruptionBudget",
+    "fluence.flux-framework.org/queues": "Queue",
     "resource.k8s.io/deviceclasses": "DeviceClass", "resource.k8s.io/resourceslices": "ResourceSlice",
     "resource.k8s.io/resourceclaims": "ResourceClaim",
     "namespaces": "Namespace", "services": "Service", "replicationcontrollers": "ReplicationController",
@@ -472,6 +495,7 @@ NEEDS: dict[str, Work] = {
     "patch resource.k8s.io/resourceclaims/binding": _DEVICES,
     **{f"list {kind}": _RESTS for kind in OPTIONAL},
     **{f"watch {kind}": WatchesOptional(name) for kind, name in OPTIONAL.items()},
+    "patch fluence.flux-framework.org/queues/status": TellsQueues(),
     "create events.k8s.io/events": TellsEvents(),
     "patch events.k8s.io/events": RepeatsEvents(),
     "create configmaps": Plans(filler=FILLER),

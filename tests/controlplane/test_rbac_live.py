@@ -11,6 +11,7 @@ import pytest
 
 from .conftest import new_control_plane
 from .harness import ControlPlane
+from .queues_world import install_queues
 from .rbac_work import NEEDS
 from .rbac_world import RbacWorld, Right, Roles, refusals, rights_of
 from .test_annotations_policy_live import install_coscheduling
@@ -21,6 +22,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of its own: what an account may do there changes all the time."""
     with new_control_plane(tmp_path_factory.mktemp("rbac")) as plane:
         install_coscheduling(plane)
+        install_queues(plane)
         yield plane
 
 

@@ -40,6 +40,7 @@ def test_every_object_is_in_kube_system_or_of_the_whole_cluster() -> None:
     assert cluster_wide == {
         "ClusterRole",
         "ClusterRoleBinding",
+        "CustomResourceDefinition",
         "MutatingWebhookConfiguration",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
@@ -100,7 +101,8 @@ def test_no_rule_is_wider_than_it_must_be() -> None:
     writable = {resource for _, resource, verb in granted if verb in ("create", "update", "patch", "delete")}
     assert writable == {"pods", "pods/binding", "pods/eviction", "pods/status", "podgroups", "podgroups/status",
                         "events", "configmaps", "leases", "persistentvolumeclaims", "persistentvolumes",
-                        "resourceclaims", "resourceclaims/status", "resourceclaims/binding"}  # fmt: skip
+                        "resourceclaims", "resourceclaims/status", "resourceclaims/binding",
+                        "queues/status"}  # fmt: skip
     assert {verb for _, resource, verb in granted if resource == "pods"} == {"get", "list", "watch", "delete"}
 
 

@@ -50,10 +50,35 @@ def place_ready(session: Session, statement: Statement, group: Group, tasks: Seq
     if needed == 1 and group.topology_key is None:
         _place_each(session, statement, tasks, outcome)
     elif len(tasks) >= needed:
-        _place_together(session, statement, group, tasks, needed, outcome)
+        if session.limits_capacity:
+            tasks = _within_capacity(session, group, tasks, needed, outcome)
+        if tasks:
+            _place_together(session, statement, group, tasks, needed, outcome)
+            outcome.placed_in_part |= bool(outcome.placed and outcome.over_capacity)
     elif needed > 1:
         outcome.refusal = Refusal(too_few(group, len(tasks)), GANG_SCHEDULING)
         outcome.tried = []
+
+
+def _within_capacity(
+    session: Session, group: Group, tasks: Sequence[Task], needed: int, outcome: Outcome
+) -> list[Task]:
+    """The tasks that may have what they request, together; none where these are too few to start, which is noted."""
+    over = session.over_capacity(group, tasks)
+    _note_over(outcome, over)
+    left = [task for task in tasks if task not in over]
+    if len(left) >= needed:
+        return left
+    reason, plugin = next(iter(over.values()))
+    outcome.refusal = Refusal(f"{UNSCHEDULABLE}: {reason}" if needed > 1 else reason, plugin)
+    outcome.tried = []
+    return []
+
+
+def _note_over(outcome: Outcome, over: Mapping[Task, tuple[str, str]]) -> None:
+    outcome.over_capacity += over
+    outcome.reasons.update((task, reason) for task, (reason, _) in over.items())
+    outcome.tried = [task for task in outcome.tried if task not in over]
 
 
 def _group_refusal(session: Session, group: Group) -> Refusal | None:
@@ -117,6 +142,9 @@ def _of_all_nodes(session: Session, refusal: Refusal) -> str:
 def _place_each(session: Session, statement: Statement, tasks: Sequence[Task], outcome: Outcome) -> None:
     """Tasks that stand for themselves: pods alone, basic groups, and the rest of a gang that has started."""
     for index, task in enumerate(tasks):
+        if session.limits_capacity and (over := session.over_capacity(task.group, (task,))):
+            _note_over(outcome, over)
+            continue
         mark = statement.checkpoint()
         attempt = _try_subsets(session, statement, task.group, [task], 1, len(tasks) - index)
         if statement.placed_since(mark):

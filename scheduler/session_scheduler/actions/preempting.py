@@ -16,6 +16,7 @@ from session_scheduler.trial_memory import KnownNoPreemption
 
 def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
     """Ask for what was tried and refused; the outcome says what came of it. Raises PluginError."""
+    _give_up_places(session, outcome, outcome.over_capacity)
     if outcome.placed_in_part or (outcome.refusal is not None and outcome.refusal.failed):
         return []
     if outcome.refusal is not None and outcome.refusal.plugin == GANG_SCHEDULING and not outcome.tried:

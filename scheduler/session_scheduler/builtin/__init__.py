@@ -1,4 +1,4 @@
-"""kube-scheduler's filters and scores, one file each, under kube-scheduler's names and in its order.
+"""kube-scheduler's filters and scores, one file each, under kube-scheduler's names and in its order; and Proportion.
 
 Texts, formulas and what is skipped when are those of Kubernetes 1.36; the conformance tests compare them with it.
 """
@@ -22,6 +22,7 @@ from session_scheduler.builtin.node_unschedulable import NodeUnschedulable
 from session_scheduler.builtin.node_volume_limits import NodeVolumeLimits
 from session_scheduler.builtin.pod_group_pods_count import PodGroupPodsCount
 from session_scheduler.builtin.pod_topology_spread import PodTopologySpread
+from session_scheduler.builtin.proportion import Proportion
 from session_scheduler.builtin.scheduling_gates import SchedulingGates
 from session_scheduler.builtin.taint_toleration import TaintToleration
 from session_scheduler.builtin.volume_binding import VolumeBinding
@@ -48,6 +49,7 @@ _IN_ORDER: Final = (
     ImageLocality,
     NodeDeclaredFeatures,
     PodGroupPodsCount,
+    Proportion,
 )
 
 BUILTIN: Final[Mapping[str, type]] = {plugin.name: plugin for plugin in _IN_ORDER}

@@ -13,6 +13,7 @@ from session_scheduler.cluster.write_rules import kept_for
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.group_api import version_of
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup, RequestMapping
+from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -105,6 +106,11 @@ def claim_status_patch(claim: ResourceClaim, status: ResourceClaimStatus) -> byt
     if claim.status.devices and not status.devices:
         changes.append(_removed("/status/devices"))
     return msgspec.json.encode(changes)
+
+
+def queue_status_patch(queue: Queue, status: QueueStatus) -> bytes:
+    """A JSON patch of the whole status, guarded by the queue's resourceVersion."""
+    return msgspec.json.encode([*_as_read(queue), _put("/status", status)])
 
 
 def extended_claim_patch(pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> bytes:

@@ -21,6 +21,7 @@ from session_scheduler.model.devices import DEVICE_KINDS, DeviceClass, ResourceC
 from session_scheduler.model.group_api import GROUP_VERSIONS, PLURAL, GroupVersion, WirePodGroup
 from session_scheduler.model.objects import ConfigMap, Lease, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.model.policy import POLICY_KINDS, PodDisruptionBudget
+from session_scheduler.model.queue_objects import QUEUE_KINDS, Queue
 from session_scheduler.model.related import (
     RELATED_KINDS,
     Namespace,
@@ -113,7 +114,15 @@ class Resource(Generic[Kube]):
         self._line: msgspec.json.Decoder[WatchLine[Any]] = msgspec.json.Decoder(WatchLine[shape])  # type: ignore[valid-type]
         self._counted = kind in (Pod, Node)
         """What cannot be read of these is not left out: what they hold must not be taken for free."""
-        self._lax = kind in (PodGroup, PriorityClass, *STORAGE_KINDS, *DEVICE_KINDS, *RELATED_KINDS, *POLICY_KINDS)
+        self._lax = kind in (
+            PodGroup,
+            PriorityClass,
+            *STORAGE_KINDS,
+            *DEVICE_KINDS,
+            *RELATED_KINDS,
+            *POLICY_KINDS,
+            *QUEUE_KINDS,
+        )
         self._says_version = kind().api_version == api_version
 
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
@@ -242,6 +251,7 @@ _CORE: dict[type, Resource[Any]] = {
     DeviceClass: Resource(DeviceClass, "resource.k8s.io/v1", "deviceclasses", namespaced=False),
     ResourceSlice: Resource(ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False),
     ResourceClaim: Resource(ResourceClaim, "resource.k8s.io/v1", "resourceclaims"),
+    Queue: Resource(Queue, "fluence.flux-framework.org/v1alpha1", "queues", namespaced=False),
     VolumeAttachment: Resource(VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False),
 }
 POD_GROUPS: tuple[Resource[PodGroup], ...] = tuple(

@@ -36,6 +36,7 @@ from session_scheduler.cluster.kube_bodies import (
     finalizer_patch,
     metadata_patch,
     object_body,
+    queue_status_patch,
     said_by,
     series_patch,
     status_patch,
@@ -56,6 +57,7 @@ from session_scheduler.cluster.port import (
 from session_scheduler.cluster.write_rules import by_name, check_unchanged, described, in_namespace, name_of
 from session_scheduler.model.devices import FINALIZER, ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.objects import Lease, Node, Pod, PodCondition, PodGroup, RequestMapping
+from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 _log = structlog.get_logger(__name__)
@@ -269,6 +271,12 @@ class KubernetesCluster:
         if status.allocation is not None and FINALIZER not in claim.metadata.finalizers:
             claim = await self._patch(claim, finalizer_patch(claim, FINALIZER), JSON_PATCH, "")
         return await self._patch(claim, claim_status_patch(claim, status), JSON_PATCH, "status")
+
+    async def tell_queue(self, queue: Queue, status: QueueStatus) -> Queue:
+        """See `port.Cluster`."""
+        if not queue.metadata.resource_version:
+            raise Invalid(f"{described(queue)}: metadata.resourceVersion: is empty: give it")
+        return await self._patch(queue, queue_status_patch(queue, status), JSON_PATCH, "status")
 
     async def name_extended_claim(self, pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> Pod:
         """See `port.Cluster`."""

@@ -39,6 +39,7 @@ from session_scheduler.model.devices import (
 from session_scheduler.model.group_api import V1BETA1, GroupVersion, WirePodGroup
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PortObject, PriorityClass
 from session_scheduler.model.policy import PodDisruptionBudget
+from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import Namespace, Service
 from session_scheduler.model.storage import (
     STORAGE_KINDS,
@@ -80,6 +81,7 @@ class LoadedManifests:
     storage: tuple[StorageObject, ...] = ()
     """Claims, those too that are made for a pod, volumes, and what provides them."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
+    queues: tuple[Queue, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     """How many objects of each kind that no scheduler reads, as {"Service": 2}."""
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -93,7 +95,7 @@ class LoadedManifests:
     def objects(self) -> tuple[KubeObject, ...]:
         """All of them but the snapshot's."""
         return (*self.nodes, *self.priority_classes, *self.related, *self.storage, *self.devices, *self.budgets,
-                *self.pod_groups, *self.pods)  # fmt: skip
+                *self.queues, *self.pod_groups, *self.pods)  # fmt: skip
 
 
 def load_manifests(
@@ -211,6 +213,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("resource.k8s.io", "ResourceClaimTemplate"): _Kind("v1", ResourceClaimTemplate, _check_metadata),
     ("storage.k8s.io", "VolumeAttachment"): _Kind("v1", VolumeAttachment, _check_metadata, namespaced=False),
     ("policy", "PodDisruptionBudget"): _Kind("v1", PodDisruptionBudget, _check_metadata),
+    ("fluence.flux-framework.org", "Queue"): _Kind("v1alpha1", Queue, _check_metadata, namespaced=False),
     ("apps", "Deployment"): _workload(workloads_.Deployment),
     ("apps", "ReplicaSet"): _workload(workloads_.ReplicaSet),
     ("", "ReplicationController"): _workload(workloads_.ReplicationController),
@@ -365,6 +368,7 @@ class _Loader:
             storage=tuple(stamps.on(v) for v in (*storage, *made)),
             devices=tuple(stamps.on(v) for v in (*devices, *claims.made)),
             budgets=tuple(stamps.on(v) for v in values if isinstance(v, PodDisruptionBudget)),
+            queues=tuple(stamps.on(v) for v in values if isinstance(v, Queue)),
             pod_groups=tuple(stamps.on(group) for group in groups),
             priority_classes=tuple(stamps.on(c) for c in classes),
             related=tuple(stamps.on(v) for v in related),

@@ -62,6 +62,7 @@ from session_scheduler.model.objects import (
     RequestMapping,
 )
 from session_scheduler.model.policy import POLICY_KINDS
+from session_scheduler.model.queue_objects import QUEUE_KINDS, Queue, QueueStatus
 from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -99,7 +100,7 @@ class MemoryCluster:
         binds_volumes: bool = False,
     ) -> None:
         kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease, *STORAGE_KINDS,
-                                        *DEVICE_KINDS, *RELATED_KINDS, *POLICY_KINDS)  # fmt: skip
+                                        *DEVICE_KINDS, *RELATED_KINDS, *POLICY_KINDS, *QUEUE_KINDS)  # fmt: skip
         self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in kinds}
         self._version = 0
         self._now = now
@@ -250,6 +251,12 @@ class MemoryCluster:
         if status.allocation is not None and FINALIZER not in finalizers:
             finalizers = (*finalizers, FINALIZER)
         return self._write(current, finalizers=finalizers, status=status)
+
+    async def tell_queue(self, queue: Queue, status: QueueStatus) -> Queue:
+        """See `port.Cluster`."""
+        if not queue.metadata.resource_version:
+            raise Invalid(f"{described(queue)}: metadata.resourceVersion: is empty: give it")
+        return self._write(self._current(queue, queue.metadata.resource_version), status=status)
 
     async def name_extended_claim(self, pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> Pod:
         """See `port.Cluster`."""

@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.objects import KubeObject, Lease, Pod, PodCondition, PortObject, RequestMapping
+from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 Kube = TypeVar("Kube", bound=PortObject)
@@ -175,6 +176,11 @@ class Cluster(Protocol):
 
         The claim's resourceVersion is a precondition, and `claim` must be as it was read: its status says what
         changes. Raises Conflict (it moved), NotFound, Invalid (no resourceVersion, too many consumers).
+        """
+
+    async def tell_queue(self, queue: Queue, status: QueueStatus) -> Queue:
+        """Write a queue's status, all of it. Its resourceVersion is a precondition. Raises Conflict (it moved),
+        NotFound, Invalid (no resourceVersion).
         """
 
     async def name_extended_claim(self, pod: Pod, claim: str, mappings: Sequence[RequestMapping]) -> Pod:

@@ -303,6 +303,13 @@ class NodeTable:
         """A copy of which rows hold a node, shape [size]."""
         return self._valid[: self.size].copy()
 
+    def offered(self) -> dict[str, tuple[int, int]]:
+        """By resource what all nodes offer together, and what is used of it."""
+        some = len(self.resources)
+        amounts = self._allocatable[:some, : self.size].sum(axis=1).tolist()
+        used = self._used[:some, : self.size].sum(axis=1).tolist()
+        return dict(zip(self.resources.names, zip(amounts, used, strict=True), strict=True))
+
     def names(self) -> list[str]:
         """The nodes' names, sorted."""
         return sorted(self.row_of)

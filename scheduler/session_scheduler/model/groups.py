@@ -189,13 +189,14 @@ class Group:
     @property
     def preemptible(self) -> bool:
         """By label on the PodGroup, else on a pod, else a priority below 100."""
-        for labels in self._labels():
+        for labels in self.labels():
             value = labels.get(PREEMPTIBILITY_LABEL)
             if value in ("preemptible", "non-preemptible"):
                 return value == "preemptible"
         return self.priority < NON_PREEMPTIBLE_PRIORITY
 
-    def _labels(self) -> Iterator[dict[str, str]]:
+    def labels(self) -> Iterator[dict[str, str]]:
+        """The PodGroup's, then its pods' in order of uid."""
         if self.pod_group is not None:
             yield self.pod_group.metadata.labels
         for _, task in sorted(self.tasks.items()):

@@ -21,6 +21,7 @@ from session_scheduler.model.meta import ObjectMeta as ObjectMeta
 from session_scheduler.model.meta import OwnerReference as OwnerReference
 from session_scheduler.model.meta import Quantity as Quantity
 from session_scheduler.model.policy import PolicyObject
+from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import StorageObject
 
@@ -411,7 +412,7 @@ class Lease(_Object, frozen=True, tag_field="kind", tag="Lease"):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PolicyObject
+KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PolicyObject | Queue
 """Every kind the cluster port lists and watches."""
 PortObject = KubeObject | ConfigMap | Lease
 """Every kind behind the cluster port."""

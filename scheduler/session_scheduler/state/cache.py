@@ -10,32 +10,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from session_scheduler.errors import FluenceError
-from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import ClassTable, TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
 from session_scheduler.model.label_reads import concerns
-from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod, PodGroup, PriorityClass
+from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.related import RelatedObject
 from session_scheduler.state.changes import needs_alike, what_matters
 from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.gates import Gates
+from session_scheduler.state.group_refs import COSCHEDULING_API, COSCHEDULING_LABEL, GroupOf, group_ref
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.priorities import Priorities
+from session_scheduler.state.queue_use import QueueUse
 from session_scheduler.state.tables import ObjectTables
 from session_scheduler.state.volume_use import VolumeUse
 
-NATIVE_LABEL = "scheduling.k8s.io/pod-group"
-COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
-NATIVE_API = "scheduling.k8s.io"
-COSCHEDULING_API = "scheduling.x-k8s.io"
-
 _SPARE_CLASSES = 1000
 """How many classes without pods are kept before they are looked for."""
-
-GroupOf = Callable[[Pod, Sequence[OwnerReference]], GroupRef | None]
 
 
 class Cache:
@@ -86,6 +79,7 @@ class Cache:
         self._pod_groups: dict[str, PodGroup] = {}
         self._priorities = Priorities()
         self._changed_nodes: dict[str, None] = {}
+        self.queues = QueueUse(serves, self.objects, self.tasks)
 
     # ------------------------------------------------------------------ events
 
@@ -120,6 +114,7 @@ class Cache:
             group = self.groups.get(key)
             if group is not None:
                 group.pod_group = group.own_priority = None
+                self.queues.all_changed((group,))
         elif isinstance(obj, RelatedObject):
             self._related(obj, self.view.remove(obj))
         elif isinstance(obj, PriorityClass):
@@ -250,6 +245,7 @@ class Cache:
         task.kind = self.table.pods.acquire(pod)
         self._join(task, task.group)
         self.tasks[task.uid] = self.unbound[task.uid] = task
+        self.queues.look(pod.metadata.labels)
         return task
 
     def _update(self, task: Task, pod: Pod, cls: TaskClass) -> None:
@@ -260,6 +256,7 @@ class Cache:
         if before.status.nominated_node_name != pod.status.nominated_node_name:
             self.nominations.heard(task, before)
         task.priority = self._priorities.of(pod)
+        self.queues.look(pod.metadata.labels)
         self._regroup(task)
 
     def _group_for(self, ref: GroupRef) -> Group:
@@ -278,6 +275,8 @@ class Cache:
     def _leave(self, task: Task) -> None:
         group = task.group
         group.tasks.pop(task.uid, None)
+        if self.queues.active:
+            self.queues.changed(group)
         if not group.tasks:
             self.groups.pop(group.key, None)
             self._waiting.pop(group, None)
@@ -338,6 +337,8 @@ class Cache:
     def _settle_phase(self, task: Task, *, new: bool = False) -> None:
         """Bring the task's phase and place in line with its pod. Nominated is who may be tried, not who is kept out."""
         pod = task.pod
+        if self.queues.active:
+            self.queues.changed(task.group)
         if pod.spec.node_name:
             if task.node != pod.spec.node_name:
                 if task.node is not None:
@@ -368,6 +369,8 @@ class Cache:
         if task.node is not None:
             self.vacate(task, task.phase)
         self.gates.drop(task)
+        if self.queues.active:
+            self.queues.gone(task)
         self.unbound.pop(uid, None)
         self.preempted.discard(uid)
         self.nominations.drop(task)
@@ -385,6 +388,8 @@ class Cache:
         self._use_volumes(task, node, 1)
         self._on_node.setdefault(node, {})[task.uid] = task
         self._changed_nodes[node] = None
+        if self.queues.active:
+            self.queues.moved(task)
 
     def vacate(self, task: Task, phase: Phase) -> None:
         """Count a task on its node no more."""
@@ -400,6 +405,8 @@ class Cache:
         self._changed_nodes[task.node] = None
         task.node, task.row, task.phase = None, -1, phase
         self.unbound[task.uid] = task
+        if self.queues.active:
+            self.queues.moved(task)
 
     def forget(self, task: Task) -> None:
         """A placement came to nothing: the task is pending again, if it still lives."""
@@ -412,25 +419,7 @@ class Cache:
 
     def group_ref(self, pod: Pod) -> GroupRef:
         """The group of a pod: by its spec, by label, by a plugin, or the pod alone."""
-        namespace = pod.metadata.namespace
-        labels = pod.metadata.labels
-        if pod.spec.scheduling_group and pod.spec.scheduling_group.pod_group_name:
-            return GroupRef(namespace, pod.spec.scheduling_group.pod_group_name, api_group=NATIVE_API)
-        if name := labels.get(NATIVE_LABEL):
-            return GroupRef(namespace, name, api_group=NATIVE_API)
-        if name := labels.get(COSCHEDULING_LABEL):
-            if self.coscheduling_served:
-                return GroupRef(namespace, name, kind=f"PodGroup.{COSCHEDULING_API}", api_group=COSCHEDULING_API)
-            return GroupRef(namespace, name, api_group=NATIVE_API)
-        for ask in self._group_of:
-            try:
-                found = ask(pod, pod.metadata.owner_references)
-            except FluenceError as error:
-                refusal = Refusal(str(error), getattr(error, "plugin", ""))
-                return GroupRef(namespace, pod.metadata.name, kind="Pod", api_group="", refusal=refusal)
-            if found is not None:
-                return found
-        return GroupRef(namespace, pod.metadata.name, kind="Pod", api_group="")
+        return group_ref(pod, self._group_of, coscheduling_served=self.coscheduling_served)
 
     def _put_pod_group(self, pod_group: PodGroup) -> None:
         key = pod_group_key(pod_group)
@@ -438,8 +427,10 @@ class Cache:
         if not pod_group.native and not self.coscheduling_served:
             self.serve_coscheduling()
         group = self.groups.get(key)
+        self.queues.look(pod_group.metadata.labels)
         if group is not None:
             group.pod_group, group.own_priority = pod_group, self._priorities.of_group(pod_group)
+            self.queues.all_changed((group,))
 
     def serve_coscheduling(self) -> None:
         """The coscheduling API is served: its label names its own PodGroups from now on."""
@@ -477,12 +468,14 @@ class Cache:
         group = self.groups.get(key)
         if group is not None:
             self._waiting[group] = self.gates.stirred[group] = None
+            self.queues.all_changed((group,))
 
     def _prioritise(self) -> None:
         for task in self.tasks.values():
             task.priority = self._priorities.of(task.pod)
         for group in self.groups.values():
             group.own_priority = self._priorities.of_group(group.pod_group)
+        self.queues.all_changed(self.groups.values())
 
     def bound_tasks(self) -> Iterable[Task]:
         """Every task that is on a node."""

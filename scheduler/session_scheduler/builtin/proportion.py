@@ -1,0 +1,147 @@
+"""Queues share the cluster: whose turn it is, and what no queue may go beyond. KAI-Scheduler's plugin of this name.
+
+Without queues it registers nothing. What queues have is counted by the cache (`session.queues`), placements of the
+session and their undo included, so a limit holds at every moment, for a gang as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from session_scheduler.builtin.without_arguments import WithoutArguments
+from session_scheduler.hookspecs import hookimpl
+from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.objects import Pod, PodGroup
+from session_scheduler.model.queue_objects import Queue
+from session_scheduler.model.queues import PODS, QUEUE_LABEL, Amounts, shown_amount
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.events import ClusterEvent
+    from session_scheduler.model.groups import Group, Task
+    from session_scheduler.session import Session
+    from session_scheduler.state.queue_use import QueueUse
+
+_REMEMBERED = 10_000
+"""Classes of which it is known why they were refused; of others every change of queues is taken to help."""
+
+
+class Proportion(WithoutArguments):
+    """Orders queues by their shares; refuses what is beyond a limit, and what would stay beyond what is deserved."""
+
+    name = "Proportion"
+
+    def __init__(self, arguments: None = None) -> None:
+        super().__init__(arguments)
+        self._use: QueueUse | None = None
+        self._refused: dict[TaskClass, dict[str, int]] = {}
+        """By class, the queues that had too little left, and how often something of them had ended by then."""
+
+    # ------------------------------------------------------------------ a session
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        """Only where there are queues."""
+        use = self._use = session.queues
+        if use.active:
+            session.add_over_capacity(self._over_capacity)
+            shares = use.shares(session.table)
+            session.add_queue_order(shares.order)
+            session.add_queue_allocated(lambda queue: use.counts(queue).allocated)
+            session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
+            session.add_queue_fair_share(shares.fair.get)
+
+    def _over_capacity(self, group: Group, tasks: Sequence[Task]) -> Sequence[str | None]:
+        use = self._use
+        if use is None:
+            return [None] * len(tasks)
+        why = use.tree.why_not(group.queue)
+        if why is not None:
+            self._note(tasks, group.queue, -1)
+            return [why] * len(tasks)
+        bounds = list(_bounds(use, group))
+        if not bounds:
+            return [None] * len(tasks)
+        more: Amounts = {}
+        return [self._beyond(task, bounds, more) for task in tasks]
+
+    def _beyond(self, task: Task, bounds: Sequence[_Bound], more: Amounts) -> str | None:
+        """Why a task may not have what it requests beside `more`, which it is added to where it may."""
+        needs = {**task.cls.requests, PODS: 1}
+        for bound in bounds:
+            for resource, most in bound.most.items():
+                need, had = needs.get(resource, 0), bound.has.get(resource, 0) + more.get(resource, 0)
+                if need and had + need > most:
+                    self._note((task,), bound.queue, bound.freed)
+                    return bound.reason(resource, had, need)
+        for resource, need in needs.items():
+            more[resource] = more.get(resource, 0) + need
+        return None
+
+    def _note(self, tasks: Iterable[Task], queue: str, freed: int) -> None:
+        if len(self._refused) > _REMEMBERED:
+            self._refused.clear()
+        for cls in dict.fromkeys(task.cls for task in tasks):
+            self._refused.setdefault(cls, {})[queue] = freed
+
+    # ------------------------------------------------------------------ what wakes
+
+    @hookimpl
+    def events_to_register(self) -> Iterable[ClusterEventWithHint]:
+        """Something of a queue that refused them ends; queues change; a pod or group goes to another queue."""
+        return [
+            ClusterEventWithHint(Pod, ActionType.DELETE, self._ended),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_LABEL, _goes_elsewhere),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_SCALE_DOWN),
+            ClusterEventWithHint(PodGroup, ActionType.UPDATE | ActionType.DELETE, _goes_elsewhere),
+            ClusterEventWithHint(Queue, ActionType.ALL, _is_another),
+        ]
+
+    def _ended(self, cls: TaskClass, _: ClusterEvent) -> bool:
+        use, refused = self._use, self._refused.get(cls)
+        if use is None or refused is None:
+            return True
+        return any(freed >= 0 and use.counts(queue).freed != freed for queue, freed in refused.items())
+
+
+class _Bound:
+    """What one queue on the way to the top must not go beyond."""
+
+    def __init__(self, queue: str, what: str, most: Mapping[str, int], has: Mapping[str, int], freed: int) -> None:
+        self.queue = queue
+        self.what = what
+        self.most = most
+        self.has = has
+        self.freed = freed
+
+    def reason(self, resource: str, had: int, need: int) -> str:
+        """The queue, the resource, its bound, what is allocated, and what is needed."""
+        most, had_, need_ = (shown_amount(resource, amount) for amount in (self.most[resource], had, need))
+        return f"queue {self.queue!r} {self.what} {resource}: {most}, {had_} allocated, {need_} needed"
+
+
+def _bounds(use: QueueUse, group: Group) -> Iterator[_Bound]:
+    """Of the queue and those above it, what concerns the group."""
+    kept = not group.preemptible
+    for name in use.tree.path(group.queue):
+        spec, counts = use.tree.specs[name], use.counts(name)
+        if spec.limit:
+            yield _Bound(name, "has reached its limit of", spec.limit, counts.allocated, counts.freed)
+        if kept and spec.deserved:
+            what = "gives pods that are not preemptible no more than it deserves of"
+            yield _Bound(name, what, spec.deserved, counts.kept, counts.freed)
+
+
+def _goes_elsewhere(_: TaskClass, event: ClusterEvent) -> bool:
+    return event.own or event.new is None or _queue(event.old) != _queue(event.new)
+
+
+def _queue(obj: Any) -> str | None:
+    labels: Mapping[str, str] = obj.metadata.labels
+    return labels.get(QUEUE_LABEL)
+
+
+def _is_another(_: TaskClass, event: ClusterEvent) -> bool:
+    """Not where only its status was written."""
+    return event.old is None or event.new is None or event.old.spec != event.new.spec

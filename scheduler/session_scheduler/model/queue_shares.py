@@ -1,0 +1,256 @@
+"""Fair shares of queues, and who may take from whom. Pure: amounts in, amounts out, in whole units.
+
+A queue's fair share of a resource is what it deserves, as far as it asks for it; then what is left of its parent's
+share goes to the queues that ask for more, those of the highest priority first, and among these by weight: water is
+filled in until each has what it asks for or what its limit allows. What cannot be divided evenly goes to the largest
+remainders, then by name. The dominant share, by which queues are ordered, is the largest part that a queue has of any
+resource. Source: KAI-Scheduler's plugin `proportion` (division and strategies); Ghodsi et al., NSDI 2011 (DRF).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from session_scheduler.model.queues import Amounts, QueueTree
+
+
+class Has(Protocol):
+    """What a queue and those below it have; `changed` moves with it."""
+
+    allocated: Amounts
+    kept: Amounts
+    pending: Amounts
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One of several queues that something is divided among."""
+
+    name: str
+    wants: int
+    """What it asks for, within its limit."""
+    deserves: int = 0
+    priority: int = 0
+    weight: int = 1
+
+
+def divided(total: int, claims: Sequence[Claim]) -> dict[str, int]:
+    """The share of each claim. What is deserved is given even where it is more than there is in total."""
+    given = {claim.name: min(claim.deserves, claim.wants) for claim in claims}
+    left = total - sum(given.values())
+    for priority in sorted({claim.priority for claim in claims}, reverse=True):
+        if left <= 0:
+            break
+        level = [(claim.name, claim.wants - given[claim.name], claim.weight) for claim in claims
+                 if claim.priority == priority]  # fmt: skip
+        for name, more in _filled(left, level).items():
+            given[name] += more
+            left -= more
+    return given
+
+
+def _filled(left: int, level: Sequence[tuple[str, int, int]]) -> dict[str, int]:
+    """Water filled in: (name, what it asks for yet, weight) → its part of `left`."""
+    open_ = [entry for entry in level if entry[1] > 0 and entry[2] > 0]
+    open_.sort(key=lambda entry: (Fraction(entry[1], entry[2]), entry[0]))
+    weights = sum(weight for _, _, weight in open_)
+    found: dict[str, int] = {}
+    for index, (name, wants, weight) in enumerate(open_):
+        if wants * weights > left * weight:
+            return found | _by_weight(left, open_[index:], weights)
+        found[name] = wants
+        left, weights = left - wants, weights - weight
+    return found
+
+
+def _by_weight(left: int, level: Sequence[tuple[str, int, int]], weights: int) -> dict[str, int]:
+    """All of `left`, of which everybody would take more than its part."""
+    found = {name: left * weight // weights for name, _, weight in level}
+    rest = sorted(level, key=lambda entry: (-(left * entry[2] % weights), entry[0]))
+    for name, _, _ in rest[: left - sum(found.values())]:
+        found[name] += 1
+    return found
+
+
+def fair_shares(
+    tree: QueueTree, total: Mapping[str, int], requested: Mapping[str, Mapping[str, int]]
+) -> dict[str, Amounts]:
+    """By queue its fair share of each resource; `requested` is what each, with those below it, has and waits for."""
+    wants: dict[str, Amounts] = {}
+    for name in tree.children.get("", ()):
+        _collect(tree, name, requested, wants)
+    shares: dict[str, Amounts] = {}
+    _divide(tree, "", total, wants, shares)
+    return shares
+
+
+def _collect(tree: QueueTree, name: str, requested: Mapping[str, Mapping[str, int]], wants: dict[str, Amounts]) -> None:
+    """What a queue asks for within limits: its own, and of those below it what theirs allow."""
+    asked = dict(requested.get(name, {}))
+    for child in tree.children.get(name, ()):
+        _collect(tree, child, requested, wants)
+        for resource, amount in requested.get(child, {}).items():
+            asked[resource] = asked.get(resource, 0) - amount + wants[child].get(resource, 0)
+    limit = tree.specs[name].limit
+    wants[name] = {resource: min(amount, limit.get(resource, amount)) for resource, amount in asked.items()}
+
+
+def _divide(
+    tree: QueueTree, parent: str, total: Mapping[str, int], wants: Mapping[str, Amounts], shares: dict[str, Amounts]
+) -> None:
+    children = tree.children.get(parent, ())
+    for name in children:
+        shares[name] = {}
+    for resource in sorted({resource for name in children for resource in wants[name]}):
+        claims = [_claim(tree, name, resource, wants) for name in children]
+        for name, amount in divided(total.get(resource, 0), claims).items():
+            if amount:
+                shares[name][resource] = amount
+    for name in children:
+        _divide(tree, name, shares[name], wants, shares)
+
+
+def _claim(tree: QueueTree, name: str, resource: str, wants: Mapping[str, Amounts]) -> Claim:
+    spec = tree.specs[name]
+    return Claim(name, wants[name].get(resource, 0), spec.deserved.get(resource, 0), spec.priority, spec.weight)
+
+
+class QueueShares:
+    """Fair shares as of the moment when this was made, and what queues have as it is at any moment."""
+
+    def __init__(self, tree: QueueTree, total: Mapping[str, int], has: Mapping[str, Has]) -> None:
+        """`has` of every queue of the tree that can be used."""
+        self.tree = tree
+        self.total = total
+        self.has = has
+        self.fair = fair_shares(tree, total, {name: _sum(one.allocated, one.pending) for name, one in has.items()})
+        self._steps: dict[str, tuple[int, tuple[object, ...]]] = {}
+
+    def dominant(self, queue: str) -> float:
+        """The largest part of any resource of the cluster that a queue has; of what there is none of, all."""
+        allocated, total = self.has[queue].allocated, self.total
+        return max(
+            (amount / total[name] if total.get(name) else 1.0 for name, amount in allocated.items()), default=0.0
+        )
+
+    def over_fair_share(self, queue: str) -> bool:
+        """Whether a queue has more than its fair share of anything."""
+        return not _within(self.has[queue].allocated, self.fair[queue])
+
+    def over_deserved(self, queue: str) -> bool:
+        """Whether a queue has more than it deserves of anything that it names, or names nothing that it deserves."""
+        deserved, allocated = self.tree.specs[queue].deserved, self.has[queue].allocated
+        return not deserved or any(allocated.get(name, 0) > amount for name, amount in deserved.items())
+
+    def order(self, queue: str) -> tuple[object, ...]:
+        """What orders queues, from the top down: who is within its fair share, within what it deserves, the higher
+        priority, the smaller dominant share, the name.
+        """
+        path = self.tree.path(queue)
+        return tuple(self._step(name) for name in reversed(path)) if self.tree.usable(queue) else ()
+
+    def _step(self, name: str) -> tuple[object, ...]:
+        changed = self.has[name].changed
+        known = self._steps.get(name)
+        if known is not None and known[0] == changed:
+            return known[1]
+        step = (self.over_fair_share(name), self.over_deserved(name), -self.tree.specs[name].priority,
+                self.dominant(name), name)  # fmt: skip
+        self._steps[name] = changed, step
+        return step
+
+
+# ------------------------------------------------------------------ who may take from whom
+
+
+def may_reclaim(shares: QueueShares, queue: str, needs: Mapping[str, int], *, preemptible: bool) -> str | None:
+    """Why a queue may not have others' pods ended for one that needs this; None where it may.
+
+    It stays within its fair share, and what is not preemptible within what it deserves.
+    """
+    return _beyond(shares, queue, needs, shares.has[queue].allocated, preemptible=preemptible)
+
+
+def reclaimable(
+    shares: QueueShares,
+    queue: str,
+    needs: Mapping[str, int],
+    victims: Mapping[str, Sequence[Mapping[str, int]]],
+    *,
+    preemptible: bool,
+) -> str | None:
+    """Why these pods (by queue, what each has) may not end for one of `queue` that needs this; None where they may.
+
+    Two queues are compared where their paths part. The victims' must have more than its fair share of something that is
+    needed, and still have that share afterwards; as long as the taker stays within what it deserves, its deserved
+    counts in place of its fair share. The taker's queue, and all above it, stay within their fair shares.
+    """
+    left: dict[str, Amounts] = {}
+    for name in sorted(victims):
+        pair = _parting(shares.tree, queue, name)
+        if pair is None:
+            return f"queue {name!r} and queue {queue!r} are one: nothing is taken within a queue"
+        taker, giver = pair
+        floor = _floor(shares, taker, giver, needs)
+        before = left.get(giver, shares.has[giver].allocated)
+        over = [resource for resource in needs if before.get(resource, 0) > floor.get(resource, 0)]
+        for amounts in victims[name]:
+            for above in shares.tree.path(name):
+                left[above] = _less(left.get(above, shares.has[above].allocated), amounts)
+            if not any(amounts.get(resource) for resource in over):
+                return f"queue {giver!r} has no more than its share of what is needed"
+            if any(left[giver].get(resource, 0) < floor.get(resource, 0) for resource in over):
+                return f"queue {giver!r} would have less than its share"
+    tops = len(shares.tree.children.get("", ()))
+    for above in shares.tree.path(queue):
+        has = left.get(above, shares.has[above].allocated)
+        if shares.tree.specs[above].parent or tops > 1:
+            why = _beyond(shares, above, needs, has, preemptible=preemptible)
+            if why is not None:
+                return why
+    return None
+
+
+def _beyond(
+    shares: QueueShares, queue: str, needs: Mapping[str, int], has: Mapping[str, int], *, preemptible: bool
+) -> str | None:
+    fair, deserved, kept = shares.fair[queue], shares.tree.specs[queue].deserved, shares.has[queue].kept
+    for resource, need in needs.items():
+        if has.get(resource, 0) + need > fair.get(resource, 0):
+            return f"queue {queue!r} would have more than its fair share of {resource}"
+        if not preemptible and resource in deserved and kept.get(resource, 0) + need > deserved[resource]:
+            return f"queue {queue!r} would have more {resource} that is not preemptible than it deserves"
+    return None
+
+
+def _parting(tree: QueueTree, one: str, other: str) -> tuple[str, str] | None:
+    """The first queues from the top in which two paths differ; None for one queue."""
+    for left, right in zip(reversed(tree.path(one)), reversed(tree.path(other)), strict=False):
+        if left != right:
+            return left, right
+    return None
+
+
+def _floor(shares: QueueShares, taker: str, giver: str, needs: Mapping[str, int]) -> Mapping[str, int]:
+    """What the giver keeps in any case."""
+    deserved, has = shares.tree.specs[taker].deserved, shares.has[taker].allocated
+    named = [resource for resource in needs if resource in deserved]
+    if named and all(has.get(resource, 0) + needs[resource] <= deserved[resource] for resource in named):
+        return shares.tree.specs[giver].deserved
+    return shares.fair[giver]
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _less(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
+    return {name: amount - other.get(name, 0) for name, amount in one.items()}
+
+
+def _within(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    return all(amount <= other.get(name, 0) for name, amount in one.items())

@@ -1,0 +1,235 @@
+"""What each queue has: what its pods hold, and what those ask for that wait; kept up to date pod by pod.
+
+Nothing is counted until the first queue is configured, a Queue object comes, or a pod names a queue: without queues
+this costs nothing. What sessions place, and undo, moves the same counts, so that a limit holds at every moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.groups import DEFAULT_QUEUE, Group, Phase, Task
+from session_scheduler.model.queue_objects import Queue
+from session_scheduler.model.queue_shares import QueueShares
+from session_scheduler.model.queues import PODS, QUEUE_LABEL, Amounts, Problem, QueueSpec, QueueTree, of_object
+from session_scheduler.state.tables import ObjectTables
+
+
+class _State(Enum):
+    """How a task counts."""
+
+    PENDING = "pending"
+    ALLOCATED = "allocated"
+    KEPT = "kept"
+    """Allocated, and not preemptible."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a queue and those below it have."""
+
+    allocated: Amounts = field(default_factory=dict)
+    kept: Amounts = field(default_factory=dict)
+    """Of what is allocated, that of pods which are not preemptible."""
+    pending: Amounts = field(default_factory=dict)
+    freed: int = 0
+    """Moves whenever something is allocated no more."""
+    changed: int = 0
+    """Moves whenever any of it changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    queue: str
+    state: _State
+    cls: TaskClass
+
+
+class QueueUse:
+    """One cache's queues. `serves(scheduler_name)` tells whose pods count, `tasks` are all that there are."""
+
+    def __init__(
+        self,
+        serves: Callable[[str], bool],
+        objects: ObjectTables,
+        tasks: Mapping[str, Task],
+    ) -> None:
+        self._serves = serves
+        self._objects = objects
+        self._tasks = tasks
+        self._configured: dict[str, QueueSpec] = {}
+        self._seen = 0
+        self.active = False
+        """Whether anything is counted."""
+        self.tree = QueueTree()
+        self.version = 0
+        """Moves whenever anything here changes."""
+        self._counts: dict[str, Counts] = {}
+        self._counted: dict[Task, _Counted] = {}
+        self._kept: set[Group] = set()
+        """The groups whose pods are not preemptible, as last seen."""
+        self._dirty: dict[Group, None] = {}
+        self._ours: Amounts = {}
+        """What all that count here have on nodes."""
+        self._shares: tuple[object, QueueShares] | None = None
+
+    # ------------------------------------------------------------------ what is there
+
+    def configure(self, specs: Iterable[QueueSpec]) -> None:
+        """The configured queues; an object of the same name does not count."""
+        self._configured = {spec.name: spec for spec in specs}
+        if self._configured:
+            self._replant()
+
+    def counts(self, queue: str) -> Counts:
+        """What a queue and those below it have."""
+        found = self._counts.get(queue)
+        if found is None:
+            found = self._counts[queue] = Counts()
+        return found
+
+    def problem(self, queue: Queue) -> Problem | None:
+        """Why a Queue object takes no pods."""
+        if queue.metadata.name in self._configured:
+            return Problem("Configured", "the scheduler's configuration has a queue of this name, which counts")
+        return self.tree.problem(queue.metadata.name)
+
+    def shares(self, table: NodeTable) -> QueueShares:
+        """The fair shares as things are now; computed when something has changed since.
+
+        What the cluster has to share is what its nodes offer, less what pods have that do not count here.
+        """
+        offered = table.offered()
+        total = {name: amount - used + self._ours.get(name, 0) for name, (amount, used) in offered.items()}
+        key = (self.version, total)
+        if self._shares is None or self._shares[0] != key:
+            has = {name: self.counts(name) for name in self.tree if self.tree.usable(name)}
+            self._shares = key, QueueShares(self.tree, total, has)
+        return self._shares[1]
+
+    # ------------------------------------------------------------------ changes of the cluster
+
+    def look(self, labels: Mapping[str, str]) -> None:
+        """Labels of a pod, or PodGroup, that came: whether one names a queue."""
+        if QUEUE_LABEL in labels and not self.active:
+            self._start()
+
+    def changed(self, group: Group) -> None:
+        """Something of a group, or its pods, has changed: it is looked at before the next session."""
+        self._dirty[group] = None
+
+    def all_changed(self, groups: Iterable[Group]) -> None:
+        """Something has changed that may concern every group."""
+        if self.active:
+            self._dirty.update(dict.fromkeys(groups))
+
+    def moved(self, task: Task) -> None:
+        """A task was put on a node, or taken off one."""
+        before, after = self._counted.get(task), self._count_of(task)
+        if before == after:
+            return
+        if before is not None:
+            del self._counted[task]
+            self._add(before, -1)
+        if after is not None:
+            self._counted[task] = after
+            self._add(after, 1)
+
+    def gone(self, task: Task) -> None:
+        """A task is no more."""
+        before = self._counted.pop(task, None)
+        if before is not None:
+            self._add(before, -1)
+
+    def settle(self) -> None:
+        """Take in what changed since: before a session, and before anybody is told what queues have."""
+        if self._objects.version(Queue) != self._seen:
+            self._seen = self._objects.version(Queue)
+            self._replant()
+        if self._dirty:
+            groups, self._dirty = self._dirty, {}
+            for group in groups:
+                self._settle_group(group)
+
+    # ------------------------------------------------------------------ inside
+
+    def _start(self) -> None:
+        self.active = True
+        self._dirty.update(dict.fromkeys(task.group for task in self._tasks.values()))
+
+    def _replant(self) -> None:
+        """The queues are others now. What they have is added up anew where the tree is another one."""
+        named = {queue.metadata.name: of_object(queue) for queue in self._objects.of(Queue).values()}
+        wanted = named | self._configured
+        if not self.active:
+            self._start()
+        tree = QueueTree(wanted.values())
+        if tree.specs == self.tree.specs:
+            return
+        self.tree = tree
+        self.version += 1
+        before = self._counts
+        self._ours = {}
+        self._counts = {name: Counts(freed=old.freed + 1, changed=old.changed + 1) for name, old in before.items()}
+        for counted in self._counted.values():
+            self._add(counted, 1)
+
+    def _settle_group(self, group: Group) -> None:
+        group.queue = queue_of(group)
+        (self._kept.discard if group.preemptible or not group.tasks else self._kept.add)(group)
+        for task in group.tasks.values():
+            self.moved(task)
+
+    def _count_of(self, task: Task) -> _Counted | None:
+        if not self._serves(task.pod.spec.scheduler_name):
+            return None
+        group = task.group
+        if task.node is not None:
+            state = _State.KEPT if group in self._kept else _State.ALLOCATED
+        elif task.phase is Phase.PENDING:
+            state = _State.PENDING
+        else:
+            return None
+        return _Counted(group.queue, state, task.cls)
+
+    def _add(self, counted: _Counted, sign: int) -> None:
+        self.version += 1
+        amounts, state = counted.cls.requests, counted.state
+        if state is not _State.PENDING:
+            _add(self._ours, amounts, sign)
+        for name in self.tree.path(counted.queue):
+            counts = self.counts(name)
+            counts.changed += 1
+            if state is _State.PENDING:
+                _add(counts.pending, amounts, sign)
+                continue
+            _add(counts.allocated, amounts, sign)
+            if state is _State.KEPT:
+                _add(counts.kept, amounts, sign)
+            if sign < 0:
+                counts.freed += 1
+
+
+def _add(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:
+    """Add what one pod requests, and the pod; nothing stays where it is 0."""
+    for name, amount in amounts.items():
+        if name != PODS:
+            total[name] = total.get(name, 0) + sign * amount
+            if not total[name]:
+                del total[name]
+    total[PODS] = total.get(PODS, 0) + sign
+    if not total[PODS]:
+        del total[PODS]
+
+
+def queue_of(group: Group) -> str:
+    """By label on the PodGroup, else on a pod (the first by uid that has it), else the default."""
+    for labels in group.labels():
+        name = labels.get(QUEUE_LABEL)
+        if name:
+            return name
+    return DEFAULT_QUEUE

@@ -1,0 +1,17 @@
+"""Queue objects on a control plane, as deploy/ lets an administrator have them."""
+
+from __future__ import annotations
+
+import yaml
+
+from .harness import DEPLOY, ControlPlane
+
+QUEUES = "fluence.flux-framework.org/v1alpha1"
+
+
+def install_queues(plane: ControlPlane) -> None:
+    """Create the CustomResourceDefinition of deploy/, and wait until it is served."""
+    for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
+        if manifest and manifest["kind"] == "CustomResourceDefinition":
+            plane.create(manifest)
+    plane.wait_for(f"/apis/{QUEUES}/queues", lambda answer: "items" in answer)

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.model.groups import Phase
+from session_scheduler.model.objects import ObjectMeta, Pod, PodGroup
+from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
+from session_scheduler.testing.builders import gang, pod
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+LABEL = "fluence.flux-framework.org/queue"
+KEPT = {"fluence.flux-framework.org/preemptibility": "non-preemptible"}
+
+
+def configured(*queues: dict[str, Any], nodes: int = 4, cpu: str = "4") -> FakeCluster:
+    config = SchedulerConfig(bindings_in_flight=1_000, queues=tuple(QueueConfig(**queue) for queue in queues))
+    cluster = FakeCluster(config=config)
+    cluster.nodes(nodes, cpu=cpu)
+    return cluster
+
+
+def queue(name: str, **spec: Any) -> Queue:
+    return Queue(metadata=ObjectMeta(name=name), spec=QueueObjectSpec(**spec))
+
+
+def of(name: str, queue: str, **options: Any) -> Pod:
+    labels = {LABEL: queue, **options.pop("labels", {})}
+    return pod(name, cpu=options.pop("cpu", "1"), labels=labels, **options)
+
+
+def bound(cluster: FakeCluster) -> set[str]:
+    return {task.name for task in cluster.scheduler.cache.tasks.values() if task.node is not None}
+
+
+def test_a_limit_holds_and_its_refusal_names_queue_resource_limit_and_amounts() -> None:
+    cluster = configured({"name": "a", "limit": {"cpu": "2500m"}})
+    cluster.add(of("p1", "a"), of("p2", "a"), of("p3", "a"), pod("free", cpu="1"))
+    cluster.run(cycles=2)
+    assert bound(cluster) == {"p1", "p2", "free"}
+    cluster.assert_pending("p3", "queue 'a' has reached its limit of cpu: 2500m, 2 allocated, 1 needed")
+
+
+def test_a_limit_above_holds_for_all_below_it_together() -> None:
+    cluster = configured({"name": "top", "limit": {"pods": 3}}, {"name": "a", "parent": "top"},
+                         {"name": "b", "parent": "top"})  # fmt: skip
+    cluster.add(*(of(f"a{i}", "a") for i in range(3)), *(of(f"b{i}", "b") for i in range(3)))
+    cluster.run(cycles=2)
+    assert len(bound(cluster)) == 3
+    assert {name[0] for name in bound(cluster)} == {"a", "b"}, "who has less goes first"
+
+
+def test_what_ends_in_the_queue_wakes_who_waits_for_it_and_what_ends_elsewhere_does_not() -> None:
+    cluster = configured({"name": "a", "limit": {"cpu": 1}}, {"name": "b"})
+    cluster.add(of("p1", "a"), of("other", "b"))
+    cluster.run()
+    cluster.add(of("p2", "a"))
+    cluster.run()
+    key = "Pod default/p2"
+    assert cluster.scheduler.pending.is_asleep(key)
+    cluster.delete(Pod, "other")
+    cluster.run()
+    assert cluster.scheduler.pending.is_asleep(key)
+    cluster.delete(Pod, "p1")
+    cluster.run()
+    cluster.assert_bound("p2")
+
+
+def test_pods_of_a_queue_that_is_not_there_wait_until_it_comes() -> None:
+    cluster = FakeCluster()
+    cluster.nodes(1)
+    cluster.add(of("p", "late"), pod("plain"))
+    cluster.run()
+    cluster.assert_bound("plain")
+    cluster.assert_pending("p", "queue 'late' does not exist")
+    cluster.add(queue("late"))
+    cluster.run()
+    cluster.assert_bound("p")
+
+
+@pytest.mark.parametrize(("objects", "name", "why"), [
+    ([queue("q", parent="nowhere")], "q", "there is no queue 'nowhere'"),
+    ([queue("q", parent="r"), queue("r", parent="q")], "q", "the queues make a circle (q -> r -> q)"),
+    ([queue("q", parent="r"), queue("r", parent="r")], "q", "queue 'r', which is above it, takes no pods itself"),
+    ([queue("q"), queue("below", parent="q")], "q", "it has others below it"),
+    ([queue("q", parent="default")], "q", "can have no children"),
+    ([queue("q", limit={"cpu": "much"})], "q", "limit.cpu: 'much' is no quantity"),
+    ([queue("q", limit={"cpu": 1}, deserved={"cpu": 2})], "q", "deserved.cpu: 2 is more than the limit of 1"),
+])  # fmt: skip
+def test_a_queue_that_cannot_be_used_takes_no_pods_and_others_go_on(objects: list[Queue], name: str, why: str) -> None:
+    cluster = FakeCluster()
+    cluster.nodes(1)
+    cluster.add(*objects, of("p", name), pod("plain"))
+    cluster.run()
+    cluster.assert_bound("plain")
+    cluster.assert_pending("p", why)
+
+
+def test_a_gang_that_exceeds_its_limit_starts_not_at_all_and_one_that_may_start_smaller_does() -> None:
+    cluster = configured({"name": "a", "limit": {"cpu": 3}}, {"name": "b", "limit": {"cpu": 3}})
+    cluster.add(gang("whole", 4, cpu="1", labels={LABEL: "a"}), gang("part", 4, min_count=2, cpu="1",
+                                                                     labels={LABEL: "b"}))  # fmt: skip
+    cluster.run(cycles=2)
+    names = bound(cluster)
+    assert len(names) == 3
+    assert all(name.startswith("part") for name in names)
+    cluster.assert_pending("whole-0", "queue 'a' has reached its limit of cpu: 3, 3 allocated, 1 needed")
+
+
+def test_the_pod_groups_label_counts_before_its_pods() -> None:
+    cluster = configured({"name": "a"}, {"name": "b"})
+    group, *pods = gang("g", 2, labels={LABEL: "b"})
+    assert isinstance(group, PodGroup)
+    cluster.add(_labelled(group, "a"), pods)
+    cluster.run()
+    assert {found.queue for found in cluster.scheduler.cache.groups.values()} == {"a"}
+    use = cluster.scheduler.cache.queues
+    assert (use.counts("a").allocated["pods"], use.counts("b").allocated) == (2, {})
+
+
+def _labelled(group: PodGroup, queue: str) -> PodGroup:
+    import msgspec
+
+    metadata = msgspec.structs.replace(group.metadata, labels={LABEL: queue})
+    return msgspec.structs.replace(group, metadata=metadata)
+
+
+def test_what_is_not_preemptible_stays_within_what_is_deserved_and_the_rest_may_have_more() -> None:
+    cluster = configured({"name": "a", "deserved": {"cpu": 1}})
+    cluster.add(of("k1", "a", labels=KEPT), of("k2", "a", labels=KEPT), of("p1", "a"), of("p2", "a"))
+    cluster.run(cycles=2)
+    assert len(bound(cluster) & {"k1", "k2"}) == 1
+    assert bound(cluster) >= {"p1", "p2"}
+    (waits,) = {"k1", "k2"} - bound(cluster)
+    cluster.assert_pending(waits, "no more than it deserves of cpu: 1, 1 allocated, 1 needed")
+
+
+def test_nobody_is_asked_to_end_for_a_pod_beyond_its_queues_limit() -> None:
+    cluster = configured({"name": "a", "limit": {"cpu": 1}}, nodes=1, cpu="2")
+    cluster.add(of("p1", "a"), pod("low", cpu="1", priority=-5))
+    cluster.run()
+    cluster.add(of("p2", "a", priority=50))
+    cluster.run(cycles=2)
+    assert bound(cluster) == {"p1", "low"}
+    assert not cluster.scheduler.cache.preempted
+
+
+def test_of_a_basic_group_each_pod_that_fits_the_limit_is_placed_whatever_comes_before_it() -> None:
+    cluster = configured({"name": "a", "limit": {"cpu": 4}}, nodes=1, cpu="2")
+    group, *_ = gang("g", 2, min_count=1, labels={LABEL: "a"})
+    cluster.add(group, of("big", "a", cpu="4", group="g"), of("small", "a", cpu="1", group="g"))
+    cluster.run(cycles=2)
+    assert bound(cluster) == {"small"}
+
+
+def test_queues_take_turns_by_share_and_the_one_with_the_higher_priority_is_first() -> None:
+    cluster = configured({"name": "a"}, {"name": "b"}, {"name": "vip", "priority": 5}, nodes=1, cpu="3")
+    cluster.add(*(of(f"a{i}", "a") for i in range(3)), *(of(f"b{i}", "b") for i in range(3)), of("v", "vip"))
+    cluster.run(cycles=2)
+    assert bound(cluster) == {"v", "a0", "b0"}
+
+
+def test_counts_follow_pods_as_they_come_end_and_change_their_queue() -> None:
+    cluster = configured({"name": "a"}, {"name": "b"}, nodes=1, cpu="2")
+    cluster.add(*(of(f"p{i}", "a") for i in range(3)))
+    cluster.run()
+    use = cluster.scheduler.cache.queues
+    assert (use.counts("a").allocated["cpu"], use.counts("a").pending["cpu"]) == (2000, 1000)
+    waits = next(task for task in cluster.scheduler.cache.tasks.values() if task.phase is Phase.PENDING)
+    cluster.add(of(waits.name, "b"))
+    cluster.delete(Pod, next(iter(bound(cluster))))
+    cluster.run()
+    assert (use.counts("a").allocated["cpu"], use.counts("b").allocated["cpu"]) == (1000, 1000)
+    assert not use.counts("a").pending
+    for name in bound(cluster):
+        cluster.delete(Pod, name)
+    cluster.run()
+    assert not use.counts("a").allocated
+    assert not use.counts("b").allocated
+
+
+def test_without_queues_nothing_is_registered_and_nothing_is_counted() -> None:
+    cluster = FakeCluster()
+    cluster.nodes(1)
+    cluster.add(pod("p"))
+    cluster.run()
+    use = cluster.scheduler.cache.queues
+    assert not use.active
+    assert use.counts("default").allocated == {}
