@@ -148,7 +148,7 @@ class Engine:
         now = self._clock.now()
         if self._scheduler.doubts and now >= self._look_at:
             self._look_at = now + _LOOK_AGAIN
-            self._scheduler.ask_unknown()
+            self._scheduler.doubts.ask()
         if now >= self._remind_at:
             self._remind_at = now + _REMIND
             self._scheduler.gangs.remind()

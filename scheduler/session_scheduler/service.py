@@ -15,10 +15,11 @@ from typing import Any
 import structlog
 
 from session_scheduler.actions import ACTIONS
-from session_scheduler.binding import Binder, Planning, cancel, holding_of, record_problem, unexpected
+from session_scheduler.binding import Binder, Planning, cancel, unexpected
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.config import SchedulerConfig
+from session_scheduler.doubts import Doubts
 from session_scheduler.errors import InputError
 from session_scheduler.gangs import GangKeeper
 from session_scheduler.hook_calls import (
@@ -30,7 +31,8 @@ from session_scheduler.hook_calls import (
     asked_group,
 )
 from session_scheduler.hookspecs import Refusal
-from session_scheduler.model.bindings import Allocation, Holding
+from session_scheduler.informing import Informing
+from session_scheduler.model.bindings import Allocation
 from session_scheduler.model.classes import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.devices import DEVICE_KINDS
@@ -88,14 +90,6 @@ class Bound:
     unknown: Mapping[Task, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Doubt:
-    """A bind whose outcome is unknown, and the hooks of the profile that decided it."""
-
-    failure: Failure
-    calls: HookCalls
-
-
 class Scheduler:
     """Profiles by schedulerName over one cluster. `start` once, then `cycle` whenever something is due."""
 
@@ -148,10 +142,8 @@ class Scheduler:
         self.under_way: UnderWay[Bound] = UnderWay(self.observer.finished)
         self.left_over = False
         """Whether something may be due at once that the last turn left: its time was over, or others went before."""
-        self._doubts: dict[str, _Doubt] = {}
-        """By pod uid; their tasks are assumed."""
-        self._to_recover: dict[HookCall, dict[str, Task]] = {}
-        """By `recover` hook and pod uid: bound pods of which the plugin is to be told before the next session."""
+        self.doubts = Doubts(self)
+        self._informing = Informing(self)
 
     def _all(self, hook: str) -> list[HookCall]:
         """One hook's implementations over all profiles, each plugin once."""
@@ -175,32 +167,14 @@ class Scheduler:
                 self.intake.failed(obj, error)
             if not number % TAKEN_IN_AT_ONCE:
                 await asyncio.sleep(0)
-        for failure in self._tell_nodes().values():
+        for failure in self._informing.of_nodes().values():
             raise failure.__cause__ if isinstance(failure.__cause__, InputError) else failure
-        bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
-        for name, calls in self.profiles.items():
-            ours = [task for task in bound if task.pod.spec.scheduler_name == name]
-            for task in ours:
-                self._tell_problem(task)
-            for call in calls.functions("recover"):
-                self._tell_lost(call(_holdings(ours, call.plugin)), call.plugin)
+        self._informing.start()
         self.preempting.started()
         await self.gangs.start()
 
     async def _listed(self) -> list[KubeObject]:
         return [obj for kind in KINDS for obj in (await self.cluster.list(kind)).items]
-
-    def _tell_problem(self, task: Task) -> None:
-        problem = record_problem(task)
-        if problem is not None:
-            self.observer.problem(task.pod, problem)
-
-    def _tell_lost(self, lost: Mapping[str, str] | None, plugin: str) -> None:
-        """Tell of bound pods whose holdings a plugin cannot hold."""
-        for uid, why in (lost or {}).items():
-            task = self.cache.tasks.get(uid)
-            if task is not None:
-                self.observer.problem(task.pod, f"pod {task.key}: what it holds cannot be held: {why} ({plugin})")
 
     async def apply(self, change: str, obj: KubeObject) -> None:
         """A watch event: ADDED, MODIFIED or DELETED. Frees what ended, wakes whom it can help."""
@@ -233,41 +207,18 @@ class Scheduler:
         task = self.cache.tasks.get(uid)
         if task is None or not task.pod.spec.node_name:
             return
-        doubt = self._doubts.pop(uid, None)
+        doubt = self.doubts.take(uid)
         if doubt is not None:
-            if not await self._undone(replace(doubt.failure, unknown=False), doubt.calls):
+            if not await self.undone(replace(doubt.failure, unknown=False), doubt.calls):
                 self.observer.bound(task, doubt.failure.node)
         elif before in (None, Phase.PENDING, Phase.GATED):
-            self._recover_later(task)
+            self._informing.later(task)
         else:
             return
         self.gangs.settled(task.group, None)
 
-    def _recover_later(self, task: Task) -> None:
-        """Another replica bound the pod, or a late request did: the plugins are told before the next session."""
-        calls = self.profiles.get(task.pod.spec.scheduler_name)
-        if calls is None:
-            return
-        self._tell_problem(task)
-        for call in calls.functions("recover"):
-            self._to_recover.setdefault(call, {})[task.uid] = task
-
-    def _recover(self, failed: dict[str, PluginError]) -> None:
-        """Tell the plugins what pods turned out to hold. A profile that fails is added, and told again next time."""
-        for name, calls in self.profiles.items() if self._to_recover else ():
-            for call in calls.functions("recover"):
-                found = self._to_recover.get(call, {})
-                tasks = [task for uid, task in found.items() if self.cache.tasks.get(uid) is task and task.node]
-                try:
-                    if tasks and name not in failed:
-                        self._tell_lost(call(_holdings(tasks, call.plugin)), call.plugin)
-                except PluginError as error:
-                    failed[name] = error
-                if name not in failed:
-                    self._to_recover.pop(call, None)
-
     async def _ended(self, task: Task, node: str | None) -> None:
-        self._doubts.pop(task.uid, None)
+        self.doubts.take(task.uid)
         if node is None:
             return
         calls = self.profiles.get(task.pod.spec.scheduler_name)
@@ -278,23 +229,6 @@ class Scheduler:
         for error in await cancel(calls, Allocation(task.uid, task.pod, node)):
             _log.error("cancel failed", pod=task.key, plugin=error.plugin, error=str(error))
 
-    def _tell_nodes(self) -> dict[str, PluginError]:
-        """Tell the plugins which nodes changed. Returns the profiles that failed; they are told again next time."""
-        changes = self.cache.node_changes()
-        failed: dict[str, PluginError] = {}
-        answers: dict[int, PluginError | None] = {}
-        for name, calls in self.profiles.items() if changes else ():
-            for call in calls.functions("on_nodes_changed"):
-                instance = id(calls.instances[call.plugin])  # profiles may share it
-                if instance not in answers:
-                    answers[instance] = _failure(call, changes)
-                error = answers[instance]
-                if error is not None:
-                    failed.setdefault(name, error)
-        if failed:
-            self.cache.mark_changed(change.name for change in changes)
-        return failed
-
     # ------------------------------------------------------------------ cycles
 
     async def cycle(self) -> list[Bound]:
@@ -303,7 +237,7 @@ class Scheduler:
         An error that nobody expected is raised at the end, when everything else is done and settled.
         """
         errors: list[BaseException] = []
-        await kept(self.settle_unknown(), errors)
+        await kept(self.doubts.settle(), errors)
         await kept(self.decide(), errors)
         await self.under_way.wait(errors)
         done = await self.under_way.settle_ended(errors)
@@ -313,8 +247,8 @@ class Scheduler:
     async def decide(self) -> None:
         """One session for each profile over what is due; what was decided is under way when this returns."""
         self.left_over = False
-        failed = self._tell_nodes()
-        self._recover(failed)
+        failed = self._informing.of_nodes()
+        self._informing.of_holdings(failed)
         self.pending.flush(self.clock.now())
         self.cache.rest(self.pending.is_asleep)
         errors: list[BaseException] = []
@@ -341,9 +275,8 @@ class Scheduler:
 
     def is_busy(self, group: str) -> bool:
         """Whether something is under way for a group (its key), or it is not known of a pod of it what became of it."""
-        found = self.cache.groups.get(group) if self._doubts else None
-        in_doubt = found is not None and not self._doubts.keys().isdisjoint(found.tasks)
-        return in_doubt or self.under_way.concerns(group)
+        found = self.cache.groups.get(group) if self.doubts else None
+        return (found is not None and self.doubts.concern(found)) or self.under_way.concerns(group)
 
     async def settle_finished(self) -> list[Bound]:
         """Settle the work that has ended. An error that nobody expected is raised when all of it is settled."""
@@ -351,55 +284,6 @@ class Scheduler:
         done = await self.under_way.settle_ended(errors)
         raise_first(errors)
         return done
-
-    async def settle_unknown(self) -> None:
-        """Ask again what became of binds whose answers were lost. Each cycle does it first.
-
-        What the cluster still does not say stays as it is; an error that nobody expected is raised at the end.
-        """
-        doubts = list(self._doubts.values())
-        await self._looked(doubts, "", await self._look(doubts))
-
-    def ask_unknown(self) -> None:
-        """As `settle_unknown`, but under way when this returns."""
-        of_group: dict[str, list[_Doubt]] = {}
-        for doubt in self._doubts.values():
-            of_group.setdefault(doubt.failure.task.group.key, []).append(doubt)
-        for key, doubts in of_group.items():
-            if not self.under_way.concerns(key):
-                self.spawn(key, self._look(doubts), partial(self._looked, doubts))
-
-    async def _look(self, doubts: Sequence[_Doubt]) -> list[Failure | BaseException | None]:
-        looks = (self.binder.look(doubt.failure) for doubt in doubts)
-        return await asyncio.gather(*looks, return_exceptions=True)
-
-    async def _looked(
-        self, doubts: Sequence[_Doubt], _: str, answers: list[Failure | BaseException | None] | BaseException
-    ) -> None:
-        if isinstance(answers, BaseException):
-            raise answers
-        for doubt, answer in zip(doubts, answers, strict=True):
-            await self._resolved(doubt, answer)
-        raise_first([answer for answer in answers if isinstance(answer, BaseException)])
-
-    async def _resolved(self, doubt: _Doubt, answer: Failure | BaseException | None) -> None:
-        task = doubt.failure.task
-        if isinstance(answer, BaseException) or (answer is not None and answer.unknown):
-            return
-        if self._doubts.get(task.uid) is not doubt:  # an event has decided meanwhile
-            return
-        del self._doubts[task.uid]
-        if answer is None:
-            task.phase = Phase.BOUND
-            self.observer.bound(task, doubt.failure.node)
-        elif await self._undone(answer, doubt.calls):
-            self._tell_failed(task.group, {task: answer.reason})
-        self.gangs.settled(task.group, None)
-
-    @property
-    def doubts(self) -> int:
-        """Of how many pods it is not known whether they are bound."""
-        return len(self._doubts)
 
     def failed(self, groups: Iterable[Group], error: PluginError) -> None:
         """A plugin failed when these groups were to be placed: they wait."""
@@ -514,18 +398,18 @@ class Scheduler:
         for task, node in decision.evicted.items():
             self.cache.occupy(task, node)
             task.phase = Phase.RELEASING if await self.binder.evict(task) else Phase.BOUND
-        failed = {failure.task: failure.reason for failure in failures if await self._undone(failure, calls)}
+        failed = {failure.task: failure.reason for failure in failures if await self.undone(failure, calls)}
         unknown = {
             failure.task: f"it is not known yet whether this was done: {failure.reason}"
             for failure in failures
-            if failure.task.uid in self._doubts
+            if failure.task.uid in self.doubts
         }
         bound = [task for task in decision.allocated if task not in failed and task not in unknown]
         self._stands(bound)
         for failure in failures:
             self.observer.bind_failed(failure)
         if failed:
-            self._tell_failed(decision.group, failed)
+            self.tell_failed(decision.group, failed)
         elif not unknown:
             self._started(decision.group)
         self._note(decision.group, unknown)
@@ -548,7 +432,7 @@ class Scheduler:
         if outcome is None or outcome.scheduled:
             self.pending.placed(group.key)
 
-    async def _undone(self, failure: Failure, calls: HookCalls) -> bool:
+    async def undone(self, failure: Failure, calls: HookCalls) -> bool:
         """Whether the bind came to nothing: then the task is pending again and its share is free.
 
         Nothing is freed of a task that is bound as decided (its event came before the answer), or may be.
@@ -559,7 +443,7 @@ class Scheduler:
         if task.phase is not Phase.ASSUMED and failure.landed(task.pod):
             return False
         if task.phase is Phase.ASSUMED and failure.unknown:
-            self._doubts[task.uid] = _Doubt(failure, calls)
+            self.doubts.put(failure, calls)
             return False
         self.cache.forget(task)
         await self._cancel(calls, task, failure.node)
@@ -567,7 +451,7 @@ class Scheduler:
         if task.node is None:
             self.preempting.give_up(task)
         else:  # somebody else bound it
-            self._recover_later(task)
+            self._informing.later(task)
         return True
 
     async def give_up(self, task: Task, calls: HookCalls) -> None:
@@ -585,7 +469,8 @@ class Scheduler:
             found.queued = self.clock.now()
             self.pending.failed(group, found.queued)
 
-    def _tell_failed(self, group: Group, reasons: Mapping[Task, str]) -> None:
+    def tell_failed(self, group: Group, reasons: Mapping[Task, str]) -> None:
+        """Tasks that were placed are pending again, and the group waits; the reasons are told."""
         if self.cache.groups.get(group.key) is group:  # else it is gone, and what has its name now has not failed
             self.back_off(group.key)
             self._note(group, reasons)
@@ -620,16 +505,3 @@ def _wants_other_pods(outcome: Outcome) -> Wants:
     """Only a change of its own pods helps the group."""
     rejector = frozenset((GANG_SCHEDULING,))
     return frozenset((task.cls, rejector) for task in outcome.group.in_phase(Phase.PENDING))
-
-
-def _holdings(tasks: Iterable[Task], plugin: str) -> list[Holding]:
-    return [holding_of(task, plugin) for task in tasks]
-
-
-def _failure(call: HookCall, *arguments: object) -> PluginError | None:
-    """Call a hook whose answer is of no interest; the error that it ended in, or None."""
-    try:
-        call(*arguments)
-    except PluginError as error:
-        return error
-    return None

@@ -195,7 +195,7 @@ class Replica:
     async def turn(self):
         """As the live loop does it."""
         await self.scheduler.settle_finished()
-        self.scheduler.ask_unknown()
+        self.scheduler.doubts.ask()
         await self.scheduler.decide()
         for _ in range(self._world.random.randint(1, 12)):
             await asyncio.sleep(0)

@@ -45,7 +45,7 @@ def unsettled(replica):
     scheduler = replica.scheduler
     found = [f"{task!r} is assumed" for task in scheduler.cache.tasks.values() if task.phase is Phase.ASSUMED]
     if len(scheduler.under_way) or scheduler.doubts:
-        found.append(f"{len(scheduler.under_way)} works, {scheduler.doubts} doubts")
+        found.append(f"{len(scheduler.under_way)} works, {len(scheduler.doubts)} doubts")
     live = {one.metadata.uid: held_by(one) for one in scheduler.cluster._world.cluster.bound()}
     if replica.plugin.held != live:
         found.append(f"held is {replica.plugin.held}, bound pods hold {live}")

@@ -74,7 +74,7 @@ def cluster_of(*objects, nodes=2, **options):
 
 def named(cluster, name):
     """What a pod's status says."""
-    return cluster._find(Pod, name, "default").status.nominated_node_name
+    return cluster.find(Pod, name, "default").status.nominated_node_name
 
 
 def known(cluster):

@@ -211,7 +211,7 @@ async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():
         world.deliver(pod("p"))
         await world.until(lambda: len(asked) >= 3)  # the bind, its touch, and the first look
         world.cluster.bind, world.cluster.patch_metadata = bind, patch
-        assert world.scheduler.doubts == 1
+        assert len(world.scheduler.doubts) == 1
         world.clock.advance(1.0)
         world.engine.wake("nobody", "time has passed")
         await world.until(lambda: not world.scheduler.doubts)
