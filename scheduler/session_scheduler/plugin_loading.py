@@ -216,6 +216,11 @@ def installed_plugins() -> list[InstalledPlugin]:
     return sorted(found, key=lambda plugin: (plugin.origin, plugin.name, plugin.distribution))
 
 
+def plugin_offers() -> list[tuple[str, str]]:
+    """Name and distribution of every plugin that a configuration can name; nothing is imported for it."""
+    return [(source.name, source.distribution) for source in _sources()]
+
+
 def _described(source: PluginSource) -> InstalledPlugin:
     hooks: tuple[str, ...] = ()
     summary = problem = ""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from session_scheduler.cli import commands
+from session_scheduler.cli import commands, new_plugin
 from session_scheduler.commands import PluginOption
 from session_scheduler.errors import InputError
 
@@ -38,10 +38,21 @@ def build(words: Sequence[str]) -> typer.Typer:
     called = next((word for word in words if not word.startswith("-")), None)
     options = _plugin_options() if _CORE.get(called or "") in _WITH_PLUGIN_OPTIONS else []
     for name, function in _CORE.items():
-        app.command(name)(_with_options(function, options) if function in _WITH_PLUGIN_OPTIONS else function)
+        if function is commands.plugins:
+            app.add_typer(_plugins(), name=name)
+        else:
+            app.command(name)(_with_options(function, options) if function in _WITH_PLUGIN_OPTIONS else function)
     if called not in _CORE:
         for name, function in _plugin_commands().items():
             app.command(name)(function)
+    return app
+
+
+def _plugins() -> typer.Typer:
+    """The command that lists plugins, and what belongs to it."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.callback(invoke_without_command=True)(commands.plugins)
+    app.command("new")(new_plugin.new)
     return app
 
 

@@ -168,8 +168,10 @@ def run(
     return event_loop.run(run_live(_configuration(config, plugin_options), kubeconfig=kubeconfig, context=context))
 
 
-def plugins(*, output: OutputOption = Output.TABLE) -> int:
-    """List the plugins that a configuration can name."""
+def plugins(context: typer.Context, *, output: OutputOption = Output.TABLE) -> int:
+    """List the plugins that a configuration can name, or write a new one."""
+    if context.invoked_subcommand is not None:
+        return 0
     from dataclasses import asdict
 
     from session_scheduler.plugin_loading import installed_plugins

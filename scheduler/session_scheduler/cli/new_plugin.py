@@ -1,0 +1,171 @@
+"""`fluence plugins new`: the distribution of a new plugin, with tests, written from the files in `templates`."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata, resources, util
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any, Final
+
+import typer
+
+from session_scheduler.commands import Output
+from session_scheduler.errors import InputError, plain
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]", re.ASCII)
+"""A distribution's name: PEP 508."""
+_LONGEST: Final = 40
+"""Characters of a name: lines that hold it several times stay readable."""
+_RESERVED: Final = frozenset(
+    {"fluence", "fluence-scheduler", "fluxion", "fluxion-cy", "test", "tests", "src", "plugin"}
+)
+_IN_TEMPLATE: Final = frozenset({
+    "ActionType", "BoolColumn", "ClusterEventWithHint", "FakeCluster", "InputError", "IntColumn", "Iterable", "Node",
+    "NodeView", "PluginArguments", "Scope", "Sequence", "Settings",
+})  # fmt: skip
+"""What a plugin's class cannot be called in the written files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a new plugin is called: `name` is the distribution's and the plugin's, `package` the module's."""
+
+    name: str
+    package: str
+    cls: str
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The plugin's and its distribution's name: rack-label.")],
+    *,
+    directory: Annotated[
+        Path, typer.Option("--directory", metavar="D", help="Where to make the folder NAME; else here.")
+    ] = Path(),
+    output: Annotated[
+        Output | None, typer.Option("-o", "--output", help="How to say what was written.", show_default=False)
+    ] = None,
+    context: typer.Context,
+) -> int:
+    """Write the distribution of a new plugin, with tests that pass."""
+    from session_scheduler.cli.host import rendered
+
+    names = names_of(name)
+    if output is None:  # `fluence plugins -o json new NAME` says it, too
+        output = context.parent.params["output"] if context.parent is not None else Output.TABLE
+    target = directory / names.name
+    written = write(names, target)
+    if output is Output.TABLE:
+        typer.echo(f"wrote {target}:")
+        typer.echo("".join(f"  {file}\n" for file in written), nl=False)
+        typer.echo(f"{target / 'README.md'} says how to install and test it")
+    else:
+        plugin = {"name": names.name, "distribution": names.name, "package": names.package, "class": names.cls}
+        typer.echo(rendered({**plugin, "directory": str(target), "files": written}, output), nl=False)
+    return 0
+
+
+def names_of(name: str) -> Names:
+    """The names that follow from one, normalised as in PEP 503 and 625. Raises InputError where it cannot be used."""
+    if not _NAME.fullmatch(name):
+        raise _wrong(name, "is no name of a distribution: use ASCII letters, digits, and -, _ or . between them")
+    if len(name) > _LONGEST:
+        raise _wrong(name, f"has {len(name)} characters: use {_LONGEST} or fewer")
+    normal = re.sub(r"[-_.]+", "-", name).lower()
+    package = normal.replace("-", "_")
+    if not package.isidentifier() or keyword.iskeyword(package):
+        raise _wrong(name, f"makes {package!r}, which Python cannot import: begin with a letter, and use no keyword")
+    if normal in _RESERVED or package in sys.stdlib_module_names:
+        raise _wrong(name, "is reserved: choose another name")
+    if taken := _taken(normal):
+        raise _wrong(name, f"is {taken}: choose another name")
+    if util.find_spec(package) is not None:
+        raise _wrong(name, f"makes a module {package!r}, which is there already: choose another name")
+    cls = "".join(part.capitalize() for part in normal.split("-"))
+    if keyword.iskeyword(cls) or cls in _IN_TEMPLATE or hasattr(builtins, cls):
+        cls += "Plugin"
+    return Names(normal, package, cls)
+
+
+def _taken(name: str) -> str:
+    """What has the name already; empty for nothing."""
+    from session_scheduler.plugin_loading import plugin_offers
+
+    for plugin, distribution in plugin_offers():
+        if re.sub(r"[-_.]+", "-", plugin).lower() == name:
+            return f"the plugin {plugin} of {distribution}"
+    try:
+        return f"a distribution that is installed ({name} {metadata.version(name)})"
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _wrong(name: str, problem: str) -> InputError:
+    return InputError(f"NAME {plain(name)}: {problem}")
+
+
+def write(names: Names, target: Path) -> list[str]:
+    """Make the folder and write the files into it; returns their paths in it. Raises InputError, and leaves nothing."""
+    texts = _texts(names)
+    if not target.parent.is_dir():
+        raise InputError(f"--directory {plain(str(target.parent))}: is no directory: make it, or name another")
+    try:
+        target.mkdir()
+    except FileExistsError:
+        raise InputError(
+            f"{plain(str(target))}: is there already, and nothing is overwritten: choose another name or directory"
+        ) from None
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    try:
+        for path, text in texts.items():
+            file = target / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        shutil.rmtree(target, ignore_errors=True)
+        raise _unwritable(target, error) from error
+    return sorted(texts)
+
+
+def _unwritable(target: Path, error: OSError) -> InputError:
+    return InputError(f"{plain(str(target))}: cannot be written ({error.strerror}): name another --directory")
+
+
+def _texts(names: Names) -> Mapping[str, str]:
+    """Every file's text, by its path."""
+    values = {
+        "distribution": names.name,
+        "plugin": names.name,
+        "package": names.package,
+        "cls": names.cls,
+        "requirement": _requirement(),
+    }
+    source = f"src/{names.package}"
+    paths = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        f"{source}/__init__.py": "package.py",
+        f"{source}/plugin.py": "plugin.py",
+        "tests/test_plugin.py": "test_plugin.py",
+    }
+    return {f"{source}/py.typed": "", **{path: _filled(template, values) for path, template in paths.items()}}
+
+
+def _filled(template: str, values: Mapping[str, Any]) -> str:
+    file = resources.files("session_scheduler.cli") / "templates" / f"{template}.in"
+    return Template(file.read_text(encoding="utf-8")).substitute(values)
+
+
+def _requirement() -> str:
+    """Which versions of the core the plugin takes: this one and later ones."""
+    try:
+        return f">={metadata.version('fluence-scheduler')}"
+    except metadata.PackageNotFoundError:
+        return ""
