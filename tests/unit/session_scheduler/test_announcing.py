@@ -262,6 +262,6 @@ def test_a_successor_tries_that_node_first() -> None:
     asyncio.run(dies())
     assert named(cluster, "p") == "n1"
     cluster.add(node("n2", cpu="64"))
-    cluster.start()
+    cluster.start(Waits(cluster))
     cluster.run()
     cluster.assert_bound("p", "n1")
