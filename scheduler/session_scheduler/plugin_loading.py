@@ -212,7 +212,8 @@ def load_plugin(
 
 def installed_plugins() -> list[InstalledPlugin]:
     """Every plugin that a configuration can name, sorted by origin and name. A broken one is told, not raised."""
-    found = [_described(source) for source in _sources()]
+    sources = list(_sources())
+    found = [_described(source, sources) for source in sources]
     return sorted(found, key=lambda plugin: (plugin.origin, plugin.name, plugin.distribution))
 
 
@@ -221,7 +222,7 @@ def plugin_offers() -> list[tuple[str, str]]:
     return [(source.name, source.distribution) for source in _sources()]
 
 
-def _described(source: PluginSource) -> InstalledPlugin:
+def _described(source: PluginSource, sources: Sequence[PluginSource]) -> InstalledPlugin:
     hooks: tuple[str, ...] = ()
     summary = problem = ""
     try:
@@ -229,6 +230,9 @@ def _described(source: PluginSource) -> InstalledPlugin:
         hooks = tuple(hook for hook in hookspecs.HOOKS if _is_marked(getattr(builder, hook, None)))
         summary = (inspect.getdoc(builder) or "").partition("\n")[0]
         _check_version(source, builder)
+        if isinstance(builder, type):
+            _check_hooks(source, builder)
+        _one_of(source.name, sources)
     except PluginLoadError as error:
         problem = str(error)
     return InstalledPlugin(
@@ -244,16 +248,24 @@ def _is_marked(function: object) -> bool:
 
 
 def _find(name: str, place: tuple[str, str], sources: Sequence[PluginSource]) -> PluginSource:
-    found = [source for source in sources if source.name == name]
-    registered = [source for source in found if source.origin is Origin.REGISTERED]
-    found = registered or found
     where = ": ".join(place)
-    if not found:
+    try:
+        found = _one_of(name, sources)
+    except PluginAmbiguousError as error:
+        raise PluginAmbiguousError(f"{where}: {error}") from None
+    if found is None:
         raise PluginNotFoundError(f"{where}: no plugin {name!r} is installed: {_advice(name, sources)}")
+    return found
+
+
+def _one_of(name: str, sources: Sequence[PluginSource]) -> PluginSource | None:
+    """The one that offers the name, if any does. Raises PluginAmbiguousError."""
+    found = [source for source in sources if source.name == name]
+    found = [source for source in found if source.origin is Origin.REGISTERED] or found
     if len(found) > 1:
         offers = " and ".join(f"{source.distribution} {source.version}" for source in found)
-        raise PluginAmbiguousError(f"{where}: plugin {name!r} is offered by {offers}: uninstall one of them")
-    return found[0]
+        raise PluginAmbiguousError(f"plugin {name!r} is offered by {offers}: uninstall one of them")
+    return found[0] if found else None
 
 
 def _advice(name: str, sources: Sequence[PluginSource]) -> str:

@@ -253,6 +253,29 @@ def test_installed_plugins_are_listed_with_their_hooks_and_the_broken_ones_with_
     assert "filter" in fit.hooks
 
 
+def _problem_of(name: str) -> str:
+    return next(plugin.problem for plugin in installed_plugins() if plugin.name == name)
+
+
+def test_a_listed_plugin_says_that_a_hook_of_it_is_wrong_before_a_configuration_names_it(distribution):
+    distribution(extra="@hookimpl\n    def filters(self, nodes): ...")
+    assert "plugin spot (acme-spot 1.2) has a hook that is not as specified: unknown hook 'filters'" in _problem_of(
+        "spot"
+    )
+    distribution(name="acme-late", plugin="late", module="acme_late", extra="@hookimpl\n    def prebind(self): ...")
+    assert "plugin late (acme-late 1.2) has a wrong hook prebind: declare it with `async def`" in _problem_of("late")
+
+
+def test_a_name_that_is_offered_twice_is_listed_twice_with_both_distributions(distribution):
+    distribution()
+    distribution(name="acme-other", module="acme_other", version="3")
+    listed = [plugin for plugin in installed_plugins() if plugin.name == "spot"]
+    assert [plugin.distribution for plugin in listed] == ["acme-other", "acme-spot"]
+    assert {plugin.problem for plugin in listed} == {
+        "plugin 'spot' is offered by acme-other 3 and acme-spot 1.2: uninstall one of them"
+    }
+
+
 def test_a_hook_is_known_by_its_mark_not_by_its_name():
     class Unmarked:
         def filter(self, anything): ...

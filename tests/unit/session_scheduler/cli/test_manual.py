@@ -7,6 +7,7 @@ import pytest
 
 from session_scheduler import plugin_loading
 from session_scheduler.cli import main
+from session_scheduler.testing import FakeCluster
 
 DOCS = Path(__file__).parents[4] / "docs"
 NODES = """
@@ -23,18 +24,31 @@ def _blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
-def test_the_plugin_of_the_manual_keeps_pods_off_nodes_without_its_label(tmp_path, monkeypatch, capsys):
-    (code,), (config,) = _blocks("how-to/write-a-plugin.md", "python"), _blocks("how-to/write-a-plugin.md", "yaml")
+@pytest.fixture
+def rack_label():
+    """The manual's plugin."""
+    (code,) = _blocks("how-to/write-a-plugin.md", "python")
     module: dict[str, object] = {}
     exec(compile(code, "rack_label.py", "exec"), module)
+    return module["RackLabel"]
+
+
+def test_the_plugin_of_the_manual_keeps_pods_off_nodes_without_its_label(rack_label, tmp_path, monkeypatch, capsys):
+    (config,) = _blocks("how-to/write-a-plugin.md", "yaml")
     monkeypatch.setattr(plugin_loading, "_builders", {})
-    plugin_loading.register_plugin_builder("rack-label", module["RackLabel"])
+    plugin_loading.register_plugin_builder("rack-label", rack_label)
     (tmp_path / "cluster.yaml").write_text(NODES)
     (tmp_path / "config.yaml").write_text(config + "      - {name: fluence, enabled: false}\n")
     assert main(["explain", str(tmp_path / "cluster.yaml"), "--config", str(tmp_path / "config.yaml")]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"n1 +no +- +rack-label +node\(s\) lacked the label rack=yes", shown)
     assert re.search(r"n2 +yes +\d+ ", shown)
+
+
+def test_it_keeps_pods_waiting_where_no_node_has_the_label_until_one_has(rack_label):
+    cluster = FakeCluster().use(rack_label, {"label": "rack"}).nodes(1).pod("p").schedule()
+    cluster.assert_pending("p", "lacked the label rack=yes")
+    cluster.node("n1", labels={"rack": "yes"}).advance(1).schedule().assert_bound("p", "n1")
 
 
 @pytest.mark.parametrize("command", ["simulate", "explain", "plugins"])
