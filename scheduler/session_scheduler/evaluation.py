@@ -6,7 +6,7 @@ Functions here hold no state of their own: `board` keeps answers, `explain` asks
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -88,6 +88,8 @@ class Filtering:
     """For rows that it refused: where no pod's end would help."""
     plugins: Callable[[NodeView, Task | None], list[str]] | None = None
     """For rows that it refused: who did, where that is not always `plugin`."""
+    fits_if: Callable[[NodeView], Sequence[Sequence[str] | None]] | None = None
+    """For rows that it refuses: what would have to be so; None where that is not said."""
 
 
 @dataclass(slots=True)
@@ -184,7 +186,21 @@ def _hook_filtering(
         found: BoolColumn = answer
         return found
 
-    return Filtering(call.plugin, filtering.scope, run, reasons, unresolvable)
+    def fits_if(view: NodeView) -> Sequence[Sequence[str] | None]:
+        ask = plugin.fits_if
+        answer = ask(session, cls, view, state) if ask is not None else None
+        if ask is None or answer is None:
+            return [None] * len(view)
+        return ask.guarded(_clauses, ask, answer, len(view))
+
+    return Filtering(call.plugin, filtering.scope, run, reasons, unresolvable, fits_if=fits_if)
+
+
+def _clauses(call: HookCall, answer: Any, nodes: int) -> list[list[str] | None]:
+    """What a `fits_if` answered: for each row texts, or None."""
+    rows = list(answer)
+    texts = _texts(call, [row or () for row in rows], nodes)
+    return [text or None for text in texts]
 
 
 def _hook_scoring(session: Session, cls: TaskClass, scoring: ScoreCall, state: Any) -> Scoring:
@@ -330,6 +346,26 @@ def totals(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None)
     return total
 
 
+@dataclass(frozen=True, slots=True)
+class ScorePart:
+    """What one plugin adds to the totals: columns over the view."""
+
+    plugin: str
+    weight: int
+    raw: IntColumn
+    normalised: IntColumn
+
+
+def score_parts(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) -> list[ScorePart]:
+    """The parts of which `totals` is the sum, each times its weight."""
+    parts = []
+    for scoring in plan.scores:
+        raw = scoring.run(view, mask, task)
+        scored = normalised(raw, bounds(raw, mask, scoring.normalise), scoring.normalise)
+        parts.append(ScorePart(scoring.plugin, scoring.weight, raw, scored))
+    return parts
+
+
 NO_NODES = "no nodes available to schedule pods"
 """kube-scheduler's sentence where the cluster has no node."""
 
@@ -345,6 +381,7 @@ def summarise(nodes: int, reasons: Iterable[Iterable[str]]) -> str:
 
 
 __all__ = [
-    "ClassPlan", "Filtering", "NodeInfo", "NodeOrderCall", "PluginError", "PredicateCall", "Scoring", "Verdict",
-    "bounds", "judge", "make_plan", "normalised", "summarise", "totals",
+    "ClassPlan", "Filtering", "NodeInfo", "NodeOrderCall", "PluginError", "PredicateCall", "ScorePart", "Scoring",
+    "Verdict",
+    "bounds", "judge", "make_plan", "normalised", "score_parts", "summarise", "totals",
 ]  # fmt: skip

@@ -1,21 +1,25 @@
-"""Each pending pod judged alone, node by node: the first plugin that refuses it, or the score."""
+"""Each pending pod judged alone, node by node: who refuses it and what would help, or of what its score is made."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
+import numpy as np
+
+from session_scheduler.actions.best_part import best_part, is_gang
 from session_scheduler.actions.placing import too_few
 from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.errors import InputError
-from session_scheduler.evaluation import Verdict, judge, totals
-from session_scheduler.hook_calls import PluginError
+from session_scheduler.evaluation import ClassPlan, ScorePart, Verdict, judge, score_parts, totals
+from session_scheduler.hook_calls import HookCalls, PluginError
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.columns import natural
-from session_scheduler.model.groups import Phase, Task
+from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.offline import ClusterState, open_state, read_state
 from session_scheduler.service import Scheduler
 from session_scheduler.session import Session
@@ -25,7 +29,7 @@ def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = 
     """Judge the pending pods of manifests (paths, directories, "-") or of a snapshot among them, or the one of that
     namespace/name.
 
-    Returns the JSON of the command: {"pods": [{namespace, name, reason, nodes}]}. Raises InputError.
+    Returns the JSON of the command (see `explain_pending`). Raises InputError.
     """
     return asyncio.run(_explain(files, config, pod))
 
@@ -42,23 +46,41 @@ async def explain_state(state: ClusterState, config: SchedulerConfig, pod: str |
 def explain_pending(scheduler: Scheduler, pod: str | None = None) -> dict[str, Any]:
     """The JSON of `explain` for every pod that waits, or the one of that namespace/name. Raises InputError.
 
-    `nodes` names every node with {"fits": true, "score": N} or {"fits": false, "plugin", "reason"}; `reason` is what
-    refuses the pod as a whole (a gate, a missing group, the matcher), else None.
+    `nodes` names every node with {"fits": true, "score": N, "scores": [...]} or {"fits": false, "plugin", "reason",
+    "fitsIf": [...]}; `reason` is what refuses the pod as a whole (a gate, a missing group, the matcher), else None.
+    `groups` says of each gang among them how much of it could be placed; `seconds` what each plugin took.
     """
     waiting = [task for task in scheduler.cache.tasks.values() if task.phase in (Phase.PENDING, Phase.GATED)]
     if pod is not None:
         waiting = [task for task in waiting if task.key == pod]
         if not waiting:
             raise InputError(f"--pod {pod}: no pod of that namespace and name is waiting: write NAMESPACE/NAME")
-    return {"pods": [_explain_task(scheduler, task) for task in sorted(waiting, key=lambda t: natural(t.key))]}
+    waiting.sort(key=lambda task: natural(task.key))
+    before = _seconds(scheduler)
+    gangs = dict.fromkeys(task.group for task in waiting if is_gang(task.group))
+    answer = {
+        "pods": [explain_task(scheduler, task) for task in waiting],
+        "groups": [explain_gang(scheduler, group) for group in gangs],
+    }
+    spent = {name: round(total - before.get(name, 0.0), 6) for name, total in _seconds(scheduler).items()}
+    return {**answer, "seconds": {name: seconds for name, seconds in spent.items() if seconds}}
 
 
-def _explain_task(scheduler: Scheduler, task: Task) -> dict[str, Any]:
+def _seconds(scheduler: Scheduler) -> Counter[str]:
+    """What each plugin took so far, those that several profiles share once."""
+    total: Counter[str] = Counter()
+    for calls in scheduler.profiles.values():
+        total.update(calls.seconds())
+    return total
+
+
+def explain_task(scheduler: Scheduler, task: Task) -> dict[str, Any]:
+    """One pod that waits, as in the answer of `explain_pending`; nothing is changed."""
     calls = scheduler.profiles[task.pod.spec.scheduler_name]
     answer: dict[str, Any] = {"namespace": task.namespace, "name": task.name, "reason": None, "nodes": {}}
     try:
-        with closing(scheduler.open_session(calls, (task.group,))) as session:
-            answer["nodes"] = {name: _node(verdict) for name, verdict in _judged(session, task).items()}
+        with _opened(scheduler, calls, task.group) as session:
+            answer["nodes"] = _nodes(session, task)
             gate = scheduler.cache.gates.of(task)
             answer["reason"] = gate.reason if gate is not None else _reason(session, task)
     except PluginError as error:
@@ -66,23 +88,98 @@ def _explain_task(scheduler: Scheduler, task: Task) -> dict[str, Any]:
     return answer
 
 
-def _node(verdict: Verdict) -> dict[str, Any]:
-    if verdict.plugin is None:
-        return {"fits": True, "score": verdict.score}
-    return {"fits": False, "plugin": verdict.plugin, "reason": ", ".join(verdict.reasons)}
+def explain_gang(scheduler: Scheduler, group: Group) -> dict[str, Any]:
+    """How much of a gang could be placed now, where, and why not the rest; nothing is changed."""
+    calls = scheduler.profiles[next(iter(group.tasks.values())).pod.spec.scheduler_name]
+    try:
+        with _opened(scheduler, calls, group) as session:
+            placed, refused, reason = best_part(session, group)
+    except PluginError as error:
+        placed, refused, reason = {}, {}, str(error)
+    return {
+        "namespace": group.namespace,
+        "name": group.name,
+        "minCount": group.min_count,
+        "started": group.started,
+        "placeable": len(placed),
+        "placement": _by_name(placed),
+        "refused": _by_name(refused),
+        "reason": reason,
+    }
 
 
-def _judged(session: Session, task: Task) -> Mapping[str, Verdict]:
+def _by_name(values: Mapping[Task, str]) -> dict[str, str]:
+    return {task.name: values[task] for task in sorted(values, key=lambda task: natural(task.name))}
+
+
+@contextmanager
+def _opened(scheduler: Scheduler, calls: HookCalls, group: Group) -> Iterator[Session]:
+    """A session over one group, closed and forgotten at the end. Raises PluginError."""
+    session = scheduler.open_session(calls, (group,))
+    try:
+        with closing(session):
+            yield session
+    finally:
+        session.forget()
+
+
+# ------------------------------------------------------------------ node by node
+
+
+def _nodes(session: Session, task: Task) -> dict[str, dict[str, Any]]:
     """Every node's verdict, by name in natural order."""
     plan = session.plan_for(task)
     view = session.table.all_rows()
     mask = session.candidates()
     refused = judge(plan, view, mask, task)
     total = totals(plan, view, mask, task)
+    parts = score_parts(plan, view, mask, task)
+    changes = _changes(session, plan, task, refused)
     rows = session.table.row_of
     return {
-        name: refused.get(rows[name]) or Verdict(score=total[rows[name]].item()) for name in sorted(rows, key=natural)
+        name: _refusal(refused[row], changes.get(row, [])) if (row := rows[name]) in refused
+        else {"fits": True, "score": total[row].item(), "scores": [_part(part, row) for part in parts]}
+        for name in sorted(rows, key=natural)
+    }  # fmt: skip
+
+
+def _part(part: ScorePart, row: int) -> dict[str, Any]:
+    """`score` is 0 to 100 (of a node order: the number itself); `weight` times `score` is what counts."""
+    raw, score = part.raw[row].item(), part.normalised[row].item()
+    return {"plugin": part.plugin, "weight": part.weight, "raw": raw, "score": score}
+
+
+def _refusal(verdict: Verdict, changes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    named = [change["plugin"] for change in changes]
+    first = [] if verdict.plugin in named else [{"plugin": verdict.plugin, "changes": None}]
+    return {
+        "fits": False,
+        "plugin": verdict.plugin,
+        "reason": ", ".join(verdict.reasons),
+        "fitsIf": [*first, *changes],
     }
+
+
+def _changes(
+    session: Session, plan: ClassPlan, task: Task, refused: Mapping[int, Verdict]
+) -> dict[int, list[dict[str, Any]]]:
+    """By row: each plugin that refuses it, whoever does so first, and what would have to be so that it did not."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    view = session.table.all_rows()
+    for filtering in plan.filters if refused else ():
+        mask = session.candidates()
+        try:
+            filtering.run(view, mask, task)
+            gone = np.array([row for row in refused if not mask[row]], np.int64)
+            if not len(gone) or filtering.plugins is not None:  # these are the filters over again, with others there
+                continue
+            said = filtering.fits_if(view.some(gone)) if filtering.fits_if is not None else [None] * len(gone)
+        except PluginError:  # it would be asked of no row here: others have refused them
+            continue
+        for row, changes in zip(gone.tolist(), said, strict=True):
+            told = None if changes is None else list(changes)
+            found.setdefault(row, []).append({"plugin": filtering.plugin, "changes": told})
+    return found
 
 
 def _reason(session: Session, task: Task) -> str | None:

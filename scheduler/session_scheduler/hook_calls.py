@@ -248,6 +248,7 @@ class PluginCalls:
     score: ScoreCall | None
     why: HookCall | None
     unresolvable: HookCall | None
+    fits_if: HookCall | None
 
 
 class HookCalls:
@@ -356,6 +357,7 @@ def _of_plugin(name: str, plugin: object, weight: int | None, calls: dict[str, H
         score=_scoring(name, plugin, weight, scoring) if scoring else None,
         why=calls.get("why"),
         unresolvable=calls.get("unresolvable"),
+        fits_if=calls.get("fits_if"),
     )
 
 

@@ -316,6 +316,15 @@ def unresolvable(session: Session, cls: TaskClass, nodes: NodeView, state: Any) 
 
 
 @hookspec
+def fits_if(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequence[Sequence[str] | None] | None:
+    """For rows that this plugin refuses: what would have to be so for it to let a task of the class in, one list a row.
+
+    Each text completes "fits if …" ("2 cpu were free on n3"), and all of a row's must hold. None for a row, or
+    altogether: it cannot be said. Asked only where a pod is explained, also of rows that other plugins refuse first.
+    """
+
+
+@hookspec
 def node_subsets(session: Session, group: Group) -> Iterable[BoolColumn] | None:
     """Node masks (over all rows) to try in turn, each on its own: one zone, one rack.
 
@@ -449,7 +458,7 @@ def report(pod: Pod) -> Mapping[str, Any] | None:
 HOOKS: Final = (
     "class_key", "footprint", "group_of", "pre_enqueue", "recover", "metrics", "serve", "events_to_register",
     "on_nodes_changed", "facts", "on_session_open",
-    "prefilter", "prepare", "filter", "score", "why", "unresolvable", "node_subsets", "domain_quota",
+    "prefilter", "prepare", "filter", "score", "why", "unresolvable", "fits_if", "node_subsets", "domain_quota",
     "place_group", "reserve", "reservable",
     "score_placement", "postfilter",
     "on_session_close", "prebind_needed", "prebind", "cancel", "simulated_node",

@@ -267,7 +267,7 @@ def _try_ways(
             return attempt
         statement.rollback(mark)
     first: Attempt | None = None
-    for order in _orders(session, tasks, subset):
+    for order in orders(session, tasks, subset):
         attempt = one_way(session, statement, group, order, subset, expected, needed)
         if len(statement.placed_since(mark)) >= needed:
             return attempt
@@ -309,7 +309,7 @@ def _beside_nominated(
     return others
 
 
-def _orders(session: Session, tasks: Sequence[Task], subset: BoolColumn | None) -> Iterator[list[Task]]:
+def orders(session: Session, tasks: Sequence[Task], subset: BoolColumn | None) -> Iterator[list[Task]]:
     """The task order first; then, for tasks of several classes, the most constrained first and rotations of it."""
     yield list(tasks)
     if len(unique_classes(tasks)) == 1:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
     from session_scheduler.model.events import ClusterEvent
-    from session_scheduler.model.objects import PodSpec
+    from session_scheduler.model.objects import NodeSelector, PodSpec
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -132,6 +132,27 @@ class NodeAffinity:
         enforced = selected_nodes(nodes, self._added.required) if self._added.required is not None else None
         return [[self._reason(nodes, index, state, enforced)] for index in range(len(nodes))]
 
+    @hookimpl
+    def fits_if(self, cls: TaskClass, nodes: NodeView) -> Sequence[Sequence[str]]:
+        """The labels of the node selector, what the pod's affinity and the added one require."""
+        spec, own = cls.pod.spec, _own(cls.pod.spec)
+        added = self._added.required
+        selected = selected_nodes(nodes, own.required) if own.required is not None else None
+        enforced = selected_nodes(nodes, added) if added is not None else None
+        found = []
+        for index, node in enumerate(map(nodes.node, range(len(nodes)))):
+            name, labels = node.metadata.name, node.metadata.labels
+            wanted = [
+                f"{name} had the label {key}={value}" for key, value in spec.node_selector.items()
+                if labels.get(key) != value
+            ]  # fmt: skip
+            if own.required is not None and selected is not None and not selected[index]:
+                wanted.append(f"{name} matched {_written(own.required)}")
+            if added is not None and enforced is not None and not enforced[index]:
+                wanted.append(f"{name} matched {_written(added)}, which the configuration adds")
+            found.append(wanted)
+        return found
+
     @staticmethod
     def _reason(nodes: NodeView, index: int, names: frozenset[str] | None, enforced: BoolColumn | None) -> str:
         if names is not None and nodes.node(index).metadata.name not in names:
@@ -139,6 +160,16 @@ class NodeAffinity:
         if enforced is not None and not enforced[index]:
             return "node(s) didn't match scheduler-enforced node affinity"
         return "node(s) didn't match Pod's node affinity/selector"
+
+
+def _written(required: NodeSelector) -> str:
+    """The terms as people read them: "zone In (a, b)", or " and ", " or " between several."""
+    terms = [
+        " and ".join(f"{one.key} {one.operator}" + (f" ({', '.join(one.values)})" if one.values else "")
+                     for one in (*term.match_expressions, *term.match_fields))
+        for term in required.node_selector_terms
+    ]  # fmt: skip
+    return " or ".join(term for term in terms if term) or "a term that is not empty"
 
 
 _NONE: Final = Affinity()

@@ -42,3 +42,8 @@ class NodeName(WithoutArguments):
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
         """kube-scheduler's text."""
         return [["node(s) didn't match the requested node name"]] * len(nodes)
+
+    @hookimpl
+    def fits_if(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+        """The pod named this node, or none."""
+        return [[f"spec.nodeName were {nodes.node(index).metadata.name}, or empty"] for index in range(len(nodes))]

@@ -59,6 +59,19 @@ class NodePorts(WithoutArguments):
         """kube-scheduler's text."""
         return [["node(s) didn't have free ports for the requested pod ports"]] * len(nodes)
 
+    @hookimpl
+    def fits_if(self, cls: TaskClass, nodes: NodeView) -> Sequence[Sequence[str]]:
+        """Each port that is taken free."""
+        taken = [
+            (f"host port {port}/{protocol}", [nodes.counter(key) != 0 for key in _conflicts(address, protocol, port)])
+            for address, protocol, port in cls.ports
+        ]
+        return [
+            [f"{what} were free on {nodes.node(index).metadata.name}"
+             for what, columns in taken if any(column[index] for column in columns)]
+            for index in range(len(nodes))
+        ]  # fmt: skip
+
 
 def _key(address: str, protocol: str, port: int) -> PortKey:
     return ("host-port", address, protocol, port)

@@ -23,6 +23,7 @@ from session_scheduler.hookspecs import Normalise, Scope, hookimpl
 from session_scheduler.model.devices import CLASS_PREFIX, DeviceClass
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.quantity import quantity_text
 from session_scheduler.model.requests import containers_requests, is_scalar
 
 if TYPE_CHECKING:
@@ -156,6 +157,15 @@ class NodeResourcesFit:
         return [[text for text, column in short if column[index]] for index in range(len(nodes))]
 
     @hookimpl
+    def fits_if(self, nodes: NodeView, state: FitState) -> Sequence[Sequence[str]]:
+        """What is short, free; more than the node has is its own size."""
+        short = [(name, amount, _short(nodes, name, amount, state)) for name, amount in state.requests]
+        return [
+            [_wanted(nodes, index, name, amount) for name, amount, column in short if column[index]]
+            for index in range(len(nodes))
+        ]
+
+    @hookimpl
     def unresolvable(self, nodes: NodeView, state: FitState) -> BoolColumn:
         """Where more is requested than there is, whoever has it. The number of pods is not looked at."""
         beyond = np.zeros(len(nodes), np.bool_)
@@ -239,6 +249,18 @@ def _short(nodes: NodeView, name: str, amount: int, state: FitState) -> BoolColu
     offered = nodes.allocatable(name)
     short = nodes.used(name) > offered - amount
     return short & (offered != 0) if name in state.elsewhere else short
+
+
+def _wanted(nodes: NodeView, index: int, name: str, amount: int) -> str:
+    node = nodes.node(index).metadata.name
+    offered = int(nodes.allocatable(name)[index])
+    if name == "pods":
+        return f"{node} took more than {offered} pods, or one fewer ran there"
+    free = max(0, offered - int(nodes.used(name)[index]))
+    text = f"{quantity_text(amount, milli=name == 'cpu')} {name} were free on {node}"
+    now = quantity_text(free, milli=name == "cpu")
+    has = f" of {quantity_text(offered, milli=name == 'cpu')}" if amount > offered else ""
+    return f"{text} ({now}{has} now)"
 
 
 def used_with_defaults(nodes: NodeView, resource: str) -> IntColumn:

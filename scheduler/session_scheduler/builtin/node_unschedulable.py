@@ -51,6 +51,12 @@ class NodeUnschedulable(WithoutArguments):
         """kube-scheduler's text."""
         return [["node(s) were unschedulable"]] * len(nodes)
 
+    @hookimpl
+    def fits_if(self, nodes: NodeView) -> Sequence[Sequence[str]]:
+        """Uncordoned, or tolerated."""
+        or_tolerated = f"or the pod tolerated {TAINT[0]}:{TAINT[2]}"
+        return [[f"{nodes.node(index).metadata.name} were uncordoned, {or_tolerated}"] for index in range(len(nodes))]
+
 
 def _takes_pods_now(_: TaskClass, event: ClusterEvent) -> bool:
     return not event.new.spec.unschedulable and (event.old is None or event.old.spec.unschedulable)

@@ -11,12 +11,13 @@ from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import Normalise, Scope, hookimpl
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.model.selectors import untolerated_taints
+from session_scheduler.model.selectors import tolerated, untolerated_taints
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
     from session_scheduler.model.events import ClusterEvent
+    from session_scheduler.model.objects import Taint
 
 _REFUSING: Final = ("NoSchedule", "NoExecute")
 
@@ -56,6 +57,23 @@ class TaintToleration(WithoutArguments):
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
         """kube-scheduler's text."""
         return [["node(s) had untolerated taint(s)"]] * len(nodes)
+
+    @hookimpl
+    def fits_if(self, cls: TaskClass, nodes: NodeView) -> Sequence[Sequence[str]]:
+        """Each taint tolerated, or gone."""
+        tolerations = cls.pod.spec.tolerations
+        return [
+            [
+                f"the taint {_written(taint)} were tolerated, or not on {node.metadata.name}"
+                for taint in node.spec.taints
+                if taint.effect in _REFUSING and not tolerated(tolerations, (taint.key, taint.value, taint.effect))
+            ]
+            for node in map(nodes.node, range(len(nodes)))
+        ]
+
+
+def _written(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def _free_of_taints_now(cls: TaskClass, event: ClusterEvent) -> bool:

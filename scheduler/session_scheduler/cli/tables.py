@@ -41,6 +41,11 @@ def tables(result: Mapping[str, Any], *, narrow: bool = False) -> Iterable[Rende
         yield from _simulated(result, narrow)
     else:
         yield from _explained(result["pods"], narrow)
+        yield from _gangs(result.get("groups", ()), narrow)
+        if seconds := result.get("seconds"):
+            longest = sorted(seconds.items(), key=lambda one: (-one[1], one[0]))
+            yield ""
+            yield Text("time: " + ", ".join(f"{name} {1000 * spent:.2f} ms" for name, spent in longest))
 
 
 def _simulated(result: Mapping[str, Any], narrow: bool) -> Iterable[RenderableType]:
@@ -113,8 +118,41 @@ def _explained(pods: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[Rend
 
 
 def _node_row(name: str, verdict: Mapping[str, Any]) -> Sequence[object]:
-    fits = "yes" if verdict["fits"] else "no"
-    return name, fits, verdict.get("score"), verdict.get("plugin"), verdict.get("reason")
+    if verdict["fits"]:
+        return name, "yes", verdict["score"], None, _parts(verdict.get("scores", ()))
+    return name, "no", None, verdict["plugin"], "; ".join(filter(None, (verdict["reason"], _fits_if(verdict))))
+
+
+def _parts(scores: Iterable[Mapping[str, Any]]) -> str:
+    """Of what a score is made, without what adds nothing: "NodeResourcesFit 80, ImageLocality 2 × 3"."""
+    parts = [
+        f"{part['plugin']} {part['score']:g}" + (f" × {part['weight']}" if part["weight"] != 1 else "")
+        for part in scores
+        if part["score"] and part["weight"]
+    ]
+    return ", ".join(parts)
+
+
+def _fits_if(verdict: Mapping[str, Any]) -> str:
+    """What would help; nothing where no plugin says it."""
+    changes = verdict.get("fitsIf", ())
+    said = [text for change in changes for text in change["changes"] or ()]
+    if not said:
+        return ""
+    silent = [change["plugin"] for change in changes if change["changes"] is None]
+    return f"fits if {' and '.join([*said, *(f'{name} let it in' for name in silent)])}"
+
+
+def _gangs(groups: Iterable[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:
+    for group in groups:
+        yield ""
+        told = f": {group['reason']}" if group["reason"] else ""
+        yield Text(f"group {group['namespace']}/{group['name']}: {group['placeable']} could be placed now, "
+                   f"{group['minCount'] - group['started']} must be{told}")  # fmt: skip
+        placed = [(name, node, None) for name, node in group["placement"].items()]
+        rows = [*placed, *((name, None, reason) for name, reason in group["refused"].items())]
+        if rows:
+            yield from _with_texts(("POD", "NODE", "REASON"), rows, [str(row[0]) for row in rows], narrow)
 
 
 def _plugins(plugins: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:

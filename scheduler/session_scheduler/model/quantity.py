@@ -75,3 +75,14 @@ def parse_quantity(quantity: str | int | float, *, milli: bool = False) -> int:
     """
     amount = thousandths(quantity)
     return amount if milli else whole(amount)
+
+
+def quantity_text(amount: int, *, milli: bool = False) -> str:
+    """An amount as people write it: 1500m or 2 of what is counted in thousandths, 3Gi of bytes."""
+    if milli:
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    for bits, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        size = 1 << bits
+        if amount >= size and amount % size == 0:
+            return f"{amount // size}{unit}"
+    return str(amount)

@@ -18,6 +18,10 @@ KUBE_SCHEDULERS_ORDER = (
     "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
     "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
 )  # fmt: skip
+SAYING = (
+    "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
+)  # fmt: skip
+"""The filters that can say what would help."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name.partition(".")[0])
@@ -25,15 +29,13 @@ def test_explain_refuses_what_kube_scheduler_refuses_and_scores_what_fits_as_it_
     case: Path, tmp_path: Path
 ) -> None:
     wanted = json.loads(gzip.decompress(case.read_bytes()))
-    file = tmp_path / "case.json"
-    items = [*wanted["nodes"], *wanted["existing"], *wanted["pods"]]
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    answers = {pod["name"]: pod for pod in explain([str(file)], config=SchedulerConfig())["pods"]}
+    answers = explained(case, wanted, tmp_path)
     assert set(answers) == set(wanted["expect"])
     for name, expected in wanted["expect"].items():
         for node, verdict in answers[name]["nodes"].items():
             assert agrees(verdict, expected["failed"].get(node)), (name, node, verdict, expected["failed"].get(node))
             assert verdict.get("score") == expected["scores"].get(node), (name, node, verdict)
+            assert is_accounted_for(verdict), (name, node, verdict)
 
 
 def agrees(verdict: dict[str, Any], refused_by: str | None) -> bool:
@@ -43,6 +45,47 @@ def agrees(verdict: dict[str, Any], refused_by: str | None) -> bool:
     if refused_by is None or refused_by not in BUILTIN:
         return verdict["fits"] is True
     return verdict["fits"] is False and verdict["plugin"] == refused_by
+
+
+def is_accounted_for(verdict: dict[str, Any]) -> bool:
+    """Whether the score is the sum of its parts, or the plugin that refuses says what would help, before others do."""
+    if verdict["fits"]:
+        return verdict["score"] == sum(part["weight"] * part["score"] for part in verdict["scores"])
+    first = verdict["fitsIf"][0]
+    named = [refusing["plugin"] for refusing in verdict["fitsIf"]]
+    in_order = named == sorted(named, key=list(BUILTIN).index)
+    return in_order and first["plugin"] == verdict["plugin"] and (bool(first["changes"]) or named[0] not in SAYING)
+
+
+def test_what_holds_a_pod_is_what_the_plugin_that_refuses_it_says(tmp_path: Path) -> None:
+    """A node of the refusing plugin's own name and a reason of its own, for each pod that is held everywhere."""
+    texts = {
+        "NodeUnschedulable": ("node(s) were unschedulable",),
+        "NodeName": ("node(s) didn't match the requested node name",),
+        "TaintToleration": ("node(s) had untolerated taint(s)",),
+        "NodeAffinity": ("node(s) didn't match", "node(s) didn't satisfy plugin(s) [NodeAffinity]"),
+        "NodePorts": ("node(s) didn't have free ports",),
+        "NodeResourcesFit": ("Insufficient ", "Too many pods"),
+        "PodTopologySpread": ("node(s) didn't match pod topology spread",),
+        "InterPodAffinity": ("node(s) didn't match pod", "node(s) didn't satisfy existing pods"),
+    }
+    held = 0
+    for case in CASES:
+        wanted = json.loads(gzip.decompress(case.read_bytes()))
+        for pod in explained(case, wanted, tmp_path).values():
+            if wanted["expect"][pod["name"]]["feasible"]:
+                continue
+            held += 1
+            for node, verdict in pod["nodes"].items():
+                assert verdict["reason"].startswith(texts[verdict["plugin"]]), (pod["name"], node, verdict)
+    assert held > 50
+
+
+def explained(case: Path, wanted: dict[str, Any], folder: Path) -> dict[str, Any]:
+    file = folder / f"{case.name}.json"
+    items = [*wanted["nodes"], *wanted["existing"], *wanted["pods"]]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return {pod["name"]: pod for pod in explain([str(file)], config=SchedulerConfig())["pods"]}
 
 
 def test_the_filters_that_exist_here_are_kube_schedulers_first_ones_in_its_order() -> None:

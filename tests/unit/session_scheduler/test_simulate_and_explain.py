@@ -106,7 +106,10 @@ def test_explain_names_the_first_filter_that_refuses_each_node():
         "nodes"
     ]
     assert nodes["n1"]["plugin"] == "NodeUnschedulable"
-    assert nodes["n2"] == {"fits": False, "plugin": "NodeResourcesFit", "reason": "Insufficient cpu"}
+    assert nodes["n2"] == {
+        "fits": False, "plugin": "NodeResourcesFit", "reason": "Insufficient cpu",
+        "fitsIf": [{"plugin": "NodeResourcesFit", "changes": ["2 cpu were free on n2 (1 of 1 now)"]}],
+    }  # fmt: skip
     assert nodes["n3"]["fits"]
 
 

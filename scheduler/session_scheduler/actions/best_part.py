@@ -1,0 +1,75 @@
+"""The largest part of a gang that could be placed: what people are told of one that does not start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from session_scheduler.actions.node_sets import NotFitting, node_sets
+from session_scheduler.actions.placing import one_way, orders
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.session import Session
+
+_MOST_WAYS: Final = 64
+"""Orders of the tasks on sets of nodes that are tried; a cluster may have thousands of domains."""
+Part = tuple[dict[Task, str], dict[Task, str], str | None]
+"""The node of each task that is placed, why the others are not, and what refuses the rest as a whole, if anything."""
+
+
+def is_gang(group: Group) -> bool:
+    """Whether several of its tasks must still be placed together."""
+    return not group.single and not group.missing and group.min_count - group.started > 1
+
+
+def best_part(session: Session, group: Group) -> Part:
+    """The part with the most tasks, of equal ones the first that is found; all is as it was then. PluginError."""
+    tasks = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
+    barred = {task: refusal.reason for task in tasks if (refusal := session.plan(task.cls).refusal) is not None}
+    tasks = [task for task in tasks if task not in barred]
+    best: Part = ({}, barred, None)
+    if not tasks:
+        return best
+    try:
+        sets = node_sets(session, group)
+    except NotFitting as nowhere:
+        return {}, barred, nowhere.refusal.reason
+    masks = [None] if sets is None else [one.mask for one in sets]
+    for number, (order, mask) in enumerate(islice(_ways(session, tasks, masks), _MOST_WAYS)):
+        placed, refused, reason = _placed(session, group, order, mask)
+        if not number or len(placed) > len(best[0]):
+            best = placed, {**barred, **refused}, reason
+        if len(placed) == len(tasks):
+            break
+    return best
+
+
+def _ways(
+    session: Session, tasks: Sequence[Task], masks: Sequence[BoolColumn | None]
+) -> Iterator[tuple[list[Task], BoolColumn | None]]:
+    for mask in masks:
+        for order in orders(session, tasks, mask):
+            yield order, mask
+
+
+def _placed(session: Session, group: Group, tasks: Sequence[Task], mask: BoolColumn | None) -> Part:
+    """What one way places: all together, and what is left then one by one; undone."""
+    with session.statement(group) as statement:
+        attempt = one_way(session, statement, group, tasks, mask, len(tasks), 1)
+        closed: dict[TaskClass, str] = {}  # why one of the class was refused; nothing has been placed since
+        for task in tasks:
+            if task.node is not None or task.cls in closed:
+                continue
+            mark = statement.checkpoint()
+            alone = one_way(session, statement, group, [task], mask, 1, 1)
+            if statement.placed_since(mark):
+                closed.clear()
+            else:
+                closed[task.cls] = alone.refused.get(task, "")
+        placed = {task: task.node or "" for task in statement.placed_since(0)}
+        left = [task for task in tasks if task not in placed]
+        refused = {task: closed.get(task.cls) or attempt.refused.get(task, "") for task in left}
+    session.forget_boards(mask)
+    return placed, refused, attempt.refusal.reason if attempt.refusal is not None else None

@@ -1,0 +1,174 @@
+"""What `explain` says beyond who refuses: the scores' parts, what would help, the best part of a gang, and the time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from session_scheduler import Refusal, Scope, hookimpl
+from session_scheduler.explain import explain_pending
+from session_scheduler.model.objects import Taint, Toleration
+from session_scheduler.testing import FakeCluster, gang, node, pod
+
+
+def explained(*objects: Any, plugins: Any = ()) -> Any:
+    cluster = FakeCluster()
+    cluster.add(*objects)
+    scheduler = cluster.start(*plugins)
+    before = scheduler.cache.table.digest()
+    answer = json.loads(json.dumps(explain_pending(scheduler)))
+    assert scheduler.cache.table.digest() == before
+    return answer
+
+
+def verdict(*objects: Any, plugins: Any = (), on: str = "n1") -> Any:
+    return explained(*objects, plugins=plugins)["pods"][0]["nodes"][on]
+
+
+def changes(*objects: Any, plugins: Any = ()) -> dict[str, Any]:
+    return {one["plugin"]: one["changes"] for one in verdict(*objects, plugins=plugins)["fitsIf"]}
+
+
+# ------------------------------------------------------------------ scores
+
+
+def test_the_parts_of_a_score_are_told_by_plugin_and_add_up() -> None:
+    class Likes:
+        name = "likes"
+
+        @hookimpl
+        def on_session_open(self, session: Any) -> None:
+            session.add_node_order(lambda task, node: 2.5, Scope.STATIC)
+
+    told = verdict(node("n1", cpu="4"), node("n2"), pod("p", cpu="1"), plugins=[Likes()])
+    parts = {one["plugin"]: one for one in told["scores"]}
+    assert told["score"] == sum(one["weight"] * one["score"] for one in told["scores"])
+    assert parts["likes"] == {"plugin": "likes", "weight": 1, "raw": 2.5, "score": 2.5}
+    assert parts["TaintToleration"] == {"plugin": "TaintToleration", "weight": 3, "raw": 0, "score": 100}
+    assert parts["NodeResourcesFit"]["score"] > 0
+
+
+# ------------------------------------------------------------------ what would help
+
+
+def test_what_is_short_is_told_as_people_write_it_with_what_there_is() -> None:
+    told = changes(node("n1", cpu="2", memory="4Gi"), pod("r", cpu="500m", memory="3Gi", bound_to="n1"),
+                   pod("p", cpu="2500m", memory="2Gi"))  # fmt: skip
+    assert told == {
+        "NodeResourcesFit": ["2500m cpu were free on n1 (1500m of 2 now)", "2Gi memory were free on n1 (1Gi now)"]
+    }
+    assert changes(node("n1", pods="0"), pod("p")) == {
+        "NodeResourcesFit": ["n1 took more than 0 pods, or one fewer ran there"]
+    }
+
+
+def test_every_plugin_that_refuses_is_told_not_only_the_first() -> None:
+    taints = [Taint(key="team", value="x", effect="NoSchedule"), Taint(key="b", effect="NoExecute")]
+    tainted = node("n1", cpu="1", unschedulable=True, labels={"zone": "a"}, taints=taints)
+    tolerations = (Toleration(key="b", operator="Exists"),)
+    told = verdict(tainted, pod("p", cpu="2", node_selector={"zone": "b"}, tolerations=tolerations))
+    assert told["plugin"] == "NodeUnschedulable"
+    assert {one["plugin"]: one["changes"] for one in told["fitsIf"]} == {
+        "NodeUnschedulable": [
+            "n1 were uncordoned, or the pod tolerated node.kubernetes.io/unschedulable:NoSchedule"
+        ],
+        "TaintToleration": ["the taint team=x:NoSchedule were tolerated, or not on n1"],
+        "NodeAffinity": ["n1 had the label zone=b"],
+        "NodeResourcesFit": ["2 cpu were free on n1 (1 of 1 now)"],
+    }  # fmt: skip
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    told = changes(node("n1"), pod("r", host_port=80, bound_to="n1"), pod("p", host_port=80))
+    assert told == {"NodePorts": ["host port 80/TCP were free on n1"]}
+
+
+class Moody:
+    """Refuses every node, and says by its answer what would help."""
+
+    name = "moody"
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    @hookimpl
+    def filter(self, mask: Any) -> None:
+        mask[:] = False
+
+    @hookimpl
+    def fits_if(self, nodes: Any) -> Any:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def test_a_plugin_from_outside_says_what_would_help_it() -> None:
+    assert changes(node("n1"), pod("p"), plugins=[Moody([["the moon were full"]])]) == {"moody": ["the moon were full"]}
+    assert changes(node("n1"), pod("p"), plugins=[Moody([None])]) == {"moody": None}
+    assert changes(node("n1"), pod("p"), plugins=[Moody(None)]) == {"moody": None}
+
+
+@pytest.mark.parametrize("answer", [["text"], [["a"], ["b"]], [[3]], 3, ValueError("boom")])
+def test_a_wrong_answer_hides_nothing_but_itself(answer: Any) -> None:
+    told = verdict(node("n1", cpu="1"), pod("p", cpu="2"), plugins=[Moody(answer)])
+    assert told["plugin"] == "NodeResourcesFit"
+    assert [one["plugin"] for one in told["fitsIf"]] == ["NodeResourcesFit"]
+
+
+# ------------------------------------------------------------------ gangs
+
+
+def test_of_a_gang_that_does_not_start_the_best_part_is_told_with_its_nodes() -> None:
+    answer = explained(node("n1", cpu="2"), node("n2", cpu="1"), gang("g", 5, cpu="1"), pod("alone"))
+    (group,) = answer["groups"]
+    assert (group["namespace"], group["name"], group["minCount"], group["started"]) == ("default", "g", 5, 0)
+    assert group["placeable"] == 3
+    assert sorted(group["placement"].values()) == ["n1", "n1", "n2"]
+    assert len(group["refused"]) == 2
+    assert set(group["refused"].values()) == {"0/2 nodes are available: 2 Insufficient cpu."}
+
+
+class AllOrNothing:
+    """Places groups whole on the first node with room, or refuses them, as a matcher does."""
+
+    name = "all-or-nothing"
+
+    @hookimpl
+    def place_group(self, session: Any, tasks: Any, room: Any) -> Any:
+        free = room[tasks[0].cls]
+        row = int(np.argmax(free))
+        if free[row] < len(tasks):
+            return Refusal("no match")
+        return _Whole({task: session.node_at(row) for task in tasks})
+
+
+class _Whole:
+    def __init__(self, nodes: Any) -> None:
+        self.nodes = nodes
+        self.holds: dict[Any, Any] = {}
+
+    def undo(self) -> None: ...
+    def redo(self) -> None: ...
+    def release(self, tasks: Any) -> None: ...
+
+
+def test_a_plugin_that_places_all_or_nothing_is_asked_for_one_after_the_other() -> None:
+    (group,) = explained(node("n1", cpu="2"), gang("g", 3, cpu="1"), plugins=[AllOrNothing()])["groups"]
+    assert (group["placeable"], group["reason"]) == (2, "no match")
+
+
+# ------------------------------------------------------------------ time
+
+
+def test_what_each_plugin_took_is_told() -> None:
+    class Slow:
+        name = "counts"
+
+        @hookimpl
+        def filter(self) -> None:
+            sum(range(100_000))
+
+    assert explained(node("n1"), pod("p"), plugins=[Slow()])["seconds"]["counts"] > 0
