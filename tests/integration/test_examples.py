@@ -73,14 +73,14 @@ def test_the_quantum_pod_names_no_backend_and_gets_one(nodes: Path) -> None:
     assert placed(answer)["sampler"]["backend"] in ("aurora", "borealis")
 
 
-# ------------------------------------------------------------------ the first plugin
+# ------------------------------------------------------------------ the plugins
 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example's distribution, installed as its users would, into a folder of its own."""
     source = tmp_path_factory.mktemp("source")
-    folder = EXAMPLES / "02-first-plugin"
+    folder = EXAMPLES / "plugins"
     for file in [folder / "pyproject.toml", *(folder / "src").glob("*.py")]:
         copy = source / file.relative_to(folder)
         copy.parent.mkdir(exist_ok=True)
@@ -147,11 +147,11 @@ def test_the_tracker_counts_what_was_placed(installed: Path, nodes: Path, tmp_pa
 def test_installed_plugins_are_listed_with_their_distribution(installed: Path) -> None:
     listed = json.loads(fluence("plugins", "-o", "json", path=installed).stdout)["plugins"]
     spot = next(plugin for plugin in listed if plugin["name"] == "spot-instance-manager")
-    assert (spot["distribution"], spot["version"]) == ("fluence-first-plugin", "0.1.0")
+    assert (spot["distribution"], spot["version"]) == ("fluence-example-plugins", "0.1.0")
 
 
 def test_each_example_plugin_is_short() -> None:
-    for file in (EXAMPLES / "02-first-plugin" / "src").glob("*.py"):
+    for file in (EXAMPLES / "plugins" / "src").glob("*.py"):
         assert len(file.read_text().splitlines()) < 60
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -376,6 +378,12 @@ def test_a_plugin_may_serve_so_many_paths() -> None:
     assert len(opened(register).calls.http_handlers["a"]) == 16
     with pytest.raises(PluginError, match="one path too many"):
         opened(lambda session: (register(session), session.add_http_handler("more", lambda query: "x"))[0])
+
+
+def test_the_reference_names_every_callback() -> None:
+    reference = (Path(__file__).parents[3] / "docs" / "reference" / "callbacks.md").read_text()
+    registering = {name for name in dir(Session) if name.startswith(("add_", "set_"))}
+    assert registering == set(re.findall(r"`((?:add|set)_\w+)`", reference))
 
 
 def test_a_session_that_is_over_keeps_no_callback() -> None:

@@ -1,0 +1,157 @@
+"""Each plugin of `examples/plugins` alone changes what `simulate` decides."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session_scheduler import plugin_loading
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.plugin_routes import PluginRoutes
+from session_scheduler.simulate import simulate
+from session_scheduler.testing import FakeCluster, node, pod
+
+FOLDER = Path(__file__).parents[2] / "examples" / "plugins"
+NAMES: Mapping[str, str] = tomllib.loads((FOLDER / "pyproject.toml").read_text())["project"]["entry-points"][
+    "session_scheduler.plugins"
+]
+ELSEWHERE = {"spot-instance-manager", "namespace-allocation-tracker", "placements-page"}
+"""Shown by other tests: what they say is no placement, or they are run as they are installed."""
+
+
+def a_node(name: str, cpu: str = "2", **labels: str) -> dict[str, Any]:
+    size = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "status": {"allocatable": size}}  # fmt: skip
+
+
+def a_pod(
+    name: str, cpu: str = "1", *, on: str = "", group: str = "", priority: int = 0, **labels: str
+) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "schedulerName": "fluence",
+        "priority": priority,
+        "containers": [{"name": "c", "image": "c", "resources": {"requests": {"cpu": cpu}}}],
+    }
+    if on:
+        spec["nodeName"] = on
+    if group:
+        spec["schedulingGroup"] = {"podGroupName": group}
+    metadata = {"name": name, "labels": labels, "uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def a_group(name: str, needs: int | None = None) -> dict[str, Any]:
+    policy = {"basic": {}} if needs is None else {"gang": {"minCount": needs}}
+    return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+            "metadata": {"name": name, "creationTimestamp": "2025-01-01T00:00:00Z"},
+            "spec": {"schedulingPolicy": policy}}  # fmt: skip
+
+
+def running(*names: str, cpu: str = "1", on: str = "n1", **labels: str) -> list[dict[str, Any]]:
+    return [a_pod(name, cpu, on=on, priority=1, **labels) for name in names]
+
+
+def ended(answer: Mapping[str, Any]) -> set[str]:
+    return {one["name"] for one in answer.get("preempted", ())}
+
+
+def nodes_of(answer: Mapping[str, Any]) -> dict[str, str | None]:
+    return {one["name"]: one["node"] for one in answer["pods"]}
+
+
+def placed(answer: Mapping[str, Any]) -> set[str]:
+    return {name for name, on in nodes_of(answer).items() if on}
+
+
+ZONE = "topology.kubernetes.io/zone"
+CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], Any], Any, Any]] = {
+    "leader-first": (
+        [a_node("n1", "1"), a_group("g"), a_pod("a", group="g"), a_pod("z", group="g", role="leader")], {},
+        placed, {"a"}, {"z"},
+    ),
+    "small-first": (
+        [a_node("n1"), a_group("a", 2), a_pod("a-0", group="a"), a_pod("a-1", group="a"),
+         a_pod("z")], {},
+        placed, {"a-0", "a-1"}, {"z"},
+    ),
+    "first-by-name": (
+        [*(a_node(f"n{index}") for index in range(9)), a_pod("a"), a_pod("b", "2")], {"fluence": None},
+        lambda answer: set(nodes_of(answer).values()) == {"n0", "n1"}, False, True,
+    ),
+    "teams-only": ([a_node("n1"), a_pod("a"), a_pod("b", team="x")], {}, placed, {"a", "b"}, {"b"}),
+    "licences": (
+        [a_node("n1", "4"), a_pod("a", licence="x"), a_pod("b", licence="x"), a_pod("c")], {},
+        placed, {"a", "b", "c"}, {"a", "c"},
+    ),
+    "one-rack": (
+        [a_node("n1", "1", rack="a"), a_node("n2", "1", rack="b"), a_group("g", 2), a_pod("a", group="g"),
+         a_pod("b", group="g")], {},
+        placed, {"a", "b"}, set(),
+    ),
+    "kept-pods": (
+        [a_node("n1", "1"), *running("low", keep="yes"), a_pod("high", priority=9)], {}, ended, {"low"}, set(),
+    ),
+    "few-victims": (
+        [a_node("n1"), *running("x", "y"), a_pod("high", "2", priority=9)], {}, ended, {"x", "y"}, set(),
+    ),
+    "seats": (
+        [a_node("n1", "4"), *running("low"), a_pod("high", priority=9)], {},
+        lambda answer: (ended(answer), placed(answer)), (set(), {"high"}), ({"low"}, {"high"}),
+    ),
+    "zone-annotation": (
+        [a_node("n1", **{ZONE: "east"}), a_pod("a")], {},
+        lambda answer: answer["pods"][0].get("zone"), None, "east",
+    ),
+    "fair-share-only": (
+        [a_node("n1", "4"), a_pod("a"), a_pod("b"), a_pod("c")], {"pod-shares": {"pods": {"default": 2}}},
+        placed, {"a", "b", "c"}, {"a", "b"},
+    ),
+}  # fmt: skip
+
+
+def built(name: str) -> Any:
+    module, _, cls = NAMES[name].partition(":")
+    spec = util.spec_from_file_location(module, FOLDER / "src" / f"{module}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return getattr(loaded, cls)
+
+
+def decided(file: Path, plugins: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
+    """What `simulate` answers with these plugins and their arguments; None switches one off."""
+    entries = [{"name": name, "args": args or {}, "enabled": args is not None} for name, args in plugins.items()]
+    config = SchedulerConfig.model_validate_json(json.dumps({"profiles": [{"plugins": entries}]}))
+    return simulate([str(file)], config=config)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_plugin_alone_changes_the_outcome(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects, beside, look, without, with_it = CASES[name]
+    for plugin in {name, *beside} - {"fluence"}:
+        monkeypatch.setitem(plugin_loading._builders, plugin, built(plugin))
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    assert look(decided(file, beside)) == without
+    assert look(decided(file, {**beside, name: {}})) == with_it
+
+
+def test_every_plugin_is_shown() -> None:
+    assert {*CASES, *ELSEWHERE, "pod-shares"} == set(NAMES)
+
+
+def test_the_page_tells_what_was_placed() -> None:
+    cluster = FakeCluster()
+    cluster.add(node("n1"), pod("a"), pod("b"))
+    cluster.run(built("placements-page")(None))
+    routes = PluginRoutes(cluster.scheduler.profiles.values())
+    assert json.loads(routes("placements-page", "placements", {})[1]) == {"n1": 2}
+    assert json.loads(routes("placements-page", "placements", {"node": "n2"})[1]) == {}
