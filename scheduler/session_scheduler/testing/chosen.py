@@ -23,6 +23,8 @@ class Chosen:
     def __init__(self) -> None:
         self._without: set[str] = set()
         self._used: dict[str, Entry] = {}
+        self._recipes: dict[str, tuple[object, Mapping[str, Any] | None, int | None]] = {}
+        """How those of `_used` are built that were not given ready."""
 
     def use(self, plugin: object, args: Mapping[str, Any] | None, weight: int | None) -> None:
         """Add a plugin: its class, an instance, or the name under which it is installed.
@@ -35,12 +37,26 @@ class Chosen:
             raise TypeError(f"plugin {name} is built already: give its class, and the arguments")
         loaded = load_plugin(PluginConfig(name=name, args=args or {}, weight=weight), _PLACE, sources)
         self.add(name, loaded.instance, weight)
+        if isinstance(plugin, str | type):
+            self._recipes[name] = (plugin, args, weight)
 
     def add(self, name: str, instance: object, weight: int | None = None) -> None:
         """Add a plugin that is ready, whatever it is."""
         self._used.pop(name, None)
+        self._recipes.pop(name, None)
         self._used[name] = (name, instance, weight)
         self._without.discard(name)
+
+    def build_anew(self) -> None:
+        """Build every plugin again, as after a crash. Raises RuntimeError for one that was given ready."""
+        if ready := [name for name in self._used if name not in self._recipes]:
+            raise RuntimeError(f"plugin {ready[0]} was built by the test and would remember: give its class to use(…)")
+        for name in list(self._used):
+            self.use(*self._recipes[name])
+
+    def instances(self) -> dict[str, object]:
+        """The plugins that were added, by name."""
+        return {name: instance for name, instance, _ in self._used.values()}
 
     def leave_out(self, name: str) -> None:
         """Switch one of kube-scheduler's plugins off. Raises ValueError."""

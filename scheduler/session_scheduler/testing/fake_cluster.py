@@ -45,10 +45,10 @@ class FakeCluster(Results):
         return self
 
     def plugin(self, name: str) -> Any:
-        """The instance of a plugin. Raises LookupError."""
-        instances = self._chosen.calls().instances if self._scheduler is None else self._running_plugins()
+        """The instance of a plugin; before the scheduler runs, of one that was added. Raises LookupError."""
+        instances = self._chosen.instances() if self._scheduler is None else self._running_plugins()
         if name not in instances:
-            raise LookupError(f"there is no plugin {name!r}: there are {', '.join(instances)}")
+            raise LookupError(f"there is no plugin {name!r}: there are {', '.join(instances) or 'none'}")
         return instances[name]
 
     def _running_plugins(self) -> dict[str, object]:
@@ -105,6 +105,16 @@ class FakeCluster(Results):
             if not self._due() and not (moved and self.scheduler.pending.any_hurried):
                 return self
         raise InvariantError(f"no rest after {_MOST_CYCLES} cycles: {', '.join(self._due())} is to be tried")
+
+    def restart(self) -> Self:
+        """The scheduler is gone, and another one starts that knows only what the cluster says, as after a crash.
+
+        Plugins are built anew, and told by `recover` what is held. Raises RuntimeError where one was given ready.
+        """
+        self._chosen.build_anew()
+        self._scheduler = None
+        self.start()
+        return self
 
     def advance(self, seconds: float) -> Self:
         """Let the scheduler's time pass: groups that failed become due."""

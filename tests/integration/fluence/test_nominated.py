@@ -155,7 +155,7 @@ def test_a_device_that_no_nominated_pod_is_to_have_is_given_to_others(cluster: F
     cluster.add(pod("low", priority=1, **needing(1)))
     end(cluster, "holds2")
     cluster.assert_bound("low")
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     cluster.advance(60)
     run(cluster)
     cluster.assert_bound("high")

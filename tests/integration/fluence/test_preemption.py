@@ -53,7 +53,7 @@ def test_a_pod_that_waits_for_a_device_preempts_who_holds_one(cluster: FakeClust
     cluster.add(pod("high", cpu="1", requests={QPU: "1"}, priority=10))
     run(cluster)
     assert ended(cluster) == ["holds1"]
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     run(cluster)
     cluster.assert_bound("high")
     cluster.assert_bound("holds2")
@@ -78,7 +78,7 @@ def test_a_gang_preempts_a_gang_in_the_graph(cluster: FakeCluster) -> None:
     run(cluster)
     assert len(ended(cluster)) == 2
     assert graph(cluster) == before
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     run(cluster)
     cluster.assert_bound("new-0")
     cluster.assert_bound("new-1")
@@ -93,7 +93,7 @@ def test_a_pod_preempts_on_a_node_what_the_graph_needs_free(cluster: FakeCluster
     assert graph(cluster) == before
     assert ended(cluster)
     assert "mid" not in ended(cluster)
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     run(cluster)
     cluster.assert_bound("high")
 
@@ -145,7 +145,7 @@ def test_where_the_graph_alone_refuses_a_pod_its_victims_are_on_one_node_and_not
     cluster.add(pod("high", cpu="300m", priority=10))
     run(cluster)
     assert ended(cluster) == ["n2-3"]
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     run(cluster)
     cluster.assert_bound("high", "n2")
 

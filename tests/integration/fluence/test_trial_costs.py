@@ -95,7 +95,7 @@ def test_as_many_pods_end_as_there_are_preemptors_that_need_one_device(tmp_path:
     cluster.add(pod(f"high{index}", cpu="100m", requests={QPU: "1"}, priority=100) for index in range(20))
     cluster.run()
     assert len(ending(cluster)) == 20
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     cluster.run()
     for index in range(20):
         cluster.assert_bound(f"high{index}")

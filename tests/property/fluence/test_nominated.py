@@ -60,7 +60,7 @@ def bound_there(world: Any, others: list[Any], folder: Path) -> bool:
         made = gang(f"g{number}", count, priority=priority, preemption_policy="Never", **options(of_them))
         cluster.add(made)
     cluster.run()
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     cluster.advance(60)
     cluster.run()
     found = cluster.find(Pod, "waits")

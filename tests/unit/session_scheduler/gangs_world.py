@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from session_scheduler import Refusal, hookimpl
-from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.observer import Observer
@@ -187,15 +186,5 @@ class World:
 
 def refusing(world, *names):
     """These pods cannot be bound, until the returned function is called."""
-    bind = world.memory.bind
-
-    async def refused(namespace, name, **options):
-        if name in names:
-            raise Forbidden("not this one")
-        await bind(namespace, name, **options)
-
-    def end():
-        world.memory.bind = bind
-
-    world.memory.bind = refused
-    return end
+    world.cluster.fail_binds(*names)
+    return world.memory.mend

@@ -39,7 +39,7 @@ def test_what_was_placed_beside_an_eviction_waits_until_the_victim_has_ended(clu
     cluster.assert_pending("new", "waits for 1 evicted pods to end")
     old = cluster.find(Pod, "old")
     assert old.metadata.deletion_timestamp is not None
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     cluster.advance(60)
     cluster.run()
     cluster.assert_bound("new", "n1")

@@ -80,7 +80,7 @@ def test_nominated_pods_are_counted_only_where_there_is_room_without_them(monkey
 
 def test_a_nominated_pod_looks_at_its_node_alone(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     nominate_all(cluster, 20)
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     cluster.advance(2)
     boards = counted(monkeypatch, session, "Board", lambda *_: 1)
     cluster.run()

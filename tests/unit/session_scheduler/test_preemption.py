@@ -46,7 +46,7 @@ def test_a_pod_takes_the_place_of_one_of_lower_priority(cluster: FakeCluster) ->
     target = condition(low, "DisruptionTarget")
     assert (target.status, target.reason) == ("True", "PreemptionByScheduler")
     assert target.message == "fluence: preempting to accommodate a higher priority pod"
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     cluster.run()
     cluster.assert_bound("high", "n1")
     assert get(cluster, "high").status.nominated_node_name == ""
@@ -224,7 +224,7 @@ def test_a_nomination_is_read_back_after_a_restart(cluster: FakeCluster) -> None
     cluster.start()
     cluster.run()
     cluster.assert_pending("high", "not eligible due to a terminating pod on the nominated node.")
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     cluster.start()
     cluster.add(pod("equal", cpu="1", priority=10))
     cluster.run()
@@ -246,7 +246,7 @@ def test_a_gang_preempts_whole_or_not_at_all(cluster: FakeCluster) -> None:
     assert {get(cluster, f"two-{number}").status.nominated_node_name for number in (0, 1)} == {"n1", "n2"}
     target = condition(get(cluster, "low1"), "DisruptionTarget")
     assert target.message == "fluence: preempting to accommodate a higher priority podgroup"
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     cluster.run()
     cluster.assert_bound("two-0")
     cluster.assert_bound("two-1")

@@ -236,7 +236,7 @@ def test_a_gang_that_cannot_start_any_more_gives_its_places_up(lost: str) -> Non
     assert None not in (known(cluster, "high-0"), known(cluster, "high-1"))
     cluster.add(pod(f"waits{n}", cpu="1", priority=5) for n in (1, 2))
     cluster.run()
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     if lost == "member":
         cluster.delete(Pod, "high-1")
     else:

@@ -80,9 +80,7 @@ def test_a_nodes_heartbeat_wakes_nobody_and_a_new_offer_everybody():
 
 def test_a_pod_that_ends_wakes_the_waiting_and_is_cancelled_once():
     cluster, tries = waiting_cluster()
-    ended = with_status(cluster.find(Pod, "small"), phase="Succeeded")
-    cluster.add(ended)
-    cluster.run()
+    cluster.end("small").run()
     assert tries.of["large"] == 2
     assert tries.cancelled == [("small", "n1")]
     cluster.delete(Pod, "small")
@@ -172,7 +170,6 @@ def test_the_rest_of_a_gang_is_placed_when_a_member_is_replaced():
     cluster.add(gang("g", 3, cpu="1"))
     cluster.run()
     cluster.delete(Pod, "g-1")
-    cluster._checked = False  # the gang runs with two until its third is replaced
     cluster.run()
     cluster.add(pod("g-9", cpu="1", group="g"))
     cluster.run()

@@ -37,7 +37,7 @@ def preempting(cluster: FakeCluster, turn: str) -> None:
     cluster.run()
     cluster.add(pod(f"high-{turn}", cpu="4", priority=10))
     cluster.run()
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     cluster.advance(30)
     cluster.run()
     assert cluster.placements()[f"default/high-{turn}"]

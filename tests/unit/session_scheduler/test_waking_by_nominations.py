@@ -66,7 +66,7 @@ def test_its_pod_can_go_nowhere_any_more() -> None:
     cluster.add(node("n1", cpu="1", labels={"disk": "ssd"}), pod("low", cpu="1", priority=1, bound_to="n1"))
     cluster.add(pod("high", cpu="1", priority=10, node_selector={"disk": "ssd"}))
     cluster.run()
-    cluster.memory.finish_deletions()
+    cluster.finish_deletions()
     cluster.add(node("n1", cpu="1"))  # the victim is gone, and so is the label that its successor wants
     cluster.add(pod("waits", cpu="1", priority=5))
     cluster.run(cycles=2)

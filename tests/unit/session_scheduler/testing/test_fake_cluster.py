@@ -83,6 +83,8 @@ def test_nothing_about_plugins_is_changed_once_the_scheduler_runs():
             change()
     with pytest.raises(LookupError, match="there is no plugin 'only': there are SchedulingGates"):
         cluster.plugin("only")
+    with pytest.raises(LookupError, match="there is no plugin 'only': there are none"):
+        FakeCluster().plugin("only")
 
 
 def test_what_waits_is_judged_node_by_node():
@@ -182,6 +184,41 @@ def test_schedule_ends_where_there_is_always_something_to_be_tried():
     cluster = FakeCluster().use(Breeding()).nodes(1).pod("p-0", cpu="1m")
     with pytest.raises(InvariantError, match="no rest after 100 cycles: Pod default/p-100 is to be tried"):
         cluster.schedule()
+
+
+class Keeping:
+    """Writes to each pod which number it got, and reads that again when it starts."""
+
+    name = "keeping"
+
+    def __init__(self, arguments: None) -> None:
+        self.numbers: dict[str, int] = {}
+
+    @hookimpl
+    async def prebind(self, binding):
+        self.numbers[binding.task.name] = len(self.numbers)
+        binding.annotations["example.com/number"] = str(self.numbers[binding.task.name])
+
+    @hookimpl
+    def recover(self, holdings):
+        for one in holdings:
+            self.numbers[one.task.name] = int(one.task.pod.metadata.annotations["example.com/number"])
+
+
+def test_after_a_restart_a_plugin_knows_what_the_cluster_says_and_nothing_more():
+    cluster = FakeCluster().use(Keeping).nodes(2).pod("p").schedule().pod("q").schedule()
+    before = cluster.plugin("keeping")
+    before.numbers["nowhere"] = 7
+    after = cluster.restart().plugin("keeping")
+    assert after is not before
+    assert after.numbers == {"p": 0, "q": 1}
+    cluster.pod("r").schedule().assert_bound("r").assert_invariants()
+    assert after.numbers["r"] == 2
+
+
+def test_a_plugin_that_would_remember_cannot_be_there_after_a_restart():
+    with pytest.raises(RuntimeError, match=r"plugin keeping was built by the test and would remember: give its class"):
+        FakeCluster().use(Keeping(None)).schedule().restart()
 
 
 # ---------------------------------------------------------------------- the clock, and where it cannot be used
