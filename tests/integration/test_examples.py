@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,23 @@ def test_the_quantum_pod_names_no_backend_and_gets_one(nodes: Path) -> None:
     assert "borealis" not in text
     answer = fluence("simulate", nodes, EXAMPLES / "quantum-pod.yaml", "--resources", resources, "-o", "json")
     assert placed(answer)["sampler"]["backend"] in ("aurora", "borealis")
+
+
+def test_the_teams_of_the_queues_example_get_their_shares_and_no_more_than_the_limit() -> None:
+    folder = EXAMPLES / "03-queues"
+    answer = fluence("simulate", folder, "-o", "json")
+    pods = placed(answer)
+    on_nodes = Counter(name.partition("-")[0] for name, pod in pods.items() if pod["node"])
+    assert on_nodes == {"backup": 4, "collide": 8, "fold": 4}
+    why = "queue 'science' has reached its limit of cpu: 12, 12 allocated, 1 needed"
+    assert {pod["reason"] for pod in pods.values() if not pod["node"]} == {why}
+    shown = {one["name"]: one for one in json.loads(fluence("queues", folder, "-o", "json").stdout)["queues"]}
+    assert {name: one["fairShare"].get("cpu") for name, one in shown.items()} == {
+        "default": None, "science": "12", "physics": "8", "biology": "4", "operations": "4"}  # fmt: skip
+    assert shown["physics"]["pending"] == {"cpu": "16", "memory": "16Gi", "pods": "16"}
+    table = fluence("queues", folder).stdout.splitlines()
+    assert table[0].split() == ["QUEUE", "DESERVED", "LIMIT", "FAIR", "SHARE", "ALLOCATED", "PENDING", "REASON"]
+    assert [line.split()[0] for line in table[1:]] == ["default", "operations", "science", "biology", "physics"]
 
 
 # ------------------------------------------------------------------ the plugins

@@ -6,7 +6,7 @@ session and their undo included, so a limit holds at every moment, for a gang as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from session_scheduler.builtin.without_arguments import WithoutArguments
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.events import ClusterEvent
     from session_scheduler.model.groups import Group, Task
+    from session_scheduler.model.queue_shares import QueueShares
     from session_scheduler.session import Session
     from session_scheduler.state.queue_use import QueueUse
 
@@ -35,6 +36,7 @@ class Proportion(WithoutArguments):
     def __init__(self, arguments: None = None) -> None:
         super().__init__(arguments)
         self._use: QueueUse | None = None
+        self._shares: QueueShares | None = None
         self._refused: dict[TaskClass, dict[str, int]] = {}
         """By class, the queues that had too little left, and how often something of them had ended by then."""
 
@@ -46,7 +48,7 @@ class Proportion(WithoutArguments):
         use = self._use = session.queues
         if use.active:
             session.add_over_capacity(self._over_capacity)
-            shares = use.shares(session.table)
+            shares = self._shares = use.shares(session.table)
             session.add_queue_order(shares.order)
             session.add_queue_allocated(lambda queue: use.counts(queue).allocated)
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
@@ -84,6 +86,33 @@ class Proportion(WithoutArguments):
             self._refused.clear()
         for cls in dict.fromkeys(task.cls for task in tasks):
             self._refused.setdefault(cls, {})[queue] = freed
+
+    # ------------------------------------------------------------------ what is measured
+
+    @hookimpl
+    def metrics(self) -> Iterable[Any]:
+        """By queue and resource; nothing where there are no queues."""
+        use, shares = self._use, self._shares
+        if use is None or shares is None:
+            return ()
+        from prometheus_client.core import GaugeMetricFamily
+
+        specs = use.tree.specs
+        families: tuple[tuple[str, str, Callable[[str], Mapping[str, int]]], ...] = (
+            ("allocated", "What queues have on nodes", lambda name: use.counts(name).allocated),
+            ("pending", "What queues' waiting pods ask for", lambda name: use.counts(name).pending),
+            ("deserved", "What queues may always have", lambda name: specs[name].deserved),
+            ("limit", "What queues never exceed", lambda name: specs[name].limit),
+            ("fair_share", "What queues should have, as of the last session", lambda name: shares.fair.get(name, {})),
+        )
+        found = []
+        for what, text, amounts in families:
+            family = GaugeMetricFamily(f"fluence_queue_{what}", f"{text}, cpu in cores.", labels=["queue", "resource"])
+            for name in use.tree:
+                for resource, amount in sorted(amounts(name).items()):
+                    family.add_metric([name, resource], amount / 1000 if resource == "cpu" else amount)
+            found.append(family)
+        return found
 
     # ------------------------------------------------------------------ what wakes
 

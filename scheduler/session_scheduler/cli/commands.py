@@ -140,6 +140,29 @@ def snapshot(
     return 0
 
 
+def queues(
+    files: Files = None,
+    *,
+    kubeconfig: LiveCluster = None,
+    context: Context = None,
+    config: Config = None,
+    output: OutputOption = Output.TABLE,
+    log_level: LogLevelOption = LogLevel.WARNING,
+    plugin_options: PluginOptions = (),
+) -> int:
+    """Show what queues have, what their pods wait for, and what they should have.
+
+    As it is in manifests, a snapshot or a live cluster: nothing is placed.
+    """
+    import asyncio
+
+    from session_scheduler.queue_report import queues_of_state
+
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
+    _write(asyncio.run(queues_of_state(state, settings)), output)
+    return 0
+
+
 def run(
     *,
     config: Config = None,

@@ -35,6 +35,8 @@ def tables(result: Mapping[str, Any], *, narrow: bool = False) -> Iterable[Rende
     """The parts of a result, in the order in which they are shown; `narrow` puts reasons below their table."""
     if "plugins" in result:
         yield from _plugins(result["plugins"], narrow)
+    elif "queues" in result:
+        yield from _queues(result["queues"], narrow)
     elif "diff" in result and "pods" not in result:
         yield from _different(result["diff"])
     elif "summary" in result:
@@ -165,6 +167,18 @@ def _plugins(plugins: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[Ren
     ]  # fmt: skip
     names = [plugin["name"] for plugin in plugins]
     yield from _with_texts(("NAME", "ORIGIN", "DISTRIBUTION", "VERSION", "HOOKS", "SUMMARY"), rows, names, narrow)
+
+
+def _queues(queues: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:
+    amounts = ("deserved", "limit", "fairShare", "allocated", "pending")
+    rows = [("  " * queue["depth"] + queue["name"], *(_amounts(queue[one]) for one in amounts), queue["reason"])
+            for queue in queues]  # fmt: skip
+    columns = ("QUEUE", "DESERVED", "LIMIT", "FAIR SHARE", "ALLOCATED", "PENDING", "REASON")
+    yield from _with_texts(columns, rows, [queue["name"] for queue in queues], narrow)
+
+
+def _amounts(amounts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
 
 
 def _with_texts(

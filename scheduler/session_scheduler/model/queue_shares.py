@@ -3,8 +3,10 @@
 A queue's fair share of a resource is what it deserves, as far as it asks for it; then what is left of its parent's
 share goes to the queues that ask for more, those of the highest priority first, and among these by weight: water is
 filled in until each has what it asks for or what its limit allows. What cannot be divided evenly goes to the largest
-remainders, then by name. The dominant share, by which queues are ordered, is the largest part that a queue has of any
-resource. Source: KAI-Scheduler's plugin `proportion` (division and strategies); Ghodsi et al., NSDI 2011 (DRF).
+remainders, then by name. The dominant share, by which queues are ordered, is the largest part that a queue has of what
+it should have of any resource.
+
+Source: KAI-Scheduler's plugin `proportion` (division and strategies); Ghodsi et al., NSDI 2011 (dominant resources).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import inf
 from typing import Protocol
 
 from session_scheduler.model.queues import Amounts, QueueTree
@@ -131,11 +134,9 @@ class QueueShares:
         self._steps: dict[str, tuple[int, tuple[object, ...]]] = {}
 
     def dominant(self, queue: str) -> float:
-        """The largest part of any resource of the cluster that a queue has; of what there is none of, all."""
-        allocated, total = self.has[queue].allocated, self.total
-        return max(
-            (amount / total[name] if total.get(name) else 1.0 for name, amount in allocated.items()), default=0.0
-        )
+        """The largest part that a queue has of its fair share of any resource; infinite where it should have none."""
+        allocated, fair = self.has[queue].allocated, self.fair[queue]
+        return max((amount / fair[name] if fair.get(name) else inf for name, amount in allocated.items()), default=0.0)
 
     def over_fair_share(self, queue: str) -> bool:
         """Whether a queue has more than its fair share of anything."""

@@ -85,6 +85,12 @@ class QueueUse:
         if self._configured:
             self._replant()
 
+    def start(self) -> None:
+        """Count from now on, also where there are no queues."""
+        if not self.active:
+            self.active = True
+            self._dirty.update(dict.fromkeys(task.group for task in self._tasks.values()))
+
     def counts(self, queue: str) -> Counts:
         """What a queue and those below it have."""
         found = self._counts.get(queue)
@@ -116,7 +122,7 @@ class QueueUse:
     def look(self, labels: Mapping[str, str]) -> None:
         """Labels of a pod, or PodGroup, that came: whether one names a queue."""
         if QUEUE_LABEL in labels and not self.active:
-            self._start()
+            self.start()
 
     def changed(self, group: Group) -> None:
         """Something of a group, or its pods, has changed: it is looked at before the next session."""
@@ -157,16 +163,11 @@ class QueueUse:
 
     # ------------------------------------------------------------------ inside
 
-    def _start(self) -> None:
-        self.active = True
-        self._dirty.update(dict.fromkeys(task.group for task in self._tasks.values()))
-
     def _replant(self) -> None:
         """The queues are others now. What they have is added up anew where the tree is another one."""
         named = {queue.metadata.name: of_object(queue) for queue in self._objects.of(Queue).values()}
         wanted = named | self._configured
-        if not self.active:
-            self._start()
+        self.start()
         tree = QueueTree(wanted.values())
         if tree.specs == self.tree.specs:
             return

@@ -10,10 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
+from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.hook_calls import HookCalls
 from session_scheduler.metrics import Metrics
 from session_scheduler.model.groups import NodeChange
 from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta
+from session_scheduler.testing.builders import pod
+from session_scheduler.testing.fake_cluster import FakeCluster
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/metrics.md").read_text()
 NODE = Node(metadata=ObjectMeta(name="n1"), status=NodeStatus(allocatable={"cpu": "2", "memory": "1Gi"}))
@@ -46,11 +49,22 @@ def everything_once(metrics: Metrics) -> None:
     metrics.woken("NodeAdd", "NodeResourcesFit", 1)
 
 
+def with_a_queue() -> object:
+    """The plugin, once a queue has one pod on a node and one that waits."""
+    queue = QueueConfig(name="a", limit={"cpu": 1}, deserved={"cpu": 1})
+    cluster = FakeCluster(config=SchedulerConfig(queues=(queue,)))
+    cluster.nodes(1)
+    cluster.add(*(pod(name, cpu="1", labels={"fluence.flux-framework.org/queue": "a"}) for name in "pq"))
+    cluster.run()
+    return cluster.scheduler.profiles["fluence"].instances["Proportion"]
+
+
 def shown() -> list[Metric]:
     metrics = Metrics("0.1.0")
     plugin = FluencePlugin(FluenceArguments())
     plugin.on_nodes_changed([NodeChange("n1", NODE, ())])
-    metrics.follow_profiles({"fluence": HookCalls([("fluence", plugin, None)])})
+    listed = [("fluence", plugin, None), ("Proportion", with_a_queue(), None)]
+    metrics.follow_profiles({"fluence": HookCalls(listed)})
     metrics.follow_pending(lambda: SimpleNamespace(groups={}, pods={}))
     metrics.follow_pod_groups(SimpleNamespace(versions=["v1alpha2"], gates={"A": True, "B": False}))
     everything_once(metrics)

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from session_scheduler.config import QueueConfig, SchedulerConfig
-from session_scheduler.model.groups import Phase
+from session_scheduler.hookspecs import hookimpl
+from session_scheduler.model.groups import Group, Phase
 from session_scheduler.model.objects import ObjectMeta, Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
+from session_scheduler.session import Session
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
@@ -189,3 +191,44 @@ def test_without_queues_nothing_is_registered_and_nothing_is_counted() -> None:
     use = cluster.scheduler.cache.queues
     assert not use.active
     assert use.counts("default").allocated == {}
+
+
+def test_what_queues_have_is_measured_and_nothing_without_queues() -> None:
+    cluster = configured({"name": "a", "limit": {"cpu": 2}, "deserved": {"cpu": "500m"}})
+    cluster.add(of("p", "a", cpu="1500m"))
+    cluster.run()
+    assert _measured(cluster)["fluence_queue_allocated", "a", "cpu"] == 1.5
+    assert _measured(cluster)["fluence_queue_limit", "a", "cpu"] == 2
+    assert _measured(cluster)["fluence_queue_deserved", "a", "cpu"] == 0.5
+    assert _measured(cluster)["fluence_queue_fair_share", "a", "cpu"] == 1.5
+    plain = FakeCluster()
+    plain.nodes(1)
+    plain.run()
+    assert not _measured(plain)
+
+
+def _measured(cluster: FakeCluster) -> dict[tuple[str, ...], float]:
+    (call,) = [call for call in cluster.scheduler.profiles["fluence"].functions("metrics")
+               if call.plugin == "Proportion"]  # fmt: skip
+    return {(sample.name, *sample.labels.values()): sample.value for family in call() for sample in family.samples}
+
+
+def test_plugins_are_told_the_shares_of_queues() -> None:
+    cluster = configured({"name": "a", "deserved": {"cpu": 2}}, {"name": "b"}, nodes=1)
+    cluster.add(*(of(f"a{i}", "a") for i in range(3)), *(of(f"b{i}", "b") for i in range(3)))
+    asked = Asked()
+    cluster.run(asked)
+    allocated, deserved, fair = asked.shares
+    assert (allocated, deserved["cpu"], fair["cpu"]) == ({}, 2000, 3000)
+
+
+class Asked:
+    name = "asked"
+
+    def __init__(self) -> None:
+        self.shares: tuple[Any, ...] = ()
+
+    @hookimpl
+    def prefilter(self, session: Session, group: Group) -> None:
+        if not self.shares:
+            self.shares = (session.queue_allocated("a"), session.queue_deserved("a"), session.queue_fair_share("a"))

@@ -1,0 +1,52 @@
+"""What queues have, wait for and should have: what `fluence queues` shows of a state, in which nothing is placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.model.queues import QueueTree, shown_amounts
+from session_scheduler.offline import ClusterState, open_state
+from session_scheduler.service import Scheduler
+
+
+async def queues_of_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
+    """The JSON of `fluence queues`, for a state that was read. Raises InputError."""
+    return queue_report(await open_state(state, config))
+
+
+def queue_report(scheduler: Scheduler) -> dict[str, Any]:
+    """{"queues": […]}, each before those below it, in order of name. The scheduler was started; no session is open."""
+    use = scheduler.cache.queues
+    use.start()
+    use.settle()
+    shares = use.shares(scheduler.cache.table)
+    return {"queues": [_shown(scheduler, name, depth, shares.fair.get(name, {})) for name, depth in _ordered(use.tree)]}
+
+
+def _ordered(tree: QueueTree, parent: str = "", depth: int = 0) -> Iterator[tuple[str, int]]:
+    for name in tree.children.get(parent, ()):
+        yield name, depth
+        yield from _ordered(tree, name, depth + 1)
+    if not parent:
+        yield from ((name, 0) for name in tree if not tree.usable(name))
+
+
+def _shown(scheduler: Scheduler, name: str, depth: int, fair: dict[str, int]) -> dict[str, Any]:
+    use = scheduler.cache.queues
+    spec, counts, problem = use.tree.specs[name], use.counts(name), use.tree.problem(name)
+    return {
+        "name": name,
+        "parent": spec.parent or None,
+        "depth": depth,
+        "priority": spec.priority,
+        "overQuotaWeight": spec.weight,
+        "deserved": shown_amounts(spec.deserved),
+        "limit": shown_amounts(spec.limit),
+        "fairShare": shown_amounts(fair),
+        "allocated": shown_amounts(counts.allocated),
+        "pending": shown_amounts(counts.pending),
+        "ready": problem is None,
+        "reason": problem.message if problem is not None else None,
+    }

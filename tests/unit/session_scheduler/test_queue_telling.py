@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from session_scheduler.cluster.errors import Unavailable
+from session_scheduler.model.objects import ObjectMeta
+from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
+from session_scheduler.queue_telling import QueueTeller
+from session_scheduler.testing.builders import pod
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+LABEL = {"fluence.flux-framework.org/queue": "a"}
+
+
+class World:
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.cluster.nodes(1)
+        self.cluster.add(Queue(metadata=ObjectMeta(name="a")), pod("p", labels=LABEL))
+        self.cluster.run()
+        self.teller = QueueTeller(self.cluster.memory, self.cluster.scheduler.cache, clock=self.cluster.clock)
+
+    def tell(self, after: float = 0.0) -> str:
+        """Look once; the queue's resourceVersion then."""
+        self.cluster.clock.advance(after)
+        asyncio.run(self.teller.tell())
+        self.cluster.run()
+        return self.found().metadata.resource_version
+
+    def found(self, name: str = "a") -> Queue:
+        return next(one for one in self.cluster.memory.objects(Queue) if one.key == name)
+
+
+def test_a_status_is_written_where_it_has_changed_and_seldom() -> None:
+    world = World()
+    first = world.tell()
+    assert world.found().status.allocated == {"cpu": "100m", "memory": "100Mi", "pods": "1"}
+    assert world.tell(60) == first, "nothing has changed"
+    world.cluster.add(pod("q", labels=LABEL))
+    world.cluster.run()
+    second = world.tell()
+    assert second != first
+    world.cluster.add(pod("r", labels=LABEL))
+    world.cluster.run()
+    assert world.tell(1) == second, "it was written a moment ago"
+    assert world.tell(5) != second
+    assert world.found().status.allocated["pods"] == "3"
+
+
+def test_that_a_queue_is_ready_no_more_is_told_soon_and_since_when() -> None:
+    world = World()
+    world.tell()
+    (before,) = world.found().status.conditions
+    wrong = msgspec.structs.replace(world.found(), spec=QueueObjectSpec(parent="nowhere"))
+    world.cluster.add(wrong)
+    world.cluster.run()
+    world.tell(1)
+    (said,) = world.found().status.conditions
+    assert (before.status, said.status, said.reason) == ("True", "False", "ParentMissing")
+    assert world.found().status.allocated == {}
+
+
+def test_a_cluster_that_does_not_answer_is_told_later() -> None:
+    world = World()
+
+    async def fails(*_: object) -> Queue:
+        raise Unavailable("not now")
+
+    write, world.cluster.memory.tell_queue = world.cluster.memory.tell_queue, fails  # type: ignore[method-assign]
+    world.tell()
+    world.cluster.memory.tell_queue = write  # type: ignore[method-assign]
+    world.tell(5)
+    assert world.found().status.conditions[0].status == "True"
