@@ -70,11 +70,20 @@ def placed(answer: Mapping[str, Any]) -> set[str]:
     return {name for name, on in nodes_of(answer).items() if on}
 
 
+QUEUES = [{"name": "batch"}, {"name": "urgent"}]
+NO_SHARES = {"Proportion": None}
+"""Else it orders queues, and says what they have, before the examples are asked."""
+QUEUE_LABEL = "fluence.flux-framework.org/queue"
 ZONE = "topology.kubernetes.io/zone"
 CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], Any], Any, Any]] = {
     "leader-first": (
         [a_node("n1", "1"), a_group("g"), a_pod("a", group="g"), a_pod("z", group="g", role="leader")], {},
         placed, {"a"}, {"z"},
+    ),
+    "queues-in-order": (
+        [a_node("n1", "1"), a_pod("a", **{QUEUE_LABEL: "batch"}), a_pod("b", **{QUEUE_LABEL: "urgent"})],
+        NO_SHARES,
+        placed, {"a"}, {"b"},
     ),
     "small-first": (
         [a_node("n1"), a_group("a", 2), a_pod("a-0", group="a"), a_pod("a-1", group="a"),
@@ -110,7 +119,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
         lambda answer: answer["pods"][0].get("zone"), None, "east",
     ),
     "fair-share-only": (
-        [a_node("n1", "4"), a_pod("a"), a_pod("b"), a_pod("c")], {"pod-shares": {"pods": {"default": 2}}},
+        [a_node("n1", "4"), a_pod("a"), a_pod("b"), a_pod("c")], NO_SHARES | {"pod-shares": {"pods": {"default": 2}}},
         placed, {"a", "b", "c"}, {"a", "b"},
     ),
 }  # fmt: skip
@@ -129,14 +138,14 @@ def built(name: str) -> Any:
 def decided(file: Path, plugins: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
     """What `simulate` answers with these plugins and their arguments; None switches one off."""
     entries = [{"name": name, "args": args or {}, "enabled": args is not None} for name, args in plugins.items()]
-    config = SchedulerConfig.model_validate_json(json.dumps({"profiles": [{"plugins": entries}]}))
+    config = SchedulerConfig.model_validate_json(json.dumps({"profiles": [{"plugins": entries}], "queues": QUEUES}))
     return simulate([str(file)], config=config)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_plugin_alone_changes_the_outcome(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objects, beside, look, without, with_it = CASES[name]
-    for plugin in {name, *beside} - {"fluence"}:
+    for plugin in {name, *(other for other, args in beside.items() if args is not None)}:
         monkeypatch.setitem(plugin_loading._builders, plugin, built(plugin))
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))

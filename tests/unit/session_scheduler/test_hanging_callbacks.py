@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvloop
 
 from session_scheduler import Session, hookimpl
 from session_scheduler.config import SchedulerConfig
@@ -257,3 +259,39 @@ def test_numpy_is_not_left_half_way() -> None:
     call = late(function=lambda: [np.linalg.svd(np.eye(60)) for _ in iter(int, 1)])
     with pytest.raises(PluginError, match="no answer within"):
         call()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_the_event_loop_goes_on_after_an_interruption(run: Callable[..., Any]) -> None:
+    """What else the loop does is not met by the exception, and is done: timers, other tasks, other threads' calls."""
+
+    async def beside(turns: list[int]) -> None:
+        for turn in range(3):
+            turns.append(turn)
+            await asyncio.sleep(0.01)
+
+    async def main() -> list[int]:
+        turns: list[int] = []
+        task = asyncio.ensure_future(beside(turns))
+        for hang in (loops, sleeps):
+            with pytest.raises(PluginError, match="no answer within"):
+                late(function=lambda hang=hang: hang())()
+            await asyncio.sleep(0)
+        await task
+        assert await asyncio.to_thread(lambda: 5) == 5
+        return turns
+
+    assert run(main()) == [0, 1, 2]
+
+
+def test_a_hang_in_another_thread_meets_nobody_else() -> None:
+    """It cannot be interrupted, but nor is what the main thread does meanwhile."""
+    ended, call = threading.Event(), late(function=lambda: ended.wait())
+    thread = threading.Thread(target=call)
+    thread.start()
+    until = time.perf_counter() + 2 * BRIEF
+    while time.perf_counter() < until:
+        signal.raise_signal(signal.SIGURG)
+    ended.set()
+    thread.join()
+    assert call.calls == 1

@@ -1,10 +1,9 @@
-"""Queue shares: one plugin says what queues have and deserve, another one holds them to it."""
+"""Queue shares: what queues have and deserve, for other plugins to ask."""
 
 from collections import Counter
 from collections.abc import Mapping
 
 from session_scheduler import Event, PluginArguments, Session, hookimpl
-from session_scheduler.model.groups import Group, Phase
 
 
 class Arguments(PluginArguments):
@@ -36,23 +35,3 @@ class PodShares:
 
     def count(self, event: Event, by: int) -> None:
         self.allocated[event.task.group.queue] += by
-
-
-class FairShareOnly:
-    """Refuses groups that would bring their queue above its fair share, whoever says what that is."""
-
-    name = "fair-share-only"
-    api_version = "1"
-
-    def __init__(self, arguments: None) -> None:
-        pass
-
-    @hookimpl
-    def on_session_open(self, session: Session) -> None:
-        def check(group: Group) -> str | None:
-            has, share = session.queue_allocated(group.queue), session.queue_fair_share(group.queue)
-            if has is None or share is None or has["pods"] + len(group.in_phase(Phase.PENDING)) <= share["pods"]:
-                return None
-            return f"queue {group.queue} has its fair share"
-
-        session.add_pre_allocation(check)
