@@ -1,4 +1,4 @@
-"""What administrators, probes and Prometheus ask over HTTP: /metrics, /healthz, /readyz and /configz. Read only.
+"""What people, probes and Prometheus ask over HTTP: /metrics, /healthz, /readyz, /configz, /explain. Read only.
 
 Public: every server of the command answers them so. Nothing here waits for the cluster: every answer is from memory,
 so that a probe's time-out means a stuck loop.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -54,6 +54,7 @@ class Endpoints:
         ready: Callable[[], Mapping[str, str | None]],
         config: Callable[[], Any] | None = None,
         plugins: Callable[[str, str, Mapping[str, str]], tuple[int, bytes, str]] | None = None,
+        explain: Callable[[str, str], Awaitable[tuple[int, Any]]] | None = None,
         health_check: str = "scheduler",
         fields: tuple[str, str] = ("serving.host", "serving.port"),
         idle_seconds: float = IDLE_SECONDS,
@@ -63,8 +64,9 @@ class Endpoints:
         health: None while the server makes progress, else what is stuck; `health_check` is the check's name in the
         answer. ready: by check, None or what is missing. config: the effective configuration as JSON values, without
         secrets; without it there is no /configz. plugins: for plugin, path and query the status, the body and its type
-        of what is answered at /plugins/PLUGIN/PATH. fields: what a message calls host and port. Whether `serving` is
-        enabled is for the caller to ask.
+        of what is answered at /plugins/PLUGIN/PATH. explain: for a pod's namespace and name the status and the JSON of
+        what is answered at /explain/NS/POD; this one may take a moment. fields: what a message calls host and port.
+        Whether `serving` is enabled is for the caller to ask.
         """
         self._serving = serving
         self._metrics = metrics
@@ -72,6 +74,7 @@ class Endpoints:
         self._ready = ready
         self._config = config or (lambda: None)
         self._plugins = plugins or (lambda *_: (404, b"", "text/plain"))
+        self._explain = explain
         self._health_check = health_check
         self._fields = fields
         application = web.Application(middlewares=[_told])
@@ -83,6 +86,8 @@ class Endpoints:
         if config is not None:
             handlers["/configz"] = self._get_config
         self._paths = list(handlers)
+        if explain is not None:
+            handlers["/explain/{namespace}/{name}"] = self._get_explanation
         if plugins is not None:
             handlers["/plugins/{plugin}/{path:.+}"] = self._get_plugin
         for path, handler in handlers.items():
@@ -146,6 +151,12 @@ class Endpoints:
 
     async def _get_config(self, _request: web.Request) -> web.Response:
         return web.json_response(text=json.dumps(self._config(), indent=2, ensure_ascii=False) + "\n")
+
+    async def _get_explanation(self, request: web.Request) -> web.Response:
+        where = request.match_info
+        assert self._explain is not None  # noqa: S101 (else there is no such path)
+        status, answer = await self._explain(where["namespace"], where["name"])
+        return web.json_response(text=json.dumps(answer, indent=2, ensure_ascii=False) + "\n", status=status)
 
     async def _get_plugin(self, request: web.Request) -> web.Response:
         where = request.match_info

@@ -13,6 +13,7 @@ import structlog
 
 from session_scheduler.clock import Clock
 from session_scheduler.cluster.port import Change
+from session_scheduler.explanations import Explanations
 from session_scheduler.metrics import PENDING_STATES, Metrics
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
@@ -50,6 +51,7 @@ class Engine:
         self._remind_at = 0.0
         self._turned: float | None = None
         teller.on_finished = self._woken.set
+        self.explanations = Explanations(scheduler, clock, self._woken.set)
 
     # ------------------------------------------------------------------ from outside
 
@@ -82,6 +84,7 @@ class Engine:
             while not self._stopping:
                 self._woken.clear()
                 await self._turn()
+                self.explanations.answer()
                 await self._rest()
         finally:
             self._ended.set()
@@ -164,6 +167,7 @@ class Engine:
             self._scheduler.gangs.next_deadline(),
             self._look_at if self._scheduler.doubts else None,
             self._teller.next_time(),
+            self.explanations.next_time(),
         )
         until = min((time for time in times if time is not None), default=now + _LONGEST_REST)
         try:

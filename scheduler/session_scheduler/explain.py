@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from session_scheduler.actions.best_part import best_part, is_gang
+from session_scheduler.actions.best_part import MOST_WAYS, best_part, is_gang
 from session_scheduler.actions.placing import too_few
 from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
 from session_scheduler.config import SchedulerConfig
@@ -74,13 +74,19 @@ def _seconds(scheduler: Scheduler) -> Counter[str]:
     return total
 
 
-def explain_task(scheduler: Scheduler, task: Task) -> dict[str, Any]:
-    """One pod that waits, as in the answer of `explain_pending`; nothing is changed."""
+def explain_task(scheduler: Scheduler, task: Task, most: int | None = None) -> dict[str, Any]:
+    """One pod that waits, as in the answer of `explain_pending`; nothing is changed.
+
+    With `most` no more nodes than that, those that fit best first; how many each plugin refuses is in `refusals`, how
+    many are not shown in `leftOut`.
+    """
     calls = scheduler.profiles[task.pod.spec.scheduler_name]
     answer: dict[str, Any] = {"namespace": task.namespace, "name": task.name, "reason": None, "nodes": {}}
+    if most is not None:
+        answer |= {"refusals": Counter(), "leftOut": 0}
     try:
         with _opened(scheduler, calls, task.group) as session:
-            answer["nodes"] = _nodes(session, task)
+            answer["nodes"] = _nodes(session, task, most, answer)
             gate = scheduler.cache.gates.of(task)
             answer["reason"] = gate.reason if gate is not None else _reason(session, task)
     except PluginError as error:
@@ -88,12 +94,12 @@ def explain_task(scheduler: Scheduler, task: Task) -> dict[str, Any]:
     return answer
 
 
-def explain_gang(scheduler: Scheduler, group: Group) -> dict[str, Any]:
+def explain_gang(scheduler: Scheduler, group: Group, ways: int = MOST_WAYS) -> dict[str, Any]:
     """How much of a gang could be placed now, where, and why not the rest; nothing is changed."""
     calls = scheduler.profiles[next(iter(group.tasks.values())).pod.spec.scheduler_name]
     try:
         with _opened(scheduler, calls, group) as session:
-            placed, refused, reason = best_part(session, group)
+            placed, refused, reason = best_part(session, group, ways)
     except PluginError as error:
         placed, refused, reason = {}, {}, str(error)
     return {
@@ -126,16 +132,21 @@ def _opened(scheduler: Scheduler, calls: HookCalls, group: Group) -> Iterator[Se
 # ------------------------------------------------------------------ node by node
 
 
-def _nodes(session: Session, task: Task) -> dict[str, dict[str, Any]]:
-    """Every node's verdict, by name in natural order."""
+def _nodes(session: Session, task: Task, most: int | None, told: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every node's verdict, by name in natural order; with `most` as of `explain_task`, which fills in `told`."""
     plan = session.plan_for(task)
     view = session.table.all_rows()
     mask = session.candidates()
     refused = judge(plan, view, mask, task)
     total = totals(plan, view, mask, task)
     parts = score_parts(plan, view, mask, task)
-    changes = _changes(session, plan, task, refused)
-    rows = session.table.row_of
+    rows: Mapping[str, int] = session.table.row_of
+    if most is not None:
+        told["refusals"].update(verdict.plugin for verdict in refused.values())
+        told["leftOut"] = max(0, len(rows) - most)
+        shown = sorted(rows, key=lambda name: (rows[name] in refused, -total[rows[name]], natural(name)))[:most]
+        rows = {name: session.table.row_of[name] for name in shown}
+    changes = _changes(session, plan, task, {row: refused[row] for row in rows.values() if row in refused})
     return {
         name: _refusal(refused[row], changes.get(row, [])) if (row := rows[name]) in refused
         else {"fits": True, "score": total[row].item(), "scores": [_part(part, row) for part in parts]}

@@ -87,6 +87,7 @@ class Replica:
                     health=self._health,
                     ready=self._ready,
                     config=lambda: shown(self._config),
+                    explain=self._explain,
                     plugins=PluginRoutes(self._profiles.values()),
                 )
                 await stack.enter_async_context(serving)
@@ -195,6 +196,11 @@ class Replica:
 
     def _health(self) -> str | None:
         return self._engine.problem() if self._engine is not None else None
+
+    async def _explain(self, namespace: str, name: str) -> tuple[int, dict[str, Any]]:
+        if self._engine is None or not self._recovered:
+            return 503, {"error": "this replica does not schedule: ask the one that leads, which is ready as `leading`"}
+        return await self._engine.explanations.ask(namespace, name)
 
     def _ready(self) -> Mapping[str, str | None]:
         elector = self._elector

@@ -12,6 +12,7 @@ import yaml
 from session_scheduler.cli import main
 
 from .harness import SCHEDULER, ControlPlane
+from .scheduler_process import SchedulerProcess, kubeconfig_for
 
 
 @pytest.fixture
@@ -105,3 +106,26 @@ def test_a_cluster_that_is_not_there_or_refuses_is_one_line(
             assert captured.out == ""
             assert line.startswith(f"fluence: {problem}")
             assert remedy in line
+
+
+def test_a_scheduler_explains_what_its_last_cycle_left(
+    control_plane: ControlPlane, placed: str, tmp_path: Path
+) -> None:
+    with SchedulerProcess(tmp_path, kubeconfig_for(control_plane, tmp_path)) as scheduler:
+        scheduler.start()
+        scheduler.wait_ready()
+        path = f"/api/v1/namespaces/{placed}/pods"
+        control_plane.wait_for(f"{path}/fits", lambda one: one["spec"].get("nodeName"))
+        control_plane.wait_for(f"{path}/large", lambda one: one.get("status", {}).get("conditions"))
+        before = control_plane.request("GET", f"{path}/large")[1]["spec"]
+        status, text = scheduler.get(f"/explain/{placed}/large")
+        told = json.loads(text)
+        assert (status, told["phase"], told["node"]) == (200, "pending", None)
+        assert "Insufficient cpu" in told["lastCycle"]
+        assert told["nodes"][f"{placed}-n"]["fitsIf"][0] == {
+            "plugin": "NodeResourcesFit", "changes": [f"3 cpu were free on {placed}-n (1 of 2 now)"],
+        }  # fmt: skip
+        assert json.loads(scheduler.get(f"/explain/{placed}/fits")[1])["node"] == f"{placed}-n"
+        assert scheduler.get(f"/explain/{placed}/none")[0] == 404
+        assert control_plane.request("GET", f"{path}/large")[1]["spec"] == before
+        assert scheduler.terminate().status == 0

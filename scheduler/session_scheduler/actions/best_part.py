@@ -13,7 +13,7 @@ from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.session import Session
 
-_MOST_WAYS: Final = 64
+MOST_WAYS: Final = 64
 """Orders of the tasks on sets of nodes that are tried; a cluster may have thousands of domains."""
 Part = tuple[dict[Task, str], dict[Task, str], str | None]
 """The node of each task that is placed, why the others are not, and what refuses the rest as a whole, if anything."""
@@ -24,7 +24,7 @@ def is_gang(group: Group) -> bool:
     return not group.single and not group.missing and group.min_count - group.started > 1
 
 
-def best_part(session: Session, group: Group) -> Part:
+def best_part(session: Session, group: Group, ways: int = MOST_WAYS) -> Part:
     """The part with the most tasks, of equal ones the first that is found; all is as it was then. PluginError."""
     tasks = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
     barred = {task: refusal.reason for task in tasks if (refusal := session.plan(task.cls).refusal) is not None}
@@ -37,7 +37,7 @@ def best_part(session: Session, group: Group) -> Part:
     except NotFitting as nowhere:
         return {}, barred, nowhere.refusal.reason
     masks = [None] if sets is None else [one.mask for one in sets]
-    for number, (order, mask) in enumerate(islice(_ways(session, tasks, masks), _MOST_WAYS)):
+    for number, (order, mask) in enumerate(islice(_ways(session, tasks, masks), ways)):
         placed, refused, reason = _placed(session, group, order, mask)
         if not number or len(placed) > len(best[0]):
             best = placed, {**barred, **refused}, reason

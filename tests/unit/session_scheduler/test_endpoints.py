@@ -252,3 +252,20 @@ async def test_it_stops_when_what_it_stands_around_fails() -> None:
         await failing(endpoints(State()), ports)
     with pytest.raises(ConnectionRefusedError):
         await raw(ports[0], b"")
+
+
+async def test_a_pod_is_explained_by_its_namespace_and_name():
+    async def explain(namespace, name):
+        return (200, {"name": f"{namespace}/{name}"}) if name == "p" else (404, {"error": "none"})
+
+    served = endpoints(State(), explain=explain)
+    _, port = await served.start()
+    try:
+        async with aiohttp.ClientSession(timeout=LIMIT) as session:
+            client = Client(State(), port, session)
+            assert await client.ask("/explain/a/p") == (200, '{\n  "name": "a/p"\n}\n')
+            assert (await client.ask("/explain/a/q"))[0] == 404
+            assert (await client.ask("/explain/a"))[0] == 404
+            assert (await client.ask("/explain/a/p", method="POST"))[0] == 405
+    finally:
+        await served.stop()

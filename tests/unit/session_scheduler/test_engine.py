@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
 import pytest
@@ -387,3 +388,53 @@ async def test_others_go_on_while_many_objects_are_taken_in():
     assert others - before >= 2
     beside.cancel()
     await asyncio.wait([beside])
+
+
+# ------------------------------------------------------------------ /explain
+
+
+async def test_a_pod_that_waits_is_explained_between_two_turns_with_what_the_last_cycle_said():
+    async with World().running() as world:
+        world.deliver(pod("large", cpu="9"))
+        await world.until(lambda: world.engine.pods["unschedulable"] == 1)
+        before = world.scheduler.cache.table.digest()
+        status, told = await world.engine.explanations.ask("default", "large")
+        assert (status, told["phase"], told["node"]) == (200, "pending", None)
+        assert told["lastCycle"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
+        assert told["nodes"]["n1"]["fitsIf"] == [
+            {"plugin": "NodeResourcesFit", "changes": ["9 cpu were free on n1 (4 of 4 now)"]}
+        ]
+        assert (told["refusals"], told["leftOut"], told["gang"]) == ({"NodeResourcesFit": 1}, 0, None)
+        assert world.scheduler.cache.table.digest() == before
+        json.dumps(told)
+
+
+async def test_of_a_pod_that_is_bound_its_node_is_told_and_of_one_that_is_not_there_that():
+    async with World().running() as world:
+        world.deliver(pod("p"))
+        await world.until(lambda: world.pod().spec.node_name == "n1")
+        await world.until(lambda: world.engine.pods["in_flight"] == 0)
+        assert (await world.engine.explanations.ask("default", "p"))[1]["node"] == "n1"
+        status, told = await world.engine.explanations.ask("default", "q")
+        assert status == 404
+        assert told["error"].startswith("pod default/q: ")
+
+
+async def test_few_may_ask_at_once_and_an_answer_shows_so_many_nodes():
+    async with World(*(node(f"m{number}", cpu="1") for number in range(150))).running() as world:
+        world.deliver(pod("p", cpu="3", gates=["later"]))
+        await world.until(lambda: world.engine.pods["gated"] == 1)
+        answers = await asyncio.gather(*(world.engine.explanations.ask("default", "p") for _ in range(20)))
+        assert [status for status, _ in answers] == [200] * 16 + [503] * 4
+        told = answers[0][1]
+        assert (len(told["nodes"]), told["leftOut"]) == (100, 51)
+        assert (told["refusals"], told["nodes"]["n1"]["fits"]) == ({"NodeResourcesFit": 150}, True)
+
+
+async def test_a_bug_in_an_explanation_is_its_own(monkeypatch):
+    async with World().running() as world:
+        monkeypatch.setattr("session_scheduler.explanations.explained", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await world.engine.explanations.ask("default", "p")
+        world.deliver(pod("p"))
+        await world.until(lambda: world.pod().spec.node_name == "n1")
