@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from session_scheduler.testing.builders import gang, node, pod, pod_group, pods, priority_class, taint
+    from session_scheduler.testing.builders import gang, node, pod, pod_group, pods, priority_class, queue, taint
     from session_scheduler.testing.clock import FakeClock
     from session_scheduler.testing.evaluations import check_evaluations
     from session_scheduler.testing.fake_cluster import FakeCluster
@@ -37,6 +37,7 @@ _LAZY = {
     "pod_group": "builders",
     "pods": "builders",
     "priority_class": "builders",
+    "queue": "builders",
     "taint": "builders",
 }
 """Where the names are: pytest imports this package wherever the scheduler is installed, mostly for nothing."""
@@ -50,5 +51,5 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Answer", "FakeClock", "FakeCluster", "InvariantError", "NodeVerdict", "check_evaluations", "check_invariants",
-    "gang", "node", "pod", "pod_group", "pods", "priority_class", "taint",
+    "gang", "node", "pod", "pod_group", "pods", "priority_class", "queue", "taint",
 ]  # fmt: skip

@@ -28,6 +28,8 @@ from session_scheduler.model.objects import (
     Taint,
     TopologyConstraint,
 )
+from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
+from session_scheduler.model.queues import QUEUE_LABEL
 
 COSCHEDULING_VERSION = "scheduling.x-k8s.io/v1alpha1"
 
@@ -60,6 +62,7 @@ def pod(
     memory: Quantity = "100Mi",
     requests: Mapping[str, Quantity] | None = None,
     group: str = "",
+    queue: str = "",
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     host_port: int = 0,
@@ -69,13 +72,15 @@ def pod(
     scheduler: str = DEFAULT_SCHEDULER_NAME,
     **spec: Any,
 ) -> Pod:
-    """A pod of one container; `group` is its `schedulingGroup`, `spec` any further fields of a PodSpec."""
+    """A pod of one container; `group` is its `schedulingGroup`, `spec` any further fields of a PodSpec.
+
+    `queue` is written as the label that names it; a gang is in the queue of its pods.
+    """
+    labels = {**({QUEUE_LABEL: queue} if queue else {}), **(labels or {})}
     ports = (ContainerPort(container_port=host_port, host_port=host_port),) if host_port else ()
     needs = ResourceRequirements(requests={"cpu": cpu, "memory": memory, **(requests or {})})
     return Pod(
-        metadata=ObjectMeta(
-            name=name, namespace=namespace, labels=dict(labels or {}), annotations=dict(annotations or {})
-        ),
+        metadata=ObjectMeta(name=name, namespace=namespace, labels=labels, annotations=dict(annotations or {})),
         spec=PodSpec(
             scheduler_name=scheduler,
             node_name=bound_to,
@@ -127,6 +132,21 @@ def gang(
     namespace = options.get("namespace", "default")
     group = pod_group(name, size if min_count is None else min_count, namespace=namespace, topology=topology)
     return [group, *pods(name, size, group=name, **options)]
+
+
+def queue(
+    name: str,
+    *,
+    parent: str = "",
+    deserved: Mapping[str, Quantity] | None = None,
+    limit: Mapping[str, Quantity] | None = None,
+    weight: int = 1,
+    priority: int = 0,
+) -> Queue:
+    """A Queue; `weight` is its overQuotaWeight, against those beside it of the same priority."""
+    spec = QueueObjectSpec(parent=parent, deserved=dict(deserved or {}), limit=dict(limit or {}),
+                           over_quota_weight=weight, priority=priority)  # fmt: skip
+    return Queue(metadata=ObjectMeta(name=name), spec=spec)
 
 
 def priority_class(name: str, value: int, *, default: bool = False, preempts: bool = True) -> PriorityClass:

@@ -91,6 +91,10 @@ class FakeCluster(Results):
         """Add a PodGroup and its pods `<name>-0` and so on; `options` as for `builders.gang`."""
         return self.add(builders.gang(name, size, **options))
 
+    def queue(self, name: str, **options: Any) -> Self:
+        """Add a Queue, or change it; `options` as for `builders.queue`."""
+        return self.add(builders.queue(name, **options))
+
     # ------------------------------------------------------------------ what happens to it
 
     def schedule(self) -> Self:

@@ -140,6 +140,13 @@ def test_a_gang_may_run_in_part_where_the_test_ended_a_member_and_until_it_is_wh
     cluster.schedule().pod("g-2", group="g", cpu="3").advance(1).schedule().assert_bound("g-2").assert_invariants()
 
 
+def test_a_queue_limits_what_names_it_until_it_is_changed():
+    cluster = FakeCluster().queue("a", limit={"pods": 2}).nodes(4).gang("g", 2, queue="a").schedule().assert_all_bound()
+    cluster.pod("more", queue="a").pod("free").schedule()
+    cluster.assert_bound("free").assert_pending("more", reason="queue 'a' has reached its limit of pods: 2")
+    cluster.queue("a", limit={"pods": 3}).advance(10).schedule().assert_bound("more")
+
+
 def test_a_node_that_goes_takes_its_pods_along():
     cluster = FakeCluster().nodes(1).pods(2).schedule().nodes(1, prefix="m").remove_node("n1").schedule()
     assert cluster.placements() == {}
