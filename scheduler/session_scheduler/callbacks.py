@@ -82,8 +82,8 @@ class Callbacks:
     def add_queue_order(self, key: Callable[[str], Key]) -> None:
         """`key(queue) -> anything that compares`; smaller first. The queue's name decides at the end.
 
-        Asked before each group that is tried, for what was just placed may move it; where it fails, the groups of that
-        queue fail.
+        Asked again, of all queues that have groups left, whenever something was placed or taken off since, which may
+        move it; where it fails, the groups of that queue fail.
         """
         self._queue_orders.append(self._callback("queue order", key))
 

@@ -1,7 +1,7 @@
 """The allocate action: every group that is due, in order, placed whole or not at all.
 
-Queues in queue order, in each its groups in job order; a queue's key is read again before each of its groups, because
-what was just placed may move it (fair shares).
+Queues in queue order, in each its groups in job order; queues' keys are read again whenever something was placed or
+taken off since, because that may move them (fair shares).
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ def ordered(session: Session) -> Iterator[Group | None]:
             waiting.sort(key=lambda entry: entry[0], reverse=True)
         except PluginError as error:  # keys that do not compare: nothing tells which of them is wrong
             _fail(session, [group for _, group in queues.pop(queue)], error)
+    first, seen = None, -1
     while queues:
-        first = _first_queue(session, queues)
+        if first not in queues or seen != len(session.touched):
+            first, seen = _first_queue(session, queues), len(session.touched)
         if first is not None:
             yield queues[first].pop()[1]
             if not queues[first]:
