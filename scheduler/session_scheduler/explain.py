@@ -210,6 +210,9 @@ def _reason(session: Session, task: Task) -> str | None:
         answer = call(session, task.group)
         if isinstance(answer, Refusal):
             return call.refusal(answer).reason
+    refusal = session.pre_allocation(task.group)
+    if refusal is not None:
+        return refusal.reason
     reason = session.pre_predicate(task)
     placeable = task.phase is Phase.PENDING and has_placers(session)
     if reason is not None or not placeable or not session.board(task).mask.any():

@@ -13,6 +13,7 @@ import pytest
 
 from session_scheduler import plugin_loading
 from session_scheduler.config import SchedulerConfig
+from session_scheduler.explain import explain
 from session_scheduler.plugin_routes import PluginRoutes
 from session_scheduler.simulate import simulate
 from session_scheduler.testing import FakeCluster, node, pod
@@ -135,11 +136,14 @@ def built(name: str) -> Any:
     return getattr(loaded, cls)
 
 
-def decided(file: Path, plugins: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
-    """What `simulate` answers with these plugins and their arguments; None switches one off."""
+def configuration(plugins: Mapping[str, Mapping[str, Any] | None]) -> SchedulerConfig:
+    """With these plugins and their arguments; None switches one off."""
     entries = [{"name": name, "args": args or {}, "enabled": args is not None} for name, args in plugins.items()]
-    config = SchedulerConfig.model_validate_json(json.dumps({"profiles": [{"plugins": entries}], "queues": QUEUES}))
-    return simulate([str(file)], config=config)
+    return SchedulerConfig.model_validate_json(json.dumps({"profiles": [{"plugins": entries}], "queues": QUEUES}))
+
+
+def decided(file: Path, plugins: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
+    return simulate([str(file)], config=configuration(plugins))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -155,6 +159,15 @@ def test_the_plugin_alone_changes_the_outcome(name: str, tmp_path: Path, monkeyp
 
 def test_every_plugin_is_shown() -> None:
     assert {*CASES, *ELSEWHERE, "pod-shares"} == set(NAMES)
+
+
+def test_explain_asks_pre_allocation_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plugin_loading._builders, "licences", built("licences"))
+    file = tmp_path / "cluster.json"
+    items = [a_node("n1"), a_pod("old", on="n1", licence="x"), a_pod("new", licence="x")]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    (told,) = explain([str(file)], config=configuration({"licences": {}}))["pods"]
+    assert told["reason"] == "1 licences are needed, 0 are free"
 
 
 def test_the_page_tells_what_was_placed() -> None:

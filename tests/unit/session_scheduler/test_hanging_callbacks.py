@@ -295,3 +295,29 @@ def test_a_hang_in_another_thread_meets_nobody_else() -> None:
     ended.set()
     thread.join()
     assert call.calls == 1
+
+
+@pytest.mark.parametrize("kind", ["job order", "predicate"])
+def test_after_each_wait_in_vain_what_is_under_way_has_its_turn(kind: str) -> None:
+    """Else the lease would run out while several pods meet the same plugin."""
+    turns, seen = [0], []
+
+    def hangs(*_: Any) -> None:
+        seen.append(turns[0])
+        loops()
+
+    async def decide(scheduler: Any) -> None:
+        async def count() -> None:
+            while True:
+                turns[0] += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        await scheduler.cycle()
+        counting.cancel()
+
+    cluster = FakeCluster()
+    cluster.nodes(1)
+    cluster.add(pod(f"bad{number}") for number in range(3))
+    asyncio.run(decide(cluster.start(Plugin(cases(hangs)[kind]))))
+    assert len(seen) == len(set(seen)) == 3
