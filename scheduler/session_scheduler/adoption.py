@@ -190,8 +190,13 @@ class Adoption:
                         continue
                     if session.board(task).fits(row, task):
                         statement.allocate(task, row)
-                placed = len(statement.placed_since(0))
-                return statement.commit() if placed and (not whole or placed == len(parts)) else None
+                placed = statement.placed_since(0)
+                if not placed or (whole and len(placed) < len(parts)):
+                    return None
+                mutations = session.bind_annotations(placed)
+                decision = statement.commit()
+                decision.mutations = mutations
+                return decision
         finally:
             self._scheduler.close_session(session)
             session.forget()

@@ -225,12 +225,13 @@ class Binder:
     def _bindings(self, decision: Decision) -> list[Binding]:
         """What is to be bound, with what is held for it. Raises PluginError."""
         if decision.holds is not None:
-            return [self._binding(task, decision.holds[task]) for task in decision.allocated]
-        holds = [(held.plugin, held.holds()) for held in decision.held]
-        bindings = [
-            self._binding(task, {plugin: own[task] for plugin, own in holds if task in own})
-            for task in decision.allocated
-        ]
+            bindings = [self._binding(task, decision.holds[task]) for task in decision.allocated]
+        else:
+            holds = [(held.plugin, held.holds()) for held in decision.held]
+            bindings = [
+                self._binding(task, {plugin: own[task] for plugin, own in holds if task in own})
+                for task in decision.allocated
+            ]
         for binding in bindings if decision.mutations else ():
             for mutation in decision.mutations.get(binding.task, ()):
                 _mutate(binding, mutation, decision)

@@ -216,8 +216,8 @@ class Callbacks:
 
         Asked for each task that was placed, right before the group's placement is committed; `prebind` hooks see them
         as `binding.annotations`, and may change them. Of two plugins with the same key the later one counts. The core's
-        own keys, and what is no annotation, fail the group. A gang that another replica took over, with the places
-        that were written down for it, is bound without them.
+        own keys, and what is no annotation, fail the group. Asked again where another replica carries out the places
+        that were written down for a gang.
         """
         self._bind_mutations.append(self._callback("bind mutation", annotate))
 

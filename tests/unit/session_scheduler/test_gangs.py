@@ -8,6 +8,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler import hookimpl
 from session_scheduler.cluster.errors import Conflict, Unavailable
 from session_scheduler.hook_calls import HookCall, PluginError
 from session_scheduler.model.groups import Phase
@@ -16,7 +17,7 @@ from session_scheduler.plans import ANNOTATION_LIMIT, PLAN_ANNOTATION, Plan, Pla
 from session_scheduler.pod_binding import HELD_ANNOTATION
 from session_scheduler.testing import pod, pod_group
 
-from .gangs_world import World
+from .gangs_world import Slots, World
 
 
 def replace_labels(obj, labels):
@@ -326,6 +327,18 @@ def test_a_record_of_what_is_held_is_written_by_a_found_plan_too():
     world.start().run()
     record = json.loads(world.pod().metadata.annotations[HELD_ANNOTATION])
     assert record == {"uid": world.pod().metadata.uid, "plugins": {"slots": {"slot": "n4"}}}
+
+
+def test_plugins_annotate_what_a_found_plan_binds(monkeypatch):
+    def on_session_open(self, session):
+        session.add_bind_mutation(lambda task, node: {"example.com/node": node})
+
+    monkeypatch.setattr(Slots, "on_session_open", hookimpl(on_session_open), raising=False)
+    world = World()
+    world.plan(g_0="n4", g_1="n3")
+    world.start().run()
+    assert world.attempts() == {"theirs"}
+    assert [world.pod(name).metadata.annotations["example.com/node"] for name in ("g-0", "g-1")] == ["n4", "n3"]
 
 
 # ------------------------------------------------------------------ what must not stop or cost others
