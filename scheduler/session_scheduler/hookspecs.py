@@ -455,6 +455,11 @@ def report(pod: Pod) -> Mapping[str, Any] | None:
     """Columns of this plugin in `simulate`'s output for one pod, as JSON values, the same names for every pod."""
 
 
+@hookspec
+def shown_holding(pod: Pod) -> Mapping[str, Any] | None:
+    """What a bound pod holds by this plugin, as people know it, for `fluence status`: {"jobid": …, "devices": […]}."""
+
+
 HOOKS: Final = (
     "class_key", "footprint", "group_of", "pre_enqueue", "recover", "metrics", "serve", "events_to_register",
     "on_nodes_changed", "facts", "on_session_open",
@@ -462,5 +467,5 @@ HOOKS: Final = (
     "place_group", "reserve", "reservable",
     "score_placement", "postfilter",
     "on_session_close", "prebind_needed", "prebind", "cancel", "simulated_node",
-    "saved_arguments", "report",
+    "saved_arguments", "report", "shown_holding",
 )  # fmt: skip

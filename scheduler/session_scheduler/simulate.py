@@ -142,14 +142,19 @@ def reason_of(scheduler: Scheduler, task: Task) -> str:
     if gate is not None:
         return gate.reason
     if task.phase is Phase.GATED:
-        names = ", ".join(gate.name for gate in task.pod.spec.scheduling_gates)
-        return f"{GATED}: {names}" if names else "the pod is being deleted"
+        return gated_reason(task)
     outcome = scheduler.outcomes.get(task.group.key)
     if outcome is None:
         return NOT_TRIED
     if task in outcome.reasons:
         return outcome.reasons[task]
     return outcome.refusal.reason if outcome.refusal else NOT_TRIED
+
+
+def gated_reason(task: Task) -> str:
+    """Why a task that is gated waits."""
+    names = ", ".join(gate.name for gate in task.pod.spec.scheduling_gates)
+    return f"{GATED}: {names}" if names else "the pod is being deleted"
 
 
 def _group(group: Group) -> dict[str, Any]:

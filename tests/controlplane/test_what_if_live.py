@@ -129,3 +129,21 @@ def test_a_scheduler_explains_what_its_last_cycle_left(
         assert scheduler.get(f"/explain/{placed}/none")[0] == 404
         assert control_plane.request("GET", f"{path}/large")[1]["spec"] == before
         assert scheduler.terminate().status == 0
+
+
+def test_status_tells_of_a_live_cluster_as_its_scheduler_left_it(
+    control_plane: ControlPlane, placed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with SchedulerProcess(tmp_path, kubeconfig_for(control_plane, tmp_path)) as scheduler:
+        scheduler.start()
+        path = f"/api/v1/namespaces/{placed}/pods"
+        control_plane.wait_for(f"{path}/fits", lambda one: one["spec"].get("nodeName"))
+        control_plane.wait_for(f"{path}/large", lambda one: one.get("status", {}).get("conditions"))
+    told = printed(capsys, "status", "--kubeconfig", str(control_plane.kubeconfig(SCHEDULER)))
+    (held,) = [one for one in told["held"] if one["namespace"] == placed]
+    assert (held["name"], held["node"]) == ("fits", f"{placed}-n")
+    assert held["jobid"].isdecimal()
+    assert held["since"].endswith("Z")
+    (waits,) = [one for one in told["waiting"] if one["namespace"] == placed]
+    condition = control_plane.request("GET", f"{path}/large")[1]["status"]["conditions"][0]
+    assert (waits["name"], waits["reason"]) == ("large", condition["message"])

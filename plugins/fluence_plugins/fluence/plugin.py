@@ -382,6 +382,14 @@ class FluencePlugin:
         return dict.fromkeys(offered, str(capacity()))
 
     @hookimpl
+    def shown_holding(self, pod: Pod) -> Mapping[str, Any]:
+        """The jobids, as the workload was told them where it was, and the paths of its devices."""
+        share = self._live.shares.get(pod.metadata.uid, {})
+        told = pod.metadata.annotations.get(names.JOBID_ANNOTATION) or ",".join(map(str, sorted(share)))
+        held = Placement().merged(*share.values())
+        return {"jobid": told or None, "devices": [device.path for device in held.devices]}
+
+    @hookimpl
     def saved_arguments(self) -> Mapping[str, Any]:
         """The resources themselves in place of their file, and the policy that holds."""
         return self._arguments.saved()

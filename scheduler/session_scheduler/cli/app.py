@@ -16,11 +16,19 @@ from session_scheduler.errors import InputError
 
 COMMANDS_GROUP: Final = "session_scheduler.commands"
 OPTIONS_GROUP: Final = "session_scheduler.options"
-_WITH_PLUGIN_OPTIONS: Final = (commands.simulate, commands.explain, commands.snapshot, commands.queues, commands.run)
+_WITH_PLUGIN_OPTIONS: Final = (
+    commands.simulate,
+    commands.explain,
+    commands.snapshot,
+    commands.status,
+    commands.queues,
+    commands.run,
+)
 _CORE: Final[dict[str, Callable[..., Any]]] = {
     "simulate": commands.simulate,
     "explain": commands.explain,
     "snapshot": commands.snapshot,
+    "status": commands.status,
     "queues": commands.queues,
     "run": commands.run,
     "plugins": commands.plugins,

@@ -140,6 +140,29 @@ def snapshot(
     return 0
 
 
+def status(
+    files: Files = None,
+    *,
+    kubeconfig: LiveCluster = None,
+    context: Context = None,
+    config: Config = None,
+    output: OutputOption = Output.TABLE,
+    log_level: LogLevelOption = LogLevel.WARNING,
+    plugin_options: PluginOptions = (),
+) -> int:
+    """Show what pods hold, what waits and why, and what queues have.
+
+    Nothing is placed, and nothing is written to the cluster.
+    """
+    import asyncio
+
+    from session_scheduler.status import status_of_state
+
+    state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
+    _write(asyncio.run(status_of_state(state, settings)), output)
+    return 0
+
+
 def queues(
     files: Files = None,
     *,

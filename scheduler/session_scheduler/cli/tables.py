@@ -35,6 +35,8 @@ def tables(result: Mapping[str, Any], *, narrow: bool = False) -> Iterable[Rende
     """The parts of a result, in the order in which they are shown; `narrow` puts reasons below their table."""
     if "plugins" in result:
         yield from _plugins(result["plugins"], narrow)
+    elif "held" in result:
+        yield from _status(result, narrow)
     elif "queues" in result:
         yield from _queues(result["queues"], narrow)
     elif "diff" in result and "pods" not in result:
@@ -75,6 +77,24 @@ def _pod_row(pod: Mapping[str, Any]) -> Sequence[object]:
     return (
         pod["namespace"], pod["name"], pod.get("group"), pod["node"], pod.get("backend"), pod.get("reason"),
     )  # fmt: skip
+
+
+def _status(result: Mapping[str, Any], narrow: bool) -> Iterable[RenderableType]:
+    columns = ("NAMESPACE", "HELD BY", "GROUP", "QUEUE", "NODE", "JOBID", "SINCE", "UNTIL", "DEVICES")
+    keys = ("namespace", "name", "group", "queue", "node", "jobid", "since", "until")
+    held = [(*(pod[key] for key in keys), ", ".join(map(str, pod["devices"]))) for pod in result["held"]]
+    waiting = [tuple(pod.values()) for pod in result["waiting"]]
+    waits = ("NAMESPACE", "WAITING", "GROUP", "QUEUE", "SINCE", "NOMINATED", "REASON")
+    for names, rows in ((columns, held), (waits, waiting)):
+        if rows:
+            yield from _with_texts(names, rows, [f"{row[0]}/{row[1]}" for row in rows], narrow)
+            yield ""
+    yield from _queues(result["queues"], narrow)
+    yield ""
+    summary = dict(result["summary"])
+    for name, problem in summary.pop("problems", {}).items():
+        yield Text(f"{name}: {problem}")
+    yield Text(", ".join(f"{count} {_words(key)}" for key, count in summary.items()))
 
 
 def _different(diff: Mapping[str, Any]) -> Iterable[RenderableType]:

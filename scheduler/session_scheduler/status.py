@@ -1,0 +1,143 @@
+"""`fluence status`: what is held, what waits and why, and what queues have. Nothing is placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from session_scheduler.cluster.field_checks import parsed_time
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.evaluation import summarise
+from session_scheduler.explain import explain_task
+from session_scheduler.hook_calls import HookCall, PluginError
+from session_scheduler.model.columns import natural
+from session_scheduler.model.groups import Phase, Task
+from session_scheduler.model.objects import PodCondition
+from session_scheduler.offline import ClusterState, open_state
+from session_scheduler.queue_report import queue_report
+from session_scheduler.service import Scheduler
+from session_scheduler.simulate import gated_reason
+
+_COLUMNS: Final = ("jobid", "devices")
+"""What plugins say of a pod that holds something."""
+
+
+async def status_of_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
+    """The JSON of `fluence status`, for a state that was read. Raises InputError."""
+    return status_of(await open_state(state, config))
+
+
+def status_of(scheduler: Scheduler) -> dict[str, Any]:
+    """{"held": […], "waiting": […], "queues": […], "summary": {…}}. The scheduler was started; no session is open."""
+    queues = queue_report(scheduler)  # first: which queue a group is in is looked up where queues are in use
+    tasks = sorted(
+        (task for task in scheduler.cache.tasks.values() if task.pod.spec.scheduler_name in scheduler.profiles),
+        key=lambda task: natural(task.key),
+    )
+    problems = dict(scheduler.cache.problems)
+    held = [_held(scheduler, task, problems) for task in tasks if task.node is not None]
+    reasons = _Reasons(scheduler)
+    waiting = [_waiting(task, reasons.of(task)) for task in tasks if task.node is None]
+    return {
+        "held": held,
+        "waiting": waiting,
+        **queues,
+        "summary": {"held": len(held), "waiting": len(waiting), "problems": dict(sorted(problems.items()))},
+    }
+
+
+def _head(task: Task) -> dict[str, Any]:
+    return {
+        "namespace": task.namespace,
+        "name": task.name,
+        "group": None if task.group.single else task.group.name,
+        "queue": task.group.queue,
+    }
+
+
+# ------------------------------------------------------------------ what is held
+
+
+def _held(scheduler: Scheduler, task: Task, problems: dict[str, str]) -> dict[str, Any]:
+    since, until = _times(task)
+    columns: dict[str, Any] = {"jobid": None, "devices": []}
+    for call in scheduler.profiles[task.pod.spec.scheduler_name].functions("shown_holding"):
+        try:
+            columns |= _shown(call, call(task.pod))
+        except PluginError as error:
+            problems[f"Plugin {call.plugin}"] = str(error)
+    return {**_head(task), "node": task.node, **columns, "since": since, "until": until}
+
+
+def _shown(call: HookCall, answer: object) -> dict[str, Any]:
+    if answer is None:
+        return {}
+    if not isinstance(answer, Mapping) or not set(answer).issubset(_COLUMNS):
+        raise call.wrong(f"{answer!r} is no mapping of {' and '.join(_COLUMNS)}")
+    try:
+        return dict(msgspec.json.decode(msgspec.json.encode(answer)))
+    except (TypeError, ValueError) as error:
+        raise call.wrong(f"a column is no JSON value: {error}") from error
+
+
+def _times(task: Task) -> tuple[str | None, str | None]:
+    """Since when a pod has its place, and until when at most: its deadline counts from when it was begun with."""
+    status, deadline = task.pod.status, task.pod.spec.active_deadline_seconds
+    placed = _condition(task.pod.status.conditions)
+    since = (placed.last_transition_time if placed is not None else None) or status.start_time
+    begun = parsed_time(status.start_time or since or "")
+    until = begun + timedelta(seconds=deadline) if begun is not None and deadline is not None else None
+    return since, _written(until) if until is not None else None
+
+
+def _written(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _condition(conditions: Iterable[PodCondition]) -> PodCondition | None:
+    return next((one for one in conditions if one.type == "PodScheduled"), None)
+
+
+# ------------------------------------------------------------------ what waits
+
+
+def _waiting(task: Task, reason: str) -> dict[str, Any]:
+    nominated = task.pod.status.nominated_node_name or None
+    return {**_head(task), "since": task.pod.metadata.creation_timestamp, "nominated": nominated, "reason": reason}
+
+
+class _Reasons:
+    """Why pods wait: what a scheduler has written of them, else what would be said of them now."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._of_class: dict[Any, str] = {}
+        """For pods alone: pods of one class are judged alike."""
+
+    def of(self, task: Task) -> str:
+        gate = self._scheduler.cache.gates.of(task)
+        if gate is not None:
+            return gate.reason
+        if task.phase is Phase.GATED:
+            return gated_reason(task)
+        told = _condition(task.pod.status.conditions)
+        if told is not None and told.status == "False" and told.message:
+            return told.message
+        if not task.group.single:
+            return self._judged(task)
+        if task.cls not in self._of_class:
+            self._of_class[task.cls] = self._judged(task)
+        return self._of_class[task.cls]
+
+    def _judged(self, task: Task) -> str:
+        told = explain_task(self._scheduler, task)
+        if told["reason"] is not None:
+            return str(told["reason"])
+        verdicts = told["nodes"].values()
+        fits = sum(verdict["fits"] for verdict in verdicts)
+        if fits:
+            return f"not tried yet: {fits} of {len(verdicts)} nodes would take it"
+        return summarise(len(verdicts), ([verdict["reason"]] for verdict in verdicts))

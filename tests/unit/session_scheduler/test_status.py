@@ -1,0 +1,139 @@
+"""`fluence status`: what is held, what waits and why, and what queues have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session_scheduler import hookimpl
+from session_scheduler.cli import main
+from session_scheduler.status import status_of
+from session_scheduler.testing import FakeCluster, node, pod
+
+CLUSTER = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: runs, labels: {fluence.flux-framework.org/queue: team}}
+spec:
+  nodeName: n1
+  schedulerName: fluence
+  activeDeadlineSeconds: 3600
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
+status:
+  startTime: "2026-01-02T03:04:05Z"
+  conditions: [{type: PodScheduled, status: "True", lastTransitionTime: "2026-01-02T03:04:04Z"}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: theirs}
+spec: {nodeName: n1, containers: [{name: c, image: i}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: told, creationTimestamp: "2026-01-02T00:00:00Z"}
+spec: {schedulerName: fluence, containers: [{name: c, image: i, resources: {requests: {cpu: "9"}}}]}
+status: {conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: as the scheduler said}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: large}
+spec: {schedulerName: fluence, containers: [{name: c, image: i, resources: {requests: {cpu: "9"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: new}
+spec: {schedulerName: fluence, containers: [{name: c, image: i}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: gated}
+spec: {schedulerName: fluence, schedulingGates: [{name: x}], containers: [{name: c, image: i}]}
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    (tmp_path / "c.yaml").write_text(CLUSTER)
+    return str(tmp_path / "c.yaml")
+
+
+def test_what_is_held_is_told_with_since_when_and_until_when(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", cluster, "-o", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["held"] == [
+        {"namespace": "default", "name": "runs", "group": None, "queue": "team", "node": "n1", "jobid": None,
+         "devices": [], "since": "2026-01-02T03:04:04Z", "until": "2026-01-02T04:04:05Z"}
+    ]  # fmt: skip
+    assert result["summary"] == {"held": 1, "waiting": 4, "problems": {}}
+
+
+def test_what_waits_is_told_as_the_scheduler_told_it_else_as_it_would(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", cluster, "-o", "json"]) == 0
+    waiting = {one["name"]: one for one in json.loads(capsys.readouterr().out)["waiting"]}
+    assert {name: one["reason"] for name, one in waiting.items()} == {
+        "told": "as the scheduler said",
+        "large": "0/1 nodes are available: 1 Insufficient cpu.",
+        "new": "not tried yet: 1 of 1 nodes would take it",
+        "gated": "Scheduling is blocked due to non-empty scheduling gates: x",
+    }
+    assert waiting["told"]["since"] == "2026-01-02T00:00:00Z"
+
+
+def test_what_queues_have_is_there_too(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
+                      "queues: [{name: team, deserved: {cpu: 2}}]\n")  # fmt: skip
+    assert main(["status", cluster, "--config", str(config), "-o", "json"]) == 0
+    queues = {one["name"]: one for one in json.loads(capsys.readouterr().out)["queues"]}
+    assert queues["team"]["allocated"]["cpu"] in ("1", 1)
+    assert main(["queues", cluster, "--config", str(config), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["queues"] == list(queues.values())
+
+
+def test_people_get_tables(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", cluster]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split("  ")[0] == "NAMESPACE"
+    assert any(line.split()[:5] == ["default", "runs", "-", "team", "n1"] for line in lines)
+    assert any(line.endswith("as the scheduler said") for line in lines)
+    assert lines[-1] == "1 held, 4 waiting"
+
+
+class Holds:
+    name = "holds"
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    @hookimpl
+    def shown_holding(self, pod: Any) -> Any:
+        return self._answer
+
+
+def status(answer: Any) -> Any:
+    cluster = FakeCluster()
+    cluster.add(node("n1"), pod("p", bound_to="n1"))
+    return json.loads(json.dumps(status_of(cluster.start(Holds(answer)))))
+
+
+def test_a_plugin_says_what_a_pod_holds() -> None:
+    assert [(one["jobid"], one["devices"]) for one in status({"jobid": "7", "devices": ["/q/0"]})["held"]] == [
+        ("7", ["/q/0"])
+    ]
+
+
+@pytest.mark.parametrize("answer", [["x"], {"node": "hacked"}, {"jobid": object()}])
+def test_a_plugin_that_answers_wrongly_is_named_and_left_out(answer: Any) -> None:
+    told = status(answer)
+    assert (told["held"][0]["node"], told["held"][0]["jobid"]) == ("n1", None)
+    assert told["summary"]["problems"]["Plugin holds"].startswith("plugin holds failed in shown_holding: ")
