@@ -321,3 +321,17 @@ def test_after_each_wait_in_vain_what_is_under_way_has_its_turn(kind: str) -> No
     cluster.add(pod(f"bad{number}") for number in range(3))
     asyncio.run(decide(cluster.start(Plugin(cases(hangs)[kind]))))
     assert len(seen) == len(set(seen)) == 3
+
+
+def test_a_session_that_does_not_open_fails_what_is_due_and_is_opened_again() -> None:
+    hanging = [True]
+    plugin = Plugin(lambda session: loops() if hanging[0] else None)
+    cluster = FakeCluster()
+    cluster.nodes(1)
+    cluster.add(pod("p"))
+    cluster.run(plugin)
+    cluster.assert_pending("p", "plugin mine failed in on_session_open: no answer within 0.5 s")
+    hanging[0] = False
+    cluster.advance(60)
+    cluster.run()
+    cluster.assert_bound("p")
