@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
@@ -10,7 +13,7 @@ import pytest
 
 from .awaiting import running, until
 from .conftest import new_control_plane
-from .harness import ControlPlane, StartError
+from .harness import SCHEDULER, ControlPlane, StartError
 from .invariants import Manifest, condition
 from .queues_world import QUEUES, install_queues
 from .scheduler_process import SchedulerProcess, Settings
@@ -104,6 +107,23 @@ def test_a_limit_holds_and_what_ends_lets_the_next_in(world: World) -> None:
     world.delete("a1")
     until("the next pod", lambda: world.bound("b2"))
     until("the amounts of what ended", lambda: not world.status("a").get("allocated"))
+
+
+def test_the_command_shows_the_tree_of_the_live_cluster_and_metrics_say_the_same(
+    world: World, scheduler: SchedulerProcess
+) -> None:
+    world.queue("shown", limit={"cpu": 1})
+    world.pod("shown-1", "shown")
+    until("its pod", lambda: world.bound("shown-1"))
+    config = world.plane.kubeconfig(SCHEDULER)
+    command = [sys.executable, "-m", "session_scheduler.cli", "queues", "--kubeconfig", str(config), "-o", "json"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    found = {one["name"]: one for one in json.loads(answer.stdout)["queues"]}
+    assert found["shown"]["allocated"] == {"cpu": "1", "pods": "1"}
+    assert found["shown"]["limit"] == {"cpu": "1"}
+    assert found["shown"]["ready"] is True
+    name = 'fluence_queue_allocated{queue="shown",resource="cpu"}'
+    until("the metric", lambda: scheduler.metrics().get(name) == 1)
 
 
 def test_a_missing_parent_and_a_circle_are_told_and_take_no_pods(world: World) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from session_scheduler.builtin.reclaiming import Reclaiming
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
@@ -53,6 +54,9 @@ class Proportion(WithoutArguments):
             session.add_queue_allocated(lambda queue: use.counts(queue).allocated)
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
             session.add_queue_fair_share(shares.fair.get)
+            reclaiming = Reclaiming(use, shares)
+            session.add_reclaimable(reclaiming.may_end)
+            session.add_reclaim_validator(reclaiming.why_not)
 
     def _over_capacity(self, group: Group, tasks: Sequence[Task]) -> Sequence[str | None]:
         use = self._use

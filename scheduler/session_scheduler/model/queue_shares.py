@@ -11,8 +11,9 @@ Source: KAI-Scheduler's plugin `proportion` (division and strategies); Ghodsi et
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf
 from typing import Protocol
@@ -27,6 +28,16 @@ class Has(Protocol):
     kept: Amounts
     pending: Amounts
     changed: int
+
+
+@dataclass(slots=True)
+class _Had:
+    """What a queue would have."""
+
+    allocated: Amounts
+    kept: Amounts
+    pending: Amounts = field(default_factory=dict)
+    changed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +140,21 @@ class QueueShares:
         """`has` of every queue of the tree that can be used."""
         self.tree = tree
         self.total = total
-        self.has = has
+        self.has: Mapping[str, Has] = has
         self.fair = fair_shares(tree, total, {name: _sum(one.allocated, one.pending) for name, one in has.items()})
         self._steps: dict[str, tuple[int, tuple[object, ...]]] = {}
+
+    def with_more(self, changes: Iterable[tuple[str, Mapping[str, int], int]]) -> QueueShares:
+        """The same fair shares, where pods of some queues have more (1) or less (-1) than they have now."""
+        allocated: dict[str, Amounts] = {}
+        for queue, amounts, sign in changes:
+            for name in self.tree.path(queue):
+                before = allocated.get(name, self.has[name].allocated)
+                allocated[name] = _sum(before, {resource: sign * amount for resource, amount in amounts.items()})
+        found = copy(self)
+        found.has = {**self.has, **{name: _Had(amounts, self.has[name].kept) for name, amounts in allocated.items()}}
+        found._steps = {}
+        return found
 
     def dominant(self, queue: str) -> float:
         """The largest part that a queue has of its fair share of any resource; infinite where it should have none."""
