@@ -272,7 +272,7 @@ def facts() -> object:
 
 @hookspec
 def on_session_open(session: Session) -> None:
-    """A session starts: register callbacks (`session.add_predicate` and the others), pre-compute."""
+    """A session starts: register callbacks (`session.add_predicate` and the others: see `callbacks`), pre-compute."""
 
 
 @hookspec
