@@ -139,11 +139,7 @@ def plan_here(pod_group: PodGroup) -> Plan | None:
 
 def config_map_of(pod_group: PodGroup) -> str:
     """The name of the ConfigMap, in its namespace, in which a PodGroup's plan lies; empty where it lies in none."""
-    try:
-        written = _annotation(pod_group)
-    except PlanError:
-        return ""
-    return written.config_map if written is not None else ""
+    return _config_map(pod_group.metadata.annotations.get(PLAN_ANNOTATION))
 
 
 class NeedsConfigMap(PlanError):  # noqa: N818 (a state)

@@ -1,0 +1,79 @@
+"""What is read of a live cluster, and what becomes of what it refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from session_scheduler import live_state
+from session_scheduler.cluster.errors import ClusterError, Forbidden, NotFound, Unavailable
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.model.objects import ConfigMap, Node, ObjectMeta, PodGroup
+from session_scheduler.model.storage import CSINode
+from session_scheduler.plans import PLAN_ANNOTATION
+from session_scheduler.testing import node, pod, pod_group
+
+
+class Cluster(MemoryCluster):
+    """Refuses some kinds, and knows who may write."""
+
+    def __init__(self, *objects: Any, refused: dict[type, ClusterError] | None = None) -> None:
+        super().__init__(objects)
+        self._refused = refused or {}
+        self.fence: Any = None
+
+    def fence_writes(self, check: Any) -> None:
+        self.fence = check
+
+    async def list(self, kind: Any) -> Any:
+        if kind in self._refused:
+            raise self._refused[kind]
+        return await super().list(kind)
+
+
+def names(found: Any) -> list[str]:
+    return [obj.metadata.name for obj in found]
+
+
+async def test_all_is_listed_and_nothing_can_be_written() -> None:
+    cluster = Cluster(node("n1"), pod("p"), pod_group("g", 2))
+    assert names(await live_state._listed(cluster)) == ["n1", "g", "p"]  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="only looked at"):
+        cluster.fence()
+
+
+async def test_a_plan_that_lies_in_a_config_map_comes_with_its_group() -> None:
+    group = pod_group("g", 2)
+    text = json.dumps({"attempt": "a", "configMap": "fluence-plan-a"})
+    planned = PodGroup(metadata=ObjectMeta(name="g", namespace="default", annotations={PLAN_ANNOTATION: text}),
+                       spec=group.spec)  # fmt: skip
+    plan = ConfigMap(metadata=ObjectMeta(name="fluence-plan-a", namespace="default"))
+    other = ConfigMap(metadata=ObjectMeta(name="other", namespace="default"))
+    assert names(await live_state._listed(Cluster(planned, plan, other))) == ["g", "fluence-plan-a"]  # type: ignore[arg-type]
+    assert names(await live_state._listed(Cluster(planned))) == ["g"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [Forbidden("list of csinodes: 403: no"), NotFound("list of csinodes: 404: what?")])
+async def test_a_kind_that_scheduling_can_do_without_is_taken_as_if_there_were_none(error: ClusterError) -> None:
+    with capture_logs() as logs:
+        found = await live_state._listed(Cluster(node("n1"), refused={CSINode: error}))  # type: ignore[arg-type]
+    assert names(found) == ["n1"]
+    (line,) = logs
+    assert line["event"].startswith(f"taken as if there were none: {error}: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (Forbidden("list of nodes: 403: no"), "grant your account get, list and watch of Node objects"),
+        (Unavailable("list of nodes: no answer in time"), "check the cluster's address in the kubeconfig"),
+    ],
+)
+async def test_what_scheduling_needs_and_is_refused_ends_it_with_a_remedy(error: ClusterError, remedy: str) -> None:
+    with pytest.raises(type(error)) as raised:
+        await live_state._listed(Cluster(refused={Node: error}))  # type: ignore[arg-type]
+    assert str(raised.value).startswith(f"{error}: {remedy}")
+    assert "\n" not in str(raised.value)
