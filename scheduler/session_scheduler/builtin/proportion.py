@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from session_scheduler.state.queue_use import QueueUse
 
 _REMEMBERED = 10_000
-"""Classes of which it is known why they were refused; of others every change of queues is taken to help."""
+"""Classes, and queues of each, of which it is known why they were refused; of others every end is taken to help."""
 
 
 class Proportion(WithoutArguments):
@@ -86,10 +86,11 @@ class Proportion(WithoutArguments):
         return None
 
     def _note(self, tasks: Iterable[Task], queue: str, freed: int) -> None:
-        if len(self._refused) > _REMEMBERED:
-            self._refused.clear()
         for cls in dict.fromkeys(task.cls for task in tasks):
-            self._refused.setdefault(cls, {})[queue] = freed
+            known = self._refused.setdefault(cls, {})
+            known[queue] = freed
+            if len(self._refused) > _REMEMBERED or len(known) > _REMEMBERED:
+                self._refused.clear()
 
     # ------------------------------------------------------------------ what is measured
 

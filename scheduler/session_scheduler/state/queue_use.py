@@ -95,7 +95,9 @@ class QueueUse:
         """What a queue and those below it have."""
         found = self._counts.get(queue)
         if found is None:
-            found = self._counts[queue] = Counts()
+            found = Counts()
+            if queue in self.tree.specs:
+                self._counts[queue] = found
         return found
 
     def problem(self, queue: Queue) -> Problem | None:
@@ -173,9 +175,12 @@ class QueueUse:
             return
         self.tree = tree
         self.version += 1
-        before = self._counts
         self._ours = {}
-        self._counts = {name: Counts(freed=old.freed + 1, changed=old.changed + 1) for name, old in before.items()}
+        self._counts = {
+            name: Counts(freed=old.freed + 1, changed=old.changed + 1)
+            for name, old in self._counts.items()
+            if name in tree.specs
+        }
         for counted in self._counted.values():
             self._add(counted, 1)
 
@@ -203,16 +208,17 @@ class QueueUse:
         if state is not _State.PENDING:
             _add(self._ours, amounts, sign)
         for name in self.tree.path(counted.queue):
-            counts = self.counts(name)
+            counts = self._counts.setdefault(name, Counts())
             counts.changed += 1
             if state is _State.PENDING:
                 _add(counts.pending, amounts, sign)
-                continue
-            _add(counts.allocated, amounts, sign)
+            else:
+                _add(counts.allocated, amounts, sign)
+                counts.freed += sign < 0
             if state is _State.KEPT:
                 _add(counts.kept, amounts, sign)
-            if sign < 0:
-                counts.freed += 1
+            if name not in self.tree.specs and not counts.allocated and not counts.pending:
+                del self._counts[name]  # anybody can name a queue that there is not
 
 
 def _add(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
-from session_scheduler.cluster.errors import Unavailable
+from session_scheduler.cluster.errors import Conflict, Invalid, Unavailable
+from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.model.objects import ObjectMeta
-from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
+from session_scheduler.model.queue_objects import Queue, QueueObjectSpec, QueueStatus
 from session_scheduler.queue_telling import QueueTeller
 from session_scheduler.testing.builders import pod
 from session_scheduler.testing.fake_cluster import FakeCluster
@@ -73,3 +75,26 @@ def test_a_cluster_that_does_not_answer_is_told_later() -> None:
     world.cluster.memory.tell_queue = write  # type: ignore[method-assign]
     world.tell(5)
     assert world.found().status.conditions[0].status == "True"
+
+
+def test_a_status_is_not_written_over_what_others_have_written_since() -> None:
+    world = World()
+    stale = world.found()
+    world.tell()
+    with pytest.raises(Conflict):
+        asyncio.run(world.cluster.memory.tell_queue(stale, QueueStatus()))
+    with pytest.raises(Invalid):
+        asyncio.run(world.cluster.memory.tell_queue(Queue(metadata=ObjectMeta(name="a")), QueueStatus()))
+
+
+def test_an_object_that_the_configuration_has_too_says_that_it_does_not_count() -> None:
+    config = SchedulerConfig(bindings_in_flight=100, queues=(QueueConfig(name="a", limit={"pods": 1}),))
+    cluster = FakeCluster(config=config)
+    cluster.nodes(1)
+    cluster.add(Queue(metadata=ObjectMeta(name="a")), pod("p", labels=LABEL), pod("q", labels=LABEL))
+    cluster.run()
+    teller = QueueTeller(cluster.memory, cluster.scheduler.cache, clock=cluster.clock)
+    (queue,) = cluster.memory.objects(Queue)
+    (said,) = teller.status(queue).conditions
+    assert (said.status, said.reason) == ("False", "Configured")
+    assert sum(node is not None for node in cluster.placements().values()) == 1

@@ -232,3 +232,27 @@ class Asked:
     def prefilter(self, session: Session, group: Group) -> None:
         if not self.shares:
             self.shares = (session.queue_allocated("a"), session.queue_deserved("a"), session.queue_fair_share("a"))
+
+
+def test_nothing_is_kept_of_queues_that_are_not_there_once_their_pods_are_gone() -> None:
+    cluster = configured({"name": "a"})
+    cluster.add(*(of(f"p{number}", f"unknown-{number}") for number in range(3)), of("p", "a"))
+    cluster.run()
+    use = cluster.scheduler.cache.queues
+    assert use.counts("unknown-1").pending["pods"] == 1
+    for number in range(3):
+        cluster.delete(Pod, f"p{number}")
+    cluster.run()
+    assert set(use._counts) <= {"a", "default"}
+
+
+def test_what_there_is_to_share_stays_the_same_when_queues_come_and_others_pods_count_against_it() -> None:
+    cluster = configured({"name": "a"}, nodes=1)
+    cluster.add(of("p", "a"), of("waits", "a", cpu="9"), pod("other", cpu="1", bound_to="n1", scheduler="other"))
+    cluster.run()
+    use, table = cluster.scheduler.cache.queues, cluster.scheduler.cache.table
+    assert use.shares(table).total["cpu"] == 3000
+    cluster.add(queue("b"))
+    cluster.run()
+    assert use.shares(table).total["cpu"] == 3000
+    assert use.shares(table).fair["a"]["cpu"] == 3000
