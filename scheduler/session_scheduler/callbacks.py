@@ -265,14 +265,26 @@ class Callbacks:
     def _callback(self, kind: str, function: Callable[..., Any]) -> HookCall:
         return HookCall(self._registering, kind, function, self.calls.budgets.get(self._registering))
 
-    def _forget_callbacks(self) -> None:
-        """Let go of them: they refer back to the session."""
-        for callbacks in (
+    def callback_seconds(self) -> dict[str, float]:
+        """Seconds spent in each plugin's callbacks so far."""
+        total: dict[str, float] = {}
+        for callbacks in self._registered():
+            for callback in callbacks:
+                call: HookCall = getattr(callback, "call", callback)
+                total[call.plugin] = total.get(call.plugin, 0.0) + call.seconds
+        return total
+
+    def _registered(self) -> tuple[list[Any], ...]:
+        return (
             self.predicates, self.node_orders, self._pre_allocations, self._pre_predicates, self._queue_orders,
             self._job_orders, self._sub_group_orders, self._task_orders, self._gpu_orders, self._subset_nodes,
             self._preemptable, self._preempt_validators, self._reclaimable, self._reclaim_validators,
             self._queue_allocated, self._queue_deserved, self._queue_fair_share, self._bind_mutations,
             self._over_capacity,
             self._on_allocate, self._on_deallocate, self._on_remove, self._on_put_back,
-        ):  # fmt: skip
+        )  # fmt: skip
+
+    def _forget_callbacks(self) -> None:
+        """Let go of them: they refer back to the session."""
+        for callbacks in self._registered():
             callbacks.clear()

@@ -57,13 +57,15 @@ def explain_pending(scheduler: Scheduler, pod: str | None = None) -> dict[str, A
             raise InputError(f"--pod {pod}: no pod of that namespace and name is waiting: write NAMESPACE/NAME")
     waiting.sort(key=lambda task: natural(task.key))
     before = _seconds(scheduler)
+    callbacks: Counter[str] = Counter()
     gangs = dict.fromkeys(task.group for task in waiting if is_gang(task.group))
     answer = {
-        "pods": [explain_task(scheduler, task) for task in waiting],
-        "groups": [explain_gang(scheduler, group) for group in gangs],
+        "pods": [explain_task(scheduler, task, spent=callbacks) for task in waiting],
+        "groups": [explain_gang(scheduler, group, spent=callbacks) for group in gangs],
     }
-    spent = {name: round(total - before.get(name, 0.0), 6) for name, total in _seconds(scheduler).items()}
-    return {**answer, "seconds": {name: seconds for name, seconds in spent.items() if seconds}}
+    callbacks.update(_seconds(scheduler))
+    callbacks.subtract(before)
+    return {**answer, "seconds": {name: round(seconds, 6) for name, seconds in callbacks.items() if seconds > 0}}
 
 
 def _seconds(scheduler: Scheduler) -> Counter[str]:
@@ -74,18 +76,20 @@ def _seconds(scheduler: Scheduler) -> Counter[str]:
     return total
 
 
-def explain_task(scheduler: Scheduler, task: Task, most: int | None = None) -> dict[str, Any]:
+def explain_task(
+    scheduler: Scheduler, task: Task, most: int | None = None, spent: Counter[str] | None = None
+) -> dict[str, Any]:
     """One pod that waits, as in the answer of `explain_pending`; nothing is changed.
 
     With `most` no more nodes than that, those that fit best first; how many each plugin refuses is in `refusals`, how
-    many are not shown in `leftOut`.
+    many are not shown in `leftOut`. What callbacks took is added to `spent`, by plugin.
     """
     calls = scheduler.profiles[task.pod.spec.scheduler_name]
     answer: dict[str, Any] = {"namespace": task.namespace, "name": task.name, "reason": None, "nodes": {}}
     if most is not None:
         answer |= {"refusals": Counter(), "leftOut": 0}
     try:
-        with _opened(scheduler, calls, task.group) as session:
+        with _opened(scheduler, calls, task.group, spent) as session:
             answer["nodes"] = _nodes(session, task, most, answer)
             gate = scheduler.cache.gates.of(task)
             answer["reason"] = gate.reason if gate is not None else _reason(session, task)
@@ -94,11 +98,13 @@ def explain_task(scheduler: Scheduler, task: Task, most: int | None = None) -> d
     return answer
 
 
-def explain_gang(scheduler: Scheduler, group: Group, ways: int = MOST_WAYS) -> dict[str, Any]:
+def explain_gang(
+    scheduler: Scheduler, group: Group, ways: int = MOST_WAYS, spent: Counter[str] | None = None
+) -> dict[str, Any]:
     """How much of a gang could be placed now, where, and why not the rest; nothing is changed."""
     calls = scheduler.profiles[next(iter(group.tasks.values())).pod.spec.scheduler_name]
     try:
-        with _opened(scheduler, calls, group) as session:
+        with _opened(scheduler, calls, group, spent) as session:
             placed, refused, reason = best_part(session, group, ways)
     except PluginError as error:
         placed, refused, reason = {}, {}, str(error)
@@ -119,13 +125,15 @@ def _by_name(values: Mapping[Task, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _opened(scheduler: Scheduler, calls: HookCalls, group: Group) -> Iterator[Session]:
+def _opened(scheduler: Scheduler, calls: HookCalls, group: Group, spent: Counter[str] | None) -> Iterator[Session]:
     """A session over one group, closed and forgotten at the end. Raises PluginError."""
     session = scheduler.open_session(calls, (group,))
     try:
         with closing(session):
             yield session
     finally:
+        if spent is not None:
+            spent.update(session.callback_seconds())
         session.forget()
 
 

@@ -69,6 +69,15 @@ class NodeDeclaredFeatures(WithoutArguments):
         """kube-scheduler's text."""
         return [["node(s) didn't match Pod's required features"]] * len(nodes)
 
+    @hookimpl
+    def fits_if(self, nodes: NodeView, state: frozenset[str]) -> Sequence[Sequence[str]]:
+        """Each feature that a node does not declare."""
+        return [
+            [f"{node.metadata.name} declared the feature {name}"
+             for name in sorted(state.difference(node.status.declared_features))]
+            for node in map(nodes.node, range(len(nodes)))
+        ]  # fmt: skip
+
 
 def _declares_now(cls: TaskClass, event: ClusterEvent) -> bool:
     needed = needed_features(cls.pod)

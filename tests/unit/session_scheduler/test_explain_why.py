@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
-from session_scheduler import Refusal, Scope, hookimpl
+from session_scheduler import Refusal, Scope, hook_calls, hookimpl
 from session_scheduler.explain import explain_pending
-from session_scheduler.model.objects import Taint, Toleration
+from session_scheduler.model.objects import (
+    Affinity,
+    LabelSelectorRequirement,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Taint,
+    Toleration,
+)
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 
@@ -84,6 +93,21 @@ def test_every_plugin_that_refuses_is_told_not_only_the_first() -> None:
 def test_a_port_that_is_taken_is_told() -> None:
     told = changes(node("n1"), pod("r", host_port=80, bound_to="n1"), pod("p", host_port=80))
     assert told == {"NodePorts": ["host port 80/TCP were free on n1"]}
+
+
+def test_what_an_affinity_requires_is_told_term_by_term() -> None:
+    zone = LabelSelectorRequirement(key="zone", operator="In", values=("b", "c"))
+    disk = LabelSelectorRequirement(key="disk", operator="Exists")
+    terms = (NodeSelectorTerm(match_expressions=(zone, disk)), NodeSelectorTerm(match_expressions=(disk,)))
+    wants = Affinity(node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=terms)))
+    assert changes(node("n1", labels={"zone": "a"}), pod("p", affinity=wants)) == {
+        "NodeAffinity": ["n1 matched zone In (b, c) and disk Exists or disk Exists"]
+    }
+
+
+def test_a_feature_that_a_node_does_not_declare_is_told() -> None:
+    told = changes(node("n1"), pod("p", host_network=True, host_users=False))
+    assert told == {"NodeDeclaredFeatures": ["n1 declared the feature UserNamespacesHostNetworkSupport"]}
 
 
 class Moody:
@@ -163,12 +187,16 @@ def test_a_plugin_that_places_all_or_nothing_is_asked_for_one_after_the_other() 
 # ------------------------------------------------------------------ time
 
 
-def test_what_each_plugin_took_is_told() -> None:
-    class Slow:
-        name = "counts"
+def test_what_each_plugin_took_in_hooks_and_callbacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook_calls, "perf_counter", count().__next__)  # every call takes a second
+
+    class Calls:
+        name = "calls"
 
         @hookimpl
-        def filter(self) -> None:
-            sum(range(100_000))
+        def on_session_open(self, session: Any) -> None:
+            session.add_node_order(lambda task, node: 1, Scope.STATIC)
 
-    assert explained(node("n1"), pod("p"), plugins=[Slow()])["seconds"]["counts"] > 0
+    seconds = explained(*map(node, ("n1", "n2", "n3")), pod("p"), plugins=[Calls()])["seconds"]
+    assert seconds["NodeUnschedulable"] >= 2  # prepare, and filter
+    assert seconds["calls"] >= 1 + 3  # opening, and each node
