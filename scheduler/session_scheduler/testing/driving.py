@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from session_scheduler.config import DEFAULT_SCHEDULER_NAME, SchedulerConfig
-from session_scheduler.model.groups import Group
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.service import KINDS, Bound, Scheduler
 from session_scheduler.testing.chosen import Chosen, name_of
 from session_scheduler.testing.clock import FakeClock
 from session_scheduler.testing.faults import FaultyCluster
-from session_scheduler.testing.invariants import check_invariants
+from session_scheduler.testing.invariants import check_invariants, given_now
 from session_scheduler.under_way import raise_first
 
 _ALL_AT_ONCE = 1_000_000
@@ -35,8 +34,8 @@ class DrivenCluster:
         self._chosen = Chosen()
         self._evaluation = evaluation
         self._checked = checked
-        self._excused: set[str] = set()
-        """Gangs (keys) that run with too few for a reason: a pod ended, or a bind failed."""
+        self._given: dict[Hashable, int] = {}
+        """What of overcommitted nodes and of gangs in part is no work of the last cycle's decisions."""
         self._ticks = 0
         self._scheduler: Scheduler | None = None
         self._known: dict[str, KubeObject] = {}
@@ -45,6 +44,11 @@ class DrivenCluster:
         """Each object is one second younger than the one before it."""
         self._ticks += 1
         return _FIRST + timedelta(seconds=self._ticks)
+
+    @property
+    def checked(self) -> bool:
+        """Whether the invariants are checked after each cycle, and at the end of a test with the fixtures."""
+        return self._checked
 
     # ------------------------------------------------------------------ the scheduler
 
@@ -74,32 +78,29 @@ class DrivenCluster:
             raise RuntimeError("the scheduler runs already: name the plugins in the first run(…)")
         done: list[Bound] = []
         for _ in range(cycles):
-            done.extend(finished(self._cycle()))
-            self._excuse(done)
+            decided = finished(self._cycle())
+            done.extend(decided)
+            failed = (bound.decision.group.key for bound in decided if bound.failed or bound.unknown)
+            self._given.update(dict.fromkeys(failed, 0))
             if self._checked:
-                check_invariants(self.scheduler, self._excused)
+                check_invariants(self.scheduler, self._given)
         return done
 
     async def _cycle(self) -> list[Bound]:
         await self._deliver()
+        self._given = given_now(self.scheduler) if self._checked else {}
         done = await self.scheduler.cycle()
         await self._deliver()
         await _settled(self.scheduler)
         return done
 
-    def _excuse(self, done: list[Bound]) -> None:
-        """Gangs of which a bind failed run in part until they are whole again."""
-        for bound in done:
-            if bound.failed or bound.unknown:
-                self._excused.add(bound.decision.group.key)
-        groups = self.scheduler.cache.groups
-        whole = {key for key in self._excused if key not in groups or _running(groups[key]) >= groups[key].min_count}
-        self._excused -= whole
-
     def _sync(self) -> Scheduler:
         """The scheduler, started if it was not, with all that has changed."""
         scheduler = self._scheduler or self.start()
+        before = given_now(scheduler)
         finished(self._deliver())
+        after = given_now(scheduler)
+        self._given.update({what: now for what, now in after.items() if now > before.get(what, 0)})
         return scheduler
 
     def _due(self) -> list[str]:
@@ -141,10 +142,6 @@ def finished(work: Coroutine[Any, Any, _Answer]) -> _Answer:
         return asyncio.run(work)
     work.close()
     raise RuntimeError("FakeCluster has event loops of its own: use it in a test that is no coroutine (`def test_…`)")
-
-
-def _running(group: Group) -> int:
-    return sum(task.node is not None for task in group.tasks.values())
 
 
 async def _started(scheduler: Scheduler) -> None:

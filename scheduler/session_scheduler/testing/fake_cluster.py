@@ -130,16 +130,12 @@ class FakeCluster(Results):
         pod = self.find(Pod, name, namespace)
         if not pod.spec.node_name:
             raise LookupError(f"pod {pod.key} cannot end: it runs nowhere")
-        self._leaves(pod)
         phase = "Succeeded" if succeeded else "Failed"
         return self.add(replace(pod, status=replace(pod.status, phase=phase)))
 
     def delete(self, kind: type[KubeObject], name: str, namespace: str = "default") -> Self:
         """Delete an object at once."""
-        obj = self.find(kind, name, namespace)
-        if isinstance(obj, Pod):
-            self._leaves(obj)
-        finished(self.memory.delete(obj, grace_seconds=0))
+        finished(self.memory.delete(self.find(kind, name, namespace), grace_seconds=0))
         return self
 
     def delete_pod(self, name: str, namespace: str = "default") -> Self:
@@ -155,9 +151,6 @@ class FakeCluster(Results):
 
     def finish_deletions(self) -> Self:
         """The pods end that were asked to: those that were evicted or preempted."""
-        for pod in self.memory.objects(Pod):
-            if pod.metadata.deletion_timestamp:
-                self._leaves(pod)
         self.memory.finish_deletions()
         return self
 
@@ -178,9 +171,3 @@ class FakeCluster(Results):
         """From now on binds succeed."""
         self.memory.mend()
         return self
-
-    def _leaves(self, pod: Pod) -> None:
-        """A gang may run with too few because of what a test did."""
-        task = self._scheduler.cache.tasks.get(pod.metadata.uid) if self._scheduler is not None else None
-        if task is not None and task.node is not None:
-            self._excused.add(task.group.key)

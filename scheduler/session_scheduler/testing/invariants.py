@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from session_scheduler.model.devices import DeviceClass
-from session_scheduler.model.groups import Phase, Task
+from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.service import Scheduler
 from session_scheduler.simulate import NOT_TRIED, reason_of
 
 _ENDED = ("Succeeded", "Failed")
 
+Given = Mapping[Hashable, int]
+"""What others brought about: what is used beyond what a node offers, by (node, resource), and how many pods run of a
+gang of which too few do, by its key."""
+
 
 class InvariantError(AssertionError):
     """The scheduler's state is not what it must be."""
 
 
-def check_invariants(scheduler: Scheduler, excused: Container[str] = ()) -> None:
+def check_invariants(scheduler: Scheduler, given: Given = MappingProxyType({})) -> None:
     """Raise InvariantError, naming each violation; to be called between cycles.
 
-    No node is used beyond what it offers (pods that others put there are taken to fit); no gang runs with fewer than
-    its minCount, and none with a topology constraint in several domains; the usage of each node is the sum over the
-    tasks on it; nothing is left assumed. `excused` are gangs (keys) of which a bind failed or a pod ended.
+    No node is used beyond what it offers; no gang runs with fewer than its minCount, and none with a topology
+    constraint in several domains; the usage of each node is the sum over the tasks on it; nothing is left assumed.
+    What was `given` before (see `given_now`) may stay, and may not grow.
     """
-    problems = [*_usage(scheduler), *_gangs(scheduler, excused)]
+    problems = [*_usage(scheduler, given), *_gangs(scheduler, given)]
     if problems:
         raise InvariantError("\n".join(problems))
 
 
-def check_at_rest(scheduler: Scheduler, pods: Iterable[Pod], excused: Container[str] = ()) -> Iterator[str]:
+def given_now(scheduler: Scheduler) -> dict[Hashable, int]:
+    """What there is of overcommitted nodes and of gangs in part, before a cycle: nothing of it is the cycle's work."""
+    groups = scheduler.cache.groups.values()
+    found: dict[Hashable, int] = {group.key: _running(group) for group in groups if _in_part(group)}
+    view = scheduler.cache.table.all_rows()
+    for resource in scheduler.cache.table.resources.names:
+        used = view.used(resource)
+        over = used > view.allocatable(resource)
+        if over.any():
+            rows = scheduler.cache.table.row_of.items()
+            found.update(((name, resource), int(used[row])) for name, row in rows if over[row])
+    return found
+
+
+def check_at_rest(scheduler: Scheduler, pods: Iterable[Pod], given: Given) -> Iterator[str]:
     """Each violation of what `check_invariants` says, and of what holds where every event was delivered.
 
     The scheduler has each pod where the cluster (`pods`) has it; every pod that waits, and was tried, has a reason.
     """
-    yield from _usage(scheduler)
-    yield from _gangs(scheduler, excused)
+    yield from _usage(scheduler, given)
+    yield from _gangs(scheduler, given)
     yield from _reasons(scheduler)
     yield from _agreement(scheduler, pods)
 
 
-def _usage(scheduler: Scheduler) -> Iterator[str]:
+def _usage(scheduler: Scheduler, given: Given) -> Iterator[str]:
     cache = scheduler.cache
     elsewhere = {one.spec.extended_resource_name for one in cache.objects.of(DeviceClass).values()}
     """What nodes need not offer: it is had as devices."""
@@ -65,7 +84,7 @@ def _usage(scheduler: Scheduler) -> Iterator[str]:
             used, offered = int(view.used(resource)[row]), int(view.allocatable(resource)[row])
             if used != expected[resource]:
                 yield f"node {name}: {resource}: {used} are counted, its tasks request {expected[resource]}"
-            if used > offered and (offered or resource not in elsewhere):
+            if used > max(offered, given.get((name, resource), 0)) and (offered or resource not in elsewhere):
                 yield f"node {name}: {resource}: {used} are used of {offered}"
         for key, count in counters.items():
             if int(view.counter(key)[row]) != count:
@@ -85,11 +104,18 @@ def _kind(task: Task) -> tuple[str, tuple[tuple[str, str], ...], bool]:
     return metadata.namespace, tuple(sorted(metadata.labels.items())), metadata.deletion_timestamp is not None
 
 
-def _gangs(scheduler: Scheduler, excused: Container[str]) -> Iterator[str]:
+def _running(group: Group) -> int:
+    return sum(task.node is not None for task in group.tasks.values())  # those too that end for others
+
+
+def _in_part(group: Group) -> bool:
+    return 0 < _running(group) < group.min_count
+
+
+def _gangs(scheduler: Scheduler, given: Given) -> Iterator[str]:
     for group in scheduler.cache.groups.values():
-        running = sum(task.node is not None for task in group.tasks.values())  # those too that end for others
-        if 0 < running < group.min_count and group.key not in excused:
-            yield f"gang {group.key} runs with {running} of at least {group.min_count} pods"
+        if _in_part(group) and group.key not in given:
+            yield f"gang {group.key} runs with {_running(group)} of at least {group.min_count} pods"
         if group.topology_key is not None:
             nodes = [scheduler.cache.table.nodes[task.row] for task in group.tasks.values() if task.row >= 0]
             domains = {node.metadata.labels.get(group.topology_key) for node in nodes if node is not None}

@@ -139,7 +139,7 @@ class Results(DrivenCluster):
         See `invariants.check_at_rest`. The fixtures of the pytest plugin end with it.
         """
         if self._scheduler is not None:
-            finding = "\n".join(check_at_rest(self._sync(), self.memory.objects(Pod), self._excused))
+            finding = "\n".join(check_at_rest(self._sync(), self.memory.objects(Pod), self._given))
             if finding:
                 raise InvariantError(finding)
         return self

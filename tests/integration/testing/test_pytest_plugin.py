@@ -31,6 +31,9 @@ def test_broken_in_the_second(new_cluster):
     new_cluster()
     lose(new_cluster())
 
+def test_unchecked(new_cluster):
+    lose(new_cluster(checked=False))
+
 def test_fails_for_itself(cluster):
     lose(cluster)
     assert cluster.node_of("p") == "nowhere"
@@ -62,6 +65,7 @@ def test_a_test_whose_cluster_breaks_an_invariant_fails_and_others_pass(tmp_path
     ends = {line.split()[1].split("::")[1]: line for line in printed.splitlines() if " test_it.py::" in line}
     assert ends["test_whole"].startswith("PASSED"), printed
     assert ends["test_never_started"].startswith("PASSED")
+    assert ends["test_unchecked"].startswith("PASSED")
     finding = "InvariantError: Task(default/p, bound, n9) counts on row"
     assert ends["test_broken"].startswith("FAILED")
     assert finding in ends["test_broken"]

@@ -249,6 +249,25 @@ async def test_in_a_coroutine_it_says_where_it_can_be_used():
 # ---------------------------------------------------------------------- invariants
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_what_the_test_put_on_a_node_may_be_too_much_and_the_scheduler_puts_nothing_there(later):
+    cluster = FakeCluster().nodes(1).pod("first", cpu="1")
+    (cluster.schedule() if later else cluster).pod("load", cpu="9", bound_to="n1")
+    cluster.assert_invariants().schedule().pod("more", cpu="1").schedule()
+    cluster.assert_pending("more", reason="Insufficient cpu").assert_invariants()
+
+
+def test_a_plugin_that_lets_a_node_be_overcommitted_is_found():
+    cluster = FakeCluster().without("NodeResourcesFit").nodes(1).pod("load", cpu="9", bound_to="n1").pod("p", cpu="2")
+    with pytest.raises(InvariantError, match="node n1: cpu: 11000 are used of 4000"):
+        cluster.schedule()
+
+
+def test_members_of_a_gang_that_the_test_put_on_nodes_are_not_the_scheduler_s_work():
+    cluster = FakeCluster().nodes(2).group("g", 2).pod("a", group="g", bound_to="n1").pod("b", group="g", cpu="9")
+    cluster.schedule().assert_pending("b").assert_invariants()
+
+
 def test_a_pod_that_the_scheduler_has_elsewhere_is_found():
     cluster = FakeCluster().nodes(2).pod("p").schedule()
     task = next(iter(cluster.scheduler.cache.tasks.values()))
