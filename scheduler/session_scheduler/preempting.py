@@ -47,6 +47,8 @@ class _Nomination:
     task: Task
     node: str
     reason: str = ""
+    before: str = ""
+    """The node that is taken back, where its status may say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +125,18 @@ class Preempting:
         for group in {task.group: None for _, tasks in self._cache.nominations.waiting() for task in tasks}:
             self._take_back_part(group)
 
-    def _take_back_part(self, group: Group, lost: Iterable[Task] = ()) -> None:
+    def _take_back_part(self, group: Group, lost: Sequence[_Nomination] = ()) -> None:
         """A gang of which fewer members are nominated than it needs to start keeps no place from others.
 
-        `lost`: members whose nominations may be written although the answers say that they are not.
+        `lost`: nominations that may be written although the answers say that they are not.
         """
         if self._in_part(group):
-            tasks = dict.fromkeys([*self._nominated(group), *lost])
-            for task in tasks:
-                self._cache.nominations.drop(task)
-            self._spawn(group, [_Nomination(task, "") for task in tasks], {})
+            known = self._cache.nominations
+            nodes = {task: known.told_of(task) for task in self._nominated(group)}
+            nodes |= {nomination.task: nomination.node for nomination in lost}
+            for task, node in nodes.items():
+                known.give_up(task, node)
+            self._spawn(group, [_Nomination(task, "", before=node) for task, node in nodes.items()], {})
 
     def _in_part(self, group: Group) -> bool:
         """Whether it needs several more tasks to start, and fewer of them are nominated."""
@@ -143,8 +147,9 @@ class Preempting:
 
     def give_up(self, task: Task) -> None:
         """A task is nominated for no node any more: its node went, or an attempt or its bind failed by an error."""
-        if self._cache.nominations.told_of(task):
-            self._cache.nominations.drop(task)
+        node = self._cache.nominations.told_of(task)
+        if node:
+            self._cache.nominations.give_up(task, node)
             self._spawn(task.group, [_Nomination(task, "")], {})
 
     def _outdo(self, group: Group, preemption: Preemption) -> None:
@@ -155,7 +160,7 @@ class Preempting:
         for task, node in preemption.nominated.items():
             for other in self._cache.nominations.on_node(node):
                 if other.standing < task.standing and other.group is not group and other.node is None:
-                    self._cache.nominations.drop(other)
+                    self._cache.nominations.give_up(other, node)
                     self._scheduler.pending.activate(other.group.key, self._scheduler.clock.now())
                     self._spawn(other.group, [_Nomination(other, "")], {})
 
@@ -286,7 +291,7 @@ class Preempting:
         """What could not be done is decided anew after a backoff: what refused it once may do so again."""
         lost = self._as_written(unwritten)
         if lost and isinstance(answer, ClusterError):
-            self._take_back_part(lost[0].group, lost)
+            self._take_back_part(lost[0].task.group, lost)
         self._scheduler.waking.tell_nominations()
         if isinstance(answer, BaseException):
             not_ended, again = dict.fromkeys(victims, str(answer)), {key}
@@ -303,23 +308,23 @@ class Preempting:
         elif isinstance(answer, BaseException):
             raise answer
 
-    def _as_written(self, unwritten: Iterable[_Nomination]) -> list[Task]:
+    def _as_written(self, unwritten: Iterable[_Nomination]) -> list[_Nomination]:
         """Of pods of which a nomination could not be written holds what their status says: no place is kept of which
         nobody else, a successor say, knows. What was done although its answer was lost is heard of by its event.
 
-        A part of a gang's places is not taken up again: its pods' status is written anew when the gang is tried next.
-        Returns the pods that lost a place.
+        A part of a gang's places is not taken up again, whatever events tell of it yet: its pods' status is written
+        anew when the gang is tried next. Returns those that lost a place.
         """
-        known, lost, kept = self._cache.nominations, list[Task](), list[Task]()
+        known, lost, kept = self._cache.nominations, list[_Nomination](), list[_Nomination]()
         for nomination in unwritten:
             task = nomination.task
             there = self._cache.tasks.get(task.uid) is task and task.node is None and task.uid not in self._latest
             if there and (known.node_of(task) or "") == nomination.node:
                 known.put(task, task.pod.status.nominated_node_name)
-                (lost if nomination.node else kept).append(task)
-        for task in kept:
-            if self._in_part(task.group):
-                known.drop(task)
+                (lost if nomination.node else kept).append(nomination)
+        for nomination in kept:
+            if self._in_part(nomination.task.group):
+                known.give_up(nomination.task, nomination.before)
         return lost
 
 

@@ -346,7 +346,7 @@ class Cache:
                 self.occupy(task, pod.spec.node_name)
             self.gates.drop(task)
             task.phase = Phase.RELEASING if pod.metadata.deletion_timestamp else Phase.BOUND
-            self.nominations.drop(task)
+            self.nominations.forget(task)
         elif task.phase is not Phase.ASSUMED:
             kept_out = self.gates.of(task) is not None
             task.phase = self.gates.judge(task)
@@ -373,7 +373,7 @@ class Cache:
             self.queues.gone(task)
         self.unbound.pop(uid, None)
         self.preempted.discard(uid)
-        self.nominations.drop(task)
+        self.nominations.forget(task)
         self.table.pods.release(task.kind)
         self._leave(task)
         return task

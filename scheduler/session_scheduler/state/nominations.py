@@ -21,6 +21,8 @@ class Nominations:
         self._on_node: dict[str, dict[str, Task]] = {}
         self._placed: dict[str, str] = {}
         """By pod uid, where the task is on a node, and counts there: nobody need leave room for it."""
+        self._given_up: dict[str, str] = {}
+        """By pod uid: what pods may still be heard to name while that is taken back: it holds no more."""
         self.version = 0
         """Moves whenever anything is nominated, or no more."""
         self._ended: list[tuple[Task, str]] = []
@@ -54,6 +56,7 @@ class Nominations:
 
     def put(self, task: Task, node: str) -> None:
         """Nominate a task for a node, in place of the one that it was for; for none where that is empty."""
+        self._given_up.pop(task.uid, None)
         if self.told_of(task) == node:
             return
         self.drop(task)
@@ -65,7 +68,7 @@ class Nominations:
             self.version += 1
 
     def drop(self, task: Task) -> None:
-        """The task is bound, gone, or to go anywhere again."""
+        """The task is to go anywhere again."""
         self._placed.pop(task.uid, None)
         node = self.node_by_uid.pop(task.uid, None)
         if node is None:
@@ -76,6 +79,16 @@ class Nominations:
         if not self._on_node[node]:
             del self._on_node[node]
         self.version += 1
+
+    def give_up(self, task: Task, node: str) -> None:
+        """As `drop`, though its pod may be heard to name this node until its status is written anew."""
+        self.drop(task)
+        self._given_up[task.uid] = node
+
+    def forget(self, task: Task) -> None:
+        """The task is bound, or gone."""
+        self.drop(task)
+        self._given_up.pop(task.uid, None)
 
     def take_ended(self) -> list[tuple[Task, str]]:
         """The tasks that are to go to a node no more and are not on it, since this was last asked: others may."""
@@ -88,5 +101,7 @@ class Nominations:
         What is not written yet stays: a pod that never named a node does not take it back.
         """
         node = task.pod.status.nominated_node_name
-        if node != (before.status.nominated_node_name if before is not None else ""):
-            self.put(task, node)
+        said = before.status.nominated_node_name if before is not None else ""
+        if node == said or (node and node == self._given_up.get(task.uid)):
+            return
+        self.put(task, node)

@@ -58,8 +58,8 @@ class DrivenCluster:
             self._chosen.add(name_of(plugin), plugin)
         profiles = {DEFAULT_SCHEDULER_NAME: self._chosen.calls(self.config.hook_seconds)}
         scheduler = Scheduler(self.memory, self.config, profiles, self.clock, evaluation=self._evaluation)
+        self._known = self._objects()  # what it writes at its start it hears of, as from a watch
         finished(_started(scheduler))
-        self._known = self._objects()
         self._scheduler = scheduler
         return scheduler
 

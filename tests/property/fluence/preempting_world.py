@@ -30,11 +30,17 @@ WHOLE, SINGLE = "whole", "single"
 
 
 class World:
-    """`policy` is how the graph matches, `faults` how likely a request about a pod is lost."""
+    """`policy` is how the graph matches, `faults` how likely a request about a pod is lost; or where `unwritten` how
+    likely a nomination, or its end, is not written.
+    """
 
-    def __init__(self, random: Random, folder: Path, *, nodes: int, policy: str, faults: float, guarded: int) -> None:
+    def __init__(
+        self, random: Random, folder: Path, *, nodes: int, policy: str, faults: float, guarded: int,
+        unwritten: bool = False,
+    ) -> None:  # fmt: skip
         self.random = random
         self.faults = faults
+        self._unwritten = unwritten
         self._policy = policy
         self._file = folder / "resources.yaml"
         self._file.write_text(f"resources:\n  - {{type: qpu, name: one, count: {nodes}}}\n")
@@ -93,7 +99,18 @@ class World:
     def _break(self) -> None:
         """Requests about pods may be lost, before or after they were done."""
         memory: Any = self.cluster.memory
+        if self._unwritten:
+            memory.patch_status = self._refused(memory.patch_status)
+            return
         memory.delete, memory.patch_status = self._lossy(memory.delete), self._lossy(memory.patch_status)
+
+    def _refused(self, do: Any) -> Any:
+        async def done_or_not(*arguments: Any, **options: Any) -> Any:
+            if options.get("nominated_node_name") is not None and self.random.random() < self.faults:
+                raise Unavailable("timeout")
+            return await do(*arguments, **options)
+
+        return done_or_not
 
     def _lossy(self, do: Any) -> Any:
         async def done_or_lost(*arguments: Any, **options: Any) -> Any:

@@ -207,6 +207,31 @@ def test_a_part_that_cannot_be_taken_back_keeps_no_place_and_is_written_later(cl
     assert cluster.get("high-0").status.nominated_node_name == ""
 
 
+@pytest.mark.parametrize("when", ["before its answer", "after its answer"])
+def test_a_part_that_is_heard_of_after_it_was_taken_back_keeps_no_place(cluster: OneLoop, when: str) -> None:
+    cluster.add(node("n2", cpu="1"), pod("low2", cpu="1", priority=1, bound_to="n2"))
+    cluster.start()
+    for name, place in (("high-1", "n1"), ("high-1", "n2")):
+        lose(cluster, name, place)
+    lose(cluster, "high-0", "")
+    cluster.add(gang("high", 2, cpu="1", priority=10))
+
+    async def deaf() -> None:
+        await cluster.scheduler.settle_finished()
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+    cluster.turn()
+    for _ in range(1 if when == "before its answer" else 2):
+        cluster._runner.run(deaf())
+    cluster.turn(2)
+    assert cluster.get("high-0").status.nominated_node_name
+    assert known(cluster, "high-0") is None
+    cluster.add(replace(cluster.get("high-0"), status=PodStatus(nominated_node_name="n9")))
+    cluster.turn()
+    assert known(cluster, "high-0") == "n9"
+
+
 @pytest.mark.parametrize(("nominated", "kept"), [(1, False), (2, True), (3, True)])
 def test_after_a_restart_a_gang_keeps_the_places_that_it_can_start_in(nominated: int, kept: bool) -> None:
     cluster = FakeCluster()
