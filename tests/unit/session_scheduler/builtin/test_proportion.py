@@ -254,5 +254,7 @@ def test_what_there_is_to_share_stays_the_same_when_queues_come_and_others_pods_
     assert use.shares(table).total["cpu"] == 3000
     cluster.add(queue("b"))
     cluster.run()
+    use.settle()
+    assert use.tree.usable("b")
     assert use.shares(table).total["cpu"] == 3000
     assert use.shares(table).fair["a"]["cpu"] == 3000
