@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from session_scheduler import hookimpl
 from session_scheduler.cluster.errors import Conflict, Forbidden, Unavailable
+from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod, PodStatus
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
@@ -265,3 +266,20 @@ def test_a_successor_tries_that_node_first() -> None:
     cluster.start(Waits(cluster))
     cluster.run()
     cluster.assert_bound("p", "n1")
+
+
+def test_a_place_that_is_given_up_before_any_bind_takes_it_back() -> None:
+    """As where a plan that was taken over cannot be carried on with."""
+    cluster = cluster_of(replace(pod("p", cpu="1"), status=PodStatus(nominated_node_name="n1")), nodes=1)
+    scheduler = cluster.start()
+    (task,) = scheduler.cache.tasks.values()
+
+    async def placed_and_given_up() -> None:
+        scheduler.cache.occupy(task, "n1")
+        task.phase = Phase.ASSUMED
+        await scheduler.give_up(task, scheduler.profiles[task.pod.spec.scheduler_name])
+        await scheduler.under_way.wait([])
+        await scheduler.settle_finished()
+
+    asyncio.run(placed_and_given_up())
+    assert (named(cluster, "p"), known(cluster)) == ("", {})
