@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from session_scheduler.actions.best_part import MOST_WAYS, best_part, is_gang
-from session_scheduler.actions.placing import too_few
+from session_scheduler.actions.placing import UNSCHEDULABLE, too_few
 from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.errors import InputError
@@ -221,13 +221,26 @@ def _reason(session: Session, task: Task) -> str | None:
     refusal = session.pre_allocation(task.group)
     if refusal is not None:
         return refusal.reason
-    reason = session.pre_predicate(task)
+    reason = session.pre_predicate(task) or _over_capacity(session, task)
     placeable = task.phase is Phase.PENDING and has_placers(session)
     if reason is not None or not placeable or not session.board(task).mask.any():
         return reason
     with session.statement(task.group) as statement:
         placed = ask_plugins(session, statement, task.group, [task], None)
         return placed.refusal.reason if placed is not None and placed.refusal is not None else None
+
+
+def _over_capacity(session: Session, task: Task) -> str | None:
+    """Why the pod may not have what it requests, whatever is free: its queue's limit, say; of a gang all together."""
+    group = task.group
+    if not session.limits_capacity or task.phase is not Phase.PENDING:
+        return None
+    needed = max(1, group.min_count - group.started)
+    tasks = sorted(group.in_phase(Phase.PENDING), key=session.task_key) if needed > 1 else [task]
+    over = session.over_capacity(group, tasks)
+    if needed > 1 and len(tasks) - len(over) < needed:
+        return f"{UNSCHEDULABLE}: {next(iter(over.values()))[0]}"
+    return over[task][0] if task in over else None
 
 
 def missing_group(task: Task) -> str:

@@ -115,7 +115,7 @@ class _Reasons:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._of_class: dict[Any, str] = {}
-        """For pods alone: pods of one class are judged alike."""
+        """For pods alone: those of one class, queue and priority are judged alike."""
 
     def of(self, task: Task) -> str:
         gate = self._scheduler.cache.gates.of(task)
@@ -128,9 +128,10 @@ class _Reasons:
             return told.message
         if not task.group.single:
             return self._judged(task)
-        if task.cls not in self._of_class:
-            self._of_class[task.cls] = self._judged(task)
-        return self._of_class[task.cls]
+        key = task.cls, task.group.queue, task.priority
+        if key not in self._of_class:
+            self._of_class[key] = self._judged(task)
+        return self._of_class[key]
 
     def _judged(self, task: Task) -> str:
         told = explain_task(self._scheduler, task)

@@ -29,6 +29,8 @@ def best_part(session: Session, group: Group, ways: int = MOST_WAYS) -> Part:
     tasks = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
     barred = {task: refusal.reason for task in tasks if (refusal := session.plan(task.cls).refusal) is not None}
     tasks = [task for task in tasks if task not in barred]
+    barred |= {task: reason for task, (reason, _) in session.over_capacity(group, tasks).items()}
+    tasks = [task for task in tasks if task not in barred]
     best: Part = ({}, barred, None)
     if not tasks:
         return best

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from session_scheduler import Refusal, Scope, hook_calls, hookimpl
+from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.explain import explain_pending
 from session_scheduler.model.objects import (
     Affinity,
@@ -182,6 +183,36 @@ class _Whole:
 def test_a_plugin_that_places_all_or_nothing_is_asked_for_one_after_the_other() -> None:
     (group,) = explained(node("n1", cpu="2"), gang("g", 3, cpu="1"), plugins=[AllOrNothing()])["groups"]
     assert (group["placeable"], group["reason"]) == (2, "no match")
+
+
+# ------------------------------------------------------------------ what refuses a pod whatever the node
+
+
+def test_a_queue_that_has_reached_its_limit_is_the_reason_and_of_a_gang_the_part_is_told_that_may_be() -> None:
+    config = SchedulerConfig(queues=(QueueConfig(name="team", limit={"cpu": "2"}),))
+    cluster = FakeCluster(config=config)
+    team = {"fluence.flux-framework.org/queue": "team"}
+    waiting = [pod("alone", cpu="2", labels=team), gang("g", 2, cpu="1", labels=team)]
+    cluster.add(node("n1", cpu="8"), pod("runs", cpu="1", labels=team, bound_to="n1"), *waiting)
+    answer = explain_pending(cluster.start())
+    reasons = {one["name"]: one["reason"] for one in answer["pods"]}
+    limit = "queue 'team' has reached its limit of cpu: 2, 1 allocated, 2 needed"
+    assert reasons["alone"] == limit
+    assert reasons["g-0"] == reasons["g-1"] != ""
+    assert reasons["g-0"].startswith("pod group is unschedulable: queue 'team' has reached its limit of cpu: 2")
+    (group,) = answer["groups"]
+    assert (group["placeable"], list(group["refused"])) == (1, ["g-1"])
+
+
+def test_a_plugin_that_lets_a_group_be_tried_later_is_the_reason() -> None:
+    class Later:
+        name = "later"
+
+        @hookimpl
+        def on_session_open(self, session: Any) -> None:
+            session.add_pre_allocation(lambda group: "not before noon")
+
+    assert explained(node("n1"), pod("p"), plugins=[Later()])["pods"][0]["reason"] == "not before noon"
 
 
 # ------------------------------------------------------------------ time

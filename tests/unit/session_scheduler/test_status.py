@@ -10,6 +10,7 @@ import pytest
 
 from session_scheduler import hookimpl
 from session_scheduler.cli import main
+from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.status import status_of
 from session_scheduler.testing import FakeCluster, node, pod
 
@@ -98,6 +99,16 @@ def test_what_queues_have_is_there_too(cluster: str, tmp_path: Path, capsys: pyt
     assert queues["team"]["allocated"]["cpu"] in ("1", 1)
     assert main(["queues", cluster, "--config", str(config), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["queues"] == list(queues.values())
+
+
+def test_what_a_queue_refuses_is_told_of_its_own_pods_alone() -> None:
+    config = SchedulerConfig(queues=(QueueConfig(name="team", limit={"cpu": "1"}),))
+    cluster = FakeCluster(config=config)
+    team = {"fluence.flux-framework.org/queue": "team"}
+    cluster.add(node("n1"), pod("theirs", cpu="2", labels=team), pod("ours", cpu="2"))
+    reasons = {one["name"]: one["reason"] for one in status_of(cluster.start())["waiting"]}
+    assert reasons["theirs"].startswith("queue 'team' has reached its limit of cpu: 1")
+    assert reasons["ours"] == "not tried yet: 1 of 1 nodes would take it"
 
 
 def test_people_get_tables(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
