@@ -113,6 +113,11 @@ class CallbackAnswers(Callbacks):
         """Whether what may be preempted is for callbacks to say, too."""
         return bool(self._preemptable or self._preempt_validators)
 
+    @property
+    def reclaims(self) -> bool:
+        """Whether any plugin says what may be reclaimed."""
+        return bool(self._reclaimable)
+
     def preemptable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
         """Those of some running tasks that may end for a group that nothing takes."""
         return self._spared(self._preemptable, group, victims)

@@ -20,7 +20,7 @@ from session_scheduler.errors import InputError
 CONFIG_API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"
 KIND: Final = "SchedulerConfiguration"
 DEFAULT_SCHEDULER_NAME: Final = "fluence"
-ACTIONS: Final = ("allocate",)
+ACTIONS: Final = ("allocate", "reclaim")
 """The actions that a cycle can have."""
 
 
@@ -198,7 +198,7 @@ class SchedulerConfig(Strict):
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION
     kind: Literal["SchedulerConfiguration"] = KIND
     profiles: Annotated[tuple[Profile, ...], Field(min_length=1)] = (Profile(),)
-    actions: Annotated[tuple[Action, ...], Field(min_length=1)] = ("allocate",)
+    actions: Annotated[tuple[Action, ...], Field(min_length=1)] = ("allocate", "reclaim")
     backoff: Backoff = Backoff()
     seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
     cycle_seconds: Seconds = 10.0

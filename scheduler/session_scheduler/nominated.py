@@ -16,30 +16,38 @@ import numpy as np
 from session_scheduler.evaluation import ClassPlan, Filtering, Verdict, judge
 from session_scheduler.hookspecs import Scope
 from session_scheduler.model.columns import BoolColumn, NodeView
-from session_scheduler.model.groups import Task
+from session_scheduler.model.groups import SYSTEM_CRITICAL, Task
 
 if TYPE_CHECKING:
     from session_scheduler.session import Session
 
 NAME = "NominatedPods"
-Key = tuple[int, frozenset[str]]
-"""What a task looks for room with, and the nominated pods (uids) that it does not yield to: itself and its gang."""
+Key = tuple[int, frozenset[str], str]
+"""What a task looks for room with; the nominated pods (uids) that it does not yield to: itself and its gang; and its
+queue, where it yields to those of others whatever their priority, else nothing.
+"""
 Expected = Mapping[int, Sequence[Task]]
 """By row: the nominated tasks that are to come there."""
 
 
 def nominated_key(session: Session, task: Task) -> Key | None:
     """What a task's answers depend on beside its class; None where it yields to nobody."""
-    key = task.preemptor_priority, left_out(session, task)
+    key = _key(session, task, task.preemptor_priority)
     others = (other for _, tasks in session.nominations.waiting() for other in tasks)
     return key if any(_counts(other, key) for other in others) else None
 
 
 def yielded_to(session: Session, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
     """By node, of all or of these: the nominated tasks that some tasks of one group must leave room for."""
-    key = min(task.preemptor_priority for task in tasks), left_out(session, tasks[0])
+    key = _key(session, tasks[0], min(task.preemptor_priority for task in tasks))
     found = {node: [t for t in there if _counts(t, key)] for node, there in session.nominations.waiting(nodes)}
     return {node: there for node, there in found.items() if there}
+
+
+def _key(session: Session, task: Task, priority: int) -> Key:
+    """Between queues shares decide, not priorities: what is to come to a queue is not for another one to take."""
+    apart = session.queues.active and priority < SYSTEM_CRITICAL
+    return priority, left_out(session, task), task.group.queue if apart else ""
 
 
 def left_out(session: Session, task: Task) -> frozenset[str]:
@@ -51,7 +59,9 @@ def left_out(session: Session, task: Task) -> frozenset[str]:
 
 def _counts(nominated: Task, key: Key) -> bool:
     """Whether a nominated task is yielded to."""
-    return nominated.standing >= key[0] and nominated.uid not in key[1]
+    priority, own, queue = key
+    first = nominated.standing >= priority or (bool(queue) and nominated.group.queue != queue)
+    return first and nominated.uid not in own
 
 
 def with_nominated(session: Session, plan: ClassPlan, key: Key) -> ClassPlan:

@@ -22,7 +22,7 @@ import structlog
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
 from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.hookspecs import Preemption
-from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.groups import SYSTEM_CRITICAL, Group, Phase, Task
 from session_scheduler.model.objects import Pod, PodCondition
 from session_scheduler.statement import Decision
 from session_scheduler.under_way import raise_first
@@ -159,10 +159,15 @@ class Preempting:
         """
         for task, node in preemption.nominated.items():
             for other in self._cache.nominations.on_node(node):
-                if other.standing < task.standing and other.group is not group and other.node is None:
+                if self._outranks(task, other) and other.group is not group and other.node is None:
                     self._cache.nominations.give_up(other, node)
                     self._scheduler.pending.activate(other.group.key, self._scheduler.clock.now())
                     self._spawn(other.group, [_Nomination(other, "")], {})
+
+    def _outranks(self, task: Task, other: Task) -> bool:
+        """By priority; which ranks no pods of different queues, where there are any."""
+        apart = self._cache.queues.active and task.standing < SYSTEM_CRITICAL and task.group.queue != other.group.queue
+        return other.standing < task.standing and not apart
 
     def _spawn(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str]) -> None:
         if nominations or victims:

@@ -70,6 +70,8 @@ class Session(CallbackAnswers):
         """Pods (uids) that are to end for tasks of the group whose turn it is."""
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
         """By class and priority: what `postfilter` could not do (see `actions.preempting`)."""
+        self.away: dict[Task, None] = {}
+        """The running tasks that are thought away just now."""
         self._nominated = snapshot.cache.nominations.node_by_uid
         self._plans: dict[TaskClass, ClassPlan] = {}
         self._plans_with: dict[tuple[TaskClass, NominatedKey], ClassPlan] = {}
@@ -119,6 +121,16 @@ class Session(CallbackAnswers):
     def queues(self) -> QueueUse:
         """The queues, and what each has, this session's placements included."""
         return self.snapshot.cache.queues
+
+    def running(self) -> Iterable[Task]:
+        """All tasks that are on a node, in no particular order."""
+        return self.snapshot.cache.bound_tasks()
+
+    def leaving(self) -> list[Task]:
+        """The tasks that were made to end for others, and are still there."""
+        cache = self.snapshot.cache
+        found = (cache.tasks.get(uid) for uid in sorted(cache.preempted | self.to_end))
+        return [task for task in found if task is not None and (task.node is not None or task in self.away)]
 
     @property
     def nominations(self) -> Nominations:
@@ -324,11 +336,13 @@ class Session(CallbackAnswers):
         """Take a running task off its node to see what would be without it. For `Trial`. Raises PluginError."""
         node = task.node or ""
         self.vacate(task, Phase.RELEASING)
+        self.away[task] = None
         self.tell_removed(task, node)
 
     def put_back(self, task: Task, node: str, phase: Phase) -> None:
         """Undo `remove`. For `Trial`. Raises PluginError."""
         self.occupy(task, node, phase)
+        self.away.pop(task, None)
         self.tell_put_back(task, node)
 
 

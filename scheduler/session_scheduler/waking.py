@@ -146,7 +146,8 @@ class Waking:
         """Whether a group has a pod on no node that leaves room for nominated ones of this standing."""
         group = self._cache.groups.get(key)
         tasks = group.tasks.values() if group is not None else ()
-        return any(task.node is None and task.preemptor_priority <= standing for task in tasks)
+        whoever = self._cache.queues.active  # then those of other queues do, whatever their priority
+        return any(task.node is None and (whoever or task.preemptor_priority <= standing) for task in tasks)
 
     def freed(self, task: Task) -> None:
         """A task is not to be where it counted, and was never bound there: what it would have taken is free."""

@@ -6,7 +6,8 @@ An action is a function of a session that yields after each group: its decision,
 from collections.abc import Callable, Iterator, Mapping
 
 from session_scheduler.actions.allocate import allocate
+from session_scheduler.actions.reclaim import reclaim
 from session_scheduler.session import Session
 from session_scheduler.statement import Decision
 
-ACTIONS: Mapping[str, Callable[[Session], Iterator[Decision | None]]] = {"allocate": allocate}
+ACTIONS: Mapping[str, Callable[[Session], Iterator[Decision | None]]] = {"allocate": allocate, "reclaim": reclaim}

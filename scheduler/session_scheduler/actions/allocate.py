@@ -7,6 +7,7 @@ taken off since, because that may move them (fair shares).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from session_scheduler.actions.placing import place_group
@@ -33,13 +34,15 @@ def allocate(session: Session) -> Iterator[Decision | None]:
         yield try_group(session, group, outcome)
 
 
-def ordered(session: Session) -> Iterator[Group | None]:
-    """The groups in the order in which they are to be tried. A group whose key cannot be had is failed and left out.
+def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator[Group | None]:
+    """These groups, or all that are due, in the order in which they are to be tried.
+
+    A group whose key cannot be had is failed and left out.
 
     None, for a pause, where a plugin was waited for in vain.
     """
     queues: dict[str, _Waiting] = {}
-    for group in session.groups():
+    for group in session.groups() if groups is None else groups:
         try:
             key = session.group_key(group)
         except PluginError as error:
@@ -92,27 +95,33 @@ def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | No
 
     Such an error is added to `session.errors`.
     """
+    with trying(session, outcome), session.statement(group) as statement:
+        place_group(session, statement, group, outcome)
+        preemptions = preempt(session, group, outcome) if outcome.reasons or outcome.refusal is not None else []
+        if outcome.placed or preemptions or outcome.nominated:
+            mutations = session.bind_annotations(outcome.placed)
+            decision = statement.commit()
+            decision.mutations = mutations
+            decision.preemptions = preemptions
+            decision.nominated = outcome.nominated
+            session.to_end.clear()  # who carries it out knows from now on
+            return decision
+    for task in group.in_phase(Phase.PENDING):
+        outcome.reasons.setdefault(task, outcome.refusal.reason if outcome.refusal else "not tried")
+    return None
+
+
+@contextmanager
+def trying(session: Session, outcome: Outcome) -> Iterator[None]:
+    """What is done here for a group fails that group only, and its outcome says so; see `try_group`."""
     try:
-        with session.statement(group) as statement:
-            place_group(session, statement, group, outcome)
-            preemptions = preempt(session, group, outcome) if outcome.reasons or outcome.refusal is not None else []
-            if outcome.placed or preemptions or outcome.nominated:
-                mutations = session.bind_annotations(outcome.placed)
-                decision = statement.commit()
-                decision.mutations = mutations
-                decision.preemptions = preemptions
-                decision.nominated = outcome.nominated
-                session.to_end.clear()  # who carries it out knows from now on
-                return decision
+        yield
     except PluginError as error:
         session.held_up += error.late
         _give_up(session, outcome, Refusal(str(error), error.plugin, failed=True))
     except Exception as error:  # noqa: BLE001 (a bug that one group meets is told, and the others are tried)
         session.errors.append(error)
         _give_up(session, outcome, Refusal(f"the scheduler failed: {type(error).__name__}: {error}", failed=True))
-    for task in group.in_phase(Phase.PENDING):
-        outcome.reasons.setdefault(task, outcome.refusal.reason if outcome.refusal else "not tried")
-    return None
 
 
 def _give_up(session: Session, outcome: Outcome, refusal: Refusal) -> None:

@@ -41,29 +41,51 @@ def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption
     return found
 
 
-def _ask_once(session: Session, group: Group, task: Task, *, alone: bool) -> Preemption | NoPreemption | None:
+def reclaimed(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
+    """Ask whose end would give the group's queue its share, for what was tried and refused. Raises PluginError.
+
+    Where nothing can be taken the reasons stay as they are.
+    """
+    refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
+    outcome.preempts = True
+    if group.topology_key is not None or (not group.single and group.started < group.min_count):
+        answer, _ = _asked(session, group, refused, alone=False, reclaims=True)
+        return _note(session, outcome, refused, answer) if isinstance(answer, Preemption) else []
+    found: list[Preemption] = []
+    for task in refused:
+        alone = not (has_placers(session) and session.board(task).mask.any()) or tells_of_each_node(session, task)
+        answer = _ask_once(session, group, task, alone=alone, reclaims=True)
+        found += _note(session, outcome, [task], answer) if isinstance(answer, Preemption) else []
+    return found
+
+
+def _ask_once(
+    session: Session, group: Group, task: Task, *, alone: bool, reclaims: bool = False
+) -> Preemption | NoPreemption | None:
     """As `_asked`; what was of no use for a task of the class is of none as long as nothing changes."""
-    limited = group if session.limits_preemption else None
+    limited: object = group if session.limits_preemption else None
+    if reclaims:
+        limited = "reclaim", group.queue, group.preemptible
     key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, left_out(session, task), limited)
     state = (session.committed, session.nominations.version)
     known = session.no_preemption.get(key)
     if known is not None and known.state == state and session.nominations.node_of(task) is None:
         session.note_rejected(task, known.waiting)
         return known.answer
-    answer, waiting = _asked(session, group, [task], alone=alone)
+    answer, waiting = _asked(session, group, [task], alone=alone, reclaims=reclaims)
     if isinstance(answer, NoPreemption) and not answer.keep and state[0] == session.committed:
         session.no_preemption[key] = KnownNoPreemption(state, answer, waiting)
     return answer
 
 
 def _asked(
-    session: Session, group: Group, tasks: Sequence[Task], *, alone: bool
+    session: Session, group: Group, tasks: Sequence[Task], *, alone: bool, reclaims: bool = False
 ) -> tuple[Preemption | NoPreemption | None, tuple[str, ...]]:
     """The first plugin's answer; and that plugin, where it may have another one once pods are bound: it registers that
     event."""
     for call in session.calls.functions("postfilter"):
         session.trials_made += 1
-        with Trial(session, group, tasks, alone=alone) as trial:
+        with Trial(session, group, tasks, alone=alone, reclaims=reclaims) as trial:
             answer = call(session, trial)
         if answer is None:
             continue

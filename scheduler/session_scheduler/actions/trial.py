@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -25,25 +25,32 @@ from session_scheduler.session import Outcome, Session
 _T = TypeVar("_T")
 _DISRUPTED = "DisruptionTarget"
 _PREEMPTED = "PreemptionByScheduler"
+ABOVE_ALL: Final = 2**31
+"""Above every priority that a pod can have."""
 
 
 class Trial:
     """Tasks of one group that nothing takes, and the pods that run. Use as a context manager."""
 
-    def __init__(self, session: Session, group: Group, tasks: Sequence[Task], *, alone: bool) -> None:
+    def __init__(
+        self, session: Session, group: Group, tasks: Sequence[Task], *, alone: bool, reclaims: bool = False
+    ) -> None:
         self._session = session
         self.group = group
         self.tasks = tuple(tasks)
         self.alone = alone
         """Whether it is one task that stands for itself, and that a node refused: its place is on one node."""
-        self.priority = max(task.preemptor_priority for task in tasks)
+        self.reclaims = reclaims
+        """Whether room is taken from other queues: then whatever their pods' priorities are."""
+        self.priority = ABOVE_ALL if reclaims else max(task.preemptor_priority for task in tasks)
         """That of the tasks' PodGroup, else the highest of theirs."""
         self._removed: dict[Task, tuple[str, Phase]] = {}
         self._binding: set[str] = set()
         self._held: dict[Group, bool] = {}
         self._plan = session.plan_for(tasks[0])
         self._placers = has_placers(session)
-        self._limited = session.limits_preemption
+        self._limited = reclaims or session.limits_preemption
+        self._preemptible: dict[Group, bool] = {}
         self._cache = session.snapshot.cache
         asked = alone and self._placers and self._plan.refusal is None
         self._asks_reservable = asked and tells_of_each_node(session, tasks[0])
@@ -122,13 +129,32 @@ class Trial:
         found = [task for task in tasks if not self._is_being_bound(task)]
         if any(task.standing < self.priority for task in tasks if task not in found):
             self._binding.add(node)
+        if self.reclaims:
+            return self._session.reclaimable(self.group, filter(self._of_other_queue, found))
         return self._session.preemptable(self.group, found) if self._limited else found
+
+    def _of_other_queue(self, task: Task) -> bool:
+        """Whether a task is another queue's, and may end at all."""
+        group = task.group
+        if group not in self._preemptible:
+            self._preemptible[group] = group.queue != self.group.queue and group.preemptible
+        return self._preemptible[group]
+
+    def others_end_on(self, node: str) -> bool:
+        """Whether tasks on a node were made to end that these outrank, or that may end for their queue's share."""
+        reclaims, queue = self._session.reclaims, self.group.queue
+        return any(
+            task.standing < self.priority or (reclaims and task.group.queue != queue)
+            for task in self._cache.tasks_on(node)
+            if self.ends_for_others(task) and not self._is_being_bound(task)
+        )
 
     def objection(self, nominated: Mapping[Task, str], victims: Sequence[Task]) -> str | None:
         """Why callbacks do not let these victims end so that tasks go there; None where they do. Raises PluginError."""
         if not self._limited:
             return None
-        refusal = self._session.preempt_refusal(Scenario(self.group, nominated, victims))
+        judged = self._session.reclaim_refusal if self.reclaims else self._session.preempt_refusal
+        refusal = judged(Scenario(self.group, nominated, victims))
         return refusal.reason if refusal is not None else None
 
     def _is_being_bound(self, task: Task) -> bool:

@@ -150,7 +150,7 @@ def _victims_are_ending(trial: Trial, helpable: Sequence[str]) -> bool:
         node = trial.nominated(task)
         if node is None or (trial.alone and node not in helpable):
             continue
-        if any(one.standing < trial.priority and trial.ends_for_others(one) for one in trial.running(node)):
+        if trial.others_end_on(node):
             return True
     return False
 

@@ -13,6 +13,7 @@ from session_scheduler.builtin.reclaiming import Reclaiming
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
+from session_scheduler.model.groups import SYSTEM_CRITICAL
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queues import PODS, QUEUE_LABEL, Amounts, shown_amount
@@ -54,9 +55,10 @@ class Proportion(WithoutArguments):
             session.add_queue_allocated(lambda queue: use.counts(queue).allocated)
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
             session.add_queue_fair_share(shares.fair.get)
-            reclaiming = Reclaiming(use, shares)
+            reclaiming = Reclaiming(session, shares)
+            session.add_preemptable(_may_preempt)
             session.add_reclaimable(reclaiming.may_end)
-            session.add_reclaim_validator(reclaiming.why_not)
+            session.add_reclaim_validator(reclaiming.objection)
 
     def _over_capacity(self, group: Group, tasks: Sequence[Task]) -> Sequence[str | None]:
         use = self._use
@@ -137,6 +139,14 @@ class Proportion(WithoutArguments):
         if use is None or refused is None:
             return True
         return any(freed >= 0 and use.counts(queue).freed != freed for queue, freed in refused.items())
+
+
+def _may_preempt(group: Group, victim: Group) -> bool:
+    """Priorities rank the pods of one queue: between queues shares decide, but for what the cluster cannot do without.
+
+    Else what one queue is given back by its share would be taken from it by another's priority, again and again.
+    """
+    return group.queue == victim.queue or group.priority >= SYSTEM_CRITICAL
 
 
 class _Bound:

@@ -1,64 +1,145 @@
-"""Who may end for a queue that has less than its share: what `Proportion` says of it."""
+"""Who may be ended so that a queue gets its share: `Proportion`'s answers to the reclaim action.
+
+Queues are compared as they will be once all is done that was decided before: pods that were made to end for others
+count no more, and pods that are to have their places count already. So several decisions of one session, and those of
+sessions before whose victims still end, take no more together than is to be taken.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from session_scheduler.model.queue_shares import QueueShares, may_reclaim, reclaimable
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.queue_shares import Change, QueueShares, may_reclaim, reclaimable
 from session_scheduler.model.queues import PODS, Amounts
 
 if TYPE_CHECKING:
     from session_scheduler.callbacks import Scenario
-    from session_scheduler.model.groups import Group, Task
-    from session_scheduler.state.queue_use import QueueUse
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.session import Session
 
 
 class Reclaiming:
-    """The answers of one session."""
+    """Of one session."""
 
-    def __init__(self, use: QueueUse, shares: QueueShares) -> None:
-        self._use = use
-        self._shares = shares
+    def __init__(self, session: Session, shares: QueueShares) -> None:
+        """`shares` are those of when the session opened: what it moves changes what queues have, not their shares."""
+        self._session = session
+        self._shares = self._as_decided = shares
+        self._of: tuple[object, ...] = ()
+        """What the rest was worked out for."""
+        self._needs: Amounts = {}
+        self._leaving: frozenset[Task] = frozenset()
+        self._answers: dict[tuple[str, TaskClass], bool] = {}
+        self._capped: dict[Group, bool] = {}
+        """For a gang: the groups of which all may end together, those that matter least first."""
 
     def may_end(self, group: Group, victim: Group) -> bool:
-        """Whether a group's pods could end for another queue's at all: `why_not` judges how many."""
-        tree = self._use.tree
-        usable = tree.usable(group.queue) and tree.usable(victim.queue)
-        return usable and group.queue != victim.queue and victim.preemptible
+        """Whether tasks of the victim may end for the group."""
+        self._look(group)
+        if victim in self._capped:
+            return self._capped[victim]
+        if group.queue == victim.queue or not victim.preemptible:
+            return False
+        return all(self._session.queues.concerns(task) and self._answer(group, task) for task in _running(victim))
 
-    def why_not(self, scenario: Scenario) -> str | None:
-        """Why all of this must not be done; None where it may.
+    def objection(self, scenario: Scenario) -> str | None:
+        """Why all of this must not be done: what each queue would have then.
 
         It is judged as if the victims ran and the tasks waited, whatever is tried out just now.
         """
-        queue, tree = scenario.group.queue, self._use.tree
-        if tree.why_not(queue) is not None:
-            return tree.why_not(queue)
-        needs = _amounts(scenario.nominated)
+        leaving = frozenset(self._session.leaving())
+        changes = self._decided(leaving)
+        changes += [_change(task, -1) for task in scenario.nominated if task.node is not None]
         victims: dict[str, list[Amounts]] = {}
         for task in scenario.victims:
-            if not tree.usable(task.group.queue):
-                return f"{task.key} is in no queue"
-            victims.setdefault(task.group.queue, []).append(_amounts((task,)))
-        shares, preemptible = self._as_it_was(scenario), scenario.group.preemptible
-        return may_reclaim(shares, queue, needs, preemptible=preemptible) or reclaimable(
-            shares, queue, needs, victims, preemptible=preemptible
+            if task not in leaving:
+                victims.setdefault(task.group.queue, []).append(_amounts(task))
+        return self._why_not(self._after(changes), scenario.group, _total(scenario.nominated), victims)
+
+    # ------------------------------------------------------------------ inside
+
+    def _why_not(
+        self, shares: QueueShares, group: Group, needs: Mapping[str, int], victims: Mapping[str, list[Amounts]]
+    ) -> str | None:
+        why = shares.tree.why_not(group.queue)
+        if why is not None:
+            return why
+        if not all(map(shares.tree.usable, victims)):
+            return "pods that are in no queue keep what they have"
+        preemptible = group.preemptible
+        return may_reclaim(shares, group.queue, needs, preemptible=preemptible) or reclaimable(
+            shares, group.queue, needs, victims, preemptible=preemptible
         )
 
-    def _as_it_was(self, scenario: Scenario) -> QueueShares:
-        gone = [task for task in scenario.victims if task.node is None]
-        there = [task for task in scenario.nominated if task.node is not None]
-        if not gone and not there:
-            return self._shares
-        return self._shares.with_more([(task.group.queue, _amounts((task,)), 1) for task in gone]
-                                      + [(task.group.queue, _amounts((task,)), -1) for task in there])  # fmt: skip
+    def _answer(self, group: Group, task: Task) -> bool:
+        key = task.group.queue, task.cls
+        if key not in self._answers:
+            why = self._why_not(self._as_decided, group, self._needs, {key[0]: [_amounts(task)]})
+            self._answers[key] = why is None
+        return self._answers[key]
+
+    def _look(self, group: Group) -> None:
+        """Take in how things are; what is tried out for the group changes nothing of it."""
+        session = self._session
+        key = group, session.committed, session.nominations.version
+        if self._of == key:
+            return
+        self._of = key
+        self._answers.clear()
+        self._capped.clear()
+        self._leaving = frozenset(session.leaving())
+        self._as_decided = self._after(self._decided(self._leaving))
+        pending = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
+        together = max(1, group.min_count - group.started)
+        self._needs = _total(pending[:together])
+        if together > 1:
+            self._cap(group)
+
+    def _decided(self, leaving: Iterable[Task]) -> list[Change]:
+        """What becomes of what was decided before, as if nothing were thought away."""
+        coming = (task for _, tasks in self._session.nominations.waiting() for task in tasks)
+        counts = self._session.queues.concerns
+        back = [_change(task, 1) for task in (*self._session.away, *coming) if counts(task)]
+        return [*(_change(task, -1) for task in leaving if counts(task)), *back]
+
+    def _after(self, changes: Iterable[Change]) -> QueueShares:
+        return self._shares.with_more(one for one in changes if self._shares.tree.usable(one.queue))
+
+    def _cap(self, group: Group) -> None:
+        """Let only so many groups end, of all together, that each queue keeps its share whichever of them do."""
+        counts = self._session.queues.concerns
+        running = {t.group: None for t in self._session.running() if t.group.queue != group.queue and counts(t)}
+        others = [one for one in running if one.preemptible]
+        others.sort(key=lambda one: (one.creation, one.key), reverse=True)
+        others.sort(key=lambda one: one.priority)
+        taken: dict[str, list[Amounts]] = {}
+        for one in others:
+            mine = taken.setdefault(one.queue, [])
+            more = [_amounts(task) for task in _running(one) if task not in self._leaving]
+            fits = self._why_not(self._as_decided, group, self._needs, {one.queue: [*mine, *more]}) is None
+            if fits or len(more) == 1:
+                self._capped[one] = fits
+            if fits:
+                mine += more
 
 
-def _amounts(tasks: Iterable[Task]) -> Amounts:
-    """What tasks request together, and their number."""
-    found: Amounts = {}
+def _running(group: Group) -> list[Task]:
+    return group.in_phase(Phase.BOUND, Phase.RELEASING)
+
+
+def _change(task: Task, sign: int) -> Change:
+    return Change(task.group.queue, _amounts(task), sign, not task.group.preemptible)
+
+
+def _amounts(task: Task) -> Amounts:
+    return {**task.cls.requests, PODS: 1}
+
+
+def _total(tasks: Iterable[Task]) -> Amounts:
+    total: Amounts = {}
     for task in tasks:
-        for name, amount in {**task.cls.requests, PODS: 1}.items():
-            found[name] = found.get(name, 0) + amount
-    return found
+        for name, amount in _amounts(task).items():
+            total[name] = total.get(name, 0) + amount
+    return total

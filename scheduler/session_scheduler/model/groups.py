@@ -16,6 +16,8 @@ from session_scheduler.model.objects import Node, Pod, PodGroup
 
 PREEMPTIBILITY_LABEL = "fluence.flux-framework.org/preemptibility"
 NON_PREEMPTIBLE_PRIORITY = 100
+SYSTEM_CRITICAL = 2_000_000_000
+"""The lowest priority of Kubernetes' own classes, system-cluster-critical and above."""
 DEFAULT_QUEUE = "default"
 
 

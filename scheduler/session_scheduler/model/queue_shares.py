@@ -41,6 +41,16 @@ class _Had:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What a pod of a queue has more (sign 1) or less (-1); `kept` where it is not preemptible."""
+
+    queue: str
+    amounts: Mapping[str, int]
+    sign: int
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """One of several queues that something is divided among."""
 
@@ -144,15 +154,18 @@ class QueueShares:
         self.fair = fair_shares(tree, total, {name: _sum(one.allocated, one.pending) for name, one in has.items()})
         self._steps: dict[str, tuple[int, tuple[object, ...]]] = {}
 
-    def with_more(self, changes: Iterable[tuple[str, Mapping[str, int], int]]) -> QueueShares:
-        """The same fair shares, where pods of some queues have more (1) or less (-1) than they have now."""
-        allocated: dict[str, Amounts] = {}
-        for queue, amounts, sign in changes:
-            for name in self.tree.path(queue):
-                before = allocated.get(name, self.has[name].allocated)
-                allocated[name] = _sum(before, {resource: sign * amount for resource, amount in amounts.items()})
+    def with_more(self, changes: Iterable[Change]) -> QueueShares:
+        """The same fair shares, where pods of some queues have more or less than they have now."""
+        had: dict[str, _Had] = {}
+        for change in changes:
+            for name in self.tree.path(change.queue):
+                if name not in had:
+                    had[name] = _Had(dict(self.has[name].allocated), dict(self.has[name].kept))
+                for total in (had[name].allocated, had[name].kept) if change.kept else (had[name].allocated,):
+                    for resource, amount in change.amounts.items():
+                        total[resource] = total.get(resource, 0) + change.sign * amount
         found = copy(self)
-        found.has = {**self.has, **{name: _Had(amounts, self.has[name].kept) for name, amounts in allocated.items()}}
+        found.has = {**self.has, **had}
         found._steps = {}
         return found
 
@@ -260,11 +273,11 @@ def _parting(tree: QueueTree, one: str, other: str) -> tuple[str, str] | None:
 
 
 def _floor(shares: QueueShares, taker: str, giver: str, needs: Mapping[str, int]) -> Mapping[str, int]:
-    """What the giver keeps in any case."""
+    """What the giver keeps in any case; of what it names nothing that it deserves, its fair share."""
     deserved, has = shares.tree.specs[taker].deserved, shares.has[taker].allocated
     named = [resource for resource in needs if resource in deserved]
     if named and all(has.get(resource, 0) + needs[resource] <= deserved[resource] for resource in named):
-        return shares.tree.specs[giver].deserved
+        return {**shares.fair[giver], **shares.tree.specs[giver].deserved}
     return shares.fair[giver]
 
 

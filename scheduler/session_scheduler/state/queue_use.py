@@ -100,6 +100,10 @@ class QueueUse:
                 self._counts[queue] = found
         return found
 
+    def concerns(self, task: Task) -> bool:
+        """Whether a task counts at all: not where another scheduler places it."""
+        return self._serves(task.pod.spec.scheduler_name)
+
     def problem(self, queue: Queue) -> Problem | None:
         """Why a Queue object takes no pods."""
         if queue.metadata.name in self._configured:

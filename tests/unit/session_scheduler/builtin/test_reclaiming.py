@@ -19,7 +19,8 @@ class World:
 
     def __init__(self, *queues: dict[str, Any], kept: bool = False) -> None:
         configured = tuple(QueueConfig(**queue) for queue in queues or ({"name": "a"}, {"name": "b"}))
-        self.cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=100, queues=configured))
+        config = SchedulerConfig(bindings_in_flight=100, queues=configured, actions=("allocate",))
+        self.cluster = FakeCluster(config=config)
         self.cluster.nodes(1, cpu="4")
         labels = {LABEL: "a", **({"fluence.flux-framework.org/preemptibility": "non-preemptible"} if kept else {})}
         self.cluster.add(*(pod(f"a{number}", cpu="1", labels=labels) for number in range(4)))
@@ -66,7 +67,7 @@ def test_nothing_is_taken_beyond_what_the_other_deserves_or_for_a_queue_that_may
 
 @pytest.mark.parametrize(("kept", "names"), [(False, ["a0", "a1"]), (True, [])])
 def test_only_preemptible_pods_of_other_queues_may_end(kept: bool, names: list[str]) -> None:
-    world = World({"name": "a", "deserved": {"cpu": 4}}, {"name": "b"}, kept=kept)
+    world = World(kept=kept)
     taker = world.task("b0")
     asked = [world.task("a0"), world.task("a1"), world.task("b1")]
     assert [task.name for task in world.session.reclaimable(taker.group, asked)] == names

@@ -1,0 +1,192 @@
+"""The reclaim action with Proportion: a queue gets its share in one cycle, and nothing goes to and fro."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.hookspecs import hookimpl
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing.builders import gang, pod
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+LABEL = "fluence.flux-framework.org/queue"
+KEPT = {"fluence.flux-framework.org/preemptibility": "non-preemptible"}
+TWO = ({"name": "a", "deserved": {"cpu": 4}}, {"name": "b", "deserved": {"cpu": 4}})
+
+
+def cluster_of(*queues: dict[str, Any], nodes: int = 2, cpu: str = "4", actions: Any = ("allocate", "reclaim")) -> Any:
+    config = SchedulerConfig(bindings_in_flight=1_000, actions=actions,
+                             queues=tuple(QueueConfig(**queue) for queue in queues))  # fmt: skip
+    cluster = FakeCluster(config=config)
+    cluster.nodes(nodes, cpu=cpu)
+    return cluster
+
+
+def of(name: str, queue: str, **options: Any) -> Pod:
+    return pod(name, cpu=options.pop("cpu", "1"), labels={LABEL: queue, **options.pop("labels", {})}, **options)
+
+
+def running(cluster: FakeCluster, queue: str) -> list[str]:
+    """The pods of a queue that are bound and not asked to end."""
+    return sorted(
+        task.name for task in cluster.scheduler.cache.bound_tasks()
+        if task.group.queue == queue and task.pod.metadata.deletion_timestamp is None
+    )  # fmt: skip
+
+
+def ending(cluster: FakeCluster) -> set[str]:
+    return {task.name for task in cluster.scheduler.cache.tasks.values() if task.pod.metadata.deletion_timestamp}
+
+
+def full_of(queue: str, cluster: FakeCluster, count: int = 8, **options: Any) -> None:
+    cluster.add(*(of(f"{queue}{number}", queue, **options) for number in range(count)))
+    cluster.run()
+    assert len(running(cluster, queue)) == count
+
+
+def test_an_under_served_queue_gets_its_share_in_one_cycle_and_no_more() -> None:
+    cluster = cluster_of(*TWO)
+    full_of("a", cluster)
+    cluster.add(*(of(f"b{number}", "b") for number in range(8)))
+    cluster.run()
+    assert len(ending(cluster)) == 4
+    cluster.finish_deletions()
+    cluster.run(cycles=2)
+    assert (len(running(cluster, "a")), len(running(cluster, "b"))) == (4, 4)
+
+
+def test_without_the_action_nobody_ends() -> None:
+    cluster = cluster_of(*TWO, actions=("allocate",))
+    full_of("a", cluster)
+    cluster.add(of("b0", "b"))
+    cluster.run(cycles=2)
+    assert not ending(cluster)
+
+
+def test_what_a_queue_does_not_have_beyond_its_share_is_not_taken() -> None:
+    cluster = cluster_of({"name": "a", "deserved": {"cpu": 6}}, {"name": "b", "deserved": {"cpu": 2}})
+    full_of("a", cluster, 6)
+    full_of("b", cluster, 2)
+    cluster.add(of("b-more", "b"), of("a-more", "a"))
+    cluster.run(cycles=3)
+    assert not ending(cluster)
+
+
+def test_pods_that_are_not_preemptible_do_not_end_for_a_share() -> None:
+    cluster = cluster_of({"name": "a", "deserved": {"cpu": 8}}, {"name": "b", "deserved": {"cpu": 4}})
+    full_of("a", cluster, labels=KEPT)
+    cluster.add(of("b0", "b"))
+    cluster.run(cycles=2)
+    assert not ending(cluster)
+
+
+def test_the_priority_of_who_has_too_much_does_not_save_it_but_decides_who_goes_first() -> None:
+    cluster = cluster_of(*TWO)
+    cluster.add(*(of(f"a{number}", "a", priority=50 if number < 6 else 10) for number in range(8)))
+    cluster.run()
+    cluster.add(of("b0", "b"), of("b1", "b"))
+    cluster.run()
+    assert ending(cluster) == {"a6", "a7"}
+
+
+def test_a_gang_gets_its_queues_share_whole_or_not_at_all() -> None:
+    cluster = cluster_of(*TWO)
+    full_of("a", cluster)
+    cluster.add(*gang("g", 5, cpu="1", labels={LABEL: "b"}), *gang("h", 4, cpu="1", labels={LABEL: "b"}))
+    cluster.run()
+    assert len(ending(cluster)) == 4, "four are b's share, five are not"
+    cluster.finish_deletions()
+    cluster.run(cycles=2)
+    assert {name[0] for name in running(cluster, "b")} == {"h"}
+    assert len(running(cluster, "b")) == 4
+
+
+def test_a_gang_takes_from_each_queue_only_what_that_has_too_much() -> None:
+    """The pods of c matter least, but c has only one too many."""
+    queues = ({"name": name, "deserved": {"cpu": 4}} for name in "abc")
+    cluster = cluster_of(*queues, nodes=3)
+    cluster.add(
+        *(of(f"a{number}", "a", priority=50) for number in range(7)), *(of(f"c{number}", "c") for number in range(5))
+    )
+    cluster.run()
+    cluster.add(*gang("g", 4, cpu="1", labels={LABEL: "b"}))
+    cluster.run()
+    assert sorted(name[0] for name in ending(cluster)) == ["a", "a", "a", "c"]
+
+
+def test_others_do_not_get_the_room_while_victims_end() -> None:
+    cluster = cluster_of(*TWO, nodes=1, cpu="8")
+    full_of("a", cluster)
+    cluster.add(*gang("g", 4, cpu="1", labels={LABEL: "b"}), *(of(f"more{number}", "a") for number in range(4)))
+    cluster.run()
+    victims = sorted(ending(cluster))
+    assert len(victims) == 4
+    for name in victims:
+        cluster.delete(Pod, name)
+        cluster.run()
+        assert len(ending(cluster)) == len([one for one in victims if one > name]), "nobody else is made to end"
+    cluster.run(cycles=2)
+    assert len(running(cluster, "b")) == 4
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_two_opposite_queues_under_load_come_to_rest(size: int) -> None:
+    """Whatever ends comes anew, as a controller would have it: from some cycle on nobody is made to end any more."""
+    cluster = cluster_of(*TWO, nodes=3, cpu="3")
+    names = iter(range(1000))
+
+    def more(queue: str) -> None:
+        number = next(names)
+        if size == 1:
+            cluster.add(of(f"{queue}-{number}", queue))
+        else:
+            cluster.add(*gang(f"{queue}-{number}", size, cpu="1", labels={LABEL: queue}))
+
+    for _ in range(6):
+        more("a")
+    cluster.run()
+    ended = []
+    for turn in range(12):
+        if turn == 1:
+            for _ in range(6):
+                more("b")
+        cluster.run()
+        leaving = ending(cluster)
+        ended.append(len(leaving))
+        for name in sorted(leaving):
+            more(name[0])
+        cluster.finish_deletions()
+        cluster.advance(11.0)
+    assert sum(ended) > 0
+    assert ended[-6:] == [0] * 6
+    if size == 1:
+        assert min(len(running(cluster, "a")), len(running(cluster, "b"))) == 4
+
+
+def test_a_plugin_can_spare_whom_it_will() -> None:
+    class Spares:
+        name = "spares"
+
+        @hookimpl
+        def on_session_open(self, session: Any) -> None:
+            session.add_reclaimable(lambda _, victim: not victim.name.startswith("a0"))
+
+    cluster = cluster_of({"name": "a", "deserved": {"cpu": 0}}, {"name": "b", "deserved": {"cpu": 8}})
+    cluster.start(Spares())
+    full_of("a", cluster)
+    cluster.add(*(of(f"b{number}", "b") for number in range(8)))
+    cluster.run()
+    assert len(ending(cluster)) == 7
+    assert "a0" not in ending(cluster)
+
+
+def test_pods_that_another_scheduler_placed_are_nobodys_share() -> None:
+    cluster = cluster_of({"name": "b", "deserved": {"cpu": 8}})
+    cluster.add(*(pod(f"x{number}", cpu="1", scheduler="other", bound_to="n1") for number in range(4)))
+    full_of("b", cluster, 4)
+    cluster.add(of("b-more", "b"))
+    cluster.run(cycles=2)
+    assert not ending(cluster)
