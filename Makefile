@@ -149,6 +149,7 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python tests/benchmarks/bench_simulate.py
 	$(BIN)/python tests/benchmarks/bench_preemption.py
+	$(BIN)/python tests/benchmarks/bench_session.py
 
 # BENCH='--nodes 1000 --only w1,w2 --huge' changes what is run.
 bench-matcher: $(STAMP)

@@ -41,6 +41,8 @@ class Announcer:
         return {**pods, **dict(zip(tasks, written, strict=True))}
 
     async def _announce(self, task: Task, node: str, pod: Pod) -> Pod:
+        if task.node != node:  # it went, or somebody else bound it, since this was started
+            return pod
         self._nominated(task, node)
         try:
             return pod if pod.status.nominated_node_name == node else await self._write(task, node, pod)

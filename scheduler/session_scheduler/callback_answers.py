@@ -114,6 +114,11 @@ class CallbackAnswers(Callbacks):
         return bool(self._preemptable or self._preempt_validators)
 
     @property
+    def preempts_alike(self) -> bool:
+        """Whether what may be preempted is the same for all tasks of one class, queue and priority."""
+        return self._preempts_alike
+
+    @property
     def reclaims(self) -> bool:
         """Whether any plugin says what may be reclaimed."""
         return bool(self._reclaimable)

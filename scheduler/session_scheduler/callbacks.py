@@ -63,6 +63,7 @@ class Callbacks:
         self._gpu_orders: list[HookCall] = []
         self._subset_nodes: list[HookCall] = []
         self._preemptable: list[HookCall] = []
+        self._preempts_alike = True
         self._preempt_validators: list[HookCall] = []
         self._reclaimable: list[HookCall] = []
         self._reclaim_validators: list[HookCall] = []
@@ -170,22 +171,25 @@ class Callbacks:
 
     # ------------------------------------------------------------------ whose end may make room
 
-    def add_preemptable(self, may_end: Callable[[Group, Group], bool]) -> None:
+    def add_preemptable(self, may_end: Callable[[Group, Group], bool], *, alike: bool = False) -> None:
         """`may_end(group, victim) -> whether running tasks of the victim may end for the group`: True or False.
 
         All plugins must agree. Asked where running tasks of lower priority are looked at for a group that nothing
         takes, once a group and victim. It can only spare tasks: who may end at all is for priorities, and for who runs
-        `postfilter`, to say.
+        `postfilter`, to say. `alike` is a promise: tasks of one class, queue and priority get the same answers in a
+        session, and what was found out for one of them holds for the others; without it each is tried for itself.
         """
         self._preemptable.append(self._callback("preemptable", may_end))
+        self._preempts_alike = self._preempts_alike and alike
 
-    def add_preempt_validator(self, check: Callable[[Scenario], str | None]) -> None:
+    def add_preempt_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:
         """`check(scenario) -> None, or the reason why all of this must not be done`.
 
         Asked of each candidate, so of each node that some victims' end would make fit, before the cheapest one is
-        taken; for a gang, of the one way that was found. The first reason counts.
+        taken; for a gang, of the one way that was found. The first reason counts. `alike` as for `add_preemptable`.
         """
         self._preempt_validators.append(self._callback("preempt validator", check))
+        self._preempts_alike = self._preempts_alike and alike
 
     def add_reclaimable(self, may_end: Callable[[Group, Group], bool]) -> None:
         """As `add_preemptable`, where a queue that has less than its share takes it back from others."""

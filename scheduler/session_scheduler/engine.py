@@ -30,6 +30,8 @@ _LOOK_AGAIN = 1.0
 _AFTER_ERROR = 1.0
 _REMIND = 10.0
 """Seconds between two looks for gangs that have started and of which their PodGroup does not say so."""
+_TAKEN_IN_SECONDS = 0.1
+"""How long changes are taken in between two looks at what is under way, where plugins take their time over them."""
 _STUCK = 60.0
 """After so many seconds without the end of a turn something is wrong."""
 
@@ -133,11 +135,12 @@ class Engine:
     async def _take_in(self) -> None:
         """Every change; an error that nobody expected is raised when all others are taken in."""
         errors: list[BaseException] = []
-        number = 0
+        number, looked = 0, perf_counter()
         while self._changes:
             number += 1
-            if not number % TAKEN_IN_AT_ONCE:
+            if not number % TAKEN_IN_AT_ONCE or perf_counter() - looked > _TAKEN_IN_SECONDS:
                 await asyncio.sleep(0)
+                looked = perf_counter()
             change, obj = self._changes.popleft()
             try:
                 await self._scheduler.apply(change, obj)

@@ -39,6 +39,8 @@ _OF_EVERYTHING = frozenset({"recover", "on_nodes_changed"})
 """Hooks that may be told of the whole cluster at once."""
 _EVERYTHING = 12
 """How many times as long these may take."""
+_BESIDE_SESSIONS = frozenset({"prebind", "prebind_needed"})
+"""Hooks that are called for many pods in one go of the event loop: who hangs in one is not waited for in each."""
 _CORE = "session_scheduler."
 _LARGEST_WEIGHT = 2**16
 """Weights times scores times plugins stay well within 64 bits."""
@@ -75,7 +77,7 @@ class PluginError(FluenceError):
 class HookCall:
     """One plugin's implementation of one hook: calls it, times it, and names it when it fails."""
 
-    __slots__ = ("_function", "budget", "calls", "hook", "plugin", "seconds", "since")
+    __slots__ = ("_function", "budget", "calls", "hook", "plugin", "seconds", "shut", "since")
 
     def __init__(self, plugin: str, hook: str, function: Callable[..., Any], budget: float | None = None) -> None:
         """`budget`: seconds after which it is interrupted; None for never."""
@@ -85,16 +87,22 @@ class HookCall:
         self._function = function
         self.calls = 0
         self.seconds = 0.0
+        self.shut = 0.0
+        """Until when it is not called again, for it was waited for in vain."""
         self.since = 0.0
         """When it was last called, for `interrupting`."""
 
     def __call__(self, *args: Any) -> Any:
         """The answer. Raises PluginError in place of whatever the plugin raised, or where it does not answer."""
+        started = perf_counter()
+        if started < self.shut:
+            raise self._late()
         outer, running.call = running.call, self
-        self.since = started = perf_counter()
+        self.since = started
         try:
             return self._function(*args)
         except (Exception, SystemExit) as error:
+            running.call = outer  # its text may be the plugin's code, too, and nothing here would catch Overdue
             raise self._raised(error) from error
         except Overdue:
             raise self._late() from None
@@ -116,6 +124,8 @@ class HookCall:
         """The error for a plugin that was interrupted."""
         error = self.wrong(f"no answer within {self.budget:g} s")
         error.late = True
+        if self.hook in _BESIDE_SESSIONS and self.budget is not None:
+            self.shut = max(self.shut, self.since + 2 * self.budget)
         return error
 
     def _raised(self, error: BaseException) -> PluginError:
@@ -130,6 +140,8 @@ class HookCall:
         """
         started = perf_counter()
         limit: asyncio.Timeout | None = None
+        if started < self.shut:
+            raise self._late()
         try:
             work = self._step(self._function, *args).__await__()
             try:

@@ -180,9 +180,9 @@ def class_key(pod: Pod, view: ClusterView) -> Hashable | None:
     """What this plugin's filters, scores and placement read of a pod beyond its spec's own fields, as JSON values.
 
     Pods with different answers are of different classes. Called once for each pod that is new or changed, but for one
-    on a node to which only annotations came, and again where a service or controller that selects it changed. Of its
-    labels, those that selectors of pods read (affinity between pods, topology spread) are told apart already. `view`:
-    namespaces, and by what services and controllers select.
+    that was bound with nothing new but annotations, and again where a service or controller that selects it changed.
+    Of its labels, those that selectors of pods read (affinity between pods, topology spread) are told apart already.
+    `view`: namespaces, and by what services and controllers select.
     """
 
 

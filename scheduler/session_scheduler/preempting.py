@@ -150,7 +150,7 @@ class Preempting:
         node = self._cache.nominations.told_of(task)
         if node:
             self._cache.nominations.give_up(task, node)
-            self._spawn(task.group, [_Nomination(task, "")], {})
+            self._spawn(task.group, [_Nomination(task, "", before=node)], {})
 
     def _outdo(self, group: Group, preemption: Preemption) -> None:
         """Pods of lower priority that were to go to the same nodes look for another place at once.
@@ -162,7 +162,7 @@ class Preempting:
                 if self._outranks(task, other) and other.group is not group and other.node is None:
                     self._cache.nominations.give_up(other, node)
                     self._scheduler.pending.activate(other.group.key, self._scheduler.clock.now())
-                    self._spawn(other.group, [_Nomination(other, "")], {})
+                    self._spawn(other.group, [_Nomination(other, "", before=node)], {})
 
     def _outranks(self, task: Task, other: Task) -> bool:
         """By priority; which ranks no pods of different queues, where there are any."""

@@ -17,10 +17,13 @@ from .scheduler_process import SchedulerProcess, kubeconfig_for
 
 @pytest.fixture
 def placed(control_plane: ControlPlane) -> Any:
-    """A namespace with a pod that fits on its own node, one that does not, and a Secret; gone afterwards."""
+    """A namespace with a pod that fits on its own node alone, one that fits nowhere, and a Secret; gone afterwards.
+
+    They ask for more than the nodes have that other tests may have left.
+    """
     namespace = control_plane.new_namespace()
-    control_plane.new_node(f"{namespace}-n", cpu="2")
-    for name, cpu in (("fits", "1"), ("large", "3")):
+    control_plane.new_node(f"{namespace}-n", cpu="2000")
+    for name, cpu in (("fits", "1000"), ("large", "3000")):
         control_plane.create(pod(namespace, name, cpu))
     control_plane.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": namespace},
                           "stringData": {"password": "hunter2"}})  # fmt: skip
@@ -69,7 +72,7 @@ def test_a_live_cluster_is_read_and_decided_on_alone_with_files_and_from_its_sna
 
     more = tmp_path / "more.yaml"
     roomy = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{placed}-m"},
-             "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}  # fmt: skip
+             "status": {"allocatable": {"cpu": "4000", "memory": "8Gi", "pods": "9"}}}  # fmt: skip
     more.write_text(yaml.safe_dump(roomy))
     assert nodes(printed(capsys, "simulate", str(more), *live))["large"] == f"{placed}-m"
 
@@ -123,7 +126,7 @@ def test_a_scheduler_explains_what_its_last_cycle_left(
         assert (status, told["phase"], told["node"]) == (200, "pending", None)
         assert "Insufficient cpu" in told["lastCycle"]
         assert told["nodes"][f"{placed}-n"]["fitsIf"][0] == {
-            "plugin": "NodeResourcesFit", "changes": [f"3 cpu were free on {placed}-n (1 of 2 now)"],
+            "plugin": "NodeResourcesFit", "changes": [f"3000 cpu were free on {placed}-n (1000 of 2000 now)"],
         }  # fmt: skip
         assert json.loads(scheduler.get(f"/explain/{placed}/fits")[1])["node"] == f"{placed}-n"
         assert scheduler.get(f"/explain/{placed}/none")[0] == 404

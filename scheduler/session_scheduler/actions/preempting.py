@@ -63,9 +63,11 @@ def _ask_once(
     session: Session, group: Group, task: Task, *, alone: bool, reclaims: bool = False
 ) -> Preemption | NoPreemption | None:
     """As `_asked`; what was of no use for a task of the class is of none as long as nothing changes."""
-    limited: object = group if session.limits_preemption else None
+    limited: object = None
     if reclaims:
         limited = "reclaim", group.queue, group.preemptible
+    elif session.limits_preemption:
+        limited = group.queue if session.preempts_alike else group
     key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, left_out(session, task), limited)
     state = (session.committed, session.nominations.version)
     known = session.no_preemption.get(key)

@@ -50,6 +50,7 @@ class Trial:
         self._plan = session.plan_for(tasks[0])
         self._placers = has_placers(session)
         self._limited = reclaims or session.limits_preemption
+        self._memorable = not reclaims and session.preempts_alike
         self._preemptible: dict[Group, bool] = {}
         self._cache = session.snapshot.cache
         asked = alone and self._placers and self._plan.refusal is None
@@ -61,7 +62,7 @@ class Trial:
         """Whether a node's answer depends on what else a plugin that places groups has: all that ends already may be
         in the way.
         """
-        self._key = (tasks[0].cls, self.priority, left_out(session, tasks[0]))
+        self._key = (tasks[0].cls, self.priority, left_out(session, tasks[0]), group.queue if self._limited else "")
         self._not_reservable: dict[str, str] = {}
         """By node: why the plugin that places groups would not take the task's share there, as it was asked last."""
         self._lost_track = False
@@ -195,12 +196,12 @@ class Trial:
 
     def recall(self, node: str) -> Any:
         """What was kept of a node for tasks like this one; None where that is nothing, or holds no more."""
-        known = self.by_node and not self._limited
+        known = self.by_node and self._memorable
         return self._session.trials.recall(self._key, self._session.table.row_of[node]) if known else None
 
     def keep(self, node: str, found: object) -> None:
         """Keep something that the node's own pods decide, for the next task like this one."""
-        if self.by_node and not self._limited and node not in self._binding:
+        if self.by_node and self._memorable and node not in self._binding:
             self._session.trials.put(self._key, self._session.table.row_of[node], found)
 
     # ------------------------------------------------------------------ thinking away

@@ -13,7 +13,7 @@ from session_scheduler.builtin.reclaiming import Reclaiming
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
-from session_scheduler.model.groups import SYSTEM_CRITICAL
+from session_scheduler.model.groups import PREEMPTIBILITY_LABEL, SYSTEM_CRITICAL
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queues import PODS, QUEUE_LABEL, Amounts, shown_amount
@@ -38,6 +38,7 @@ class Proportion(WithoutArguments):
     def __init__(self, arguments: None = None) -> None:
         super().__init__(arguments)
         self._use: QueueUse | None = None
+        self._session: Session | None = None
         self._shares: QueueShares | None = None
         self._refused: dict[TaskClass, dict[str, int]] = {}
         """By class, the queues that had too little left, and how often something of them had ended by then."""
@@ -48,6 +49,7 @@ class Proportion(WithoutArguments):
     def on_session_open(self, session: Session) -> None:
         """Only where there are queues."""
         use = self._use = session.queues
+        self._session = session
         if use.active:
             session.add_over_capacity(self._over_capacity)
             shares = self._shares = use.shares(session.table)
@@ -56,9 +58,15 @@ class Proportion(WithoutArguments):
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
             session.add_queue_fair_share(shares.fair.get)
             reclaiming = Reclaiming(session, shares)
-            session.add_preemptable(_may_preempt)
+            session.add_preemptable(_may_preempt, alike=True)
+            session.add_preempt_validator(reclaiming.beyond_bounds, alike=True)
             session.add_reclaimable(reclaiming.may_end)
             session.add_reclaim_validator(reclaiming.objection)
+
+    @hookimpl
+    def on_session_close(self) -> None:
+        """Let go of it."""
+        self._session = None
 
     def _over_capacity(self, group: Group, tasks: Sequence[Task]) -> Sequence[str | None]:
         use = self._use
@@ -69,8 +77,15 @@ class Proportion(WithoutArguments):
             self._note(tasks, group.queue, -1)
             return [why] * len(tasks)
         bounds = list(_bounds(use, group))
-        if not bounds:
+        if not bounds or not tasks:
             return [None] * len(tasks)
+        coming = (
+            []
+            if self._session is None
+            else [task for there in self._session.yields_to(tasks).values() for task in there if use.concerns(task)]
+        )
+        for bound in bounds if coming else ():
+            bound.keep_for(coming, use)
         more: Amounts = {}
         return [self._beyond(task, bounds, more) for task in tasks]
 
@@ -138,7 +153,10 @@ class Proportion(WithoutArguments):
         use, refused = self._use, self._refused.get(cls)
         if use is None or refused is None:
             return True
-        return any(freed >= 0 and use.counts(queue).freed != freed for queue, freed in refused.items())
+        return any(
+            freed == _BY_PLACES_KEPT or (freed >= 0 and use.counts(queue).freed != freed)
+            for queue, freed in refused.items()
+        )
 
 
 def _may_preempt(group: Group, victim: Group) -> bool:
@@ -149,15 +167,32 @@ def _may_preempt(group: Group, victim: Group) -> bool:
     return group.queue == victim.queue or group.priority >= SYSTEM_CRITICAL
 
 
+_BY_PLACES_KEPT = -2
+"""In place of how often something has ended: what is kept for others may be given up without any end."""
+
+
 class _Bound:
     """What one queue on the way to the top must not go beyond."""
 
-    def __init__(self, queue: str, what: str, most: Mapping[str, int], has: Mapping[str, int], freed: int) -> None:
+    def __init__(
+        self, queue: str, what: str, most: Mapping[str, int], has: Mapping[str, int], freed: int, *, kept: bool = False
+    ) -> None:
+        """`kept`: only what is not preemptible counts."""
         self.queue = queue
+        self.kept = kept
         self.what = what
         self.most = most
         self.has = has
         self.freed = freed
+
+    def keep_for(self, coming: Iterable[Task], use: QueueUse) -> None:
+        """Count what is to come to this queue, and those below it, in places that are kept for it."""
+        has = dict(self.has)
+        for task in coming:
+            if self.queue in use.tree.path(task.group.queue) and not (self.kept and task.group.preemptible):
+                for name, amount in {**task.cls.requests, PODS: 1}.items():
+                    has[name] = has.get(name, 0) + amount
+        self.has, self.freed = has, _BY_PLACES_KEPT
 
     def reason(self, resource: str, had: int, need: int) -> str:
         """The queue, the resource, its bound, what is allocated, and what is needed."""
@@ -174,16 +209,18 @@ def _bounds(use: QueueUse, group: Group) -> Iterator[_Bound]:
             yield _Bound(name, "has reached its limit of", spec.limit, counts.allocated, counts.freed)
         if kept and spec.deserved:
             what = "gives pods that are not preemptible no more than it deserves of"
-            yield _Bound(name, what, spec.deserved, counts.kept, counts.freed)
+            yield _Bound(name, what, spec.deserved, counts.kept, counts.freed, kept=True)
 
 
 def _goes_elsewhere(_: TaskClass, event: ClusterEvent) -> bool:
-    return event.own or event.new is None or _queue(event.old) != _queue(event.new)
+    return event.own or event.new is None or _counts_as(event.old) != _counts_as(event.new)
 
 
-def _queue(obj: Any) -> str | None:
+def _counts_as(obj: Any) -> tuple[object, ...]:
+    """What decides how a pod, or a group's, counts in queues."""
     labels: Mapping[str, str] = obj.metadata.labels
-    return labels.get(QUEUE_LABEL)
+    priority = obj.spec.priority if isinstance(obj, PodGroup) else None
+    return labels.get(QUEUE_LABEL), labels.get(PREEMPTIBILITY_LABEL), priority
 
 
 def _is_another(_: TaskClass, event: ClusterEvent) -> bool:

@@ -49,14 +49,32 @@ class Reclaiming:
 
         It is judged as if the victims ran and the tasks waited, whatever is tried out just now.
         """
-        leaving = frozenset(self._session.leaving())
-        changes = self._decided(leaving)
-        changes += [_change(task, -1) for task in scenario.nominated if task.node is not None]
+        self._look(scenario.group)
         victims: dict[str, list[Amounts]] = {}
         for task in scenario.victims:
-            if task not in leaving:
+            if task not in self._leaving:
                 victims.setdefault(task.group.queue, []).append(_amounts(task))
-        return self._why_not(self._after(changes), scenario.group, _total(scenario.nominated), victims)
+        return self._why_not(self._as_decided, scenario.group, _total(scenario.nominated), victims)
+
+    def beyond_bounds(self, scenario: Scenario) -> str | None:
+        """Why the tasks could not be placed, even once all that is to end has ended and all that is to come has come.
+
+        Several that make others end in one session would else each pass their queue's bounds alone.
+        """
+        group, known = scenario.group, self._session.nominations.node_of
+        if not self._shares.tree.usable(group.queue):
+            return None
+        self._look(group)
+        going = [task for task in scenario.victims if task not in self._leaving and self._session.queues.concerns(task)]
+        changes = [_change(task, -1) for task in (*going, *filter(known, scenario.nominated))]
+        shares, needs = self._after(changes, self._as_decided), _total(scenario.nominated)
+        for name in shares.tree.path(group.queue):
+            spec, has = shares.tree.specs[name], shares.has[name]
+            bounds = [(spec.limit, has.allocated), *([(spec.deserved, has.kept)] if not group.preemptible else [])]
+            for most, had in bounds:
+                if any(had.get(one, 0) + needs.get(one, 0) > most[one] for one in most if needs.get(one)):
+                    return f"queue {name!r} has given what it may have to pods that are to come"
+        return None
 
     # ------------------------------------------------------------------ inside
 
@@ -90,7 +108,7 @@ class Reclaiming:
         self._answers.clear()
         self._capped.clear()
         self._leaving = frozenset(session.leaving())
-        self._as_decided = self._after(self._decided(self._leaving))
+        self._as_decided = self._after(self._decided(self._leaving), self._shares.as_now())
         pending = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
         together = max(1, group.min_count - group.started)
         self._needs = _total(pending[:together])
@@ -104,8 +122,8 @@ class Reclaiming:
         back = [_change(task, 1) for task in (*self._session.away, *coming) if counts(task)]
         return [*(_change(task, -1) for task in leaving if counts(task)), *back]
 
-    def _after(self, changes: Iterable[Change]) -> QueueShares:
-        return self._shares.with_more(one for one in changes if self._shares.tree.usable(one.queue))
+    def _after(self, changes: Iterable[Change], shares: QueueShares) -> QueueShares:
+        return shares.with_more(one for one in changes if shares.tree.usable(one.queue))
 
     def _cap(self, group: Group) -> None:
         """Let only so many groups end, of all together, that each queue keeps its share whichever of them do."""

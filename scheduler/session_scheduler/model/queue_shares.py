@@ -154,6 +154,13 @@ class QueueShares:
         self.fair = fair_shares(tree, total, {name: _sum(one.allocated, one.pending) for name, one in has.items()})
         self._steps: dict[str, tuple[int, tuple[object, ...]]] = {}
 
+    def as_now(self) -> QueueShares:
+        """The same, where what queues have stays as it is now."""
+        found = copy(self)
+        found.has = {name: _Had(dict(one.allocated), dict(one.kept)) for name, one in self.has.items()}
+        found._steps = {}
+        return found
+
     def with_more(self, changes: Iterable[Change]) -> QueueShares:
         """The same fair shares, where pods of some queues have more or less than they have now."""
         had: dict[str, _Had] = {}

@@ -202,7 +202,10 @@ class Cache:
         if known is None:
             self._settle_phase(self._new_task(pod, cls), new=True)
         else:
+            heard = bool(known.pod.spec.node_name)
             self._update(known, pod, cls)
+            if heard and not pod.spec.node_name:  # the cluster was restored
+                self.vacate(known, Phase.PENDING)
             self._settle_phase(known)
 
     def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass:
@@ -347,7 +350,7 @@ class Cache:
             self.gates.drop(task)
             task.phase = Phase.RELEASING if pod.metadata.deletion_timestamp else Phase.BOUND
             self.nominations.forget(task)
-        elif task.phase is not Phase.ASSUMED:
+        elif task.node is None:  # else its bind is under way, or answered and not heard of yet
             kept_out = self.gates.of(task) is not None
             task.phase = self.gates.judge(task)
             if (new or kept_out) and self.gates.of(task) is None and self.nominations.node_of(task) is None:

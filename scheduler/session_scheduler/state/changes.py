@@ -104,14 +104,17 @@ def what_matters(node: Node) -> tuple[object, ...]:
 def needs_alike(before: Pod, pod: Pod) -> bool:
     """Whether a pod that is on a node needs what it needed, as it does when all that is new is that it was bound.
 
-    Annotations that came are none of its needs: a Binding brings some.
+    Annotations that a Binding brings are none of its needs.
     """
     old, new, spec = before.metadata, pod.metadata, pod.spec
-    if spec.node_name != before.spec.node_name:
+    is_bound_now = spec.node_name != before.spec.node_name
+    if is_bound_now:
         spec = replace(spec, node_name=before.spec.node_name)
     return (
         old.labels == new.labels
-        and old.annotations.items() <= new.annotations.items()
+        and (
+            old.annotations == new.annotations or (is_bound_now and old.annotations.items() <= new.annotations.items())
+        )
         and before.spec == spec
         and before.status.resource_claim_statuses == pod.status.resource_claim_statuses
         and before.unreadable == pod.unreadable

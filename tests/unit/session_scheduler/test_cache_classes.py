@@ -73,6 +73,12 @@ def test_what_a_running_pod_needs_may_change(changed: Pod) -> None:
     assert classes.requests()["cpu"] == (2000 if changed.spec.containers[0].resources.requests["cpu"] == "2" else 1000)
 
 
+def test_an_annotation_that_comes_to_a_running_pod_is_asked_about() -> None:
+    classes = Classes()
+    classes.put(a_pod("n"))
+    assert classes.put(a_pod("n", annotations={ASKED_OF: "one"})) == ["p"]
+
+
 def test_an_annotation_that_changed_or_went_is_asked_about() -> None:
     classes = Classes()
     classes.put(a_pod("n", annotations={ASKED_OF: "one"}))

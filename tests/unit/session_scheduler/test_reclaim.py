@@ -190,3 +190,30 @@ def test_pods_that_another_scheduler_placed_are_nobodys_share() -> None:
     cluster.add(of("b-more", "b"))
     cluster.run(cycles=2)
     assert not ending(cluster)
+
+
+def test_the_limit_of_who_waits_for_victims_is_kept_for_it() -> None:
+    """Else a smaller pod of its own queue takes the limit on another node, and the victims have ended for nothing."""
+    cluster = cluster_of({"name": "a"}, {"name": "b", "deserved": {"cpu": 2}, "limit": {"cpu": 2}}, nodes=1)
+    full_of("a", cluster, 4)
+    cluster.add(of("b0", "b", cpu="2"))
+    cluster.run()
+    assert len(ending(cluster)) == 2
+    cluster.nodes(1, prefix="m", cpu="1")
+    cluster.add(of("b1", "b"))
+    cluster.run(cycles=2)
+    cluster.assert_pending("b1", "queue 'b' has reached its limit of cpu: 2, 2 allocated, 1 needed")
+    cluster.finish_deletions()
+    cluster.run(cycles=2)
+    cluster.assert_bound("b0")
+
+
+def test_of_several_that_preempt_in_one_cycle_no_more_are_let_than_the_queue_may_have() -> None:
+    cluster = cluster_of({"name": "a", "deserved": {"cpu": 2}}, nodes=1)
+    full_of("a", cluster, 4)
+    cluster.add(*(of(f"high{number}", "a", priority=1000) for number in range(4)))
+    cluster.run()
+    assert len(ending(cluster)) == 2
+    cluster.finish_deletions()
+    cluster.run(cycles=2)
+    assert len([name for name in running(cluster, "a") if name.startswith("high")]) == 2

@@ -1,0 +1,150 @@
+"""What a cycle costs with queues and plugins: 10 plugins with callbacks, 50 queues, 5,000 nodes, 10,000 pending pods.
+
+Not a test: run `make bench`. The first cycle places what has room; the second opens over what is left and a few new
+pods; the third over nothing new: opening a session is to cost what has changed, not what exists. The pods are those of
+every queue in turn, half of them preemptible; with `--full` the cluster is full already, and queues take back shares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from session_scheduler.clock import StoppedClock
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.hook_calls import HookCalls
+from session_scheduler.hookspecs import Scope, hookimpl
+from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.objects import KubeObject
+from session_scheduler.offline import load_calls
+from session_scheduler.service import Scheduler
+from session_scheduler.testing import node, pod
+
+PLUGINS = 10
+A_NODE = 8
+"""Pods of one CPU that fill a node."""
+
+
+class Policy:
+    """A plugin with a callback of each frequent kind, none of which does much."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"policy-{number}"
+        self._number = number
+        self._allocated: Counter[str] = Counter()
+
+    @hookimpl
+    def on_session_open(self, session: Any) -> None:
+        """Register them; one plugin in two scores nodes, by what does not change in a session."""
+        session.add_job_order(self._job_order)
+        session.add_pre_predicate(self._pre_predicate)
+        session.add_event_handler(self._placed, self._placed)
+        if self._number % 2:
+            session.add_preemptable(self._may_end, alike=True)
+
+    @hookimpl
+    def score(self, mask: Any) -> Any:
+        """The same for all nodes."""
+        return mask.astype("int64")
+
+    score_scope = Scope.STATIC
+
+    def _job_order(self, group: Group) -> int:
+        return len(group.name) % (self._number + 1)
+
+    def _pre_predicate(self, task: Task, group: Group) -> None:
+        del task, group
+
+    def _placed(self, event: Any) -> None:
+        self._allocated[event.task.group.queue] += 1
+
+    def _may_end(self, group: Group, victim: Group) -> bool:
+        return group is not victim
+
+
+def queues(count: int, cores: int) -> Iterable[QueueConfig]:
+    """A tree of two levels, each queue with a part of what there is."""
+    tops = max(1, count // 10)
+    for number in range(tops):
+        yield QueueConfig(name=f"top-{number}", deserved={"cpu": cores // tops})
+    for number in range(count - tops):
+        parent = f"top-{number % tops}"
+        yield QueueConfig(name=f"queue-{number}", parent=parent, deserved={"cpu": cores // (count - tops)})
+
+
+def plugins(calls: HookCalls) -> HookCalls:
+    """The default profile with ten more plugins."""
+    own = [(name, instance, None) for name, instance in calls.instances.items() if name != "fluence"]
+    return HookCalls([*own, *((f"policy-{number}", Policy(number), None) for number in range(PLUGINS))])
+
+
+def objects(nodes: int, pods: int, names: list[str], *, full: bool) -> Iterable[KubeObject]:
+    """Nodes, pods in turn of each queue, and with `full` a cluster that the first two queues fill."""
+    for number in range(nodes):
+        yield node(f"n{number}", cpu=str(A_NODE))
+    for number in range(nodes * A_NODE if full else 0):
+        yield pod(f"r{number}", cpu="1", queue=names[number % 2], bound_to=f"n{number % nodes}")
+    for number in range(pods):
+        yield pod(f"p{number}", cpu="1", queue=names[number % len(names)], priority=number % 2 * 100)
+
+
+def seconds(profiles: Mapping[str, HookCalls]) -> Counter[str]:
+    return Counter(next(iter(profiles.values())).seconds())
+
+
+async def measure(table: Table, options: argparse.Namespace, *, full: bool) -> None:
+    config = SchedulerConfig(
+        bindings_in_flight=1_000_000, cycle_seconds=3600,
+        queues=tuple(queues(options.queues, options.nodes * A_NODE)),
+    )  # fmt: skip
+    profiles = {name: plugins(calls) for name, calls in load_calls(config).items()}
+    cluster = MemoryCluster()
+    names = [queue.name for queue in config.queues if queue.parent]
+    for obj in objects(options.nodes, options.pods, names, full=full):
+        cluster.put(obj)
+    scheduler = Scheduler(cluster, config, profiles, StoppedClock())
+    await scheduler.start()
+    late = [pod(f"late{number}", cpu="1", queue=names[number % len(names)]) for number in range(100)]
+    for number, new in enumerate(([], late, [])):
+        for obj in new:
+            await scheduler.apply("ADDED", cluster.put(obj))
+        before, started = seconds(profiles), time.perf_counter()
+        calls = next(iter(profiles.values()))
+        scheduler.close_session(scheduler.open_session(calls, ()))
+        opened = time.perf_counter()
+        done = await scheduler.cycle()
+        took = time.perf_counter() - opened
+        used = seconds(profiles) - before
+        dearest = ", ".join(f"{name} {spent:.2f}" for name, spent in used.most_common(4))
+        placed = sum(len(one.bound) for one in done)
+        waits = len(scheduler.cache.unbound)
+        table.add_row("full" if full else "empty", str(number + 1), str(placed), str(waits),
+                      f"{1000 * (opened - started):.1f}", f"{took:.2f}",
+                      f"{1e6 * took / max(1, placed + waits):.0f}", dearest)  # fmt: skip
+
+
+def main() -> None:
+    """Measure both clusters and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=10_000)
+    parser.add_argument("--queues", type=int, default=50)
+    options = parser.parse_args()
+    table = Table(
+        "cluster", "cycle", "placed", "waiting", "open ms", "cycle s", "us/pod", "dearest plugins, s", box=None
+    )
+    for full in (False, True):
+        asyncio.run(measure(table, options, full=full))
+    Console(width=160).print(table)
+
+
+if __name__ == "__main__":
+    main()
