@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,21 @@ import yaml
 
 from session_scheduler.cli import main
 
+from .conftest import new_control_plane
 from .harness import SCHEDULER, ControlPlane
 from .scheduler_process import SchedulerProcess, kubeconfig_for
 
 
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Of its own: what is decided on is all that is there, and other tests may have left something."""
+    with new_control_plane(tmp_path_factory.mktemp("what-if")) as plane:
+        yield plane
+
+
 @pytest.fixture
 def placed(control_plane: ControlPlane) -> Any:
-    """A namespace with a pod that fits on its own node alone, one that fits nowhere, and a Secret; gone afterwards.
-
-    They ask for more than the nodes have that other tests may have left.
-    """
+    """A namespace with a pod that fits on its own node, one that fits nowhere, and a Secret; gone afterwards."""
     namespace = control_plane.new_namespace()
     control_plane.new_node(f"{namespace}-n", cpu="2000")
     for name, cpu in (("fits", "1000"), ("large", "3000")):
