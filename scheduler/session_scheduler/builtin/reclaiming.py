@@ -54,7 +54,7 @@ class Reclaiming:
         for task in scenario.victims:
             if task not in self._leaving:
                 victims.setdefault(task.group.queue, []).append(_amounts(task))
-        return self._why_not(self._as_decided, scenario.group, _total(scenario.nominated), victims)
+        return self._why_not(scenario.group, _total(scenario.nominated), victims)
 
     def beyond_bounds(self, scenario: Scenario) -> str | None:
         """Why the tasks could not be placed, even once all that is to end has ended and all that is to come has come.
@@ -78,9 +78,8 @@ class Reclaiming:
 
     # ------------------------------------------------------------------ inside
 
-    def _why_not(
-        self, shares: QueueShares, group: Group, needs: Mapping[str, int], victims: Mapping[str, list[Amounts]]
-    ) -> str | None:
+    def _why_not(self, group: Group, needs: Mapping[str, int], victims: Mapping[str, list[Amounts]]) -> str | None:
+        shares = self._as_decided
         why = shares.tree.why_not(group.queue)
         if why is not None:
             return why
@@ -94,7 +93,7 @@ class Reclaiming:
     def _answer(self, group: Group, task: Task) -> bool:
         key = task.group.queue, task.cls
         if key not in self._answers:
-            why = self._why_not(self._as_decided, group, self._needs, {key[0]: [_amounts(task)]})
+            why = self._why_not(group, self._needs, {key[0]: [_amounts(task)]})
             self._answers[key] = why is None
         return self._answers[key]
 
@@ -136,7 +135,7 @@ class Reclaiming:
         for one in others:
             mine = taken.setdefault(one.queue, [])
             more = [_amounts(task) for task in _running(one) if task not in self._leaving]
-            fits = self._why_not(self._as_decided, group, self._needs, {one.queue: [*mine, *more]}) is None
+            fits = self._why_not(group, self._needs, {one.queue: [*mine, *more]}) is None
             if fits or len(more) == 1:
                 self._capped[one] = fits
             if fits:

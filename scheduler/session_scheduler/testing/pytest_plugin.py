@@ -25,8 +25,9 @@ def new_cluster(request: pytest.FixtureRequest) -> Callable[..., FakeCluster]:
     clusters = request.node.stash.setdefault(_CLUSTERS, [])
 
     def new(**options: Any) -> FakeCluster:
-        clusters.append(FakeCluster(**options))
-        return clusters[-1]  # type: ignore[no-any-return]
+        made = FakeCluster(**options)
+        clusters.append(made)
+        return made
 
     return new
 
