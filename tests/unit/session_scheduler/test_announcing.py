@@ -283,3 +283,23 @@ def test_a_place_that_is_given_up_before_any_bind_takes_it_back() -> None:
 
     asyncio.run(placed_and_given_up())
     assert (named(cluster, "p"), known(cluster)) == ("", {})
+
+
+def test_no_place_is_kept_for_a_pod_that_goes_before_its_node_is_written(monkeypatch) -> None:
+    cluster = cluster_of(pod("p", cpu="1"), nodes=1)
+    scheduler = cluster.start(Waits(cluster, "p"))
+    gone = cluster.find(Pod, "p", "default")
+    announcer = scheduler.binder._announcer
+    announce = announcer.announce
+    turns = []
+
+    async def beside_a_turn(pods):
+        """The turn is ready to run when the announcement becomes a task."""
+        turns.append(asyncio.ensure_future(scheduler.apply("DELETED", gone)))
+        return await announce(pods)
+
+    monkeypatch.setattr(announcer, "announce", beside_a_turn)
+    asyncio.run(scheduler.cycle())
+    assert turns
+    assert not scheduler.cache.tasks
+    assert known(cluster) == {}

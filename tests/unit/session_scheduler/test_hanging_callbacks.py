@@ -17,7 +17,7 @@ import uvloop
 from session_scheduler import Session, hookimpl
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
-from session_scheduler.interrupting import running
+from session_scheduler.interrupting import running, watch
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
@@ -335,3 +335,38 @@ def test_a_session_that_does_not_open_fails_what_is_due_and_is_opened_again() ->
     cluster.advance(60)
     cluster.run()
     cluster.assert_bound("p")
+
+
+def test_the_text_of_what_a_plugin_raised_late_is_waited_for_as_long_as_it_takes() -> None:
+    """It is asked for outside the plugin's own code, where nothing could take an interruption."""
+
+    class SlowTextError(Exception):
+        def __str__(self) -> str:
+            end = time.perf_counter() + 2 * BRIEF
+            while time.perf_counter() < end:
+                pass
+            return "told"
+
+    def raises() -> None:
+        raise SlowTextError
+
+    watch.over(BRIEF)
+    with pytest.raises(PluginError, match="told"):
+        HookCall("p", "prefilter", raises, BRIEF)()
+
+
+@pytest.mark.parametrize("hook", ["prebind_needed", "prebind"])
+def test_who_hangs_beside_the_sessions_is_not_waited_for_once_a_pod(hook: str) -> None:
+    asked = []
+
+    def hangs(pod: int) -> None:
+        asked.append(pod)
+        loops()
+
+    watch.over(BRIEF)
+    call = HookCall("p", hook, hangs, BRIEF)
+    for number in range(3):
+        with pytest.raises(PluginError, match="no answer within") as refused:
+            call(number)
+        assert refused.value.late
+    assert asked == [0]
