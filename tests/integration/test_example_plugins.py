@@ -1,8 +1,9 @@
-"""Each plugin of `examples/plugins` alone changes what `simulate` decides."""
+"""Each plugin of `examples/plugins`, and each callback that it registers, alone changes what `simulate` decides."""
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from importlib import util
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from session_scheduler import plugin_loading
+from session_scheduler.callbacks import Callbacks
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.explain import explain
 from session_scheduler.plugin_routes import PluginRoutes
@@ -22,8 +24,9 @@ FOLDER = Path(__file__).parents[2] / "examples" / "plugins"
 NAMES: Mapping[str, str] = tomllib.loads((FOLDER / "pyproject.toml").read_text())["project"]["entry-points"][
     "session_scheduler.plugins"
 ]
-ELSEWHERE = {"spot-instance-manager", "namespace-allocation-tracker", "placements-page"}
-"""Shown by other tests: what they say is no placement, or they are run as they are installed."""
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "callbacks.md"
+ELSEWHERE = {"namespace-allocation-tracker", "placements-page"}
+"""Shown by other tests: what they say is no placement."""
 
 
 def a_node(name: str, cpu: str = "2", **labels: str) -> dict[str, Any]:
@@ -71,10 +74,14 @@ def placed(answer: Mapping[str, Any]) -> set[str]:
     return {name for name, on in nodes_of(answer).items() if on}
 
 
-QUEUES = [{"name": "batch"}, {"name": "urgent"}]
+QUEUES = [{"name": "batch", "deserved": {"cpu": 2}}, {"name": "urgent", "deserved": {"cpu": 2}}]
+TO_COME = {"add_gpu_order", "add_sub_group_order"}
+"""Nothing asks these yet but other plugins."""
 NO_SHARES = {"Proportion": None}
 """Else it orders queues, and says what they have, before the examples are asked."""
 QUEUE_LABEL = "fluence.flux-framework.org/queue"
+KEPT = {"fluence.flux-framework.org/preemptibility": "non-preemptible"}
+SPOT = {"kai.scheduler/instance-type": "spot"}
 ZONE = "topology.kubernetes.io/zone"
 CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], Any], Any, Any]] = {
     "leader-first": (
@@ -112,8 +119,8 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
         [a_node("n1"), *running("x", "y"), a_pod("high", "2", priority=9)], {}, ended, {"x", "y"}, set(),
     ),
     "seats": (
-        [a_node("n1", "4"), *running("low"), a_pod("high", priority=9)], {},
-        lambda answer: (ended(answer), placed(answer)), (set(), {"high"}), ({"low"}, {"high"}),
+        [a_node("n1", "4"), *running("low"), a_pod("high", priority=9), a_pod("z")], {},
+        lambda answer: (ended(answer), placed(answer)), (set(), {"high", "z"}), ({"low"}, {"high"}),
     ),
     "zone-annotation": (
         [a_node("n1", **{ZONE: "east"}), a_pod("a")], {},
@@ -122,6 +129,25 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
     "fair-share-only": (
         [a_node("n1", "4"), a_pod("a"), a_pod("b"), a_pod("c")], NO_SHARES | {"pod-shares": {"pods": {"default": 2}}},
         placed, {"a", "b", "c"}, {"a", "b"},
+    ),
+    "most-per-team": (
+        [a_node("n1", "2"), *running("low"), a_pod("a", team="x", priority=9), a_pod("b", team="x", priority=9)], {},
+        lambda answer: (ended(answer), placed(answer)), ({"low"}, {"a", "b"}), (set(), {"a"}),
+    ),
+    "queues-kept": (
+        [a_node("n1", "3"), *running("x", "y", "z", **{QUEUE_LABEL: "batch"}), a_pod("a", **{QUEUE_LABEL: "urgent"})],
+        {"queues-kept": {"queues": ["batch"]}},
+        lambda answer: len(ended(answer)), 1, 0,
+    ),
+    "gangs-kept-whole": (
+        [a_node("n1", "3"), a_group("g", 3),
+         *(a_pod(name, on="n1", group="g", **{QUEUE_LABEL: "batch"}) for name in "xyz"),
+         a_pod("a", **{QUEUE_LABEL: "urgent"})], {},
+        lambda answer: len(ended(answer)), 1, 0,
+    ),
+    "spot-instance-manager": (
+        [a_node("n1", "1"), a_node("n2", "3", **SPOT), a_pod("a"), a_pod("b", **KEPT)], {},
+        nodes_of, {"a": "n2", "b": "n2"}, {"a": "n1", "b": None},
     ),
 }  # fmt: skip
 
@@ -148,13 +174,77 @@ def decided(file: Path, plugins: Mapping[str, Mapping[str, Any] | None]) -> dict
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_plugin_alone_changes_the_outcome(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    objects, beside, look, without, with_it = CASES[name]
-    for plugin in {name, *(other for other, args in beside.items() if args is not None)}:
-        monkeypatch.setitem(plugin_loading._builders, plugin, built(plugin))
-    file = tmp_path / "cluster.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    _, plugins, look, without, with_it = CASES[name]
+    file = prepared(name, tmp_path, monkeypatch)
+    beside = {plugin: args for plugin, args in plugins.items() if plugin != name}
     assert look(decided(file, beside)) == without
-    assert look(decided(file, {**beside, name: {}})) == with_it
+    assert look(decided(file, {name: {}, **plugins})) == with_it
+
+
+def prepared(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file with a case's objects; its plugins can be named."""
+    objects, plugins, *_ = CASES[name]
+    for plugin in {name, *(other for other, args in plugins.items() if args is not None)}:
+        monkeypatch.setitem(plugin_loading._builders, plugin, built(plugin))
+    file = folder / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    return file
+
+
+def registered_by(name: str) -> list[str]:
+    """The callbacks that a plugin's file registers."""
+    module = NAMES[name].partition(":")[0]
+    text = (FOLDER / "src" / f"{module}.py").read_text()
+    return list(dict.fromkeys(re.findall(r"session\.((?:add|set)_\w+)\(", text)))
+
+
+WITHIN = {"pod-shares": "fair-share-only", "fair-share-only": "fair-share-only"}
+"""The cases of plugins that answer others; a case has the name of its plugin where nothing stands here."""
+OF_KEPT_PODS = [a_node("n1", "4"), *(a_pod(name, **KEPT) for name in "abc")]
+CALLBACKS = [(name, callback) for name in NAMES if name not in ELSEWHERE for callback in registered_by(name)]
+
+
+@pytest.mark.parametrize(("name", "callback"), CALLBACKS)
+def test_each_callback_of_the_plugin_alone_changes_the_outcome(
+    name: str, callback: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it registers with this one call is dropped; all else of it stays."""
+    case = WITHIN.get(name, name)
+    _, plugins, look, _, with_it = CASES[case]
+    file = prepared(case, tmp_path, monkeypatch)
+    if callback == "add_queue_deserved":
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": OF_KEPT_PODS}))
+    register = getattr(Callbacks, callback)
+
+    def dropped(session: Any, *arguments: Any, **options: Any) -> None:
+        if session._registering != name:
+            register(session, *arguments, **options)
+
+    assert look(decided(file, {case: {}, **plugins})) == with_it
+    monkeypatch.setattr(Callbacks, callback, dropped)
+    assert look(decided(file, {case: {}, **plugins})) != with_it
+
+
+def callbacks_of_sessions() -> set[str]:
+    return {name for name in vars(Callbacks) if name.startswith(("add_", "set_"))}
+
+
+def test_every_callback_is_shown_by_a_plugin() -> None:
+    shown = {callback for name in NAMES for callback in registered_by(name)}
+    assert callbacks_of_sessions() - TO_COME == shown - TO_COME
+
+
+def test_the_reference_names_every_callback_with_an_example_that_registers_it() -> None:
+    told = {}
+    for line in REFERENCE.read_text().splitlines():
+        cells = line.split("|")
+        for callback in re.findall(r"`((?:add|set)_\w+)`", cells[1]) if len(cells) > 4 else ():
+            told[callback] = re.findall(r"`(\w+)\.py`", cells[4])
+    assert set(told) == callbacks_of_sessions()
+    by_module = {target.partition(":")[0]: name for name, target in NAMES.items()}
+    for callback, modules in told.items():
+        if callback not in TO_COME:
+            assert any(callback in registered_by(by_module[module]) for module in modules), callback
 
 
 def test_every_plugin_is_shown() -> None:

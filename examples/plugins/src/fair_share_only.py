@@ -7,7 +7,10 @@ from session_scheduler.model.groups import Group, Phase
 
 
 class FairShareOnly:
-    """Refuses groups that would bring their queue above its fair share, whoever says what that is."""
+    """Refuses groups that would bring their queue above its share, whoever says what that is.
+
+    That is its fair share; for pods that can never be ended again, what it deserves.
+    """
 
     name = "fair-share-only"
     api_version = "1"
@@ -18,11 +21,12 @@ class FairShareOnly:
     @hookimpl
     def on_session_open(self, session: Session) -> None:
         def check(group: Group) -> str | None:
-            has, share = session.queue_allocated(group.queue), session.queue_fair_share(group.queue)
+            of = session.queue_fair_share if group.preemptible else session.queue_deserved
+            has, share = session.queue_allocated(group.queue), of(group.queue)
             if has is None or share is None:
                 return None
             if has.get("pods", 0) + len(group.in_phase(Phase.PENDING)) <= share.get("pods", inf):
                 return None
-            return f"queue {group.queue} has its fair share"
+            return f"queue {group.queue} has its share"
 
         session.add_pre_allocation(check)
