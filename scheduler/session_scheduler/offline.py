@@ -15,7 +15,6 @@ import msgspec
 import structlog
 
 from session_scheduler.clock import StoppedClock
-from session_scheduler.cluster.field_checks import parsed_time
 from session_scheduler.cluster.manifests import SavedConfiguration, load_manifests
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.saved_state import place_of
@@ -23,6 +22,7 @@ from session_scheduler.config import SchedulerConfig, config_from
 from session_scheduler.errors import InputError
 from session_scheduler.hook_calls import HookCalls
 from session_scheduler.model.objects import KubeObject, Node, Pod, PortObject
+from session_scheduler.model.times import parsed_time
 from session_scheduler.plugin_loading import load_profiles
 from session_scheduler.service import Scheduler
 from session_scheduler.unjudged import unjudged

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from session_scheduler.cluster.field_checks import parsed_time
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.evaluation import summarise
 from session_scheduler.explain import explain_task
 from session_scheduler.hook_calls import HookCall, PluginError
 from session_scheduler.model.columns import natural
+from session_scheduler.model.durations import known_end, placed_at, wrong_durations
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import PodCondition
 from session_scheduler.offline import ClusterState, open_state
@@ -23,6 +24,8 @@ from session_scheduler.simulate import gated_reason
 
 _COLUMNS: Final = ("jobid", "devices")
 """What plugins say of a pod that holds something."""
+_LAST: Final = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970."""
 
 
 async def status_of_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
@@ -37,7 +40,7 @@ def status_of(scheduler: Scheduler) -> dict[str, Any]:
         (task for task in scheduler.cache.tasks.values() if task.pod.spec.scheduler_name in scheduler.profiles),
         key=lambda task: natural(task.key),
     )
-    problems = dict(scheduler.cache.problems)
+    problems = {**wrong_durations(tasks), **scheduler.cache.problems}
     held = [_held(scheduler, task, problems) for task in tasks if task.node is not None]
     reasons = _Reasons(scheduler)
     waiting = [_waiting(task, reasons.of(task)) for task in tasks if task.node is None]
@@ -84,17 +87,15 @@ def _shown(call: HookCall, answer: object) -> dict[str, Any]:
 
 
 def _times(task: Task) -> tuple[str | None, str | None]:
-    """Since when a pod has its place, and until when at most: its deadline counts from when it was begun with."""
-    status, deadline = task.pod.status, task.pod.spec.active_deadline_seconds
-    placed = _condition(task.pod.status.conditions)
-    since = (placed.last_transition_time if placed is not None else None) or status.start_time
-    begun = parsed_time(status.start_time or since or "")
-    until = begun + timedelta(seconds=deadline) if begun is not None and deadline is not None else None
-    return since, _written(until) if until is not None else None
+    """Since when a pod has its place, and until when at most: see `model.durations`."""
+    return placed_at(task.pod) or task.pod.status.start_time, _written(known_end(task))
 
 
-def _written(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+def _written(end: float | None) -> str | None:
+    """A time as the API server writes it, to the second, rounded up; None where no calendar has it."""
+    if end is None or end > _LAST:
+        return None
+    return datetime.fromtimestamp(math.ceil(end), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _condition(conditions: Iterable[PodCondition]) -> PodCondition | None:

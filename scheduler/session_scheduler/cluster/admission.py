@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from session_scheduler.cluster.field_checks import FieldError, parsed_time
+from session_scheduler.cluster.field_checks import FieldError
 from session_scheduler.cluster.label_keys import with_label_keys
 from session_scheduler.cluster.workloads import made_up_uid
 from session_scheduler.model.objects import (
@@ -25,6 +25,7 @@ from session_scheduler.model.objects import (
     PodSpec,
     PriorityClass,
 )
+from session_scheduler.model.times import parsed_time
 
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC)

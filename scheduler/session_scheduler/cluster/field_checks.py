@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +21,7 @@ from session_scheduler.model.objects import (
     Quantity,
 )
 from session_scheduler.model.quantity import QuantityError, thousandths
+from session_scheduler.model.times import parsed_time
 
 ANNOTATIONS_LIMIT = 262_144
 """Bytes that keys and values of all annotations of an object may take together."""
@@ -30,7 +30,6 @@ _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED_PART = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 
@@ -129,16 +128,6 @@ def check_metadata(metadata: ObjectMeta, where: str = "metadata") -> None:
 
 
 # ------------------------------------------------------------------ times
-
-
-def parsed_time(text: str) -> datetime | None:
-    """The time that an RFC 3339 text means; None where it is none."""
-    if _TIME.fullmatch(text) is None:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
-        return None
 
 
 def check_time(text: str | None, where: str) -> None:

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler import hookimpl
 from session_scheduler.cli import main
 from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.model.durations import DURATION_ANNOTATION
+from session_scheduler.model.objects import Pod
 from session_scheduler.status import status_of
 from session_scheduler.testing import FakeCluster, node, pod
 
@@ -148,3 +151,50 @@ def test_a_plugin_that_answers_wrongly_is_named_and_left_out(answer: Any) -> Non
     told = status(answer)
     assert (told["held"][0]["node"], told["held"][0]["jobid"]) == ("n1", None)
     assert told["summary"]["problems"]["Plugin holds"].startswith("plugin holds failed in shown_holding: ")
+
+
+def begun(of: Pod, at: str = "2026-01-02T03:04:05Z") -> Pod:
+    return replace(of, status=replace(of.status, start_time=at))
+
+
+def held(*objects: Any) -> dict[str, Any]:
+    cluster = FakeCluster()
+    cluster.add(node("n1"), *objects)
+    return {one["name"]: one for one in status_of(cluster.start())["held"]}
+
+
+def test_a_duration_that_a_pod_announces_ends_it_before_its_deadline() -> None:
+    told = held(
+        begun(pod("long", bound_to="n1", annotations={DURATION_ANNOTATION: "2h"}, active_deadline_seconds=3600)),
+        begun(pod("short", bound_to="n1", annotations={DURATION_ANNOTATION: "90s"}, active_deadline_seconds=3600)),
+        begun(pod("endless", bound_to="n1")),
+    )
+    assert {name: one["until"] for name, one in told.items()} == {
+        "long": "2026-01-02T04:04:05Z", "short": "2026-01-02T03:05:35Z", "endless": None,
+    }  # fmt: skip
+
+
+def test_an_end_that_no_calendar_has_is_none() -> None:
+    far = pod("p", bound_to="n1", annotations={DURATION_ANNOTATION: "2000000h"})
+    assert held(begun(far, "9999-01-02T03:04:05Z"))["p"]["until"] is None
+
+
+def test_a_duration_that_is_none_is_told_and_how_to_mend_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text(
+        CLUSTER
+        + """
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: soon, annotations: {fluence.flux-framework.org/duration: 2 hours}}
+spec: {schedulerName: fluence, nodeName: n1, activeDeadlineSeconds: 60, containers: [{name: c, image: i}]}
+status: {startTime: "2026-01-02T03:04:05Z"}
+"""
+    )
+    assert main(["status", str(tmp_path / "c.yaml"), "-o", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert {one["name"]: one["until"] for one in result["held"]}["soon"] == "2026-01-02T03:05:05Z"
+    assert result["summary"]["problems"] == {
+        "Pod default/soon": "metadata.annotations[fluence.flux-framework.org/duration]: '2 hours' is no duration: "
+        "write 90s, 30m, 1h30m or a number of seconds"
+    }

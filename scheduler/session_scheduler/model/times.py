@@ -1,0 +1,19 @@
+"""Points in time as objects tell them. Source: RFC 3339, of which the API server writes a part."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
+
+
+def parsed_time(text: str) -> datetime | None:
+    """The time that an RFC 3339 text means; None where it is none."""
+    if _TIME.fullmatch(text) is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
