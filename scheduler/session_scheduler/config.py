@@ -20,7 +20,7 @@ from session_scheduler.errors import InputError
 CONFIG_API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"
 KIND: Final = "SchedulerConfiguration"
 DEFAULT_SCHEDULER_NAME: Final = "fluence"
-ACTIONS: Final = ("allocate", "reclaim")
+ACTIONS: Final = ("allocate", "reclaim", "consolidate")
 """The actions that a cycle can have."""
 
 
@@ -160,6 +160,12 @@ class LeaderElection(Strict):
         return self
 
 
+class ConsolidationConfig(Strict):
+    """The action `consolidate`. rest_seconds: a controller whose pod was moved has its pods left alone so long."""
+
+    rest_seconds: Seconds = 300.0
+
+
 class QueueConfig(Strict):
     """One queue. Amounts are quantities by resource, as in `resources.requests`, and `pods` for their number.
 
@@ -192,6 +198,7 @@ class SchedulerConfig(Strict):
     placement_retries: whole new starts of one group's placement.
     bindings_in_flight: binds at once. gang_bind_timeout_seconds: a gang that is bound in part for this long is evicted.
     reconcile_seconds: how often the whole cluster is listed and compared. events: whether events are written.
+    consolidation: what the action `consolidate` keeps to.
     queues: what teams share the cluster by, beside the Queue objects; a name that both have is the configuration's.
     """
 
@@ -208,6 +215,7 @@ class SchedulerConfig(Strict):
     gang_bind_timeout_seconds: Seconds = 60.0
     reconcile_seconds: Seconds = 60.0
     events: bool = True
+    consolidation: ConsolidationConfig = ConsolidationConfig()
     queues: tuple[QueueConfig, ...] = ()
     leader_election: LeaderElection = LeaderElection()
     serving: Serving = Serving()

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -136,6 +136,8 @@ class Preemption:
     victims: tuple[Task, ...]
     where: str
     """The node's name, or what else people are told of where that happens."""
+    moves: Mapping[Task, str] = field(default_factory=dict)
+    """The victims that are to run elsewhere, each with the node found for it: they are moved rather than preempted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,6 +223,8 @@ class Metrics:
         self._evictions = _Counts(registry, "gang_evictions", "Gangs that were bound in part for too long and evicted.")
         self._preemptions = _Counts(registry, "preemptions", "Pods and gangs for which others were to end.")
         self._victims = _Counts(registry, "preemption_victims", "Pods that were to end for others.")
+        self._consolidations = _Counts(registry, "consolidations", "Pods and gangs for which others were moved.")
+        self._moved = _Counts(registry, "moved_pods", "Pods that were to end so as to run elsewhere.")
         self._recoveries = _Counts(
             registry, "recoveries", "Plans that were found half done.", ("what",), ("rolled_forward", "aborted")
         )
@@ -272,6 +274,11 @@ class Metrics:
         """So many pods were to end for a pod or a gang."""
         self._preemptions.add(count=victims > 0)
         self._victims.add(count=victims)
+
+    def moved(self, victims: int) -> None:
+        """So many pods were to end for a pod or a gang, and to run elsewhere."""
+        self._consolidations.add()
+        self._moved.add(count=victims)
 
     def recovered(self, what: str, pods: int) -> None:
         """A plan that was found was "rolled forward", with so many pods that were not bound yet, or "aborted"."""

@@ -50,6 +50,12 @@ class Observer:
     def preempted(self, task: Task, text: str) -> None:
         """A running pod was asked to end for others; the text says for whom."""
 
+    def moves(self, group: Group, victims: Sequence[Task]) -> None:
+        """Running pods are to end so that they run elsewhere and a group fits."""
+
+    def moved(self, task: Task, text: str) -> None:
+        """A running pod was asked to end so that it runs elsewhere; the text says for whom."""
+
     def says(self, pod: Pod, reason: str, note: str) -> None:
         """A plugin has something to say of a pod that is being bound."""
 

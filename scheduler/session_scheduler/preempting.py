@@ -24,6 +24,7 @@ from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.hookspecs import Preemption
 from session_scheduler.model.groups import SYSTEM_CRITICAL, Group, Phase, Task
 from session_scheduler.model.objects import Pod, PodCondition
+from session_scheduler.state.moves import MOVED
 from session_scheduler.statement import Decision
 from session_scheduler.under_way import raise_first
 
@@ -36,6 +37,7 @@ _T = TypeVar("_T")
 _TRIES = 5
 """Of a write against others who write to the pod."""
 DISRUPTED: Final = "DisruptionTarget"
+PREEMPTED: Final = "PreemptionByScheduler"
 _NotEnded = Mapping[Task, str]
 """Victims that are not known to end, and why."""
 
@@ -52,6 +54,17 @@ class _Nomination:
 
 
 @dataclass(frozen=True, slots=True)
+class _End:
+    """How a victim is told that it is to end."""
+
+    condition: PodCondition
+    """Without the time."""
+    event: str
+    moved: bool
+    """Whether it is to run elsewhere: then its disruption budget has the last word."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Preemptor:
     """For whom others end, as victims are told; known before any answer is waited for, for it may go meanwhile."""
 
@@ -63,6 +76,16 @@ class _Preemptor:
     def of(cls, group: Group) -> _Preemptor:
         scheduler = next((one.pod.spec.scheduler_name for one in group.tasks.values()), "")
         return cls("pod" if group.single else "podgroup", group.uid, scheduler)
+
+    def ending(self, task: Task, preemption: Preemption) -> _End:
+        """What a victim is told."""
+        if task in preemption.moves:
+            text, reason = f"{self.scheduler}: moved so that a {self.kind} fits", MOVED
+            event = f"Moved from node {task.node} so that {self.kind} {self.uid} fits"
+        else:
+            text, reason = f"{self.scheduler}: preempting to accommodate a higher priority {self.kind}", PREEMPTED
+            event = f"Preempted by {self.kind} {self.uid} on node {preemption.where}"
+        return _End(PodCondition(DISRUPTED, "True", reason, text), event, task in preemption.moves)
 
 
 class Preempting:
@@ -89,16 +112,21 @@ class Preempting:
         """Let a session's nominations be written and its victims end; `reasons` are those of the tasks that wait."""
         group = decision.group
         nominations = [_Nomination(task, node, reasons.get(task, "")) for task, node in decision.nominated.items()]
-        victims: dict[Task, str] = {}
+        preemptor = _Preemptor.of(group)
+        victims: dict[Task, _End] = {}
+        moves: dict[Task, str] = {}
         for preemption in decision.preemptions:
-            victims.update(dict.fromkeys(preemption.victims, preemption.where))
+            victims.update((task, preemptor.ending(task, preemption)) for task in preemption.victims)
+            moves.update(preemption.moves)
             self._outdo(group, preemption)
         for task in victims:
             self._wait_for(task, group)
-        asked = {task: where for task, where in victims.items() if not self._ends(task)}
+        asked = {task: end for task, end in victims.items() if not self._ends(task)}
         self._cache.preempted.update(task.uid for task in victims)
-        if asked:
-            self._scheduler.observer.preempts(group, list(asked))
+        if moved := [task for task in asked if task in moves]:
+            self._scheduler.observer.moves(group, moved)
+        if preempted := [task for task in asked if task not in moves]:
+            self._scheduler.observer.preempts(group, preempted)
         self._spawn(group, nominations, asked)
 
     def tried(self, outcomes: Mapping[Group, Outcome]) -> None:
@@ -169,11 +197,11 @@ class Preempting:
         apart = self._cache.queues.active and task.standing < SYSTEM_CRITICAL and task.group.queue != other.group.queue
         return other.standing < task.standing and not apart
 
-    def _spawn(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str]) -> None:
+    def _spawn(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, _End]) -> None:
         if nominations or victims:
             self._latest.update((nomination.task.uid, nomination) for nomination in nominations)
             unwritten: list[_Nomination] = []
-            work = self._write(group, nominations, victims, unwritten)
+            work = self._write(nominations, victims, unwritten)
             self._scheduler.spawn(group.key, work, partial(self._written, tuple(victims), unwritten))
 
     # ------------------------------------------------------------------ who ends for whom
@@ -200,21 +228,19 @@ class Preempting:
     # ------------------------------------------------------------------ beside the sessions
 
     async def _write(
-        self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, str],
-        unwritten: list[_Nomination],
-    ) -> _NotEnded:  # fmt: skip
+        self, nominations: Sequence[_Nomination], victims: Mapping[Task, _End], unwritten: list[_Nomination]
+    ) -> _NotEnded:
         """Returns the victims that are not known to end, and why. Raises ClusterError where a nomination fails, which
         is added to `unwritten`.
 
         The last of them is asked when the others end: where one does not, it would end for nobody.
         """
-        preemptor = _Preemptor.of(group)
         await _all(self._nominate(nomination, unwritten) for nomination in nominations)
         asked = list(victims.items())
-        ends = await _all(self._end(preemptor, task, where) for task, where in asked[:-1])
+        ends = await _all(self._end(task, end) for task, end in asked[:-1])
         if asked:
             spared = any(why is not None for why in ends)
-            ends.append("another one was not ended" if spared else await self._end(preemptor, *asked[-1]))
+            ends.append("another one was not ended" if spared else await self._end(*asked[-1]))
         return {task: why for task, why in zip(victims, ends, strict=True) if why is not None}
 
     async def _nominate(self, nomination: _Nomination, unwritten: list[_Nomination]) -> None:
@@ -241,26 +267,26 @@ class Preempting:
                 if self._latest.get(uid) is nomination:
                     del self._latest[uid]
 
-    async def _end(self, preemptor: _Preemptor, task: Task, where: str) -> str | None:
+    async def _end(self, task: Task, end: _End) -> str | None:
         """Say of a pod why it ends, and ask that it does. Why it does not; None where it does, or is gone."""
-        text = f"{preemptor.scheduler}: preempting to accommodate a higher priority {preemptor.kind}"
-        told = PodCondition(DISRUPTED, "True", "PreemptionByScheduler", text)
         try:
-            await self._patch(task.pod, lambda pod: pod.metadata.deletion_timestamp is None, [told], None)
-            if not await self._delete(task.pod):
+            await self._patch(task.pod, lambda pod: pod.metadata.deletion_timestamp is None, [end.condition], None)
+            if not await self._asked_to_end(task.pod, end):
                 return None
         except NotFound:
             return None
         except ClusterError as error:
             return str(error)
-        self._scheduler.observer.preempted(task, f"Preempted by {preemptor.kind} {preemptor.uid} on node {where}")
+        tell = self._scheduler.observer.moved if end.moved else self._scheduler.observer.preempted
+        tell(task, end.event)
         return None
 
-    async def _delete(self, pod: Pod) -> bool:
-        """Whether it was there. Raises ClusterError."""
+    async def _asked_to_end(self, pod: Pod, end: _End) -> bool:
+        """Whether it was there. Raises ClusterError, for a pod that is moved where its budget does not allow that."""
+        request = self._scheduler.cluster.evict if end.moved else self._scheduler.cluster.delete
         try:
             async with self._slots:
-                await self._scheduler.cluster.delete(pod)
+                await request(pod)
         except (NotFound, Conflict):  # it is gone already, or another one has its name
             return False
         return True
@@ -305,6 +331,7 @@ class Preempting:
         for task, why in not_ended.items():
             _log.warning("a pod that is preempted is not ended", pod=task.key, by=key, error=why)
             self._cache.preempted.discard(task.uid)
+            self._cache.moves.came_to_nothing(task.uid)
             again.update((key, *self._let_go(task.uid)))
         for group in sorted(again):
             self._scheduler.back_off(group)

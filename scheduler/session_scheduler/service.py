@@ -112,7 +112,10 @@ class Scheduler:
         self.clock = clock
         self.outcomes: dict[str, Outcome] = {}
         """The last outcome of each group that is known, by its key."""
-        self._options = SessionOptions(evaluation=evaluation, placement_retries=config.placement_retries)
+        self._options = SessionOptions(
+            evaluation=evaluation, placement_retries=config.placement_retries,
+            rest_seconds=config.consolidation.rest_seconds,
+        )  # fmt: skip
         table = NodeTable(config.seed)
         view = ClusterView()
         class_keys = [asked_class_key(call, view) for call in self._all("class_key")]
@@ -250,6 +253,8 @@ class Scheduler:
         failed = self._informing.of_nodes()
         self._informing.of_holdings(failed)
         self.pending.flush(self.clock.now())
+        for key in self.cache.moves.take_held_up(self.clock.now()):
+            self.pending.activate(key, self.clock.now())
         self.cache.rest(self.pending.is_asleep)
         errors: list[BaseException] = []
         await kept(self.gangs.review(failed), errors)

@@ -137,6 +137,16 @@ class Teller(Observer):
         """See `Observer`."""
         self._reporter.event(task.pod, "Preempted", "Preempting", text)
 
+    def moves(self, group: Group, victims: Sequence[Task]) -> None:
+        """See `Observer`."""
+        self._metrics.moved(len(victims))
+        names = ", ".join(sorted(task.key for task in victims)[:_NAMED])
+        _log.info("pods are to run elsewhere", so_that_fits=group.key, number=len(victims), pods=names)
+
+    def moved(self, task: Task, text: str) -> None:
+        """See `Observer`."""
+        self._reporter.event(task.pod, "Moved", "Moving", text)
+
     def says(self, pod: Pod, reason: str, note: str) -> None:
         """See `Observer`."""
         self._reporter.event(pod, reason, "Scheduling", note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from session_scheduler.actions.plugin_placement import has_placers, tells_of_each_node
 from session_scheduler.actions.trial import Trial
@@ -12,6 +13,8 @@ from session_scheduler.nominated import left_out
 from session_scheduler.session import Outcome, Session
 from session_scheduler.state.rejections import GANG_SCHEDULING
 from session_scheduler.trial_memory import KnownNoPreemption
+
+MOVES_GO_ON: Final = "pods that are moved are still on the nominated node."
 
 
 def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
@@ -23,6 +26,10 @@ def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption
         _give_up_all(session, group, outcome, outcome.refusal)
         return []
     refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
+    if any(_are_moved_for(session, task) for task in refused):
+        for task in refused:
+            outcome.reasons[task] = _joined(outcome.reasons[task], "consolidation", MOVES_GO_ON)
+        return []
     if not session.calls.functions("postfilter"):
         _give_up_places(session, outcome, [*outcome.barred, *refused])
         return []
@@ -116,18 +123,24 @@ def _note(
     if answer is None:
         return []
     for task in tasks:
-        outcome.reasons[task] = _joined(outcome.reasons[task], answer)
+        outcome.reasons[task] = _joined(outcome.reasons[task], "preemption", answer.reason)
     if not answer.keep:
         _give_up_places(session, outcome, tasks)
     if outcome.refusal is not None:
         refusal = outcome.refusal
-        outcome.refusal = Refusal(_joined(refusal.reason, answer), refusal.plugin, refusal.failed)
+        outcome.refusal = Refusal(_joined(refusal.reason, "preemption", answer.reason), refusal.plugin, refusal.failed)
     return []
 
 
-def _joined(reason: str, answer: NoPreemption) -> str:
+def _joined(reason: str, what: str, why: str) -> str:
     """Two sentences, also where a plugin's own words end without a full stop."""
-    return f"{reason.removesuffix('.')}. preemption: {answer.reason}"
+    return f"{reason.removesuffix('.')}. {what}: {why}"
+
+
+def _are_moved_for(session: Session, task: Task) -> bool:
+    """Whether pods that are moved have yet to leave the node that a task is to have: then it keeps that."""
+    node, cache = session.nominations.node_of(task), session.snapshot.cache
+    return node is not None and any(cache.moves.leaves(other) for other in cache.tasks_on(node))
 
 
 def _give_up_all(session: Session, group: Group, outcome: Outcome, refusal: Refusal) -> None:

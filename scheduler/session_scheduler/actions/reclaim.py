@@ -21,14 +21,14 @@ def reclaim(session: Session) -> Iterator[Decision | None]:
     """Try what was refused, in order. Yields a decision where pods are to end for a group, else None."""
     if not session.reclaims:
         return
-    refused = [group for group, outcome in session.outcomes.items() if _waits_for_room(session, outcome)]
+    refused = [group for group, outcome in session.outcomes.items() if waits_for_room(session, outcome)]
     for group in ordered(session, refused):
         if session.expired():
             return
         yield None if group is None else _reclaim_for(session, group, session.outcomes[group])
 
 
-def _waits_for_room(session: Session, outcome: Outcome) -> bool:
+def waits_for_room(session: Session, outcome: Outcome) -> bool:
     """Whether nodes were looked for in vain, nothing was placed, and nobody ends for it already."""
     if outcome.scheduled or not outcome.tried or outcome.placed or outcome.over_capacity:
         return False

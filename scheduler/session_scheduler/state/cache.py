@@ -21,6 +21,7 @@ from session_scheduler.state.changes import needs_alike, what_matters
 from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.gates import Gates
 from session_scheduler.state.group_refs import COSCHEDULING_API, COSCHEDULING_LABEL, GroupOf, group_ref
+from session_scheduler.state.moves import Moves
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.priorities import Priorities
 from session_scheduler.state.queue_use import QueueUse
@@ -65,6 +66,7 @@ class Cache:
         self.nominations = Nominations()
         self.preempted: set[str] = set()
         """Pods (uids) that were asked to end for others, until they have."""
+        self.moves = Moves()
         self._foreign_pending: set[str] = set()
         self._waiting: dict[Group, None] = {}
         """Every group with a pending task that does not rest, and some that had one."""
@@ -200,13 +202,21 @@ class Cache:
         known = self.tasks.get(uid)
         cls = self._counted_class(pod, known)
         if known is None:
-            self._settle_phase(self._new_task(pod, cls), new=True)
+            task = self._new_task(pod, cls)
+            self._settle_phase(task, new=True)
+            self._send_on(task)
         else:
             heard = bool(known.pod.spec.node_name)
             self._update(known, pod, cls)
             if heard and not pod.spec.node_name:  # the cluster was restored
                 self.vacate(known, Phase.PENDING)
             self._settle_phase(known)
+
+    def _send_on(self, task: Task) -> None:
+        """What comes in a moved pod's place is to go where that was to go."""
+        node = self.moves.place_for(task) if task.phase is Phase.PENDING else None
+        if node is not None and self.nominations.node_of(task) is None:
+            self.nominations.put(task, node)
 
     def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass:
         """The pod's class; of one that runs, and is not what it should be any more, the one that it had."""
@@ -376,6 +386,7 @@ class Cache:
             self.queues.gone(task)
         self.unbound.pop(uid, None)
         self.preempted.discard(uid)
+        self.moves.ended(uid)
         self.nominations.forget(task)
         self.table.pods.release(task.kind)
         self._leave(task)

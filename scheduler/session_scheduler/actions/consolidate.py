@@ -1,0 +1,198 @@
+"""The consolidate action: room that lies in pieces is brought together, by moving running pods for what does not fit.
+
+It goes after the actions that look for room in other ways, over what these refused. A pod is moved only where with it
+all of a group fits that was refused, and everything that is moved fits elsewhere at the same time: the session shows
+both, tried out by `Moving`. The moved pods are asked to end; their controllers make them anew, and they go where it was
+found that they fit. One group at a time: what is found next counts on where these pods are then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from session_scheduler.actions.allocate import ordered, trying
+from session_scheduler.actions.moving import Moving
+from session_scheduler.actions.node_sets import NotFitting, divides_nodes, node_sets
+from session_scheduler.actions.reclaim import waits_for_room
+from session_scheduler.builtin.victims import Budgets, Unit, importance
+from session_scheduler.callbacks import Scenario
+from session_scheduler.hookspecs import Preemption
+from session_scheduler.model.columns import BoolColumn
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.policy import PodDisruptionBudget
+from session_scheduler.model.volumes import has_ephemeral_claims
+from session_scheduler.nominated import left_out
+from session_scheduler.session import Outcome, Session
+from session_scheduler.state.moves import controller_of
+from session_scheduler.statement import Decision
+
+ELSEWHERE: Final = "cluster"
+_MOST_SETS: Final = 8
+"""Of the sets of nodes that plugins offer a group: how many are tried."""
+_MOST_NAMED: Final = 5
+
+
+def consolidate(session: Session) -> Iterator[Decision | None]:
+    """Try what was refused, in order, until pods are moved for one. Yields a decision then, else None."""
+    refused = [group for group, outcome in session.outcomes.items() if waits_for_room(session, outcome)]
+    if not refused:
+        return
+    moves, consolidation = session.snapshot.cache.moves, _Consolidation(session)
+    for group in ordered(session, refused):
+        if session.expired():
+            return
+        if group is not None and moves.under_way(session.now):
+            moves.hold_up(group.key)
+        else:
+            yield None if group is None else consolidation.decide(group, session.outcomes[group])
+
+
+class _Consolidation:
+    """Of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._budgets = _budgets(session)
+        self._in_vain: set[tuple[Any, ...]] = set()
+        """What was tried in vain, and would be so again."""
+
+    def decide(self, group: Group, outcome: Outcome) -> Decision | None:
+        """Move pods for a group if it fits then."""
+        session = self._session
+        with trying(session, outcome), session.statement(group) as statement:
+            preemption = self._found(group, outcome)
+            if preemption is not None:
+                decision = statement.commit()
+                decision.preemptions, decision.nominated = [preemption], preemption.nominated
+                self._note(outcome, preemption)
+                return decision
+        return None
+
+    def _note(self, outcome: Outcome, preemption: Preemption) -> None:
+        session = self._session
+        for task, node in preemption.nominated.items():
+            outcome.nominated_before.setdefault(task, "")
+            session.nominate(task, node)
+            outcome.nominated[task] = node
+            outcome.reasons[task] = f"{outcome.reasons[task].removesuffix('.')}. {_awaited(preemption)}"
+        for task, node in preemption.moves.items():
+            session.snapshot.cache.moves.decided(task, node, session.now)
+            session.touched.append(task.row)  # that it ends changes what a node costs
+
+    def _found(self, group: Group, outcome: Outcome) -> Preemption | None:
+        tasks = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
+        if group.topology_key is not None or any(task.pod.spec.preemption_policy == "Never" for task in tasks):
+            return None
+        needed = max(1, group.min_count - group.started)
+        if needed > 1:
+            return self._for(group, tasks, needed)
+        found = (self._for(group, [task], 1) for task in tasks)
+        return next((one for one in found if one is not None), None)
+
+    def _for(self, group: Group, tasks: Sequence[Task], needed: int) -> Preemption | None:
+        """What is to be moved so that so many of these tasks fit; None where nothing helps. Raises PluginError."""
+        session, alone = self._session, len(tasks) == 1
+        key = (tasks[0].cls, tasks[0].preemptor_priority, left_out(session, tasks[0]), group.queue, group.preemptible)
+        if len(tasks) < needed or (alone and key in self._in_vain):
+            return None
+        if session.limits_capacity and session.over_capacity(group, tasks[:needed]):
+            return None
+        for subset in self._subsets(group):
+            preemption = self._in_subset(group, tasks, needed, subset)
+            if preemption is not None:
+                return preemption
+        if alone and (session.preempts_alike or not session.limits_preemption):
+            self._in_vain.add(key)
+        return None
+
+    def _subsets(self, group: Group) -> Sequence[BoolColumn | None]:
+        if not divides_nodes(self._session):
+            return (None,)
+        try:
+            sets = node_sets(self._session, group)
+        except NotFitting:
+            return ()
+        return (None,) if sets is None else [one.mask for one in sets[:_MOST_SETS]]
+
+    def _in_subset(
+        self, group: Group, tasks: Sequence[Task], needed: int, subset: BoolColumn | None
+    ) -> Preemption | None:
+        session = self._session
+        movable = _Movable(session, group, tasks, self._budgets)
+        with Moving(session, group, subset, movable.on) as moving:
+            if not moving.seat_all(tasks, needed) or not moving.moves:
+                return None
+            seats = {task: session.node_at(row) for task, row in moving.seats.items()}
+            moves = {task: session.node_at(row) for task, row in moving.moves.items()}
+        if self._budgets.parted(_units(moves))[0]:
+            return None
+        if session.limits_preemption and session.preempt_refusal(Scenario(group, seats, tuple(moves))) is not None:
+            return None
+        self._budgets.use(moves)
+        return Preemption(seats, tuple(moves), ELSEWHERE, moves)
+
+
+def _awaited(preemption: Preemption) -> str:
+    """What the tasks wait for."""
+    names = sorted(task.key for task in preemption.moves)
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"consolidation: pods are moved to other nodes for it: {', '.join(names[:_MOST_NAMED])}{more}."
+
+
+def _budgets(session: Session) -> Budgets:
+    """As they are, less the pods that were asked to end for others: their budgets' status need not know of it yet."""
+    budgets, cache = Budgets(session.objects(PodDisruptionBudget)), session.snapshot.cache
+    leaving = (cache.tasks.get(uid) for uid in cache.preempted | session.to_end)
+    budgets.use(task for task in leaving if task is not None)
+    return budgets
+
+
+def _units(tasks: Iterable[Task]) -> list[Unit]:
+    return [Unit((task,), task.standing) for task in tasks]
+
+
+class _Movable:
+    """Which running tasks may be moved for some tasks of a group."""
+
+    def __init__(self, session: Session, group: Group, tasks: Sequence[Task], budgets: Budgets) -> None:
+        self._session = session
+        self._group = group
+        self._priority = min(task.preemptor_priority for task in tasks)
+        self._profile = tasks[0].pod.spec.scheduler_name
+        self._budgets = budgets
+        self._known: dict[Task, bool] = {}
+
+    def on(self, node: str) -> list[Task]:
+        """Those on a node, the more important first: who can stay stays. Raises PluginError."""
+        tasks = []
+        for task in self._session.snapshot.cache.tasks_on(node):
+            if task.phase is not Phase.BOUND:
+                continue  # another one, or put there to see whether it fits
+            if task not in self._known:
+                self._known[task] = self._may_be_moved(task)
+            if self._known[task]:
+                tasks.append(task)
+        if self._session.limits_preemption:
+            tasks = self._session.preemptable(self._group, tasks)
+        return [task for unit in sorted(_units(tasks), key=importance) for task in unit.tasks]
+
+    def _may_be_moved(self, task: Task) -> bool:
+        """Whether it would be made anew, what is known of it holds elsewhere, and it matters no more than who waits."""
+        session, group, pod = self._session, task.group, task.pod
+        pod_group = group.pod_group
+        together = group.min_count > 1 or group.topology_key is not None
+        return (
+            controller_of(pod) is not None
+            and not (together or (pod_group is not None and pod_group.disrupted_whole))
+            and pod.spec.scheduler_name == self._profile
+            and task.standing <= self._priority
+            and group is not self._group
+            and group.preemptible
+            and not session.is_ending(task)
+            and not pod.spec.resource_claims
+            and not has_ephemeral_claims(pod)
+            and not session.snapshot.cache.moves.rests(task, session.now, session.options.rest_seconds)
+            and not self._budgets.parted(_units((task,)))[0]
+            and session.plan(task.cls).refusal is None
+        )

@@ -1,0 +1,256 @@
+"""Which running pods would have to run elsewhere so that others fit: tried out in the session, and undone.
+
+Tasks are seated one after the other. One that no node takes looks at the nodes that refuse it, those first that lack
+least: there all that may be moved is thought away, and put back as far as the task still fits. What is then in the way
+must find another node that has room now. So at any time the session shows how it would be when all of it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+
+from session_scheduler.actions.placing import one_way
+from session_scheduler.actions.plugin_placement import has_placers
+from session_scheduler.hook_calls import PluginError
+from session_scheduler.model.columns import BoolColumn, IntColumn
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.session import Session
+
+_MOST_NODES: Final = 100
+"""Nodes of which it is worked out what a task's seat there takes."""
+_MOST_TRIES: Final = 4
+"""Nodes that are tried for a pod that is moved: a plugin that places groups may refuse those that filters offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """A node's row, and where those would go that are in the way there."""
+
+    row: int
+    moves: Mapping[Task, int]
+
+    @property
+    def price(self) -> tuple[int, int, int]:
+        """How many pods, the highest of their priorities, and the sum: the less the better, in this order."""
+        priorities = [task.standing for task in self.moves]
+        return len(priorities), max(priorities), sum(priorities)
+
+
+class Moving:
+    """Tasks of one group, and what is moved for them. Use as a context manager: all is undone at its end."""
+
+    def __init__(
+        self, session: Session, group: Group, subset: BoolColumn | None, movable: Callable[[str], Sequence[Task]]
+    ) -> None:
+        """`subset`: the rows where the tasks may go, None for all; `movable`: the tasks on a node that may be moved,
+        those first that are to stay rather than others.
+        """
+        self._session = session
+        self._group = group
+        self._subset = subset
+        self._movable = movable
+        self._statement = session.statement(group)
+        self._away: dict[Task, tuple[str, Phase]] = {}
+        self._vacated: set[int] = set()
+        """The rows that tasks leave: what they leave is for the group, and free only when they have ended."""
+        self.seats: dict[Task, int] = {}
+        """The row of each task of the group that has one."""
+        self.moves: dict[Task, int] = {}
+        """The row of each task that is moved."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._statement.rollback()
+        finally:
+            self._put_back(list(self._away))
+            if self._subset is not None:
+                self._session.forget_boards(self._subset)
+
+    def seat_all(self, tasks: Sequence[Task], needed: int) -> bool:
+        """Seat so many of the tasks: those that fit anyhow, then, as far as that is too few, others by moving pods."""
+        left = [task for task in tasks if len(self.seats) >= needed or not self._seat_freely(task)]
+        while len(self.seats) < needed and left:
+            if len(self.seats) + len(left) < needed or self._session.expired():
+                return False
+            task = left.pop(0)
+            seat = None if self._seat_freely(task) else self._cheapest(task)
+            if seat is not None:
+                self._take(task, seat)
+        return len(self.seats) >= needed
+
+    # ------------------------------------------------------------------ a seat for one task
+
+    def _seat_freely(self, task: Task) -> bool:
+        mark = self._statement.checkpoint()
+        with self._session.without_reasons():
+            one_way(self._session, self._statement, self._group, [task], self._subset, 1, 1)
+        if self._statement.placed_since(mark):
+            self.seats[task] = task.row
+            return True
+        self._statement.rollback(mark)
+        return False
+
+    def _cheapest(self, task: Task) -> _Seat | None:
+        best: _Seat | None = None
+        for row in self._rows(task):
+            if self._session.expired():
+                break
+            seat = self._seat_on(task, row)
+            if seat is not None and (best is None or seat.price < best.price):
+                best = seat
+                if len(best.moves) == 1:
+                    break
+        return best
+
+    def _rows(self, task: Task) -> list[int]:
+        """The rows that refuse a task and have something that can be moved; those first that lack least."""
+        session = self._session
+        board = session.board(task, self._subset)
+        rows = board.helpable(task)
+        if has_placers(session):  # what filters offer was refused by who places groups
+            rows = [*rows, *np.flatnonzero(board.mask).tolist()]
+        lacking, ties = self._lacking(task), session.ties()
+        ordered = sorted(rows, key=lambda row: (lacking[row], ties[row]))
+        found = (row for row in ordered if self._movable(session.node_at(row)))
+        return [row for row, _ in zip(found, range(_MOST_NODES), strict=False)]
+
+    def _lacking(self, task: Task) -> IntColumn:
+        """How much of what a task requests each row lacks, summed up over the resources, in thousandths of each."""
+        view = self._session.table.all_rows()
+        total = np.zeros(self._session.table.size, np.int64)
+        for resource, amount in task.cls.requests.items():
+            free = view.allocatable(resource) - view.used(resource)
+            total += np.maximum(amount - free, 0) * 1000 // amount if amount < 2**50 else 0
+        return total
+
+    def _seat_on(self, task: Task, row: int) -> _Seat | None:
+        """What it takes to seat a task there; all is as it was then."""
+        moved = self._in_the_way(task, row)
+        mark = self._statement.checkpoint()
+        moves = self._moves(task, row, moved) if moved else {}
+        self._statement.rollback(mark)
+        self._put_back(moved)
+        return _Seat(row, moves) if moves else None
+
+    def _in_the_way(self, task: Task, row: int) -> list[Task]:
+        """Think away what must leave a row for a task; nothing where that does not help, or nobody need leave."""
+        tasks = self._movable(self._session.node_at(row))
+        for other in tasks:
+            self._remove(other)
+        if not self._fits(task, row):
+            self._put_back(tasks)
+            return []
+        moved = []
+        for other in tasks:
+            self._put_back([other])
+            if not self._fits(task, row):
+                self._remove(other)
+                moved.append(other)
+        return moved
+
+    def _moves(self, task: Task, row: int, moved: Sequence[Task]) -> dict[Task, int]:
+        """Seat the task, and find rows for those that are thought away, the largest first; nothing where one has none.
+
+        What is done for it is left for the caller to undo, or to keep.
+        """
+        if not self._place(task, self._group, row):
+            return {}
+        found: dict[Task, int] = {}
+        for other in sorted(moved, key=_size, reverse=True):
+            elsewhere = self._elsewhere(other, row)
+            if elsewhere is None:
+                return {}
+            found[other] = elsewhere
+        return found
+
+    def _take(self, task: Task, seat: _Seat) -> None:
+        for other in seat.moves:
+            self._remove(other)
+        mark = self._statement.checkpoint()
+        stands = self._place(task, self._group, seat.row)
+        stands = stands and all(self._place(other, other.group, row) for other, row in seat.moves.items())
+        if not stands:
+            self._statement.rollback(mark)
+            self._put_back(list(seat.moves))
+            return
+        self.seats[task] = seat.row
+        self.moves.update(seat.moves)
+        self._vacated.add(seat.row)
+
+    # ------------------------------------------------------------------ what is asked
+
+    def _elsewhere(self, task: Task, left: int) -> int | None:
+        """The best row for a task that is moved, where it is put; not one that others leave: there it would wait."""
+        session = self._session
+        board = session.board(task)
+        board.sync(task)
+        barred = {left, *self._vacated}
+        rows = [row for row in np.flatnonzero(board.mask).tolist() if row not in barred]
+        totals, ties = board.total, session.ties()
+        for row in sorted(rows, key=lambda row: (-totals[row], ties[row]))[:_MOST_TRIES]:
+            if self._place(task, task.group, row):
+                return row
+        return None
+
+    def _fits(self, task: Task, row: int) -> bool:
+        if not self._session.fits_on(task, row):
+            return False
+        if not has_placers(self._session):
+            return True
+        mark = self._statement.checkpoint()
+        fits = self._place(task, self._group, row)
+        self._statement.rollback(mark)
+        return fits
+
+    def _place(self, task: Task, group: Group, row: int) -> bool:
+        """Whether a task could be put on a row, and was."""
+        mark = self._statement.checkpoint()
+        with self._session.without_reasons():
+            one_way(self._session, self._statement, group, [task], None, 1, 1, {task: row})
+        if self._statement.placed_since(mark):
+            return True
+        self._statement.rollback(mark)
+        return False
+
+    # ------------------------------------------------------------------ thinking away
+
+    def _remove(self, task: Task) -> None:
+        node = task.node or ""
+        self._away[task] = node, task.phase
+        try:
+            self._session.remove(task)
+        finally:
+            task.phase = Phase.PENDING
+        self._session.tell_deallocated(task, node)
+
+    def _put_back(self, tasks: Sequence[Task]) -> None:
+        """All of them, whatever plugins say. Raises PluginError."""
+        failure: PluginError | None = None
+        for task in tasks:
+            if task not in self._away:
+                continue
+            node, phase = self._away.pop(task)
+            for tell in (partial(self._session.put_back, task, node, phase),
+                         partial(self._session.tell_allocated, task, node)):  # fmt: skip
+                try:
+                    tell()
+                except PluginError as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+
+def _size(task: Task) -> tuple[int, int, str]:
+    requests = task.cls.requests
+    return requests.get("cpu", 0), requests.get("memory", 0), task.key
