@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -20,136 +19,15 @@ from session_scheduler.plugin_routes import PluginRoutes
 from session_scheduler.simulate import simulate
 from session_scheduler.testing import FakeCluster, node, pod
 
-FOLDER = Path(__file__).parents[2] / "examples" / "plugins"
-NAMES: Mapping[str, str] = tomllib.loads((FOLDER / "pyproject.toml").read_text())["project"]["entry-points"][
-    "session_scheduler.plugins"
-]
+from ..tools.plugin_cases import CASES, FOLDER, NAMES, QUEUES, a_node, a_pod
+
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "callbacks.md"
 ELSEWHERE = {"namespace-allocation-tracker", "placements-page"}
 """Shown by other tests: what they say is no placement."""
 
 
-def a_node(name: str, cpu: str = "2", **labels: str) -> dict[str, Any]:
-    size = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
-            "status": {"allocatable": size}}  # fmt: skip
-
-
-def a_pod(
-    name: str, cpu: str = "1", *, on: str = "", group: str = "", priority: int = 0, **labels: str
-) -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "schedulerName": "fluence",
-        "priority": priority,
-        "containers": [{"name": "c", "image": "c", "resources": {"requests": {"cpu": cpu}}}],
-    }
-    if on:
-        spec["nodeName"] = on
-    if group:
-        spec["schedulingGroup"] = {"podGroupName": group}
-    metadata = {"name": name, "labels": labels, "uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def a_group(name: str, needs: int | None = None) -> dict[str, Any]:
-    policy = {"basic": {}} if needs is None else {"gang": {"minCount": needs}}
-    return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
-            "metadata": {"name": name, "creationTimestamp": "2025-01-01T00:00:00Z"},
-            "spec": {"schedulingPolicy": policy}}  # fmt: skip
-
-
-def running(*names: str, cpu: str = "1", on: str = "n1", **labels: str) -> list[dict[str, Any]]:
-    return [a_pod(name, cpu, on=on, priority=1, **labels) for name in names]
-
-
-def ended(answer: Mapping[str, Any]) -> set[str]:
-    return {one["name"] for one in answer.get("preempted", ())}
-
-
-def nodes_of(answer: Mapping[str, Any]) -> dict[str, str | None]:
-    return {one["name"]: one["node"] for one in answer["pods"]}
-
-
-def placed(answer: Mapping[str, Any]) -> set[str]:
-    return {name for name, on in nodes_of(answer).items() if on}
-
-
-QUEUES = [{"name": "batch", "deserved": {"cpu": 2}}, {"name": "urgent", "deserved": {"cpu": 2}}]
 TO_COME = {"add_gpu_order", "add_sub_group_order"}
 """Nothing asks these yet but other plugins."""
-NO_SHARES = {"Proportion": None}
-"""Else it orders queues, and says what they have, before the examples are asked."""
-QUEUE_LABEL = "fluence.flux-framework.org/queue"
-KEPT = {"fluence.flux-framework.org/preemptibility": "non-preemptible"}
-SPOT = {"kai.scheduler/instance-type": "spot"}
-ZONE = "topology.kubernetes.io/zone"
-CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], Any], Any, Any]] = {
-    "leader-first": (
-        [a_node("n1", "1"), a_group("g"), a_pod("a", group="g"), a_pod("z", group="g", role="leader")], {},
-        placed, {"a"}, {"z"},
-    ),
-    "queues-in-order": (
-        [a_node("n1", "1"), a_pod("a", **{QUEUE_LABEL: "batch"}), a_pod("b", **{QUEUE_LABEL: "urgent"})],
-        NO_SHARES,
-        placed, {"a"}, {"b"},
-    ),
-    "small-first": (
-        [a_node("n1"), a_group("a", 2), a_pod("a-0", group="a"), a_pod("a-1", group="a"),
-         a_pod("z")], {},
-        placed, {"a-0", "a-1"}, {"z"},
-    ),
-    "first-by-name": (
-        [*(a_node(f"n{index}") for index in range(9)), a_pod("a"), a_pod("b", "2")], {"fluence": None},
-        lambda answer: set(nodes_of(answer).values()) == {"n0", "n1"}, False, True,
-    ),
-    "teams-only": ([a_node("n1"), a_pod("a"), a_pod("b", team="x")], {}, placed, {"a", "b"}, {"b"}),
-    "licences": (
-        [a_node("n1", "4"), a_pod("a", licence="x"), a_pod("b", licence="x"), a_pod("c")], {},
-        placed, {"a", "b", "c"}, {"a", "c"},
-    ),
-    "one-rack": (
-        [a_node("n1", "1", rack="a"), a_node("n2", "1", rack="b"), a_group("g", 2), a_pod("a", group="g"),
-         a_pod("b", group="g")], {},
-        placed, {"a", "b"}, set(),
-    ),
-    "kept-pods": (
-        [a_node("n1", "1"), *running("low", keep="yes"), a_pod("high", priority=9)], {}, ended, {"low"}, set(),
-    ),
-    "few-victims": (
-        [a_node("n1"), *running("x", "y"), a_pod("high", "2", priority=9)], {}, ended, {"x", "y"}, set(),
-    ),
-    "seats": (
-        [a_node("n1", "4"), *running("low"), a_pod("high", priority=9), a_pod("z")], {},
-        lambda answer: (ended(answer), placed(answer)), (set(), {"high", "z"}), ({"low"}, {"high"}),
-    ),
-    "zone-annotation": (
-        [a_node("n1", **{ZONE: "east"}), a_pod("a")], {},
-        lambda answer: answer["pods"][0].get("zone"), None, "east",
-    ),
-    "fair-share-only": (
-        [a_node("n1", "4"), a_pod("a"), a_pod("b"), a_pod("c")], NO_SHARES | {"pod-shares": {"pods": {"default": 2}}},
-        placed, {"a", "b", "c"}, {"a", "b"},
-    ),
-    "most-per-team": (
-        [a_node("n1", "2"), *running("low"), a_pod("a", team="x", priority=9), a_pod("b", team="x", priority=9)], {},
-        lambda answer: (ended(answer), placed(answer)), ({"low"}, {"a", "b"}), (set(), {"a"}),
-    ),
-    "queues-kept": (
-        [a_node("n1", "3"), *running("x", "y", "z", **{QUEUE_LABEL: "batch"}), a_pod("a", **{QUEUE_LABEL: "urgent"})],
-        {"queues-kept": {"queues": ["batch"]}},
-        lambda answer: len(ended(answer)), 1, 0,
-    ),
-    "gangs-kept-whole": (
-        [a_node("n1", "3"), a_group("g", 3),
-         *(a_pod(name, on="n1", group="g", **{QUEUE_LABEL: "batch"}) for name in "xyz"),
-         a_pod("a", **{QUEUE_LABEL: "urgent"})], {},
-        lambda answer: len(ended(answer)), 1, 0,
-    ),
-    "spot-instance-manager": (
-        [a_node("n1", "1"), a_node("n2", "3", **SPOT), a_pod("a"), a_pod("b", **KEPT)], {},
-        nodes_of, {"a": "n2", "b": "n2"}, {"a": "n1", "b": None},
-    ),
-}  # fmt: skip
 
 
 def built(name: str) -> Any:
@@ -200,7 +78,6 @@ def registered_by(name: str) -> list[str]:
 
 WITHIN = {"pod-shares": "fair-share-only", "fair-share-only": "fair-share-only"}
 """The cases of plugins that answer others; a case has the name of its plugin where nothing stands here."""
-OF_KEPT_PODS = [a_node("n1", "4"), *(a_pod(name, **KEPT) for name in "abc")]
 CALLBACKS = [(name, callback) for name in NAMES if name not in ELSEWHERE for callback in registered_by(name)]
 
 
@@ -212,8 +89,6 @@ def test_each_callback_of_the_plugin_alone_changes_the_outcome(
     case = WITHIN.get(name, name)
     _, plugins, look, _, with_it = CASES[case]
     file = prepared(case, tmp_path, monkeypatch)
-    if callback == "add_queue_deserved":
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": OF_KEPT_PODS}))
     register = getattr(Callbacks, callback)
 
     def dropped(session: Any, *arguments: Any, **options: Any) -> None:
