@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
 
 from session_scheduler.actions.best_part import MOST_WAYS, best_part, is_gang
-from session_scheduler.actions.placing import UNSCHEDULABLE, too_few
+from session_scheduler.actions.members import can_start, required_first, too_few, wrong_sub_groups
+from session_scheduler.actions.placing import UNSCHEDULABLE
 from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.errors import InputError
@@ -116,6 +117,7 @@ def explain_gang(
         "placeable": len(placed),
         "placement": _by_name(placed),
         "refused": _by_name(refused),
+        **_sub_groups(group, placed),
         "reason": reason,
     }
 
@@ -201,13 +203,26 @@ def _changes(
     return found
 
 
+def _sub_groups(group: Group, placed: Iterable[Task]) -> dict[str, Any]:
+    """Of each sub-group what it needs, and what is there and could be; nothing of a group without."""
+    if not group.minima:
+        return {}
+    started = Counter(task.sub_group for task in group.in_phase(Phase.BOUND, Phase.ASSUMED))
+    placeable = Counter(task.sub_group for task in placed)
+    return {"subGroups": {name: {"minimum": minimum, "started": started[name], "placeable": placeable[name]}
+                          for name, minimum in group.minima.items()}}  # fmt: skip
+
+
 def _reason(session: Session, task: Task) -> str | None:
     """What refuses the pod whatever the node."""
     if task.group.missing:
         return missing_group(task)
     group = task.group
-    ready = len(group.in_phase(Phase.PENDING))
-    if task.phase is Phase.PENDING and ready + group.started < group.min_count:
+    ready = group.in_phase(Phase.PENDING)
+    wrong = wrong_sub_groups(group)
+    if wrong is not None:
+        return wrong
+    if task.phase is Phase.PENDING and not can_start(group, ready):
         return too_few(group, ready)
     refusal = session.plan(task.cls).refusal
     if refusal is not None:
@@ -235,10 +250,11 @@ def _over_capacity(session: Session, task: Task) -> str | None:
     group = task.group
     if not session.limits_capacity or task.phase is not Phase.PENDING:
         return None
-    needed = max(1, group.min_count - group.started)
-    tasks = sorted(group.in_phase(Phase.PENDING), key=session.task_key) if needed > 1 else [task]
+    together = group.needed > 1 or bool(group.lacks)
+    pending = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
+    tasks = required_first(session, group, pending) if together else [task]
     over = session.over_capacity(group, tasks)
-    if needed > 1 and len(tasks) - len(over) < needed:
+    if together and not can_start(group, [one for one in tasks if one not in over]):
         return f"{UNSCHEDULABLE}: {next(iter(over.values()))[0]}"
     return over[task][0] if task in over else None
 

@@ -5,7 +5,7 @@ Pure decisions over the cache, made between sessions; what they ask of the clust
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -52,7 +52,7 @@ class GangKeeper:
 
     def planning(self, group: Group, allocated: Sequence[Task]) -> Planning | None:
         """The plan that carrying out a decision must write; None where each Binding stands for itself."""
-        if group.min_count <= 1 or group.started - len(allocated) >= group.min_count:
+        if not group.is_gang or _stood_before(group, allocated):
             return None
         plan = self._reader.plan_of(group)
         starting = self._starting.setdefault(group.key, set())
@@ -99,7 +99,7 @@ class GangKeeper:
             self.ended(group.key, self._cache.pod_group(group.key))
         elif group.missing:
             return
-        elif len(group.in_phase(Phase.BOUND)) >= group.min_count:
+        elif group.suffice(group.in_phase(Phase.BOUND)):
             self.forget_start(group.key)
             self.acknowledge(group)
         else:
@@ -107,7 +107,7 @@ class GangKeeper:
 
     def acknowledge(self, group: Group) -> None:
         """Let the PodGroup say that it is scheduled, if it is."""
-        if group.pod_group is not None and len(group.in_phase(Phase.BOUND)) >= group.min_count:
+        if group.pod_group is not None and group.suffice(group.in_phase(Phase.BOUND)):
             plan = self._reader.plan_of(group)
             if plan is not None:
                 self._whole[group.key] = plan.attempt
@@ -153,7 +153,7 @@ class GangKeeper:
             if group.pod_group is None:
                 continue
             plan = self._reader.plan_of(group)
-            if group.started >= group.min_count:
+            if group.whole:
                 self.acknowledge(group)
             elif plan is not None and not acknowledged(group.pod_group, plan):
                 self.resume_start(group, plan)
@@ -236,7 +236,7 @@ class GangKeeper:
         """
         group = self._cache.groups.get(key)
         members = self._on_nodes(group, Phase.BOUND) if group is not None else []
-        if group is None or not members or group.started >= group.min_count:
+        if group is None or not members or group.whole:
             self._deadlines.pop(key, None)
             return
         if self._scheduler.is_busy(key):
@@ -276,6 +276,15 @@ class GangKeeper:
         self._starting.pop(key, None)
         self._deadlines.pop(key, None)
         self._evicting.discard(key)
+
+
+def _stood_before(group: Group, allocated: Collection[Task]) -> bool:
+    """Whether the gang had started before these were placed."""
+    if group.started - len(allocated) < group.min_count:
+        return False
+    return not group.minima or group.suffice(
+        [t for t in group.in_phase(Phase.BOUND, Phase.ASSUMED) if t not in allocated]
+    )
 
 
 def _by_plan(task: Task) -> bool:

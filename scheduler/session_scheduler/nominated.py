@@ -53,7 +53,7 @@ def _key(session: Session, task: Task, priority: int) -> Key:
 def left_out(session: Session, task: Task) -> frozenset[str]:
     """The nominated pods (uids) that a task does not yield to: itself and its gang, as far as they are on no node."""
     nominations = session.nominations
-    own = (task,) if task.group.min_count <= 1 else tuple(task.group.tasks.values())
+    own = (task,) if not task.group.is_gang else tuple(task.group.tasks.values())
     return frozenset(one.uid for one in own if one.node is None and nominations.node_of(one) is not None)
 
 

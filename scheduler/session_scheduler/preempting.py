@@ -168,7 +168,7 @@ class Preempting:
 
     def _in_part(self, group: Group) -> bool:
         """Whether it needs several more tasks to start, and fewer of them are nominated."""
-        return len(self._nominated(group)) < group.min_count - group.started > 1
+        return len(self._nominated(group)) < group.needed > 1
 
     def _nominated(self, group: Group) -> list[Task]:
         return [task for task in group.tasks.values() if self._cache.nominations.node_of(task) is not None]

@@ -481,7 +481,7 @@ class Scheduler:
             self._note(group, reasons)
         for task, reason in reasons.items():
             self.observer.failed(task, reason)
-        if reasons and group.pod_group is not None and group.started < group.min_count:
+        if reasons and group.pod_group is not None and not group.whole:
             self.observer.group_failed(group.pod_group, next(iter(reasons.values())))
 
     def _note(self, group: Group, reasons: Mapping[Task, str]) -> None:

@@ -274,7 +274,7 @@ class Session(CallbackAnswers):
         if refusal is not None and refusal.failed:
             return None
         of_group = frozenset((refusal.plugin,)) if refusal is not None and refusal.plugin else frozenset()
-        together = group.min_count - group.started > 1 or group.topology_key is not None
+        together = group.needed > 1 or bool(group.lacks) or group.topology_key is not None
         tried = set(outcome.tried) if together else ()
         wants = set()
         for task in group.in_phase(Phase.PENDING):

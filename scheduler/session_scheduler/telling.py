@@ -62,7 +62,7 @@ class Teller(Observer):
         result: GroupResult = "scheduled" if outcome.scheduled else "error" if _is_error(outcome) else "unschedulable"
         self._metrics.groups(result)
         self._metrics.pods("error" if result == "error" else "unschedulable", len(outcome.reasons))
-        if not outcome.scheduled and (group.missing or len(group.tasks) < group.min_count):
+        if not outcome.scheduled and (group.missing or not group.suffice(group.tasks.values())):
             since, _ = self._incomplete.get(group.key, (self._clock.now(), outcome))
             self._incomplete[group.key] = (since, outcome)
             return
@@ -200,7 +200,7 @@ class Teller(Observer):
             elif task.phase is Phase.PENDING:
                 (self._reporter.failed if failed else self._reporter.unschedulable)(task.pod, reason)
         group, pod_group = outcome.group, outcome.group.pod_group
-        if outcome.refusal is not None and pod_group is not None and group.started < group.min_count:
+        if outcome.refusal is not None and pod_group is not None and not group.whole:
             reason = "SchedulerError" if failed else "Unschedulable"
             self._reporter.group(pod_group, "False", reason, outcome.refusal.reason)
 

@@ -22,6 +22,7 @@ from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.model.related import Namespace, RelatedObject
+from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION
 from session_scheduler.state.cache import Cache, pod_group_key, schedulers_of
 from session_scheduler.state.changes import ADD, DELETE, OTHER, node_actions, object_actions, pod_actions
 from session_scheduler.state.pending import PendingGroups, everybody
@@ -186,7 +187,7 @@ class Waking:
     def _own_change(self, task: Task, known: _KnownPod) -> None:
         if not self._pending.is_asleep(task.group.key):
             return
-        if task.priority != known.priority:
+        if task.priority != known.priority or _moves(task, known.pod):
             self._pending.requeue(task.group.key, "UnschedulablePodUpdate")
             return
         action = pod_actions(known.pod, task.pod, known.cls, task.cls)
@@ -212,12 +213,19 @@ class Waking:
 
 def _together(group: Group) -> bool:
     """Whether it depends on the others of the group where its pods can go, and whether at all."""
-    return group.min_count > 1 or group.topology_key is not None
+    return group.is_gang or group.topology_key is not None
+
+
+def _moves(task: Task, old: Pod) -> bool:
+    """Whether a pod came to another sub-group than it was in."""
+    labels, before = task.pod.metadata.labels, old.metadata.labels
+    return bool(task.group.minima) and labels.get(SUB_GROUP_LABEL) != before.get(SUB_GROUP_LABEL)
 
 
 def _same(old: PodGroup, new: PodGroup) -> bool:
     """Whether nothing changed that decides where its pods go: not its conditions, and not its plan."""
-    same = old.spec == new.spec and old.metadata.labels == new.metadata.labels
+    before, now = (one.metadata.annotations.get(SUB_GROUPS_ANNOTATION) for one in (old, new))
+    same = old.spec == new.spec and old.metadata.labels == new.metadata.labels and before == now
     return same and (old.metadata.deletion_timestamp is None) == (new.metadata.deletion_timestamp is None)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from session_scheduler.actions.members import required_first
 from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import one_way, orders
 from session_scheduler.model.classes import TaskClass
@@ -21,12 +22,14 @@ Part = tuple[dict[Task, str], dict[Task, str], str | None]
 
 def is_gang(group: Group) -> bool:
     """Whether several of its tasks must still be placed together."""
-    return not group.single and not group.missing and group.min_count - group.started > 1
+    return not group.single and not group.missing and (group.needed > 1 or bool(group.lacks))
 
 
 def best_part(session: Session, group: Group, ways: int = MOST_WAYS) -> Part:
-    """The part with the most tasks, of equal ones the first that is found; all is as it was then. PluginError."""
-    tasks = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
+    """The part that lacks least of the sub-groups' minima, of these that with the most tasks, of equal ones the first
+    that is found; all is as it was then. PluginError.
+    """
+    tasks = required_first(session, group, sorted(group.in_phase(Phase.PENDING), key=session.task_key))
     barred = {task: refusal.reason for task in tasks if (refusal := session.plan(task.cls).refusal) is not None}
     tasks = [task for task in tasks if task not in barred]
     barred |= {task: reason for task, (reason, _) in session.over_capacity(group, tasks).items()}
@@ -41,11 +44,16 @@ def best_part(session: Session, group: Group, ways: int = MOST_WAYS) -> Part:
     masks = [None] if sets is None else [one.mask for one in sets]
     for number, (order, mask) in enumerate(islice(_ways(session, tasks, masks), ways)):
         placed, refused, reason = _placed(session, group, order, mask)
-        if not number or len(placed) > len(best[0]):
+        if not number or _worth(group, placed) > _worth(group, best[0]):
             best = placed, {**barred, **refused}, reason
         if len(placed) == len(tasks):
             break
     return best
+
+
+def _worth(group: Group, placed: Collection[Task]) -> tuple[int, int]:
+    short = group.short_of([*group.in_phase(Phase.BOUND, Phase.ASSUMED), *placed]) if group.minima else {}
+    return -sum(short.values()), len(placed)
 
 
 def _ways(

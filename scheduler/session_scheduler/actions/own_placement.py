@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -73,7 +74,8 @@ def constrained_first(session: Session, tasks: Sequence[Task], subset: BoolColum
 def search(
     session: Session, statement: Statement, tasks: Sequence[Task], subset: BoolColumn | None, needed: int
 ) -> dict[Task, int] | None:
-    """A row for at least `needed` of the tasks, by trying them all; the statement is left as it was.
+    """A row for at least `needed` of the tasks, of each sub-group its minimum, by trying them all; the statement is
+    left as it was.
 
     Finds an assignment wherever one exists in the order of the classes and the session's steps suffice, which is to
     say in small clusters; None for gangs that are too large for it.
@@ -98,13 +100,23 @@ def _search_orders(
     beyond = any(session.plan(cls).any_filters for cls in classes)
     orders = min(len(classes), 1 + session.options.placement_retries) if beyond else 1
     for _ in range(orders):
-        yield [task for cls in classes for task in tasks if task.cls is cls], session.options.search_steps // orders
+        ordered = [task for cls in classes for task in tasks if task.cls is cls]
+        yield _alike_together(ordered), session.options.search_steps // orders
         classes = [*classes[1:], classes[0]]
 
 
+def _alike_together(tasks: list[Task]) -> list[Task]:
+    """Of each class the tasks of one sub-group next to each other; without sub-groups they are so."""
+    if not tasks[0].group.minima:
+        return tasks
+    place = {cls: number for number, cls in enumerate(unique_classes(tasks))}
+    return sorted(tasks, key=lambda task: (place[task.cls], task.sub_group))
+
+
 class _Search:
-    """Depth first. Tasks of one class are alike: they take rows in one order, unless a filter looks beyond its row,
-    and those that are left out are the last of them. The order of rows is that of the tie-break, not of history.
+    """Depth first. Tasks of one class and sub-group are alike: they take rows in one order, unless a filter looks
+    beyond its row, and those that are left out are the last of them. The order of rows is that of the tie-break, not of
+    history.
     """
 
     def __init__(
@@ -117,6 +129,8 @@ class _Search:
         self._ties = session.table.ties()
         self._beyond = any(session.plan(cls).any_filters for cls in unique_classes(tasks))
         self._steps = steps
+        self._sub_groups = [task.sub_group for task in tasks]
+        self._spare = _spare(tasks)
         self.found: dict[Task, int] = {}
 
     def place(self, index: int, spare: int) -> bool:
@@ -135,16 +149,40 @@ class _Search:
                 return True
             del self.found[task]
             self._statement.rollback(mark)
-        alike = sum(other.cls is task.cls for other in self._tasks[index:])
-        return alike <= spare and self.place(index + alike, spare - alike)
+        return self._leave_out(index, spare)
+
+    def _leave_out(self, index: int, spare: int) -> bool:
+        """Go on without this task, and those like it that follow."""
+        name = self._sub_groups[index]
+        alike = sum(self._is_alike(index, other) for other in range(index, len(self._tasks)))
+        if alike > min(spare, self._spare.get(name, spare)):
+            return False
+        if name in self._spare:
+            self._spare[name] -= alike
+        found = self.place(index + alike, spare - alike)
+        if name in self._spare:
+            self._spare[name] += alike
+        return found
+
+    def _is_alike(self, index: int, other: int) -> bool:
+        tasks, names = self._tasks, self._sub_groups
+        return tasks[other].cls is tasks[index].cls and names[other] == names[index]
 
     def _rows(self, index: int) -> list[int]:
         task = self._tasks[index]
         board = self._session.board(task, self._subset)
         board.sync(task)
         rows = np.flatnonzero(board.mask)
-        before = self._tasks[index - 1] if index else None
-        if before is not None and before.cls is task.cls and not self._beyond:
-            rows = rows[self._ties[rows] >= self._ties[self.found[before]]]
+        if index and self._is_alike(index, index - 1) and not self._beyond:
+            rows = rows[self._ties[rows] >= self._ties[self.found[self._tasks[index - 1]]]]
         ordered: list[int] = rows[np.argsort(self._ties[rows], kind="stable")].tolist()
         return ordered
+
+
+def _spare(tasks: Sequence[Task]) -> dict[str, int]:
+    """By sub-group: how many of these may be left out."""
+    group = tasks[0].group
+    if not group.minima:
+        return {}
+    lacks, there = group.lacks, Counter(task.sub_group for task in tasks)
+    return {name: there[name] - lacks.get(name, 0) for name in group.minima}

@@ -1,11 +1,12 @@
-"""One group placed in a statement: which tasks must stand together, and the ways that are tried until they do."""
+"""One group placed in a statement: the ways that are tried until as many of its tasks stand as must do so together."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from session_scheduler.actions.members import can_start, required_first, too_few, wrong_sub_groups
 from session_scheduler.actions.node_sets import Fit, NotFitting, best, node_sets, promising
 from session_scheduler.actions.own_placement import constrained_first, greedy, search
 from session_scheduler.actions.plugin_placement import ask_plugins, has_placers, reserve_best
@@ -14,6 +15,7 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
+from session_scheduler.model.sub_groups import as_text
 from session_scheduler.session import Outcome, Session
 from session_scheduler.state.rejections import GANG_SCHEDULING
 from session_scheduler.statement import Operation, Statement
@@ -33,6 +35,8 @@ class Attempt:
     """Whether there was not even a node set to try: then the refusal says it all."""
     placements: int = 0
     """In how many topology domains the group was tried; 0 without a topology constraint."""
+    lacks: Mapping[str, int] = field(default_factory=dict)
+    """By sub-group: how many more would have been needed."""
 
 
 def place_group(session: Session, statement: Statement, group: Group, outcome: Outcome) -> None:
@@ -46,17 +50,18 @@ def place_group(session: Session, statement: Statement, group: Group, outcome: O
 
 def place_ready(session: Session, statement: Statement, group: Group, tasks: Sequence[Task], outcome: Outcome) -> None:
     """As `place_group` for tasks that nothing holds back. Raises PluginError."""
-    needed = max(1, group.min_count - group.started)
-    if needed == 1 and group.topology_key is None:
+    tasks = required_first(session, group, tasks)
+    needed = group.needed
+    if needed == 1 and group.topology_key is None and not group.lacks:
         _place_each(session, statement, tasks, outcome)
-    elif len(tasks) >= needed:
+    elif can_start(group, tasks):
         if session.limits_capacity:
             tasks = _within_capacity(session, group, tasks, needed, outcome)
         if tasks:
             _place_together(session, statement, group, tasks, needed, outcome)
             outcome.placed_in_part |= bool(outcome.placed and outcome.over_capacity)
-    elif needed > 1:
-        outcome.refusal = Refusal(too_few(group, len(tasks)), GANG_SCHEDULING)
+    elif needed > 1 or group.lacks:
+        outcome.refusal = Refusal(too_few(group, tasks), GANG_SCHEDULING)
         outcome.tried = []
 
 
@@ -67,10 +72,10 @@ def _within_capacity(
     over = session.over_capacity(group, tasks)
     _note_over(outcome, over)
     left = [task for task in tasks if task not in over]
-    if len(left) >= needed:
+    if can_start(group, left):
         return left
     reason, plugin = next(iter(over.values()))
-    outcome.refusal = Refusal(f"{UNSCHEDULABLE}: {reason}" if needed > 1 else reason, plugin)
+    outcome.refusal = Refusal(f"{UNSCHEDULABLE}: {reason}" if needed > 1 or group.lacks else reason, plugin)
     outcome.tried = []
     return []
 
@@ -93,6 +98,9 @@ def _group_refusal(session: Session, group: Group) -> Refusal | None:
                        GANG_SCHEDULING)  # fmt: skip
     if group.ref.refusal is not None:
         return group.ref.refusal
+    reason = wrong_sub_groups(group)
+    if reason is not None:
+        return Refusal(reason, GANG_SCHEDULING)
     for call in session.calls.functions("prefilter"):
         answer = call(session, group)
         if isinstance(answer, Refusal):
@@ -100,16 +108,6 @@ def _group_refusal(session: Session, group: Group) -> Refusal | None:
         if answer is not None:
             raise call.wrong(f"{answer!r} is no refusal: return a Refusal, or None")
     return session.pre_allocation(group)
-
-
-def too_few(group: Group, ready: int) -> str:
-    """The reason of a gang of which too few members can be placed at all; `ready` are pending and not held back."""
-    gated = len(group.in_phase(Phase.GATED))
-    held_back = f", {gated} of them gated" if gated else ""
-    return (
-        f"pod group {group.namespace}/{group.name} needs {group.min_count} pods to start and has "
-        f"{len(group.tasks)}{held_back}: {ready + group.started} can be placed"
-    )
 
 
 def _ready_tasks(session: Session, group: Group, outcome: Outcome) -> list[Task]:
@@ -180,16 +178,19 @@ def _place_together(
                 outcome.reasons.setdefault(task, "the gang has started without it; it is tried again on its own")
                 session.forget_rejections(task)  # it was refused beside others, who may not be there now
         return
-    waits = _waits(attempt, needed)
+    waits = _waits(attempt, together=needed > 1 or bool(group.lacks))
     outcome.refusal = _refusal(attempt, waits)
     for task in tasks:
         outcome.reasons.setdefault(task, outcome.refusal.reason if attempt.nowhere else waits)
 
 
-def _waits(attempt: Attempt, needed: int) -> str:
+def _waits(attempt: Attempt, *, together: bool) -> str:
     """Why a task waits that would fit by itself."""
-    waits = GANG_WAITS if needed > 1 else UNSCHEDULABLE
-    blocking = next(iter(attempt.refused.values()), attempt.refusal.reason if attempt.refusal else "")
+    waits = GANG_WAITS if together else UNSCHEDULABLE
+    short = [reason for task, reason in attempt.refused.items() if task.sub_group in attempt.lacks]
+    blocking = next(iter(short or attempt.refused.values()), attempt.refusal.reason if attempt.refusal else "")
+    if attempt.lacks:
+        waits = f"{waits}, and {as_text(attempt.lacks)} for which there is no place"
     return f"{waits}: {blocking}" if blocking else waits
 
 
@@ -251,26 +252,27 @@ def _try_ways(
     subset: BoolColumn | None,
     expected: int,
 ) -> Attempt:
-    """Try orders of the tasks, then the exhaustive search, until at least `needed` tasks stand."""
+    """Try orders of the tasks, then the exhaustive search, until as many stand as start the group."""
     mark = statement.checkpoint()
     kept = _nominated_rows(session, tasks)
     if len(kept) >= needed:
         placed = [task for task in tasks if task in kept]
         attempt = one_way(session, statement, group, placed, subset, expected, needed, kept)
-        if len(statement.placed_since(mark)) == len(placed):
+        if _stands(group, statement, mark, len(placed)):
             return attempt
         statement.rollback(mark)
     elif kept and subset is None and not has_placers(session):  # somebody else chose for some of them
         others = _beside_nominated(session, statement, tasks, kept)
         attempt = one_way(session, statement, group, others, None, expected, needed)
-        if len(statement.placed_since(mark)) >= needed:
+        if _stands(group, statement, mark, needed):
             return attempt
         statement.rollback(mark)
     first: Attempt | None = None
     for order in orders(session, tasks, subset):
         attempt = one_way(session, statement, group, order, subset, expected, needed)
-        if len(statement.placed_since(mark)) >= needed:
+        if _stands(group, statement, mark, needed):
             return attempt
+        attempt.lacks = group.lacks
         statement.rollback(mark)
         if first is None:
             first = attempt
@@ -282,10 +284,15 @@ def _try_ways(
     if found is not None:
         placed = [task for task in tasks if task in found]
         attempt = one_way(session, statement, group, placed, subset, expected, needed, found)
-        if len(statement.placed_since(mark)) >= needed:
+        if _stands(group, statement, mark, needed):
             return attempt
         statement.rollback(mark)
     return first
+
+
+def _stands(group: Group, statement: Statement, mark: int, needed: int) -> bool:
+    """Whether what was placed since the mark lets the group start: as many tasks, and of each sub-group its minimum."""
+    return len(statement.placed_since(mark)) >= needed and not group.lacks
 
 
 def _nominated_rows(session: Session, tasks: Sequence[Task]) -> dict[Task, int]:

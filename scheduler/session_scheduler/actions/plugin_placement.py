@@ -129,7 +129,7 @@ def ask_plugins(
         room, scores = _room_and_scores(session, left, subset, assigned)
         answer.refused = {t: _why(session, t, subset) for t in left if not room[t.cls].any()}
         asked = [task for task in left if task not in answer.refused]
-        if not asked or (answer.refused and _too_few(session, tasks, len(tasks) - len(answer.refused), needed)):
+        if not asked or (answer.refused and _too_few(session, tasks, answer.refused, needed)):
             return answer
         if assigned is None:
             stood = _ask_by_quota(session, statement, group, asked, subset, answer, room, scores)
@@ -213,9 +213,13 @@ def _note(session: Session, call: HookCall, tasks: Sequence[Task]) -> None:
         session.note_rejected(task, session.filters_of(task.cls) | {call.plugin})
 
 
-def _too_few(session: Session, tasks: Sequence[Task], possible: int, needed: int) -> bool:
+def _too_few(session: Session, tasks: Sequence[Task], refused: Mapping[Task, str], needed: int) -> bool:
     """Whether the others alone cannot start the group; a filter that looks beyond its row may yet let the rest in."""
-    return possible < needed and not any(session.plan(cls).any_filters for cls in unique_classes(tasks))
+    enough = len(tasks) - len(refused) >= needed
+    if enough and needed > 1 and (lacks := tasks[0].group.lacks):
+        possible = Counter(task.sub_group for task in tasks if task.node is None and task not in refused)
+        enough = all(possible[name] >= count for name, count in lacks.items())
+    return not enough and not any(session.plan(cls).any_filters for cls in unique_classes(tasks))
 
 
 def _assigned_rows(session: Session, assignment: Mapping[Task, int]) -> dict[TaskClass, IntColumn]:

@@ -34,7 +34,7 @@ def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption
         _give_up_places(session, outcome, [*outcome.barred, *refused])
         return []
     outcome.preempts = True
-    together = group.topology_key is not None or (not group.single and group.started < group.min_count)
+    together = group.topology_key is not None or (not group.single and not group.whole)
     if together:
         _give_up_places(session, outcome, outcome.barred)
         answer, _ = _asked(session, group, refused, alone=False) if refused else (None, ())
@@ -55,7 +55,7 @@ def reclaimed(session: Session, group: Group, outcome: Outcome) -> list[Preempti
     """
     refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
     outcome.preempts = True
-    if group.topology_key is not None or (not group.single and group.started < group.min_count):
+    if group.topology_key is not None or (not group.single and not group.whole):
         answer, _ = _asked(session, group, refused, alone=False, reclaims=True)
         return _note(session, outcome, refused, answer) if isinstance(answer, Preemption) else []
     found: list[Preemption] = []

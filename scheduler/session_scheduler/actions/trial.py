@@ -9,6 +9,7 @@ from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
+from session_scheduler.actions.members import can_start
 from session_scheduler.actions.node_sets import NotFitting, divides_nodes, node_sets
 from session_scheduler.actions.placing import one_way, place_ready
 from session_scheduler.actions.plugin_placement import has_placers, reservable_on, tells_of_each_node
@@ -160,7 +161,7 @@ class Trial:
 
     def _is_being_bound(self, task: Task) -> bool:
         group = task.group
-        if task.phase is Phase.ASSUMED or group.min_count <= 1:
+        if task.phase is Phase.ASSUMED or not group.is_gang:
             return task.phase is Phase.ASSUMED
         if group not in self._held:
             self._held[group] = bool(group.in_phase(Phase.ASSUMED))
@@ -342,10 +343,10 @@ class Trial:
         if elsewhere or self._plan.any_filters or len(unique_classes(self.tasks)) > 1:
             with self._session.without_reasons():
                 return self.place(thorough=thorough) is not None
-        needed = max(1, group.min_count - group.started)
+        needed = group.needed
         board = session.board(self.tasks[0])
         board.sync(self.tasks[0])
-        return len(self.tasks) >= needed and int(board.room(needed).sum()) >= needed
+        return can_start(group, self.tasks) and int(board.room(needed).sum()) >= needed
 
     def summary(self, reasons: Iterable[Iterable[str]]) -> str:
         """What some nodes say, one entry a node, in kube-scheduler's words."""

@@ -5,7 +5,8 @@ They belong to the cache and change only between sessions, by events, and in a s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -13,6 +14,7 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import Node, Pod, PodGroup
+from session_scheduler.model.sub_groups import NONE, SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION, minima_or_none
 
 PREEMPTIBILITY_LABEL = "fluence.flux-framework.org/preemptibility"
 NON_PREEMPTIBLE_PRIORITY = 100
@@ -66,6 +68,13 @@ class Task:
     def namespace(self) -> str:
         """The pod's namespace."""
         return self.pod.metadata.namespace
+
+    @property
+    def sub_group(self) -> str:
+        """The name of its sub-group; empty for none, or for one that its group does not have."""
+        minima = self.group.minima
+        name = self.pod.metadata.labels.get(SUB_GROUP_LABEL, "") if minima else ""
+        return name if name in minima else ""
 
     @property
     def standing(self) -> int:
@@ -148,8 +157,55 @@ class Group:
 
     @property
     def min_count(self) -> int:
-        """How many of its tasks must be placed together; 1 for a basic group and a pod alone."""
-        return self.pod_group.min_count if self.pod_group is not None else self.ref.min_count
+        """How many of its tasks must be placed together; 1 for a basic group and a pod alone.
+
+        At least as many as the minima of its sub-groups come to.
+        """
+        if self.pod_group is None:
+            return self.ref.min_count
+        minima = self.minima
+        return max(self.pod_group.min_count, sum(minima.values())) if minima else self.pod_group.min_count
+
+    @property
+    def minima(self) -> Mapping[str, int]:
+        """How many tasks of each of its sub-groups must be placed together; nothing without sub-groups."""
+        pod_group = self.pod_group
+        if pod_group is None or SUB_GROUPS_ANNOTATION not in pod_group.metadata.annotations:
+            return NONE
+        return minima_or_none(pod_group.metadata.annotations[SUB_GROUPS_ANNOTATION])
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether tasks wait for others of the group: it needs several to start, or one of some sub-group."""
+        return self.min_count > 1 or any(self.minima.values())
+
+    def short_of(self, tasks: Iterable[Task]) -> Mapping[str, int]:
+        """By sub-group: how many more are needed beside these; only those of which some are."""
+        minima = self.minima
+        if not minima:
+            return NONE
+        there = Counter(task.sub_group for task in tasks)
+        return {name: least - there[name] for name, least in minima.items() if there[name] < least}
+
+    def suffice(self, tasks: Collection[Task]) -> bool:
+        """Whether these of its tasks are as many as must run together, of each sub-group, too."""
+        return len(tasks) >= self.min_count and not self.short_of(tasks)
+
+    @property
+    def lacks(self) -> Mapping[str, int]:
+        """By sub-group: how many must be placed beside those that are bound, or about to be."""
+        return self.short_of(self.in_phase(Phase.BOUND, Phase.ASSUMED)) if self.minima else NONE
+
+    @property
+    def needed(self) -> int:
+        """How many more must be placed together, at least; 1 once it has started."""
+        lacks = self.lacks
+        return max(1, self.min_count - self.started, sum(lacks.values()) if lacks else 0)
+
+    @property
+    def whole(self) -> bool:
+        """Whether as many are bound, or about to be, as must run together."""
+        return self.started >= self.min_count and not self.lacks
 
     @property
     def topology_key(self) -> str | None:
@@ -170,7 +226,7 @@ class Group:
         Of a PodGroup without conditions (the coscheduling API's) that cannot be told.
         """
         pod_group = self.pod_group
-        if pod_group is None or not pod_group.native or not 0 < self.started < pod_group.min_count:
+        if pod_group is None or not pod_group.native or not self.started or self.whole:
             return False
         return not any(one.type == SCHEDULED and one.status == "True" for one in pod_group.status.conditions)
 

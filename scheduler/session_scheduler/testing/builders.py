@@ -30,6 +30,7 @@ from session_scheduler.model.objects import (
 )
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
 from session_scheduler.model.queues import QUEUE_LABEL
+from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION
 
 COSCHEDULING_VERSION = "scheduling.x-k8s.io/v1alpha1"
 
@@ -62,6 +63,7 @@ def pod(
     memory: Quantity = "100Mi",
     requests: Mapping[str, Quantity] | None = None,
     group: str = "",
+    sub_group: str = "",
     queue: str = "",
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
@@ -74,9 +76,10 @@ def pod(
 ) -> Pod:
     """A pod of one container; `group` is its `schedulingGroup`, `spec` any further fields of a PodSpec.
 
-    `queue` is written as the label that names it; a gang is in the queue of its pods.
+    `queue` and `sub_group` are written as the labels that name them; a gang is in the queue of its pods.
     """
-    labels = {**({QUEUE_LABEL: queue} if queue else {}), **(labels or {})}
+    named = {QUEUE_LABEL: queue, SUB_GROUP_LABEL: sub_group}
+    labels = {**{label: name for label, name in named.items() if name}, **(labels or {})}
     ports = (ContainerPort(container_port=host_port, host_port=host_port),) if host_port else ()
     needs = ResourceRequirements(requests={"cpu": cpu, "memory": memory, **(requests or {})})
     return Pod(
@@ -108,12 +111,14 @@ def pod_group(
     coscheduling: bool = False,
     topology: str | None = None,
     disruption_mode: str | None = None,
+    sub_groups: str | None = None,
 ) -> PodGroup:
     """A PodGroup: a gang with `min_count`, else basic; `coscheduling` for one of scheduling.x-k8s.io (minMember).
 
-    `topology`: the node label whose value all its pods must share.
+    `topology`: the node label whose value all its pods must share; `sub_groups`: "leader=1,worker=3".
     """
-    metadata = ObjectMeta(name=name, namespace=namespace, labels=dict(labels or {}))
+    annotations = {} if sub_groups is None else {SUB_GROUPS_ANNOTATION: sub_groups}
+    metadata = ObjectMeta(name=name, namespace=namespace, labels=dict(labels or {}), annotations=annotations)
     if coscheduling:
         return PodGroup(
             api_version=COSCHEDULING_VERSION, metadata=metadata, spec=PodGroupSpec(min_member=min_count or 1)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from session_scheduler.model.devices import DeviceClass
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
+from session_scheduler.model.sub_groups import as_text
 from session_scheduler.service import Scheduler
 from session_scheduler.simulate import NOT_TRIED, reason_of
 
@@ -109,13 +110,16 @@ def _running(group: Group) -> int:
 
 
 def _in_part(group: Group) -> bool:
-    return 0 < _running(group) < group.min_count
+    running = [task for task in group.tasks.values() if task.node is not None]
+    return bool(running) and not group.suffice(running)
 
 
 def _gangs(scheduler: Scheduler, given: Given) -> Iterator[str]:
     for group in scheduler.cache.groups.values():
         if _in_part(group) and group.key not in given:
-            yield f"gang {group.key} runs with {_running(group)} of at least {group.min_count} pods"
+            lacks = as_text(group.short_of(task for task in group.tasks.values() if task.node is not None))
+            without = f", without {lacks}" if lacks else ""
+            yield f"gang {group.key} runs with {_running(group)} of at least {group.min_count} pods{without}"
         if group.topology_key is not None:
             nodes = [scheduler.cache.table.nodes[task.row] for task in group.tasks.values() if task.row >= 0]
             domains = {node.metadata.labels.get(group.topology_key) for node in nodes if node is not None}

@@ -1,0 +1,253 @@
+"""Gangs with sub-groups: each has a minimum, without which nothing of the gang starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from session_scheduler import Session, hookimpl
+from session_scheduler.model.groups import Group
+from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION, SubGroupsError, minima_of
+from session_scheduler.testing import FakeCluster
+
+
+def crew(
+    cluster: FakeCluster, minima: str, *, minimum: int = 1, cpu: str = "1", group: str = "crew", **counts: int
+) -> FakeCluster:
+    """A gang with so many pods of each sub-group, `<sub-group>-0` and so on."""
+    cluster.group(group, minimum, sub_groups=minima)
+    for name, count in counts.items():
+        cluster.pods(count, prefix=name, group=group, sub_group=name, cpu=cpu)
+    return cluster
+
+
+def bound(cluster: FakeCluster) -> set[str]:
+    return {key.partition("/")[2] for key, node in cluster.placements().items() if node}
+
+
+# ---------------------------------------------------------------------- the annotation
+
+
+def test_an_annotation_names_sub_groups_with_their_minima_in_order() -> None:
+    assert list(minima_of("leader=1, worker = 3,spare=0").items()) == [("leader", 1), ("worker", 3), ("spare", 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "'' is no sub-group with its minimum: write name=minimum"),
+        ("leader", "'leader' is no sub-group"),
+        ("leader=1,", "'' is no sub-group"),
+        ("leader=-1", "'leader=-1' is no sub-group"),
+        ("leader=1.5", "'leader=1.5' is no sub-group"),
+        ("leader=1=2", "'leader=1=2' is no sub-group"),
+        ("leader=\u0663", "is no sub-group"),
+        ("Leader=1", "lower-case letters"),
+        ("-=1", "'-=1' is no sub-group"),
+        ("a" * 64 + "=1", "up to 63"),
+        ("leader=1234567", "a minimum up to 6 digits"),
+        ("leader=1,leader=2", "names the sub-group 'leader' twice: write it once"),
+        (",".join(f"s{number}=1" for number in range(65)), "names more than 64 sub-groups: write at most 64"),
+    ],
+)
+def test_a_text_that_names_no_sub_groups_is_refused_with_what_to_write(text: str, says: str) -> None:
+    with pytest.raises(SubGroupsError, match=r"write") as caught:
+        minima_of(text)
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_as_many_sub_groups_as_there_may_be_are_read() -> None:
+    assert len(minima_of(",".join(f"s{number}=1" for number in range(64)))) == 64
+
+
+def test_a_group_with_a_wrong_annotation_is_refused_by_its_name_the_field_and_what_to_write() -> None:
+    cluster = crew(FakeCluster(), "worker=three", worker=1).nodes(1).schedule()
+    begin = f"PodGroup default/crew: metadata.annotations[{SUB_GROUPS_ANNOTATION}] 'worker=three' is no sub-group"
+    cluster.assert_pending("worker-0", begin).assert_pending("worker-0", "write name=minimum")
+    cluster.assert_pending("worker-0", "; or remove the annotation")
+    cluster.group("crew", 1, sub_groups="worker=1").schedule()
+    assert bound(cluster) == {"worker-0"}
+
+
+# ---------------------------------------------------------------------- the start
+
+
+def test_a_gang_waits_for_the_minimum_of_each_sub_group_however_many_pods_it_has() -> None:
+    cluster = crew(FakeCluster(), "leader=1,worker=3", leader=3, worker=2).nodes(3, cpu="4").schedule()
+    assert not bound(cluster)
+    assert cluster.reasons("leader-0") == "pod group default/crew needs 3 pods of sub-group worker to start and has 2"
+    cluster.pod("worker-2", group="crew", sub_group="worker", cpu="1").schedule()
+    assert len(bound(cluster)) == 6
+
+
+def test_the_refusal_tells_of_every_sub_group_that_is_short_and_of_pods_that_name_none() -> None:
+    cluster = crew(FakeCluster(), "leader=1,worker=2", wroker=2).nodes(1).schedule()
+    cluster.assert_pending(
+        "wroker-0",
+        "needs 1 pod of sub-group leader to start and has 0, and 2 pods of sub-group worker to start and has 0; 2 of "
+        f"its pods name none of its sub-groups (label {SUB_GROUP_LABEL})",
+    )
+
+
+def test_nothing_starts_where_a_sub_group_finds_too_little_room_though_min_count_does() -> None:
+    cluster = FakeCluster().node("n1", cpu="4")
+    crew(cluster, "leader=1,worker=3", minimum=2, leader=2).pods(3, prefix="worker", group="crew", sub_group="worker",
+                                                                  cpu="1500m").schedule()  # fmt: skip
+    assert not bound(cluster)
+    waits = (
+        "waiting for minCount pods from a gang to be scheduled, and 1 of sub-group worker for which there is no place"
+    )
+    cluster.assert_pending("leader-0", f"{waits}: 0/1 nodes are available: 1 Insufficient cpu")
+    cluster.node("n2", cpu="2").schedule()
+    assert {name for name in bound(cluster) if name.startswith("worker")} == {"worker-0", "worker-1", "worker-2"}
+    assert "leader-0" in bound(cluster)
+
+
+def test_where_not_all_fit_the_minima_do_before_the_others() -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="4"), "leader=1,worker=3", leader=4, worker=5).schedule()
+    names = sorted(name.partition("-")[0] for name in bound(cluster))
+    assert names == ["leader", "worker", "worker", "worker"]
+
+
+def test_a_sub_groups_minimum_is_met_by_whichever_of_its_pods_fits() -> None:
+    cluster = FakeCluster().node("n1", cpu="3").group("crew", 2, sub_groups="leader=1,worker=2")
+    cluster.pod("leader-0", group="crew", sub_group="leader", cpu="9").pod("leader-1", group="crew", sub_group="leader",
+                                                                          cpu="1")  # fmt: skip
+    cluster.pods(2, prefix="worker", group="crew", sub_group="worker", cpu="1").schedule()
+    assert bound(cluster) == {"leader-1", "worker-0", "worker-1"}
+
+
+def test_min_count_counts_where_it_is_more_than_the_minima() -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="3"), "leader=1", minimum=4, leader=1, worker=3).schedule()
+    assert not bound(cluster)
+    cluster.node("n1", cpu="4").advance(60).schedule()
+    assert len(bound(cluster)) == 4
+
+
+def test_pods_of_no_sub_group_start_beside_the_others_and_count_in_none() -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="3"), "worker=2", worker=2)
+    cluster.pods(2, prefix="helper", group="crew", cpu="1").schedule()
+    assert {"worker-0", "worker-1"} < bound(cluster)
+    assert len(bound(cluster)) == 3
+
+
+@pytest.mark.parametrize("how", [{"coscheduling": True}, {}])
+def test_both_apis_of_pod_groups_take_the_annotation(how: dict[str, Any]) -> None:
+    cluster = FakeCluster().node("n1", cpu="4").group("crew", 1, sub_groups="leader=1,worker=2", **how)
+    label = {"scheduling.x-k8s.io/pod-group": "crew"} if how else {}
+    named = {} if how else {"group": "crew"}
+    cluster.pods(2, prefix="worker", sub_group="worker", labels=label, **named).schedule()
+    assert not bound(cluster)
+    cluster.pod("leader-0", sub_group="leader", labels=label, **named).schedule()
+    assert bound(cluster) == {"leader-0", "worker-0", "worker-1"}
+
+
+def test_a_basic_group_with_sub_groups_starts_as_a_gang() -> None:
+    cluster = FakeCluster().node("n1", cpu="1").group("crew", None, sub_groups="leader=1,worker=1")
+    cluster.pod("leader-0", group="crew", sub_group="leader", cpu="1")
+    cluster.pod("worker-0", group="crew", sub_group="worker", cpu="1").schedule()
+    assert not bound(cluster)
+
+
+def test_a_pod_whose_sub_group_is_written_later_lets_its_gang_start() -> None:
+    cluster = crew(FakeCluster().nodes(1), "leader=1,worker=1", leader=1, wroker=1).schedule()
+    assert not bound(cluster)
+    cluster.pod("wroker-0", group="crew", sub_group="worker", cpu="1").schedule()
+    assert bound(cluster) == {"leader-0", "wroker-0"}
+
+
+def test_minima_that_are_lowered_let_a_gang_start() -> None:
+    cluster = crew(FakeCluster().nodes(1), "leader=1,worker=2", leader=1, worker=1).schedule()
+    assert not bound(cluster)
+    cluster.group("crew", 1, sub_groups="leader=1,worker=1").schedule()
+    assert bound(cluster) == {"leader-0", "worker-0"}
+
+
+# ---------------------------------------------------------------------- after the start
+
+
+def test_a_started_gang_takes_the_others_one_by_one_as_room_comes() -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="2"), "leader=1,worker=1", leader=1, worker=3).schedule()
+    assert len(bound(cluster)) == 2
+    cluster.node("n2", cpu="1").schedule()
+    assert len(bound(cluster)) == 3
+    cluster.node("n3", cpu="1").schedule()
+    assert len(bound(cluster)) == 4
+
+
+def test_a_gang_that_lost_its_leader_takes_no_more_workers_until_a_leader_can_be_placed() -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="3"), "leader=1,worker=1", leader=1, worker=2).schedule()
+    assert len(bound(cluster)) == 3
+    cluster.delete_pod("leader-0").pod("worker-2", group="crew", sub_group="worker", cpu="1").schedule()
+    assert "worker-2" not in bound(cluster)
+    cluster.assert_pending("worker-2", "needs 1 pod of sub-group leader to start and has 0")
+    cluster.pod("leader-1", group="crew", sub_group="leader", cpu="1").schedule()
+    assert "leader-1" in bound(cluster)
+    cluster.assert_pending("worker-2", "Insufficient cpu")
+
+
+# ---------------------------------------------------------------------- binds that fail, and crashes
+
+
+def test_a_gang_whose_leader_is_not_bound_has_not_started_though_min_count_pods_are() -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="8"), "leader=1,worker=2", leader=1, worker=4)
+    cluster.fail_binds("leader-0").schedule()
+    assert bound(cluster) == {f"worker-{number}" for number in range(4)}
+    cluster.mend_binds().advance(30).schedule()
+    assert "leader-0" in bound(cluster)
+
+
+def test_a_gang_whose_leader_cannot_be_bound_in_time_is_evicted() -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="8"), "leader=1,worker=2", leader=1, worker=4)
+    cluster.fail_binds("leader-0").schedule()
+    cluster.advance(61).schedule().finish_deletions()
+    assert not bound(cluster)
+
+
+@pytest.mark.parametrize("alive", ["leader-0", "worker-0"])
+def test_a_crash_between_binds_leaves_no_gang_without_a_sub_groups_minimum(alive: str) -> None:
+    names = ["leader-0", *(f"worker-{number}" for number in range(3))]
+    cluster = crew(FakeCluster().node("n1", cpu="8"), "leader=1,worker=2", leader=1, worker=3)
+    cluster.fail_binds(*(name for name in names if name != alive)).schedule()
+    assert bound(cluster) == {alive}
+    cluster.mend_binds().restart().schedule()
+    assert bound(cluster) == set(names)
+
+
+def test_a_restart_finds_a_gang_without_its_leader_not_started_and_ends_it_in_time() -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="8"), "leader=1,worker=2", leader=1, worker=3)
+    cluster.fail_binds("leader-0").schedule()
+    cluster.restart().schedule()
+    assert bound(cluster) == {"worker-0", "worker-1", "worker-2"}
+    cluster.advance(61).schedule().finish_deletions()
+    assert not bound(cluster)
+
+
+# ---------------------------------------------------------------------- the order
+
+
+class WorkersFirst:
+    """Orders sub-groups backwards by name."""
+
+    name = "workers-first"
+    api_version = "1"
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        session.add_sub_group_order(self.key)
+
+    def key(self, group: Group, sub_group: str) -> bool:
+        return sub_group != "worker"
+
+
+def test_the_order_of_sub_groups_decides_who_has_the_room_beyond_the_minima() -> None:
+    def left(*plugins: object) -> set[str]:
+        cluster = FakeCluster().node("n1", cpu="4")
+        for plugin in plugins:
+            cluster.use(plugin)
+        return bound(crew(cluster, "leader=1,worker=1", leader=3, worker=3).schedule())
+
+    assert left() == {"leader-0", "leader-1", "leader-2", "worker-0"}
+    assert left(WorkersFirst()) == {"leader-0", "worker-0", "worker-1", "worker-2"}
