@@ -81,7 +81,7 @@ def test_the_place_of_a_plugin_is_its_path_in_its_file():
         ("profiles: []", "f.yaml: profiles: is []: list 1 or more"),
         ('profiles: [{schedulerName: ""}]', 'f.yaml: profiles[0].schedulerName: is "": use 1 or more characters'),
         ("profiles: {}", "f.yaml: profiles: is {}: use a list"),
-        ("actions: [alocate]", "f.yaml: actions[0]: 'alocate' is no action: use allocate, reclaim"),
+        ("actions: [alocate]", "f.yaml: actions[0]: 'alocate' is no action: use allocate, reclaim, consolidate"),
         ("profiles: [{defaults: yes}]", 'f.yaml: profiles[0].defaults: is "yes": use true or false'),
         ("profiles: [{plugins: [A]}]", 'f.yaml: profiles[0].plugins[0]: is "A": use a mapping'),
         ("profiles: [{plugins: [{weight: 1}]}]", "f.yaml: profiles[0].plugins[0].name: is missing: add it"),

@@ -5,6 +5,7 @@ from pydantic import BaseModel
 
 from session_scheduler.config import (
     Backoff,
+    ConsolidationConfig,
     LeaderElection,
     PluginConfig,
     Profile,
@@ -29,6 +30,7 @@ def _fields(model: type[BaseModel], prefix: str = "") -> set[str]:
         (PluginConfig, ""),
         (QueueConfig, ""),
         (Backoff, "backoff."),
+        (ConsolidationConfig, "consolidation."),
         (LeaderElection, "leaderElection."),
         (Serving, "serving."),
     ],
@@ -36,7 +38,7 @@ def _fields(model: type[BaseModel], prefix: str = "") -> set[str]:
 def test_the_reference_has_a_row_for_every_field(model, prefix):
     cells = {cell.strip("` ") for line in PAGE.read_text().splitlines() for cell in line.split("|")[1:2]}
     cells |= {name.strip("` ") for cell in cells for name in cell.split(",")}
-    assert _fields(model, prefix) - {"backoff", "leaderElection", "serving"} <= cells
+    assert _fields(model, prefix) - {"backoff", "consolidation", "leaderElection", "serving"} <= cells
 
 
 def test_the_reference_s_example_is_a_valid_configuration():
