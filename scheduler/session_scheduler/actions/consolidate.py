@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from session_scheduler.actions.allocate import ordered, trying
+from session_scheduler.actions.members import required_first
 from session_scheduler.actions.moving import Moving
 from session_scheduler.actions.node_sets import NotFitting, divides_nodes, node_sets
 from session_scheduler.actions.reclaim import waits_for_room
@@ -81,12 +82,12 @@ class _Consolidation:
             session.touched.append(task.row)  # that it ends changes what a node costs
 
     def _found(self, group: Group, outcome: Outcome) -> Preemption | None:
+        session = self._session
         tasks = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
         if group.topology_key is not None or any(task.pod.spec.preemption_policy == "Never" for task in tasks):
             return None
-        needed = max(1, group.min_count - group.started)
-        if needed > 1:
-            return self._for(group, tasks, needed)
+        if group.needed > 1 or group.lacks:
+            return self._for(group, required_first(session, group, tasks), group.needed)
         found = (self._for(group, [task], 1) for task in tasks)
         return next((one for one in found if one is not None), None)
 
@@ -181,7 +182,7 @@ class _Movable:
         """Whether it would be made anew, what is known of it holds elsewhere, and it matters no more than who waits."""
         session, group, pod = self._session, task.group, task.pod
         pod_group = group.pod_group
-        together = group.min_count > 1 or group.topology_key is not None
+        together = group.is_gang or group.topology_key is not None
         return (
             controller_of(pod) is not None
             and not (together or (pod_group is not None and pod_group.disrupted_whole))

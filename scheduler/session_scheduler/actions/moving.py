@@ -78,16 +78,28 @@ class Moving:
                 self._session.forget_boards(self._subset)
 
     def seat_all(self, tasks: Sequence[Task], needed: int) -> bool:
-        """Seat so many of the tasks: those that fit anyhow, then, as far as that is too few, others by moving pods."""
-        left = [task for task in tasks if len(self.seats) >= needed or not self._seat_freely(task)]
-        while len(self.seats) < needed and left:
+        """Seat so many of the tasks, and of each sub-group its minimum: whom the group needs most comes first in them.
+
+        First those that fit anyhow; then, as far as that is too few, others by moving pods.
+        """
+        left = [task for task in tasks if not (self._is_wanted(task, needed) and self._seat_freely(task))]
+        while left and not self._enough(needed):
             if len(self.seats) + len(left) < needed or self._session.expired():
                 return False
             task = left.pop(0)
-            seat = None if self._seat_freely(task) else self._cheapest(task)
-            if seat is not None:
-                self._take(task, seat)
-        return len(self.seats) >= needed
+            if self._is_wanted(task, needed) and not self._seat_freely(task):
+                seat = self._cheapest(task)
+                if seat is not None:
+                    self._take(task, seat)
+        return self._enough(needed)
+
+    def _enough(self, needed: int) -> bool:
+        return len(self.seats) >= needed and not self._group.lacks
+
+    def _is_wanted(self, task: Task, needed: int) -> bool:
+        """Whether the group could start without a task only if others took its part."""
+        lacks = self._group.lacks
+        return task.sub_group in lacks or len(self.seats) + sum(lacks.values()) < needed
 
     # ------------------------------------------------------------------ a seat for one task
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -74,7 +74,7 @@ class World:
             self.cluster.finish_deletions()
         self.cluster.advance(1.0)
 
-    def pods(self) -> list[Pod]:
+    def pods(self) -> Sequence[Pod]:
         return self.cluster.memory.objects(Pod)
 
     def runs(self) -> set[str]:
@@ -98,7 +98,7 @@ def test_what_is_moved_runs_again_and_a_group_runs_for_it(seed: int) -> None:
     cluster.run()
     before = world.runs()
     moved_for: dict[Group, None] = {}
-    cluster.scheduler.observer.moves = lambda group, _: moved_for.setdefault(group)  # type: ignore[method-assign]
+    cluster.scheduler.observer.moves = lambda group, victims: moved_for.setdefault(group)  # type: ignore
     cluster.add(world.waiting())
     for _ in range(25):
         world.turn()

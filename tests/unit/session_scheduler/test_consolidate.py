@@ -11,7 +11,7 @@ from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.meta import LabelSelector, ObjectMeta
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from session_scheduler.testing.builders import gang, pod
+from session_scheduler.testing.builders import gang, pod, pods
 from session_scheduler.testing.fake_cluster import FakeCluster
 
 from ...tools.replacing import anew, of_controller, replace_ended
@@ -76,6 +76,25 @@ def test_nothing_is_moved_where_only_a_part_of_the_gang_would_fit() -> None:
     settle(cluster)
     cluster.assert_bound("a", "n1").assert_bound("b", "n2")
     assert "consolidation" not in cluster.reasons("g-0")
+
+
+def test_pods_are_moved_for_the_sub_group_that_a_gang_lacks() -> None:
+    cluster = cluster_of("4", "4", "2")
+    cluster.add(on("a", "n1", "2"), on("b", "n2", "2"))
+    cluster.group("g", 2, sub_groups="leader=1,worker=1")
+    cluster.add(pods("w", 4, cpu="1", group="g", sub_group="worker"))
+    cluster.pod("leader", cpu="4", group="g", sub_group="leader")
+    settle(cluster)
+    cluster.assert_bound("leader").assert_bound("w-0")
+    assert len([name for name in cluster.placements() if name.endswith("+")]) == 1
+
+
+def test_nothing_is_moved_for_members_beyond_those_that_a_gang_needs() -> None:
+    cluster = cluster_of("4", "4", "4", "2", "2", "2")
+    cluster.add(on(name, f"n{number}", "2") for number, name in enumerate("abc", 1))
+    cluster.add(*gang("g", 3, min_count=2, cpu="3"))
+    cluster.run()
+    assert len(ending(cluster)) == 2
 
 
 def test_nothing_is_moved_for_which_there_is_no_room_elsewhere() -> None:
