@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from session_scheduler.builtin import inter_pod_affinity_hints
+from session_scheduler.builtin.inter_pod_affinity_changes import Rules, changes
 from session_scheduler.builtin.pods_near import PodsNear, Source
 from session_scheduler.config import PluginArguments
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
@@ -51,6 +52,10 @@ class AffinityState:
     existing: tuple[PodsNear, ...]
     """Running pods that must be away from the new one."""
     score: tuple[PodsNear, ...]
+    together: PodQuery
+    """The pods that all the affinity terms pick."""
+    away: tuple[PodQuery, ...]
+    """By anti-affinity term the pods that it picks."""
 
 
 class InterPodAffinity:
@@ -99,13 +104,17 @@ class InterPodAffinity:
         for held in concerning:
             if held.kind is TermKind.ANTI_AFFINITY:
                 away[held.term.topology_key].append((1, held))
+        avoided = tuple(query_of(term, view) for term in terms.anti_affinity)
         return AffinityState(
             tuple(PodsNear(session, term.topology_key, [(1, together)]) for term in terms.affinity),
             together.picks(metadata.namespace, metadata.labels),
-            tuple(PodsNear(session, t.topology_key, [(1, query_of(t, view))]) for t in terms.anti_affinity),
+            tuple(PodsNear(session, term.topology_key, [(1, query)])
+                  for term, query in zip(terms.anti_affinity, avoided, strict=True)),
             tuple(PodsNear(session, key, sources) for key, sources in away.items()),
             tuple(PodsNear(session, key, found) for key, found in self._scored(terms, concerning, view).items()),
-        )
+            together,
+            avoided,
+        )  # fmt: skip
 
     def _scored(
         self, terms: PodTerms, concerning: Sequence[HeldTerm], view: ClusterView
@@ -148,6 +157,13 @@ class InterPodAffinity:
         """Where pods are missing that the pod must be near."""
         return ~_near_all(nodes, state) if state.affinity else np.zeros(len(nodes), np.bool_)
 
+    @hookimpl
+    def fits_if(self, cls: TaskClass, nodes: NodeView, state: AffinityState) -> Sequence[Sequence[str] | None]:
+        """See `inter_pod_affinity_changes`."""
+        anti_affinity = list(zip(state.anti_affinity, state.away, strict=True))
+        rules = Rules(cls.namespace, state.together, state.affinity, anti_affinity, state.existing, _first(state))
+        return changes(nodes, rules)
+
     # ------------------------------------------------------------------ score
 
     @hookimpl
@@ -184,9 +200,14 @@ def _refusals(nodes: NodeView, state: AffinityState) -> Iterator[tuple[BoolColum
 def _near_all(nodes: NodeView, state: AffinityState) -> BoolColumn:
     rows = nodes.row_numbers
     labelled = np.logical_and.reduce([near.domains.present[rows] for near in state.affinity])
-    if state.matches_itself and not any(near.by_domain().any() for near in state.affinity):
+    if _first(state):
         return np.asarray(labelled)
     return np.asarray(np.logical_and.reduce([labelled, *(near.counts(nodes) > 0 for near in state.affinity)]))
+
+
+def _first(state: AffinityState) -> bool:
+    """Whether the pod is one of those that it must be near, and there are none yet."""
+    return state.matches_itself and not any(near.by_domain().any() for near in state.affinity)
 
 
 def _concerning(session: Session, cls: TaskClass) -> list[HeldTerm]:

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from session_scheduler.builtin import pod_topology_spread_hints
+from session_scheduler.builtin.pod_topology_spread_changes import Limit, changes
 from session_scheduler.builtin.pods_near import PodsNear
 from session_scheduler.builtin.spread_scoring import SoftConstraint, SpreadScoring
 from session_scheduler.config import PluginArguments
@@ -113,12 +114,18 @@ class HardConstraint:
     """Whether there are fewer of these than minDomains: then the least is taken to be 0."""
     room: int
     """maxSkew, less 1 where the pod counts itself."""
+    query: PodQuery
+    """The pods that count."""
+
+    def most(self) -> int:
+        """Of how many of the pods a domain takes one more."""
+        counts = self.near.by_domain()
+        least = 0 if self.fewer_domains else int(counts[self.eligible].min(initial=np.iinfo(np.int64).max))
+        return least + self.room
 
     def allowed(self) -> BoolColumn:
         """By domain, whether it takes one more of the pods; not the last entry, of nodes without the label."""
-        counts = self.near.by_domain()
-        least = 0 if self.fewer_domains else int(counts[self.eligible].min(initial=np.iinfo(np.int64).max))
-        allowed = counts <= least + self.room
+        allowed = self.near.by_domain() <= self.most()
         allowed[-1] = False
         return allowed
 
@@ -218,6 +225,12 @@ class PodTopologySpread:
         return np.array([texts == [NO_LABEL] for texts in self.why(nodes, state)], np.bool_)
 
     @hookimpl
+    def fits_if(self, cls: TaskClass, nodes: NodeView, state: SpreadState) -> Sequence[Sequence[str] | None]:
+        """See `pod_topology_spread_changes`."""
+        limits = [Limit(one.near, one.query, one.most(), one.allowed()) for one in state.hard]
+        return changes(nodes, limits, cls.namespace)
+
+    @hookimpl
     def domain_quota(self, session: Session, cls: TaskClass, n: int) -> Sequence[tuple[BoolColumn, int]] | None:
         """n tasks as evenly as the first hard constraint allows, whose domains have several nodes; emptiest first."""
         try:
@@ -258,13 +271,15 @@ def _hard(session: Session, cls: TaskClass, constraints: Sequence[Constraint]) -
 
 def _hard_constraint(session: Session, cls: TaskClass, one: Constraint, labelled: BoolColumn) -> HardConstraint:
     where = labelled & _included(session, cls, one)
-    near = PodsNear(session, one.written.topology_key, [(1, one.query(cls.namespace))], where)
+    query = one.query(cls.namespace)
+    near = PodsNear(session, one.written.topology_key, [(1, query)], where)
     eligible = near.domains.inhabited(where)
     return HardConstraint(
         near,
         eligible,
         int(eligible.sum()) < (one.written.min_domains or 1),
         one.written.max_skew - one.selector.matches(cls.pod.metadata.labels),
+        query,
     )
 
 

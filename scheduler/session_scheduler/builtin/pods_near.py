@@ -26,6 +26,7 @@ class PodsNear:
         self, session: Session, key: str, sources: Iterable[tuple[int, Source]], where: BoolColumn | None = None
     ) -> None:
         """`key` is the domains' label; only pods on the rows in `where`, all unless given, count."""
+        self.key = key
         self._session = session
         self._sources = tuple(sources)
         self._columns = [(weight, _column(session.table, source)) for weight, source in self._sources]
@@ -66,6 +67,13 @@ class PodsNear:
         """By domain; the last entry, of no domain, is 0. To be read only."""
         self._sync()
         return self._by_domain
+
+    def domain_values(self) -> list[str]:
+        """The label's value in each domain."""
+        rows = np.flatnonzero(self.domains.present)
+        _, first = np.unique(self.domains.numbers[rows], return_index=True)
+        nodes = self._session.table.all_rows()
+        return [nodes.node(int(row)).metadata.labels[self.key] for row in rows[first]]
 
     def counts(self, nodes: NodeView) -> IntColumn:
         """In the domain of each node of the view; 0 where a node is in none. To be read only.

@@ -20,8 +20,9 @@ KUBE_SCHEDULERS_ORDER = (
 )  # fmt: skip
 SAYING = (
     "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
+    "PodTopologySpread",
 )  # fmt: skip
-"""The filters that can say what would help."""
+"""The filters that can always say what would help."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name.partition(".")[0])

@@ -106,6 +106,96 @@ def test_what_an_affinity_requires_is_told_term_by_term() -> None:
     }
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ZONE, HOST = "zone", "kubernetes.io/hostname"
+
+
+def near(key: str, *apps: str, **more: Any) -> dict[str, Any]:
+    expression = {"key": "app", "operator": "In", "values": list(apps)}
+    return {REQUIRED: [{"topologyKey": key, "labelSelector": {"matchExpressions": [expression]}, **more}]}
+
+
+def spread(key: str, *, skew: int = 1, app: str = "web") -> dict[str, Any]:
+    return {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": app}}}  # fmt: skip
+
+
+IN_A = {ZONE: "a"}
+WEB = {"app": "web"}
+
+
+def test_a_pod_that_another_must_be_near_is_told_with_where() -> None:
+    wants = Affinity(pod_affinity=near(ZONE, "web"))
+    assert changes(node("n1", labels=IN_A), pod("p", affinity=wants)) == {
+        "InterPodAffinity": ["a pod matching app=web ran in zone=a"]
+    }
+    assert changes(node("n1"), pod("p", affinity=Affinity(pod_affinity=near(ZONE, "web", "db")))) == {
+        "InterPodAffinity": ["n1 had the label zone", "a pod matching app in (db, web) ran in the same zone as n1"]
+    }
+    everywhere = Affinity(pod_affinity=near(HOST, "web", namespaceSelector={}))
+    assert changes(node("n1"), pod("p", affinity=everywhere)) == {
+        "InterPodAffinity": ["a pod matching app=web in any namespace ran on n1"]
+    }
+
+
+def test_the_first_of_its_kind_needs_the_label_alone() -> None:
+    wants = Affinity(pod_affinity=near(ZONE, "web"))
+    assert changes(node("n1"), pod("p", labels=WEB, affinity=wants)) == {"InterPodAffinity": ["n1 had the label zone"]}
+
+
+def test_where_no_pod_can_be_such_nothing_is_said() -> None:
+    never = near(ZONE, "web")
+    never[REQUIRED][0]["labelSelector"]["matchExpressions"].append({"key": "app", "operator": "DoesNotExist"})
+    assert changes(node("n1", labels=IN_A), pod("p", affinity=Affinity(pod_affinity=never))) == {
+        "InterPodAffinity": None
+    }
+
+
+def test_pods_that_must_be_away_are_told_by_whoever_wants_it() -> None:
+    keeps_away = Affinity(pod_anti_affinity=near(HOST, "web"))
+    assert changes(node("n1"), pod("r", labels=WEB, bound_to="n1"), pod("p", affinity=keeps_away)) == {
+        "InterPodAffinity": ["no pod matching app=web ran on n1"]
+    }
+    hates = pod("r", bound_to="n1", affinity=Affinity(pod_anti_affinity=near(ZONE, "web")))
+    assert changes(node("n1", labels=IN_A), hates, pod("p", labels=WEB)) == {
+        "InterPodAffinity": ["no pod with anti-affinity to this one ran in zone=a"]
+    }
+
+
+def test_a_pod_that_must_be_near_others_of_which_it_must_be_away_from_some_is_told_so() -> None:
+    both = Affinity(pod_affinity=near(ZONE, "web"), pod_anti_affinity=near(HOST, "web"))
+    assert changes(node("n1", labels=IN_A), pod("p", affinity=both)) == {
+        "InterPodAffinity": ["a pod matching app=web, of those that this one need not be away from, ran in zone=a"]
+    }
+    assert changes(node("n1", labels=IN_A), pod("r", labels=WEB, bound_to="n1"), pod("p", affinity=both)) == {
+        "InterPodAffinity": ["no pod matching app=web ran on n1", "the pods that it must be near still ran there"]
+    }
+
+
+def test_how_many_pods_may_be_in_a_full_domain_is_told() -> None:
+    nodes = (node("n1", labels=IN_A), node("n2", labels={ZONE: "b"}))
+    there = [pod(f"r{number}", labels=WEB, bound_to="n1") for number in range(3)]
+    assert changes(*nodes, *there, pod("p", labels=WEB, topology_spread_constraints=(spread(ZONE, skew=2),))) == {
+        "PodTopologySpread": ["at most 1 pod matching app=web ran in zone=a (3 now)"]
+    }
+    both = (spread(ZONE), spread(HOST))
+    assert changes(*nodes, *there, pod("p", labels=WEB, topology_spread_constraints=both)) == {
+        "PodTopologySpread": [
+            "at most 0 pods matching app=web ran in zone=a (3 now)",
+            "at most 0 pods matching app=web ran on n1 (3 now)",
+            "its other spread constraints held then",
+        ]
+    }
+
+
+def test_a_node_without_the_label_of_a_spread_is_told_which_one_would_do() -> None:
+    wants = pod("p", labels=WEB, topology_spread_constraints=(spread(ZONE),))
+    others = (node("n2", labels=IN_A), node("n3", labels={ZONE: "b"}), pod("r", labels=WEB, bound_to="n2"))
+    assert changes(node("n1"), *others, wants) == {"PodTopologySpread": ["n1 had the label zone=b"]}
+    assert changes(node("n1"), wants) == {"PodTopologySpread": ["n1 had the label zone, with a value of its own"]}
+    assert changes(node("n1"), pod("r", labels=WEB, bound_to="n1"), wants) == {"PodTopologySpread": None}
+
+
 def test_a_feature_that_a_node_does_not_declare_is_told() -> None:
     told = changes(node("n1"), pod("p", host_network=True, host_users=False))
     assert told == {"NodeDeclaredFeatures": ["n1 declared the feature UserNamespacesHostNetworkSupport"]}

@@ -1,0 +1,73 @@
+"""Words for pods that are near a node, as `fits_if` tells of them, and whether there can be such pods at all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from session_scheduler.model.label_selectors import Requirement, Selector
+    from session_scheduler.model.objects import Node
+    from session_scheduler.model.pod_counts import PodQuery
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+def is_satisfiable(selector: Selector) -> bool:
+    """Whether some labels are picked."""
+    if selector.requirements is None:
+        return False
+    by_key: dict[str, list[Requirement]] = defaultdict(list)
+    for requirement in selector.requirements:
+        by_key[requirement[0]].append(requirement)
+    return all(map(_holds_for_some, by_key.values()))
+
+
+def _holds_for_some(requirements: list[Requirement]) -> bool:
+    """Whether one value, or none, of a label fits all that is required of it; texts there are enough of."""
+    operators = {operator for _, operator, _ in requirements}
+    if "DoesNotExist" in operators:
+        return operators.isdisjoint({"In", "Exists"})
+    wanted = [set(values) for _, operator, values in requirements if operator == "In"]
+    excluded = {value for _, operator, values in requirements if operator == "NotIn" for value in values}
+    return not wanted or bool(set.intersection(*wanted) - excluded)
+
+
+def can_be(query: PodQuery) -> bool:
+    """Whether some pod counts."""
+    return query.namespaces != () and is_satisfiable(query.selector)
+
+
+def pods_text(query: PodQuery, namespace: str, noun: str = "pod") -> str:
+    """The pods that count, as a pod in `namespace` speaks of them: "pod matching app=web in any namespace"."""
+    matching = f" matching {_selector_text(query.selector)}" if query.selector.requirements else ""
+    if query.namespaces is None:
+        return f"{noun}{matching} in any namespace"
+    if query.namespaces == (namespace,):
+        return f"{noun}{matching}"
+    return f"{noun}{matching} in namespace {' or '.join(query.namespaces)}"
+
+
+def _selector_text(selector: Selector) -> str:
+    """As kubectl takes it: "app=web,tier in (a, b),!old"."""
+    return ",".join(map(_requirement_text, selector.requirements or ()))
+
+
+def _requirement_text(requirement: Requirement) -> str:
+    key, operator, values = requirement
+    match operator:
+        case "In":
+            return f"{key}={values[0]}" if len(values) == 1 else f"{key} in ({', '.join(values)})"
+        case "NotIn":
+            return f"{key}!={values[0]}" if len(values) == 1 else f"{key} notin ({', '.join(values)})"
+        case "Exists":
+            return key
+    return f"!{key}"
+
+
+def where_text(node: Node, key: str) -> str:
+    """The node's domain: "on n1" by its host name, "in zone=a" by another label, also where it lacks that."""
+    name, value = node.metadata.name, node.metadata.labels.get(key)
+    if key == _HOSTNAME and value in (None, name):
+        return f"on {name}"
+    return f"in {key}={value}" if value is not None else f"in the same {key} as {name}"
