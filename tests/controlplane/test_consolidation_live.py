@@ -1,0 +1,64 @@
+"""`fluence run` with the action consolidate, where real controllers make anew what is moved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .invariants import Manifest, is_bound
+from .scenarios_world import Scenario, pod_spec
+
+CONSOLIDATING = {"actions": ["allocate", "reclaim", "consolidate"]}
+
+
+def _deploy_on(scenario: Scenario, name: str, node: str) -> Manifest:
+    """A Deployment of one pod of two cores, which is bound while all other nodes are cordoned."""
+    for other in scenario.nodes:
+        scenario.cordon(other, wanted=other != node)
+    labels = {"app": name}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod_spec(cpu="2") | {"terminationGracePeriodSeconds": 600}}}  # fmt: skip
+    scenario.plane.create({"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec,
+                           "metadata": {"name": name, "namespace": scenario.namespace}})  # fmt: skip
+
+    def bound() -> Manifest | None:
+        return next(filter(is_bound, _pods_of(scenario, name)), None)
+
+    return scenario.until(f"a node for {name}", bound)
+
+
+def _pods_of(scenario: Scenario, app: str) -> list[Manifest]:
+    return [pod for pod in scenario.pods() if pod["metadata"].get("labels", {}).get("app") == app]
+
+
+def _leaving(scenario: Scenario, number: int) -> set[str] | None:
+    """The apps of the pods that are ending, once there are so many."""
+    found = {pod["metadata"]["labels"]["app"] for pod in scenario.pods() if "deletionTimestamp" in pod["metadata"]}
+    return found if len(found) == number else None
+
+
+def test_a_gang_runs_where_pods_were_moved_and_these_run_elsewhere(scenario: Scenario) -> None:
+    for _ in range(4):
+        scenario.add_node(cpu=4, devices=0)
+    scheduler = scenario.run(replace(scenario.settings, more=CONSOLIDATING))
+    before = {app: _deploy_on(scenario, app, node) for app, node in zip("abcd", scenario.nodes, strict=True)}
+    for node in scenario.nodes:
+        scenario.cordon(node, wanted=False)
+    scenario.create_gang("gang", 2, cpu="4")
+    moved = scenario.until("the moves", lambda: _leaving(scenario, 2))
+    for app in moved:
+        name = before[app]["metadata"]["name"]
+        assert "so that podgroup" in scenario.wait_event(name, "Moved")["note"]
+    scenario.until("what comes in their place", lambda: len(list(filter(is_bound, scenario.pods()))) == 6)
+    assert scenario.places("gang") == {}, "its room is not free yet"
+    for app in moved:  # as their kubelets would, once they have ended
+        scenario.delete_pod(before[app]["metadata"]["name"])
+    scenario.wait_whole("gang", 2)
+    assert sorted(scenario.places("gang").values()) == sorted(before[app]["spec"]["nodeName"] for app in moved)
+    after = {app: _pods_of(scenario, app) for app in before}
+    assert [len(pods) for pods in after.values()] == [1, 1, 1, 1]
+    kept = [app for app, (pod,) in after.items() if pod["metadata"]["uid"] == before[app]["metadata"]["uid"]]
+    assert set(kept) == before.keys() - moved
+    told = scheduler.metrics()
+    assert (told["fluence_consolidations_total"], told["fluence_moved_pods_total"]) == (1, 2)
+    assert told["fluence_preemption_victims_total"] == 0
+    scenario.check("gang")
