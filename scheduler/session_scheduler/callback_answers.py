@@ -57,6 +57,11 @@ class CallbackAnswers(Callbacks):
         """What orders the sub-groups of a group, by name."""
         return (*(OrderKey(call, call(group, sub_group)) for call in self._sub_group_orders), sub_group)
 
+    @property
+    def orders_gpus(self) -> bool:
+        """Whether any plugin has an opinion of GPUs."""
+        return bool(self._gpu_orders)
+
     def gpu_score(self, task: Task, node: str, gpu: str) -> float:
         """What a GPU of a node is worth to a task, all plugins together; 0 where none has an opinion."""
         if not self._gpu_orders:

@@ -16,6 +16,7 @@ from session_scheduler.hook_calls import FilterCall, HookCall, HookCalls, Plugin
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.gpu_shares import EVERY, MEMORY_SUFFIX, WHOLE, GpuUse
 from session_scheduler.model.groups import Task
 
 if TYPE_CHECKING:
@@ -58,6 +59,19 @@ class NodeInfo:
     def idle(self, resource: str) -> int:
         """What is not requested by the pods on it, this session's placements included."""
         return self.allocatable(resource) - int(self._view.used(resource)[self._index])
+
+    def gpu_used(self, gpu: str) -> float:
+        """What pods that share it have of one of the node's GPUs (its index), 0 to 1, this session's included."""
+        memory = next((int(text) for label, text in self.labels.items() if self._is_gpu_memory(label, text)), 0)
+        used = 0.0
+        for index in (int(gpu), EVERY):
+            used += int(self._view.counter(GpuUse(index, in_mib=False))[self._index]) / WHOLE
+            used += int(self._view.counter(GpuUse(index, in_mib=True))[self._index]) / max(memory, 1)
+        return min(used, 1.0)
+
+    def _is_gpu_memory(self, label: str, text: str) -> bool:
+        resource = label.removesuffix(MEMORY_SUFFIX)
+        return resource != label and text.isdecimal() and self.allocatable(resource) > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -321,6 +321,21 @@ class Session(CallbackAnswers):
         self.snapshot.cache.vacate(task, phase)
         if self._nominated:
             self._touch_nominated(task)
+
+    def count(self, task: Task, counts: Mapping[Hashable, int]) -> None:
+        """Let a task on a node add this to counters of its row (`nodes.counter`), beside its class's footprint and in
+        place of what it alone added to these keys before; 0 is nothing.
+
+        For what the node decides only when a task is there, as which of its devices the task has: an `allocate` handler
+        counts it. From then on the core keeps it like a footprint, also where the task is thought away, is back again,
+        or its node goes and comes; it ends when the task is to be placed again. Keys that no class's footprint has.
+        """
+        if task.node is None:
+            raise ValueError(f"{task.key} is on no node: there is nothing to count it on")
+        merged = {key: amount for key, amount in {**task.counts, **counts}.items() if amount}
+        self.snapshot.cache.set_counts(task, merged)
+        if task.row >= 0 and self.touched[-1:] != [task.row]:  # right after it was put there it is one change
+            self.touched.append(task.row)
 
     def nominate(self, task: Task, node: str) -> None:
         """Let a pending task be nominated for a node; for none where that is empty."""

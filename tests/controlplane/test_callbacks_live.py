@@ -54,7 +54,8 @@ class World:
         """All but the pods that wait."""
         for node in self.nodes:
             name = f"{self.name}-{node['metadata']['name']}"
-            self.plane.new_node(name, cpu=node["status"]["allocatable"]["cpu"])
+            offered = node["status"]["allocatable"]
+            self.plane.new_node(name, cpu=offered["cpu"], **{one: offered[one] for one in offered if "/" in one})
             labels = {**node["metadata"]["labels"], "case": self.name}
             self.plane.request("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}})
         for group in self.groups:
@@ -70,7 +71,8 @@ class World:
         if "nodeName" in spec:
             spec["nodeName"] = f"{self.name}-{spec['nodeName']}"
         spec |= {"schedulerName": self.name, "nodeSelector": {"case": self.name}, "terminationGracePeriodSeconds": 0}
-        metadata = {"name": pod["metadata"]["name"], "labels": pod["metadata"]["labels"], "namespace": self.namespace}
+        kept = {key: pod["metadata"][key] for key in ("name", "labels", "annotations") if key in pod["metadata"]}
+        metadata = {**kept, "namespace": self.namespace}
         self.plane.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
     def answer(self) -> dict[str, Any]:
@@ -87,6 +89,7 @@ class World:
             "name": pod["metadata"]["name"],
             "node": None if node is None else node.removeprefix(f"{self.name}-"),
             "zone": annotations.get("example.com/zone"),
+            "gpus": annotations.get("fluence.flux-framework.org/gpu"),
         }
 
     def clear(self) -> None:

@@ -26,8 +26,8 @@ ELSEWHERE = {"namespace-allocation-tracker", "placements-page"}
 """Shown by other tests: what they say is no placement."""
 
 
-TO_COME = {"add_gpu_order", "add_sub_group_order"}
-"""Nothing asks these yet but other plugins."""
+TO_COME = {"add_sub_group_order"}
+"""Nothing asks it yet but other plugins."""
 
 
 def built(name: str) -> Any:

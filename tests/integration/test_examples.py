@@ -91,6 +91,23 @@ def test_the_teams_of_the_queues_example_get_their_shares_and_no_more_than_the_l
     assert [line.split()[0] for line in table[1:]] == ["default", "operations", "science", "biology", "physics"]
 
 
+def test_the_pods_of_the_gpu_example_share_one_nodes_gpus_and_leave_the_others_whole() -> None:
+    folder = EXAMPLES / "04-gpu-sharing"
+    answer = fluence("simulate", folder, "-o", "json")
+    pods = placed(answer)
+    assert answer.returncode == 1
+    shared = {pods[name]["node"] for name in ("notebook-0", "notebook-1", "notebook-2", "notebook-3", "server")}
+    assert len(shared) == 1
+    assert shared | {pods["training"]["node"]} == {"g1", "g2"}
+    assert len({pods[f"notebook-{index}"]["gpus"] for index in range(4)}) == 1
+    assert {pods["notebook-0"]["gpus"], pods["server"]["gpus"]} == {"0", "1"}
+    assert pods["training"]["gpus"] is None
+    assert "1 Insufficient shared GPU, 1 node(s) had GPUs that other pods have whole" in pods["late"]["reason"]
+    (late,) = (one for one in json.loads(fluence("explain", folder, "-o", "json").stdout)["pods"]
+               if one["name"] == "late")  # fmt: skip
+    assert all(one["fits"] for one in late["nodes"].values()), "alone it would fit"
+
+
 # ------------------------------------------------------------------ the plugins
 
 

@@ -38,6 +38,17 @@ def a_pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def with_gpus(node: dict[str, Any], count: int) -> dict[str, Any]:
+    node["status"]["allocatable"]["nvidia.com/gpu"] = str(count)
+    return node
+
+
+def a_sharer(name: str, fraction: str) -> dict[str, Any]:
+    found = a_pod(name)
+    found["metadata"]["annotations"] = {"fluence.flux-framework.org/gpu-fraction": fraction}
+    return found
+
+
 def a_group(name: str, needs: int | None = None) -> dict[str, Any]:
     policy = {"basic": {}} if needs is None else {"gang": {"minCount": needs}}
     return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
@@ -114,6 +125,10 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
     "zone-annotation": (
         [a_node("n1", **{ZONE: "east"}), a_pod("a")], {},
         lambda answer: answer["pods"][0].get("zone"), None, "east",
+    ),
+    "spread-gpus": (
+        [with_gpus(a_node("n1"), 2), a_sharer("a", "0.25"), a_sharer("b", "0.25")], {},
+        lambda answer: sorted(str(one["gpus"]) for one in answer["pods"]), ["0", "0"], ["0", "1"],
     ),
     "fair-share-only": (
         [a_node("n1", "6"), *(a_pod(name, **{QUEUE_LABEL: "shared"}) for name in "abc"),

@@ -1,5 +1,6 @@
-"""kube-scheduler's filters and scores, one file each, under kube-scheduler's names and in its order; and Proportion.
+"""kube-scheduler's filters and scores, one file each, under kube-scheduler's names and in its order.
 
+Beside them Proportion, for queues, and GpuSharing, which kube-scheduler does not have.
 Texts, formulas and what is skipped when are those of Kubernetes 1.36; the conformance tests compare them with it.
 """
 
@@ -10,6 +11,7 @@ from typing import Final
 
 from session_scheduler.builtin.default_preemption import DefaultPreemption
 from session_scheduler.builtin.dynamic_resources import DynamicResources
+from session_scheduler.builtin.gpu_sharing import GpuSharing
 from session_scheduler.builtin.image_locality import ImageLocality
 from session_scheduler.builtin.inter_pod_affinity import InterPodAffinity
 from session_scheduler.builtin.node_affinity import NodeAffinity
@@ -50,6 +52,7 @@ _IN_ORDER: Final = (
     NodeDeclaredFeatures,
     PodGroupPodsCount,
     Proportion,
+    GpuSharing,
 )
 
 BUILTIN: Final[Mapping[str, type]] = {plugin.name: plugin for plugin in _IN_ORDER}

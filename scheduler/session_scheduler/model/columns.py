@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -270,12 +270,18 @@ class NodeTable:
         for key in cls.footprint:
             self.counter(key)[row] += sign
 
+    def add_counts(self, row: int, counts: Mapping[Hashable, int], sign: int) -> None:
+        """Count what one task alone adds to its row (`sign` 1), or take it off again (-1)."""
+        for key, amount in counts.items():
+            self.counter(key)[row] += sign * amount
+
     def keep_counters(self, keys: Collection[Hashable]) -> None:
         """Drop every counter that counts nothing and has none of these keys."""
         self._counters = {key: column for key, column in self._counters.items() if key in keys or column.any()}
 
     def counter(self, key: Hashable) -> IntColumn:
-        """How many tasks on each row have `key` in their footprint: the column itself, of the table's capacity.
+        """How many tasks on each row have `key` in their footprint, or what they alone add to it: the column itself, of
+        the table's capacity.
 
         It is kept up to date until the nodes change. To be read only.
         """

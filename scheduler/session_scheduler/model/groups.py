@@ -6,9 +6,11 @@ They belong to the cache and change only between sessions, by events, and in a s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
+from typing import Final
 
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import TaskClass
@@ -21,6 +23,7 @@ NON_PREEMPTIBLE_PRIORITY = 100
 SYSTEM_CRITICAL = 2_000_000_000
 """The lowest priority of Kubernetes' own classes, system-cluster-critical and above."""
 DEFAULT_QUEUE = "default"
+NO_COUNTS: Final[Mapping[Hashable, int]] = MappingProxyType({})
 
 
 class Phase(Enum):
@@ -38,7 +41,7 @@ class Phase(Enum):
 class Task:
     """A pod in a session. Hashed by identity: one object a pod as long as it lives."""
 
-    __slots__ = ("cls", "group", "key", "kind", "node", "phase", "pod", "priority", "row")
+    __slots__ = ("cls", "counts", "group", "key", "kind", "node", "phase", "pod", "priority", "row")
 
     def __init__(self, pod: Pod, cls: TaskClass, group: Group, priority: int = 0) -> None:
         self.pod = pod
@@ -53,6 +56,8 @@ class Task:
         """The node's name once assumed or bound."""
         self.row = -1
         """The node's row in the table; -1 where it has none."""
+        self.counts: Mapping[Hashable, int] = NO_COUNTS
+        """What it alone adds to counter columns of its row, beside its class's footprint: see `Session.count`."""
 
     @property
     def uid(self) -> str:

@@ -6,13 +6,13 @@ another scheduler's are kept only as far as they count: bound ones as load, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from session_scheduler.model.classes import ClassTable, TaskClass
 from session_scheduler.model.columns import NodeTable
-from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
+from session_scheduler.model.groups import NO_COUNTS, Group, GroupRef, NodeChange, Phase, Task
 from session_scheduler.model.label_reads import concerns
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
@@ -28,6 +28,7 @@ from session_scheduler.state.queue_use import QueueUse
 from session_scheduler.state.tables import ObjectTables
 from session_scheduler.state.volume_use import VolumeUse
 
+_TO_BE_PLACED = (Phase.PENDING, Phase.GATED)
 _SPARE_CLASSES = 1000
 """How many classes without pods are kept before they are looked for."""
 
@@ -329,15 +330,24 @@ class Cache:
     def _count(self, task: Task, sign: int) -> None:
         """Count a task on its row (1), or no more (-1)."""
         self.table.add_usage(task.row, task.cls, sign)
+        self.table.add_counts(task.row, task.counts, sign)
         self.table.pods.add(task.row, task.kind, sign)
 
     def count_on(self, row: int, task: Task, sign: int) -> None:
         """Count a task that is on no node as if it were on this row (1), or no more (-1)."""
         self.table.add_usage(row, task.cls, sign)
+        self.table.add_counts(row, task.counts, sign)
         self.table.pods.add(row, task.kind, sign)
         node = self.table.nodes[row]
         if node is not None:
             self._use_volumes(task, node.metadata.name, sign)
+
+    def set_counts(self, task: Task, counts: Mapping[Hashable, int]) -> None:
+        """What a task on a node alone adds to counters of its row, in place of what it added."""
+        if task.row >= 0:
+            self.table.add_counts(task.row, task.counts, -1)
+            self.table.add_counts(task.row, counts, 1)
+        task.counts = counts
 
     def tasks_on(self, node: str) -> list[Task]:
         """Every task on a node, in order of uid."""
@@ -418,6 +428,8 @@ class Cache:
             del self._on_node[task.node]
         self._changed_nodes[task.node] = None
         task.node, task.row, task.phase = None, -1, phase
+        if phase in _TO_BE_PLACED:
+            task.counts = NO_COUNTS
         self.unbound[task.uid] = task
         if self.queues.active:
             self.queues.moved(task)

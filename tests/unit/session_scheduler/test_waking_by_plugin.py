@@ -49,7 +49,41 @@ from .waking_world import (
 
 ELSEWHERE = "DynamicResources"
 """Its events are held in the tests of claims and devices."""
+PARTS = {"fluence.flux-framework.org/gpu-memory": "600"}
+ON_FIRST = PARTS | {"fluence.flux-framework.org/gpu": "0"}
+GPU_MIB = {"nvidia.com/gpu.memory": "1000"}
+GPUS = {"nvidia.com/gpu": 1}
 CASES: dict[str, Case] = NEAR | CLAIMS | {
+
+    "GpuSharing": Case(
+        [node("n1", offers=GPUS, labels=GPU_MIB), node("n2", offers=GPUS), running("runs", annotations=ON_FIRST),
+         running("plain"), pod("waits", annotations=PARTS)],
+        {"GpuSharing"},
+        {
+            "a sharer ends": [ENDS],
+            "a node comes": [node("n3", offers=GPUS, labels=GPU_MIB)],
+            "a node has a GPU more": [node("n1", offers={"nvidia.com/gpu": 2}, labels=GPU_MIB)],
+            "a node says how much memory its GPUs have": [node("n2", offers=GPUS, labels=GPU_MIB)],
+        },
+        {
+            "a pod without GPUs ends": [(Pod, "plain")],
+            "a node without GPUs comes": [node("n3")],
+            "a node gets another label": [node("n2", offers=GPUS, labels={"a": "b"})],
+        },
+    ),
+    "GpuSharing, whole GPUs": Case(
+        [node("n1", offers={"nvidia.com/gpu": 2}), running("runs", annotations=ON_FIRST), running("plain"),
+         pod("waits", requests=GPUS)],
+        {"GpuSharing"},
+        {"the last sharer ends": [ENDS], "a node comes": [node("n2", offers=GPUS)]},
+        {"a pod without GPUs ends": [(Pod, "plain")]},
+    ),
+    "GpuSharing, beside whole GPUs": Case(
+        [node("n1", offers={"nvidia.com/gpu": 2}, labels=GPU_MIB), running("runs", requests=GPUS),
+         pod("waits", annotations=PARTS)],
+        {"GpuSharing"},
+        {"the pod with whole GPUs ends": [ENDS]},
+    ),
 
     "NodeResourcesFit": Case(
         [node("n1", offers={"x.org/gpu": 2}), running("runs", cpu=3, requests={"x.org/gpu": 1}), pod("waits", cpu=2),

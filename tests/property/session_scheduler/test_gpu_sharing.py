@@ -1,0 +1,87 @@
+"""Pods with parts of GPUs, and with whole ones, come and go: no GPU is given beyond what it has."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing.builders import pod
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+NVIDIA = "nvidia.com/gpu"
+MEMORIES = {"n0": 0, "n1": 1000, "n2": 4096}
+"""MiB of one GPU by node; 0: unlabelled."""
+COUNTS = {"n0": 2, "n1": 3, "n2": 1}
+
+FRACTIONS = st.sampled_from(["0.5", "0.3", "0.25", "0.125", "0.999", "0.001"])
+SHARES = st.one_of(
+    FRACTIONS.map(lambda text: {GPU_FRACTION: text}),
+    st.sampled_from(["1", "250", "333", "1000", "2Gi"]).map(lambda text: {GPU_MEMORY: text}),
+    FRACTIONS.map(lambda text: {GPU_FRACTION: text, GPU_COUNT: "2"}),
+    st.just({}),
+)
+COMING = st.tuples(st.just("add"), SHARES, st.sampled_from([0, 0, 0, 9]))
+STEPS = st.lists(
+    st.one_of(COMING, COMING, st.tuples(st.just("end"), st.integers(0, 50), st.just(0)),
+              st.tuples(st.just("restart"), st.just(0), st.just(0))),
+    max_size=14,
+)  # fmt: skip
+
+
+def live(cluster: FakeCluster) -> list[Pod]:
+    pods = cluster.memory.objects(Pod)
+    return [one for one in pods if one.spec.node_name and not one.metadata.deletion_timestamp]
+
+
+def check(cluster: FakeCluster) -> None:
+    """By plain arithmetic on what the annotations say."""
+    parts: Counter[tuple[str, str]] = Counter()
+    kinds: dict[str, set[bool]] = {}
+    for one in live(cluster):
+        node, annotations = one.spec.node_name, one.metadata.annotations
+        shares = bool(annotations.get(GPU_FRACTION) or annotations.get(GPU_MEMORY))
+        kinds.setdefault(node, set()).add(shares)
+        gpus = annotations[GPU].split(",") if shares else []
+        assert len(set(gpus)) == len(gpus) == (int(annotations.get(GPU_COUNT, "1")) if shares else 0)
+        assert all(0 <= int(gpu) < COUNTS[node] for gpu in gpus)
+        memory = MEMORIES[node]
+        for gpu in gpus:
+            if GPU_FRACTION in annotations:
+                parts[node, gpu] += int(annotations[GPU_FRACTION][2:].ljust(3, "0")) * max(memory, 1)
+            else:
+                assert memory, "a share by memory is on a node that does not say how much its GPUs have"
+                text = annotations[GPU_MEMORY]
+                parts[node, gpu] += 1000 * (2048 if text == "2Gi" else int(text))
+    assert all(len(found) == 1 for found in kinds.values()), "whole and shared GPUs are on one node"
+    for (node, _), used in parts.items():
+        assert used <= 1000 * max(MEMORIES[node], 1)
+
+
+@given(STEPS)
+def test_no_gpu_is_given_beyond_what_it_has_and_no_node_has_both_kinds(steps: list[tuple[str, object, int]]) -> None:
+    cluster = FakeCluster()
+    for name, count in COUNTS.items():
+        labels = {f"{NVIDIA}.memory": str(MEMORIES[name])} if MEMORIES[name] else {}
+        cluster.node(name, cpu="64", offers={NVIDIA: count}, labels=labels)
+    cluster.run()
+    for index, (what, which, priority) in enumerate(steps):
+        if what == "add":
+            assert isinstance(which, dict)
+            requests = {} if which else {NVIDIA: 1}
+            cluster.add(pod(f"p{index}", annotations=which, requests=requests, priority=priority))
+        elif what == "end":
+            there = sorted(live(cluster), key=lambda one: one.key)
+            if there:
+                assert isinstance(which, int)
+                cluster.delete_pod(there[which % len(there)].metadata.name)
+        else:
+            cluster.restart()
+        cluster.run()
+        check(cluster)
+        cluster.finish_deletions()
+        cluster.run()
+        check(cluster)

@@ -1,0 +1,448 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from session_scheduler.builtin.gpu_sharing import GpuSharing
+from session_scheduler.hookspecs import hookimpl
+from session_scheduler.model.bindings import Holding
+from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY, MOST_GPUS, GpuUse
+from session_scheduler.model.objects import Pod
+from session_scheduler.session import Session
+from session_scheduler.testing.builders import gang, pod
+from session_scheduler.testing.evaluations import check_evaluations
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+NVIDIA = "nvidia.com/gpu"
+MEMORY = "nvidia.com/gpu.memory"
+
+
+def gpus(count: int, nodes: int = 1, memory: int = 0, **options: Any) -> FakeCluster:
+    cluster = FakeCluster(**options)
+    labels = {MEMORY: str(memory)} if memory else {}
+    cluster.nodes(nodes, cpu="64", offers={NVIDIA: count} if count else {}, labels=labels)
+    return cluster
+
+
+def part(name: str, fraction: str = "", *, memory: str = "", count: str = "", gpu: str = "", **options: Any) -> Pod:
+    written = {GPU_FRACTION: fraction, GPU_MEMORY: memory, GPU_COUNT: count, GPU: gpu}
+    return pod(name, annotations={key: text for key, text in written.items() if text}, **options)
+
+
+def whole(name: str, count: int = 1, **options: Any) -> Pod:
+    return pod(name, requests={NVIDIA: count}, **options)
+
+
+def given(cluster: FakeCluster, *names: str) -> list[str | None]:
+    return [cluster.find(Pod, name).metadata.annotations.get(GPU) for name in names]
+
+
+def used(cluster: FakeCluster, node: str) -> dict[tuple[int, bool], int]:
+    """By GPU, and whether in MiB: what is counted on a node; EVERY, -1, is on each of them."""
+    table = cluster.scheduler.cache.table
+    row = table.row_of[node]
+    keys = [(gpu, in_mib) for gpu in range(-1, MOST_GPUS) for in_mib in (False, True)]
+    found = {key: int(table.counter(GpuUse(key[0], in_mib=key[1]))[row]) for key in keys}
+    return {key: amount for key, amount in found.items() if amount}
+
+
+class Prefers:
+    """A gpu order by index."""
+
+    name = "prefers"
+
+    def __init__(self, worth: Callable[[Any, Any, str], float]) -> None:
+        self._worth = worth
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        session.add_gpu_order(self._worth)
+
+
+# ------------------------------------------------------------------ room, and which GPUs
+
+
+def test_pods_are_given_the_fullest_gpu_that_has_room_and_that_is_written_with_the_binding() -> None:
+    cluster = gpus(2)
+    for name, fraction in (("a", "0.5"), ("b", "0.6"), ("c", "0.4"), ("d", "0.5"), ("e", "0.1")):
+        cluster.add(part(name, fraction))
+        cluster.run()
+    assert given(cluster, "a", "b", "c", "d") == ["0", "1", "1", "0"]
+    cluster.assert_pending("e", "0/1 nodes are available: 1 Insufficient shared GPU.")
+
+
+def test_thousandths_are_counted_exactly() -> None:
+    cluster = gpus(1)
+    cluster.add(*(part(f"p{i}", "0.125") for i in range(8)), part("less", "0.001"))
+    cluster.run()
+    assert given(cluster, *(f"p{i}" for i in range(8))) == ["0"] * 8
+    cluster.assert_pending("less", "Insufficient shared GPU")
+
+
+def test_memory_fits_to_the_last_mib_and_counts_beside_fractions() -> None:
+    cluster = gpus(1, memory=81_918)
+    cluster.add(*(part(f"third-{i}", memory="27306") for i in range(3)))
+    cluster.run()
+    cluster.assert_all_bound()
+    other = gpus(1, memory=8192)
+    other.add(part("half", "0.5"), part("more", memory="4097"))
+    other.run()
+    other.assert_bound("half")
+    other.assert_pending("more", "Insufficient shared GPU")
+    other.add(part("rest", memory="4Gi"))
+    other.run()
+    assert given(other, "half", "rest") == ["0", "0"]
+
+
+def test_several_gpus_are_different_ones_and_each_is_shared_alike() -> None:
+    cluster = gpus(3)
+    cluster.add(part("two", "0.6", count="2"))
+    cluster.run()
+    cluster.add(part("one", "0.4"), part("again", "0.5", count="2"), part("four", "0.1", count="4"))
+    cluster.run()
+    assert given(cluster, "two", "one") == ["0,1", "0"]
+    cluster.assert_pending("again", "Insufficient shared GPU")
+    cluster.assert_pending("four", "node(s) had fewer than 4 GPUs to share")
+
+
+def test_nodes_that_are_shared_already_are_preferred_so_that_others_keep_whole_gpus() -> None:
+    cluster = gpus(4, nodes=5)
+    for index in range(8):
+        cluster.add(part(f"p{index}", "0.5"))
+        cluster.run()
+    assert len({cluster.node_of(f"p{index}") for index in range(8)}) == 1
+    cluster.add(*(whole(f"w{index}", 4) for index in range(4)))
+    cluster.run()
+    cluster.assert_all_bound()
+
+
+def test_other_resources_are_gpus_where_the_configuration_says_so() -> None:
+    cluster = FakeCluster()
+    cluster.use(GpuSharing, {"resources": [NVIDIA, "amd.com/gpu"]})
+    cluster.node("amd", offers={"amd.com/gpu": 1}, labels={"amd.com/gpu.memory": "65536"})
+    cluster.add(part("p", memory="64Gi"))
+    cluster.run()
+    assert given(cluster, "p") == ["0"]
+
+
+# ------------------------------------------------------------------ whole ones
+
+
+def test_a_node_with_sharers_takes_no_whole_gpus_until_the_last_one_ends() -> None:
+    cluster = gpus(4)
+    cluster.add(part("a", "0.1"), part("b", "0.1"))
+    cluster.run()
+    cluster.add(whole("w"))
+    cluster.run()
+    cluster.assert_pending("w", "node(s) had GPUs that other pods share")
+    cluster.end("a")
+    cluster.run()
+    cluster.assert_pending("w", "node(s) had GPUs that other pods share")
+    cluster.end("b")
+    cluster.run()
+    cluster.assert_bound("w")
+
+
+def test_a_node_with_whole_gpus_in_use_is_not_shared_until_they_are_free() -> None:
+    cluster = gpus(4)
+    cluster.add(whole("w"))
+    cluster.run()
+    cluster.add(part("a", "0.1"))
+    cluster.run()
+    cluster.assert_pending("a", "node(s) had GPUs that other pods have whole")
+    cluster.end("w")
+    cluster.run()
+    assert given(cluster, "a") == ["0"]
+
+
+def test_both_kinds_in_one_cycle_do_not_meet_on_a_node() -> None:
+    cluster = gpus(2, nodes=2)
+    cluster.add(*(part(f"p{i}", "0.5") for i in range(3)), *(whole(f"w{i}") for i in range(2)))
+    cluster.run(cycles=2)
+    cluster.assert_all_bound()
+    assert {cluster.node_of(f"p{i}") for i in range(3)}.isdisjoint({cluster.node_of(f"w{i}") for i in range(2)})
+
+
+# ------------------------------------------------------------------ who is refused, and why
+
+
+@pytest.mark.parametrize(("annotations", "why"), [
+    ({GPU_FRACTION: "1"}, f"annotation {GPU_FRACTION}: '1' is no fraction of a GPU: write more than 0 and less than 1"),
+    ({GPU_FRACTION: "0.0"}, "'0.0' is no fraction"),
+    ({GPU_FRACTION: "0.1234"}, "'0.1234' is no fraction"),
+    ({GPU_FRACTION: ""}, "'' is no fraction"),
+    ({GPU_FRACTION: "half" * 20}, "'halfhalfhalfhalfhalfhalfhalfhalf…' is no fraction"),
+    ({GPU_MEMORY: "0"}, f"annotation {GPU_MEMORY}: '0' is no memory of a GPU: write MiB, as 4096, or a quantity"),
+    ({GPU_MEMORY: "-4Gi"}, "'-4Gi' is no memory"),
+    ({GPU_MEMORY: "9999999999"}, "is no memory"),
+    ({GPU_FRACTION: "0.5", GPU_MEMORY: "1Gi"}, "only one of them can hold: remove the other"),
+    ({GPU_FRACTION: "0.5", GPU_COUNT: "0"}, f"annotation {GPU_COUNT}: '0' is no number of GPUs: write a whole number"),
+    ({GPU_FRACTION: "0.5", GPU_COUNT: "65"}, "from 1 to 64"),
+    ({GPU_COUNT: "2"}, f"annotation {GPU_COUNT}: it says of how many GPUs, not how much: add {GPU_FRACTION} or"),
+])  # fmt: skip
+def test_what_is_no_share_is_refused_with_the_annotation_and_the_remedy(annotations: dict[str, str], why: str) -> None:
+    cluster = gpus(1, memory=1024)
+    cluster.add(pod("p", annotations=annotations))
+    cluster.run()
+    cluster.assert_pending("p", why)
+
+
+def test_a_pod_has_parts_of_gpus_or_whole_ones() -> None:
+    cluster = gpus(2)
+    cluster.add(whole("p", annotations={GPU_FRACTION: "0.5"}))
+    cluster.run()
+    cluster.assert_pending("p", f"annotation {GPU_FRACTION}: the pod requests {NVIDIA} as well: remove one of the two")
+
+
+def test_nodes_without_gpus_or_without_their_memory_or_with_too_little_are_refused_for_that() -> None:
+    cluster = FakeCluster()
+    cluster.node("none").node("unlabelled", offers={NVIDIA: 1})
+    cluster.node("small", offers={NVIDIA: 1}, labels={MEMORY: "2048"})
+    cluster.add(part("p", memory="4Gi"))
+    cluster.run()
+    cluster.assert_refused("p", "none", by="GpuSharing", reason="node(s) had no GPUs to share")
+    cluster.assert_refused(
+        "p", "unlabelled", by="GpuSharing", reason="node(s) did not say how much memory their GPUs have"
+    )
+    cluster.assert_refused("p", "small", by="GpuSharing", reason="node(s) had GPUs with less memory than that")
+
+
+def test_a_wrong_annotation_that_is_mended_is_tried_again() -> None:
+    cluster = gpus(1)
+    cluster.add(part("p", "2"))
+    cluster.run()
+    cluster.assert_pending("p", "is no fraction")
+    cluster.add(part("p", "0.2"))
+    cluster.run()
+    cluster.advance(60)
+    cluster.run()
+    assert given(cluster, "p") == ["0"]
+
+
+# ------------------------------------------------------------------ what is told, and woken
+
+
+def test_only_what_had_gpus_wakes_a_sharer_by_its_end() -> None:
+    cluster = gpus(1)
+    cluster.add(part("a", "0.7"), pod("plain"))
+    cluster.run()
+    cluster.add(part("b", "0.7"))
+    cluster.run()
+    asleep = cluster.scheduler.pending.is_asleep
+    assert asleep("Pod default/b")
+    cluster.delete(Pod, "plain")
+    cluster.run()
+    assert asleep("Pod default/b")
+    cluster.delete(Pod, "a")
+    cluster.run()
+    cluster.assert_bound("b")
+
+
+def test_a_sharer_waits_for_a_node_with_gpus() -> None:
+    cluster = gpus(0)
+    cluster.add(part("a", "0.7"))
+    cluster.run()
+    cluster.assert_pending("a", "node(s) had no GPUs to share")
+    cluster.node("plain")
+    cluster.run()
+    assert cluster.scheduler.pending.is_asleep("Pod default/a")
+    cluster.node("gpu", offers={NVIDIA: 1})
+    cluster.run()
+    cluster.assert_bound("a", "gpu")
+
+
+# ------------------------------------------------------------------ order of GPUs
+
+
+def test_a_gpu_order_decides_which_of_those_with_room() -> None:
+    cluster = gpus(4)
+    cluster.add(part("a", "0.9"), part("b", "0.9"), part("c", "0.2", count="2"))
+    cluster.run(Prefers(lambda _task, _node, gpu: int(gpu)))
+    assert sorted(str(one) for one in given(cluster, "a", "b")) == ["2", "3"]
+    assert given(cluster, "c") == ["0,1"]
+
+
+def test_a_gpu_order_reads_what_is_used_of_each_gpu() -> None:
+    cluster = gpus(4, memory=1000)
+    cluster.add(*(part(f"p{i}", "0.25") for i in range(3)), part("m", memory="500"))
+    cluster.run(Prefers(lambda _task, node, gpu: -node.gpu_used(gpu)))
+    assert sorted(str(one) for one in given(cluster, "p0", "p1", "p2", "m")) == ["0", "1", "2", "3"]
+
+
+def test_a_gpu_order_that_fails_fails_the_pod_with_its_name() -> None:
+    cluster = gpus(2)
+    cluster.add(part("a", "0.5"), pod("plain"))
+    cluster.run(Prefers(lambda *_: "best"))  # type: ignore[arg-type,return-value]
+    cluster.assert_bound("plain")
+    cluster.assert_pending("a", "prefers")
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_each_evaluation_decides_alike(ordered: bool) -> None:
+    def scenario(cluster: FakeCluster) -> None:
+        for index, count in enumerate((1, 2, 3, 4, 8)):
+            cluster.node(f"n{index}", cpu="64", offers={NVIDIA: count}, labels={MEMORY: str(1000 * count)})
+        for index in range(12):
+            cluster.add(part(f"a{index}", "0.3"), part(f"m{index}", memory="700"), whole(f"w{index}"))
+            cluster.add(part(f"c{index}", "0.4", count="2"))
+        cluster.run(*([Prefers(lambda _task, _node, gpu: -int(gpu))] if ordered else []))
+
+    check_evaluations(scenario)
+
+
+# ------------------------------------------------------------------ gangs and preemption
+
+
+def test_a_gang_of_sharers_starts_whole_or_not_and_leaves_nothing_behind() -> None:
+    cluster = gpus(2)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    before = cluster.scheduler.cache.table.digest()
+    cluster.add(gang("g", 4, annotations={GPU_FRACTION: "0.5"}))
+    cluster.run()
+    assert cluster.scheduler.cache.table.digest() == before
+    cluster.add(gang("h", 3, annotations={GPU_FRACTION: "0.5"}))
+    cluster.run()
+    assert sorted(str(one) for one in given(cluster, "h-0", "h-1", "h-2")) == ["0", "1", "1"]
+    assert all(cluster.node_of(f"g-{i}") is None for i in range(4))
+
+
+def test_a_sharer_of_higher_priority_ends_a_lower_one_that_is_in_its_way() -> None:
+    cluster = gpus(2)
+    cluster.add(part("low", "0.6", priority=1), part("high", "0.6", priority=9))
+    cluster.run()
+    cluster.add(part("mid", "0.5", priority=5))
+    cluster.run()
+    cluster.finish_deletions()
+    cluster.run()
+    cluster.assert_bound("mid")
+    assert cluster.node_of("high") == "n1"
+    assert cluster.scheduler.cache.tasks.keys() == {
+        cluster.find(Pod, name).metadata.uid for name in ("high", "mid")}  # fmt: skip
+
+
+def test_a_pod_for_whole_gpus_ends_sharers_and_a_sharer_ends_one_with_whole_gpus() -> None:
+    cluster = gpus(2)
+    cluster.add(part("a", "0.1", priority=1), part("b", "0.1", priority=1))
+    cluster.run()
+    cluster.add(whole("w", priority=5))
+    cluster.run()
+    cluster.finish_deletions()
+    cluster.run()
+    cluster.assert_bound("w")
+    cluster.add(part("c", "0.1", priority=9))
+    cluster.run()
+    cluster.finish_deletions()
+    cluster.run()
+    assert given(cluster, "c") == ["0"]
+
+
+def test_what_is_kept_for_a_nominated_sharer_is_not_given_to_a_lower_one() -> None:
+    cluster = gpus(2)
+    cluster.add(part("victim", "0.9", priority=1), part("high", "0.9", priority=9))
+    cluster.run()
+    cluster.add(part("mid", "0.8", priority=5))
+    cluster.run()
+    cluster.assert_nominated("mid", "n1")
+    cluster.delete(Pod, "victim")
+    cluster.add(part("low", "0.3", priority=1), part("small", "0.1", priority=1))
+    cluster.run(cycles=2)
+    cluster.assert_bound("mid")
+    cluster.assert_pending("low", "Insufficient shared GPU")
+    cluster.assert_bound("small")
+
+
+# ------------------------------------------------------------------ what is read back
+
+
+def test_a_new_start_reads_the_same_from_the_annotations() -> None:
+    cluster = gpus(2, memory=1000)
+    cluster.add(part("a", "0.4"), part("b", memory="700"), part("c", "0.1", count="2"))
+    cluster.run()
+    before = used(cluster, "n1")
+    assert before == {(0, False): 500, (1, False): 100, (1, True): 700}
+    cluster.restart()
+    cluster.add(part("e", "0.6"))
+    cluster.run()
+    assert used(cluster, "n1") == before
+    cluster.add(part("d", "0.5"))
+    cluster.run()
+    assert given(cluster, "d") == ["0"]
+    cluster.assert_pending("e", "Insufficient shared GPU")
+
+
+@pytest.mark.parametrize("text", ["", "x", "0,1", "00", "1,", "-1", "99", "0" * 500])
+def test_a_bound_pod_that_does_not_say_which_gpu_counts_on_each_and_people_are_told(text: str) -> None:
+    cluster = gpus(2)
+    cluster.add(part("odd", "0.6", gpu=text, bound_to="n1"))
+    cluster.add(part("a", "0.5"), part("b", "0.4"), part("c", "0.4"), whole("w"))
+    cluster.run()
+    cluster.assert_pending("a", "Insufficient shared GPU")
+    assert sorted(str(one) for one in given(cluster, "b", "c")) == ["0", "1"]
+    cluster.assert_pending("w", "node(s) had GPUs that other pods share")
+
+
+def test_people_are_told_of_bound_pods_that_do_not_say_which_gpus_they_have() -> None:
+    cluster = gpus(2)
+    cluster.add(part("none", "0.6", bound_to="n1"), part("odd", "0.1", gpu="7,7", bound_to="n1"))
+    cluster.add(part("fine", "0.1", gpu="1", bound_to="n1"), pod("plain", bound_to="n1"))
+    cluster.run()
+    tasks = cluster.scheduler.cache.tasks.values()
+    lost = cluster.plugin("GpuSharing").recover([Holding(task, "n1", None, {}) for task in tasks])
+    why = {cluster.scheduler.cache.tasks[uid].name: text for uid, text in lost.items()}
+    each = "is kept for it of each GPU of its node, whichever it uses"
+    assert why == {
+        "none": f"it has no annotation {GPU}: 0.6 of a GPU {each}",
+        "odd": f"its annotation {GPU} says nothing that can be, '7,7': 0.1 of a GPU {each}",
+    }
+
+
+def test_a_running_pod_whose_annotations_are_wrong_counts_as_whole_gpus() -> None:
+    cluster = gpus(2)
+    cluster.add(part("odd", "much", gpu="1", bound_to="n1"), part("a", "0.9"), part("b", "0.1"))
+    cluster.run()
+    assert given(cluster, "a", "b") == ["0", "0"]
+
+
+def test_a_gpu_that_a_node_has_no_more_counts_on_each_that_is_left() -> None:
+    cluster = gpus(3)
+    cluster.add(part("odd", "0.6", gpu="2", bound_to="n1"))
+    cluster.run()
+    cluster.node("n1", cpu="64", offers={NVIDIA: 2})
+    cluster.add(part("a", "0.5"), part("b", "0.4"))
+    cluster.run()
+    cluster.assert_pending("a", "Insufficient shared GPU")
+    assert given(cluster, "b") == ["0"]
+
+
+def test_an_annotation_that_came_with_a_pod_is_replaced_by_what_it_was_given() -> None:
+    cluster = gpus(2)
+    cluster.add(part("a", "0.5", gpu="1"))
+    cluster.run()
+    assert given(cluster, "a") == ["0"]
+
+
+def test_a_failed_bind_gives_the_gpu_back() -> None:
+    cluster = gpus(1)
+    cluster.add(part("a", "0.7"))
+    cluster.fail_binds("a")
+    cluster.run()
+    cluster.add(part("b", "0.7"))
+    cluster.run()
+    assert given(cluster, "b") == ["0"]
+
+
+# ------------------------------------------------------------------ what it costs
+
+
+def test_where_nobody_shares_nothing_is_asked_or_registered() -> None:
+    cluster = gpus(2)
+    cluster.add(whole("w"), pod("p"))
+    cluster.run()
+    plugin = cluster.plugin("GpuSharing")
+    (cls,) = {task.cls for task in cluster.scheduler.cache.tasks.values() if task.name == "w"}
+    assert plugin.class_key(cluster.find(Pod, "w")) is None
+    assert cls.footprint == frozenset()
+    assert not plugin._active
