@@ -97,7 +97,12 @@ class Callbacks:
         self._job_orders.append(self._callback("job order", key))
 
     def add_sub_group_order(self, key: Callable[[Group, str], Key]) -> None:
-        """`key(group, sub-group's name) -> anything that compares`; smaller first, within a group. Then the name."""
+        """`key(group, sub-group's name) -> anything that compares`; smaller first, within a group. Then the name.
+
+        Asked of groups with sub-groups, once a sub-group, before tasks of the group are placed: first those that the
+        minima need, then the others, both in this order; within a sub-group the task order decides. It may raise: then
+        the group fails.
+        """
         self._sub_group_orders.append(self._callback("sub-group order", key))
 
     def add_task_order(self, key: Callable[[Task], Key]) -> None:

@@ -59,7 +59,8 @@ class World:
             labels = {**node["metadata"]["labels"], "case": self.name}
             self.plane.request("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}})
         for group in self.groups:
-            self.plane.create({**group, "metadata": {"name": group["metadata"]["name"], "namespace": self.namespace}})
+            metadata = {key: group["metadata"][key] for key in ("name", "annotations")}
+            self.plane.create({**group, "metadata": {**metadata, "namespace": self.namespace}})
         for pod in self.running:
             self.create(pod)
 

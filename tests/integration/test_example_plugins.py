@@ -26,10 +26,6 @@ ELSEWHERE = {"namespace-allocation-tracker", "placements-page"}
 """Shown by other tests: what they say is no placement."""
 
 
-TO_COME = {"add_sub_group_order"}
-"""Nothing asks it yet but other plugins."""
-
-
 def built(name: str) -> Any:
     module, _, cls = NAMES[name].partition(":")
     spec = util.spec_from_file_location(module, FOLDER / "src" / f"{module}.py")
@@ -106,7 +102,7 @@ def callbacks_of_sessions() -> set[str]:
 
 def test_every_callback_is_shown_by_a_plugin() -> None:
     shown = {callback for name in NAMES for callback in registered_by(name)}
-    assert callbacks_of_sessions() - TO_COME == shown - TO_COME
+    assert callbacks_of_sessions() == shown
 
 
 def test_the_reference_names_every_callback_with_an_example_that_registers_it() -> None:
@@ -118,8 +114,7 @@ def test_the_reference_names_every_callback_with_an_example_that_registers_it() 
     assert set(told) == callbacks_of_sessions()
     by_module = {target.partition(":")[0]: name for name, target in NAMES.items()}
     for callback, modules in told.items():
-        if callback not in TO_COME:
-            assert any(callback in registered_by(by_module[module]) for module in modules), callback
+        assert any(callback in registered_by(by_module[module]) for module in modules), callback
 
 
 def test_every_plugin_is_shown() -> None:

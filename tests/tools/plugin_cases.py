@@ -49,10 +49,10 @@ def a_sharer(name: str, fraction: str) -> dict[str, Any]:
     return found
 
 
-def a_group(name: str, needs: int | None = None) -> dict[str, Any]:
+def a_group(name: str, needs: int | None = None, **annotations: str) -> dict[str, Any]:
     policy = {"basic": {}} if needs is None else {"gang": {"minCount": needs}}
     return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
-            "metadata": {"name": name, "creationTimestamp": "2025-01-01T00:00:00Z"},
+            "metadata": {"name": name, "annotations": annotations, "creationTimestamp": "2025-01-01T00:00:00Z"},
             "spec": {"schedulingPolicy": policy}}  # fmt: skip
 
 
@@ -83,6 +83,8 @@ QUEUE_LABEL = "fluence.flux-framework.org/queue"
 KEPT = {"fluence.flux-framework.org/preemptibility": "non-preemptible"}
 SPOT = {"kai.scheduler/instance-type": "spot"}
 ZONE = "topology.kubernetes.io/zone"
+SUB_GROUPS = {"fluence.flux-framework.org/sub-groups": "leader=1,worker=2"}
+SUB_GROUP = "fluence.flux-framework.org/sub-group"
 CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], Any], Any, Any]] = {
     "leader-first": (
         [a_node("n1", "1"), a_group("g"), a_pod("a", group="g"), a_pod("z", group="g", role="leader")], {},
@@ -92,6 +94,12 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
         [a_node("n1", "1"), a_pod("a", **{QUEUE_LABEL: "batch"}), a_pod("b", **{QUEUE_LABEL: "urgent"})],
         NO_SHARES,
         placed, {"a"}, {"b"},
+    ),
+    "workers-first": (
+        [a_node("n1", "4"), a_group("g", 3, **SUB_GROUPS),
+         *(a_pod(name, group="g", **{SUB_GROUP: "leader"}) for name in "abc"),
+         *(a_pod(name, group="g", **{SUB_GROUP: "worker"}) for name in "xyz")], {},
+        lambda answer: len(placed(answer) & {"a", "b", "c"}), 2, 1,
     ),
     "small-first": (
         [a_node("n1"), a_group("a", 2), a_pod("a-0", group="a"), a_pod("a-1", group="a"),

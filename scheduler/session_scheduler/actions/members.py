@@ -51,13 +51,13 @@ def too_few(group: Group, ready: Sequence[Task]) -> str:
     return f"{name} needs {', and '.join(needs)}{held_back and f' ({gated} of its pods are gated)'}{unnamed}"
 
 
-def required_first(session: Session, group: Group, tasks: Sequence[Task]) -> list[Task]:
+def required_first(session: Session, group: Group, tasks: list[Task]) -> list[Task]:
     """Tasks in task order as they are to be placed: first those that the sub-groups need to start, then the others.
 
     Both by sub-group, in sub-group order; tasks of none come last. Without sub-groups the order stays. PluginError.
     """
     if not group.minima:
-        return list(tasks)
+        return tasks
     names = sorted(group.minima, key=lambda name: session.sub_group_key(group, name))
     rank = {name: number for number, name in enumerate([*names, ""])}
     ordered = sorted(tasks, key=lambda task: rank[task.sub_group])

@@ -44,13 +44,12 @@ def place_group(session: Session, statement: Statement, group: Group, outcome: O
     outcome.refusal = _group_refusal(session, group)
     if outcome.refusal is not None:
         return
-    tasks = outcome.tried = _ready_tasks(session, group, outcome)
+    tasks = outcome.tried = required_first(session, group, _ready_tasks(session, group, outcome))
     place_ready(session, statement, group, tasks, outcome)
 
 
 def place_ready(session: Session, statement: Statement, group: Group, tasks: Sequence[Task], outcome: Outcome) -> None:
-    """As `place_group` for tasks that nothing holds back. Raises PluginError."""
-    tasks = required_first(session, group, tasks)
+    """As `place_group` for tasks that nothing holds back, those first that are required. Raises PluginError."""
     needed = group.needed
     if needed == 1 and group.topology_key is None and not group.lacks:
         _place_each(session, statement, tasks, outcome)

@@ -108,8 +108,9 @@ class Reclaiming:
         self._capped.clear()
         self._leaving = frozenset(session.leaving())
         self._as_decided = self._after(self._decided(self._leaving), self._shares.as_now())
+        lacks, together = group.lacks, group.needed
         pending = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
-        together = max(1, group.min_count - group.started)
+        pending.sort(key=lambda task: task.sub_group not in lacks)
         self._needs = _total(pending[:together])
         if together > 1:
             self._cap(group)
