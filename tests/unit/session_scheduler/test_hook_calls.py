@@ -43,6 +43,17 @@ def test_a_weight_that_is_none_is_refused(weight):
         HookCalls([("a", Plugin([], "a", weight=weight), None)])
 
 
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5", True])
+def test_a_plugins_own_budget_is_checked(seconds):
+    with pytest.raises(PluginError, match=r"plugin a failed in hook_seconds: .* is no time"):
+        HookCalls([("a", Plugin([], "a", hook_seconds=seconds), None)])
+
+
+def test_a_plugin_may_bound_itself():
+    plugin = Plugin([], "a", hook_seconds=None)
+    assert HookCalls([("a", plugin, None)], 5.0).functions("prefilter")[0].budget is None
+
+
 @pytest.mark.parametrize(("attribute", "value"), [("score_scope", "static"), ("normalise", Scope.NODE)])
 def test_a_declaration_of_the_wrong_type_is_refused(attribute, value):
     with pytest.raises(PluginError, match=f"plugin a failed in {attribute}: .* use a member of"):

@@ -21,7 +21,7 @@ from session_scheduler.interrupting import running, watch
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
-from ...tools.preempting import ended
+from ..tools.preempting import ended
 
 BRIEF = 0.5
 """Seconds for what hangs: more than a busy machine holds up what does not."""
@@ -240,18 +240,6 @@ def test_a_core_function_that_a_plugin_called_is_not_left_half_way() -> None:
     with pytest.raises(PluginError, match="no answer within"):
         call()
     assert reached == ["the end"]
-
-
-@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5", True])
-def test_a_plugins_own_budget_is_checked(seconds: Any) -> None:
-    plugin = type("Wrong", (Plugin,), {"hook_seconds": seconds})()
-    with pytest.raises(PluginError, match=r"plugin a failed in hook_seconds: .* is no time"):
-        HookCalls([("a", plugin, None)])
-
-
-def test_a_plugin_may_bound_itself() -> None:
-    plugin = type("Own", (Plugin,), {"hook_seconds": None})()
-    assert HookCalls([("a", plugin, None)], 5.0).functions("on_session_open")[0].budget is None
 
 
 def test_numpy_is_not_left_half_way() -> None:
