@@ -9,6 +9,7 @@ import pytest
 from fluence_plugins.fluence import names
 from session_scheduler.binding import LEADER_ANNOTATION
 from session_scheduler.config import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
+from session_scheduler.model.gpu_shares import GPU
 from session_scheduler.plans import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
 from session_scheduler.pod_binding import HELD_ANNOTATION
 
@@ -176,7 +177,14 @@ def test_each_policy_about_records_denies_and_leaves_fluences_account_alone() ->
 
 def test_the_policy_about_pods_names_what_is_written_there_and_nothing_that_users_write() -> None:
     spec = policy("fluence-writes-pods")
-    written = {HELD_ANNOTATION, ATTEMPT_ANNOTATION, PLAN_ANNOTATION, names.BACKEND_ANNOTATION, names.JOBID_ANNOTATION}
+    written = {
+        HELD_ANNOTATION,
+        ATTEMPT_ANNOTATION,
+        PLAN_ANNOTATION,
+        names.BACKEND_ANNOTATION,
+        names.JOBID_ANNOTATION,
+        GPU,
+    }
     found = set(re.findall(r"'([^' ]+/[^' ]*)'", expressions(spec)))
     assert found == written | {names.ATTRIBUTE_ANNOTATION_PREFIX, names.ANNOTATION_PREFIX}
     assert not names.REQUIRE_ANNOTATION_PREFIX.startswith(names.ATTRIBUTE_ANNOTATION_PREFIX)

@@ -2,7 +2,8 @@
 
 `FLUXION_BACKEND` and one `FLUXION_<KEY>` for each attribute key of the resources file, in every container and init
 container of every pod for our schedulers. Each reads an annotation that the scheduler writes when it binds the pod;
-without that annotation it is empty. Ephemeral containers are added by another subresource, and are left alone.
+without that annotation it is empty. Those of a pod that shares GPUs get `NVIDIA_VISIBLE_DEVICES`, too. Ephemeral
+containers are added by another subresource, and are left alone.
 """
 
 import asyncio
@@ -16,9 +17,12 @@ from fluence_plugins.env_injection.logs import log
 from fluence_plugins.fluence.names import BACKEND_ENV, requested_type
 from fluence_plugins.fluence.resources import ResourcesConfig, env_contract
 from fluence_plugins.fluence.resources_file import ResourcesFile
+from session_scheduler.model.gpu_shares import GPU, GPU_FRACTION, GPU_MEMORY
 
 Object = dict[str, Any]
 _LISTS: Final = ("initContainers", "containers")
+GPUS_ENV: Final = "NVIDIA_VISIBLE_DEVICES"
+"""By this NVIDIA's container runtime knows which GPUs a container is to see."""
 MOST_VARIABLES: Final = 10_000
 """In one pod: with more it is larger than what etcd takes by default, 1.5 MiB."""
 
@@ -67,38 +71,25 @@ class FluxionHandler:
         containers = {field: spec.get(field) or [] for field in _LISTS}
         if not all(_are_objects(listed) for listed in containers.values()):
             return []
+        variables = self._variables_of(pod)
         count = sum(len(listed) for listed in containers.values())
-        if count * len(self._variables) > MOST_VARIABLES:
+        if count * len(variables) > MOST_VARIABLES:
             asks = any(_asks_for_device(container) for listed in containers.values() for container in listed)
-            return self._too_many(count) if asks else []
+            return _too_many(count, len(variables)) if asks else []
         if not all(container.get("env") is None or _are_objects(container["env"])
                    for listed in containers.values() for container in listed):  # fmt: skip
             return []
         return [
             operation for field, listed in containers.items() for index, container in enumerate(listed)
-            for operation in self._added(container, f"/spec/{field}/{index}/env")
+            for operation in _added(container, f"/spec/{field}/{index}/env", variables)
         ]  # fmt: skip
 
-    def _too_many(self, containers: int) -> Refusal:
-        return Refusal(
-            f"its {containers} containers would get {len(self._variables)} environment variables each "
-            f"({BACKEND_ENV} and one for each attribute key of the resources file), {MOST_VARIABLES} at most are added "
-            "to a pod: use fewer containers, or have fewer attribute keys"
-        )
-
-    def _added(self, container: Object, path: str) -> list[Operation]:
-        """The operations for one container.
-
-        Ours go before the user's own, which can then say $(FLUXION_BACKEND): only earlier variables are expanded.
-        """
-        env = container.get("env")
-        if env is None:
-            return [{"op": "add", "path": path, "value": list(self._variables.values())}]
-        theirs = {name for each in env if isinstance(name := each.get("name"), str)}
-        missing = [variable for name, variable in self._variables.items() if name not in theirs]
-        return [
-            {"op": "add", "path": f"{path}/{position}", "value": variable} for position, variable in enumerate(missing)
-        ]
+    def _variables_of(self, pod: Mapping[str, Any]) -> Mapping[str, Object]:
+        metadata = pod.get("metadata")
+        annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+        if isinstance(annotations, dict) and (GPU_FRACTION in annotations or GPU_MEMORY in annotations):
+            return {**self._variables, GPUS_ENV: _variable(GPUS_ENV, GPU)}
+        return self._variables
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Follow the resources file; the contract stays as it was while the file cannot be used."""
@@ -109,6 +100,27 @@ class FluxionHandler:
             self._use(config)
             if self._contract != before:
                 log.info("%s", self.contract())
+
+
+def _too_many(containers: int, variables: int) -> Refusal:
+    return Refusal(
+        f"its {containers} containers would get {variables} environment variables each "
+        f"({BACKEND_ENV} and one for each attribute key of the resources file), {MOST_VARIABLES} at most are added "
+        "to a pod: use fewer containers, or have fewer attribute keys"
+    )
+
+
+def _added(container: Object, path: str, variables: Mapping[str, Object]) -> list[Operation]:
+    """The operations for one container.
+
+    Ours go before the user's own, which can then say $(FLUXION_BACKEND): only earlier variables are expanded.
+    """
+    env = container.get("env")
+    if env is None:
+        return [{"op": "add", "path": path, "value": list(variables.values())}]
+    theirs = {name for each in env if isinstance(name := each.get("name"), str)}
+    missing = [variable for name, variable in variables.items() if name not in theirs]
+    return [{"op": "add", "path": f"{path}/{position}", "value": variable} for position, variable in enumerate(missing)]
 
 
 def _are_objects(listed: Any) -> bool:

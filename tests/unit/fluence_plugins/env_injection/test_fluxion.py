@@ -62,6 +62,28 @@ def names_of(container: Any) -> list[str]:
     return [each["name"] for each in container["env"]]
 
 
+@pytest.mark.parametrize("annotation", ["gpu-fraction", "gpu-memory"])
+def test_the_containers_of_a_pod_that_shares_gpus_see_those_that_it_is_given(
+    fluxion: FluxionHandler, annotation: str
+) -> None:
+    given = pod(initContainers=[{}], containers=[{}, {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}])
+    given["metadata"]["annotations"] = {f"fluence.flux-framework.org/{annotation}": "0.5"}
+    found = patched(given, fluxion.mutate(given, REQUEST))
+    added = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {
+        "apiVersion": "v1", "fieldPath": "metadata.annotations['fluence.flux-framework.org/gpu']"}}}  # fmt: skip
+    first, second = found["spec"]["containers"]
+    assert names_of(found["spec"]["initContainers"][0]) == names_of(first) == [*OURS, "NVIDIA_VISIBLE_DEVICES"]
+    assert first["env"][-1] == added
+    assert second["env"][-1]["value"] == "all"
+    assert fluxion.mutate(found, REQUEST) == []
+
+
+def test_a_pod_with_whole_gpus_has_what_the_device_plugin_gives_it(fluxion: FluxionHandler) -> None:
+    given = pod(containers=[{"resources": {"limits": {"nvidia.com/gpu": "1"}}}])
+    given["metadata"]["annotations"] = {"fluence.flux-framework.org/gpu": "0"}
+    assert names_of(patched(given, fluxion.mutate(given, REQUEST))["spec"]["containers"][0]) == OURS
+
+
 def test_every_container_and_init_container_gets_all_in_one_order(fluxion: FluxionHandler) -> None:
     given = pod(initContainers=[{"name": "a"}], containers=[{"name": "b"}, {"name": "c", "env": []}])
     spec = patched(given, fluxion.mutate(given, REQUEST))["spec"]
