@@ -44,7 +44,8 @@ _CANCEL_SECONDS = 1.0
 """What `cancel` may take: the share must be free before the next session, which waits for it."""
 _NO_USE = "given up, for the pod is being deleted, or somebody else has bound it"
 _LONGEST_ATTEMPT = "-" * 36
-_OWN_KEYS = frozenset({ATTEMPT_ANNOTATION, HELD_ANNOTATION, LEADER_ANNOTATION})
+OF_BINDINGS = frozenset({ATTEMPT_ANNOTATION, HELD_ANNOTATION, LEADER_ANNOTATION})
+"""The annotations that a pod gets by being bound."""
 
 
 @dataclass(slots=True)
@@ -393,7 +394,7 @@ def _mutate(binding: Binding, mutation: Mutation, decision: Decision) -> None:
     except FieldError as error:
         wrong = call.wrong(str(error))
         raise _of_pod(wrong, binding, decision, wrong.problem) from error
-    if taken := sorted(_OWN_KEYS.intersection(own)):
+    if taken := sorted(OF_BINDINGS.intersection(own)):
         wrong = call.wrong(f"the annotation {taken[0]!r} is the core's own")
         raise _of_pod(wrong, binding, decision, wrong.problem)
     binding.annotations.update(own)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace as changed
 
+from session_scheduler.binding import OF_BINDINGS
 from session_scheduler.cluster.errors import NotFound
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
@@ -30,8 +33,8 @@ NOT_TRIED = "not tried"
 def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]:
     """Place the pending pods of manifests (paths, directories, "-"), or of a snapshot among them.
 
-    Returns the JSON of the command: {"pods", "groups", "summary"}, and "preempted" where running pods ended for others.
-    Raises InputError.
+    Returns the JSON of the command: {"pods", "groups", "summary"}, "preempted" where running pods ended for others, and
+    "moved" where they were to run elsewhere. Raises InputError.
     """
     return asyncio.run(_simulate(files, config))
 
@@ -52,13 +55,17 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
     """
     ours = [task for task in scheduler.cache.tasks.values() if task.node is None]
     groups = list(dict.fromkeys(task.group for task in ours))
-    preempted: dict[Task, str] = {}
+    preempted: list[_Ended] = []
+    moved: list[_Ended] = []
     while True:
         done = await scheduler.cycle()
         ended = await _end_preempted(scheduler)
-        preempted |= ended
+        preempted += [one for one in ended if one.anew is None]
+        moved += [one for one in ended if one.anew is not None]
         if not ended and not any(bound.bound for bound in done):
             break
+        instead = {one.task: one.anew for one in ended}
+        ours = [instead.get(task) or task for task in ours]
         for group in groups:
             scheduler.pending.wake(group.key, scheduler.clock.now())
     bound_pods = {pod.metadata.uid: pod for pod in (await scheduler.cluster.list(Pod)).items}
@@ -77,25 +84,60 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
             "leftOut": scheduler.cache.left_out,
             "problems": dict(sorted(problems.items())),
         },
-        **({"preempted": [_victim(task, preempted[task]) for task in sorted(preempted, key=lambda t: natural(t.key))]}
-           if preempted else {}),
-    }  # fmt: skip
+        **({"preempted": [_victim(one) for one in _in_order(preempted)]} if preempted else {}),
+        **({"moved": [_move(one, bound_pods) for one in _in_order(moved)]} if moved else {}),
+    }
 
 
-async def _end_preempted(scheduler: Scheduler) -> dict[Task, str]:
-    """Let the pods end at once that were asked to for others, as kubelets do in time; returns the node of each."""
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A running pod that ended for others."""
+
+    task: Task
+    node: str
+    anew: Task | None
+    """What came in its place, where it was moved."""
+
+
+async def _end_preempted(scheduler: Scheduler) -> list[_Ended]:
+    """Let the pods end at once that were asked to for others, as kubelets do in time, and those that are moved come
+    anew, as their controllers make them.
+    """
     cache, cluster = scheduler.cache, scheduler.cluster
-    tasks = [cache.tasks[uid] for uid in sorted(cache.preempted) if uid in cache.tasks]
-    ending = {task: task.node or "" for task in tasks}
-    for task in ending:
+    ended = []
+    for task in [cache.tasks[uid] for uid in sorted(cache.preempted) if uid in cache.tasks]:
+        node, moved = task.node or "", cache.moves.leaves(task)
         with suppress(NotFound):
             await cluster.delete(task.pod, grace_seconds=0)
         await scheduler.apply("DELETED", task.pod)
-    return ending
+        anew = None
+        if moved:
+            pod = await cluster.create(_made_anew(task.pod))
+            await scheduler.apply("ADDED", pod)
+            anew = cache.tasks.get(pod.metadata.uid)
+        ended.append(_Ended(task, node, anew))
+    return ended
 
 
-def _victim(task: Task, node: str) -> dict[str, Any]:
-    return {"namespace": task.namespace, "name": task.name, "node": node}
+def _made_anew(pod: Pod) -> Pod:
+    """What a controller makes in the place of a pod that ended."""
+    annotations = {key: text for key, text in pod.metadata.annotations.items() if key not in OF_BINDINGS}
+    metadata = changed(pod.metadata, uid="", resource_version="", creation_timestamp=None, deletion_timestamp=None,
+                       annotations=annotations)  # fmt: skip
+    return changed(pod, metadata=metadata, spec=changed(pod.spec, node_name=""))
+
+
+def _in_order(ended: Sequence[_Ended]) -> list[_Ended]:
+    return sorted(ended, key=lambda one: natural(one.task.key))
+
+
+def _victim(ended: _Ended) -> dict[str, Any]:
+    return {"namespace": ended.task.namespace, "name": ended.task.name, "node": ended.node}
+
+
+def _move(ended: _Ended, pods: Mapping[str, Pod]) -> dict[str, Any]:
+    now = pods.get(ended.anew.uid) if ended.anew is not None else None
+    return {**_victim(ended), "to": (now.spec.node_name or None) if now is not None else None}
 
 
 def _pod(scheduler: Scheduler, task: Task, pod: Pod, problems: dict[str, str]) -> dict[str, Any]:

@@ -204,7 +204,8 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
     """What two results of `simulate` decide differently.
 
     {"pods": [{namespace, name, group, before, after}], "preempted": [{namespace, name, node, before, after}],
-    "summary": {before, after}}: of pods what was decided (reasons are none), of those that end for others whether.
+    "moved": [{namespace, name, node, before, after}], "summary": {before, after}}: of pods what was decided (reasons
+    are none), of those that end for others whether, of those that are moved where to (None: not moved).
     """
     first = {_key(pod): pod for pod in before["pods"]}
     pods = [
@@ -217,6 +218,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
     return {
         "pods": pods,
         "preempted": _preempted(before.get("preempted", ()), after.get("preempted", ())),
+        "moved": _moved(before.get("moved", ()), after.get("moved", ())),
         "summary": {
             "before": {name: before["summary"][name] for name in counts},
             "after": {name: after["summary"][name] for name in counts},
@@ -239,3 +241,13 @@ def _preempted(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str,
         for key, pod in {**were, **are}.items()
         if (key in were) is not (key in are)
     ]
+
+
+def _moved(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    were, are = ({_key(pod): pod for pod in pods} for pods in (before, after))
+    return [
+        {"namespace": pod["namespace"], "name": pod["name"], "node": pod["node"],
+         "before": were[key]["to"] if key in were else None, "after": are[key]["to"] if key in are else None}
+        for key, pod in {**were, **are}.items()
+        if were.get(key) != are.get(key)
+    ]  # fmt: skip

@@ -15,8 +15,8 @@ def _deploy_on(scenario: Scenario, name: str, node: str) -> Manifest:
     for other in scenario.nodes:
         scenario.cordon(other, wanted=other != node)
     labels = {"app": name}
-    spec = {"replicas": 1, "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod_spec(cpu="2") | {"terminationGracePeriodSeconds": 600}}}  # fmt: skip
+    template = {"metadata": {"labels": labels}, "spec": pod_spec(cpu="2") | {"terminationGracePeriodSeconds": 600}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
     scenario.plane.create({"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec,
                            "metadata": {"name": name, "namespace": scenario.namespace}})  # fmt: skip
 

@@ -67,6 +67,11 @@ def _simulated(result: Mapping[str, Any], narrow: bool) -> Iterable[RenderableTy
         victims = [(pod["namespace"], pod["name"], pod["node"]) for pod in preempted]
         yield _table(("NAMESPACE", "PREEMPTED", "NODE"), victims)
         yield ""
+    if moved := result.get("moved", ()):
+        yield _table(("NAMESPACE", "MOVED", "FROM", "TO"), [
+            (pod["namespace"], pod["name"], pod["node"], pod["to"]) for pod in moved
+        ])  # fmt: skip
+        yield ""
     summary = dict(result["summary"])
     for name, problem in summary.pop("problems", {}).items():
         yield Text(f"{name}: {problem}")
@@ -111,7 +116,12 @@ def _different(diff: Mapping[str, Any]) -> Iterable[RenderableType]:
             for pod in diff["preempted"]
         ])  # fmt: skip
         yield ""
-    if not diff["pods"] and not diff["preempted"]:
+    if diff["moved"]:
+        yield _table(("NAMESPACE", "MOVED", "FROM", "TO BEFORE", "TO AFTER"), [
+            (pod["namespace"], pod["name"], pod["node"], pod["before"], pod["after"]) for pod in diff["moved"]
+        ])  # fmt: skip
+        yield ""
+    if not diff["pods"] and not diff["preempted"] and not diff["moved"]:
         yield Text("no decision changes")
     for when, counts in diff["summary"].items():
         yield Text(f"{when}: " + ", ".join(f"{count} {_words(key)}" for key, count in counts.items()))

@@ -8,13 +8,18 @@ import json
 import pytest
 
 from session_scheduler import Refusal, hookimpl
+from session_scheduler.config import SchedulerConfig
 from session_scheduler.explain import explain_pending
 from session_scheduler.simulate import place_all
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
+from ...tools.replacing import of_controller
 
-def simulated(*objects, plugins=()):
-    cluster = FakeCluster()
+CONSOLIDATING = ("allocate", "consolidate")
+
+
+def simulated(*objects, plugins=(), actions=("allocate", "reclaim")):
+    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, actions=actions))
     cluster.add(*objects)
     return json.loads(json.dumps(asyncio.run(place_all(cluster.start(*plugins)))))
 
@@ -173,6 +178,17 @@ def test_pods_that_end_for_others_are_told_and_the_others_take_their_places():
     )  # fmt: skip
     assert answer["preempted"] == [{"namespace": "default", "name": "low", "node": "n1"}]
     assert {one["name"]: one["node"] for one in answer["pods"]} == {"g-0": "n1", "g-1": "n1", "other": None}
+
+
+def test_pods_that_are_moved_are_told_with_where_they_go():
+    """One that the same run has placed before is listed where it is then, and once."""
+    answer = simulated(
+        node("n1", cpu="4"), node("n2", cpu="4"), pod("a", cpu="3", priority=50, bound_to="n1"),
+        of_controller(pod("b", cpu="1", priority=50)), pod("c", cpu="4", priority=50), actions=CONSOLIDATING,
+    )  # fmt: skip
+    assert answer["moved"] == [{"namespace": "default", "name": "b", "node": "n2", "to": "n1"}]
+    assert {one["name"]: one["node"] for one in answer["pods"]} == {"b": "n1", "c": "n2"}
+    assert "preempted" not in answer
 
 
 def test_where_nobody_ends_nothing_is_said_of_it():

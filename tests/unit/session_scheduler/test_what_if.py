@@ -14,7 +14,7 @@ from session_scheduler.model.objects import ObjectMeta
 from session_scheduler.model.storage import CSINode
 from session_scheduler.offline import ClusterState
 from session_scheduler.testing import node
-from session_scheduler.what_if import WhatIf
+from session_scheduler.what_if import WhatIf, difference
 
 CLUSTER = """
 apiVersion: v1
@@ -127,6 +127,16 @@ def test_who_ends_for_others_is_part_of_the_difference(cluster: Path, capsys: py
     assert diff["preempted"] == [
         {"namespace": "default", "name": "low", "node": "n1", "before": True, "after": False}
     ]  # fmt: skip
+
+
+def test_who_is_moved_and_where_to_is_part_of_the_difference() -> None:
+    kept, other = ({"namespace": "a", "name": name, "node": "n1", "to": "n2"} for name in ("kept", "other"))
+    summary = {"scheduled": 0, "unschedulable": 0}
+    before = {"pods": [], "summary": summary, "moved": [kept, other]}
+    after = {"pods": [], "summary": summary, "moved": [kept, other | {"to": "n3"}]}
+    changed = {"namespace": "a", "name": "other", "node": "n1", "before": "n2"}
+    assert difference(before, after)["moved"] == [changed | {"after": "n3"}]
+    assert [one["after"] for one in difference(before, {"pods": [], "summary": summary})["moved"]] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,13 @@ def test_whoever_ended_for_others_is_shown(capsys):
     assert [line.split() for line in lines[3:5]] == [["NAMESPACE", "PREEMPTED", "NODE"], ["a", "low", "n1"]]
 
 
+def test_whoever_is_moved_is_shown_with_where_to(capsys):
+    move = {"namespace": "a", "name": "p", "node": "n1", "to": "n2"}
+    summary = {"scheduled": 0, "unschedulable": 1}
+    lines = _printed(capsys, {"pods": [POD], "groups": [], "summary": summary, "moved": [move]})
+    assert [line.split() for line in lines[3:5]] == [["NAMESPACE", "MOVED", "FROM", "TO"], ["a", "p", "n1", "n2"]]
+
+
 def test_explain_without_pending_pods_says_so(capsys):
     assert _printed(capsys, {"pods": []}) == ["no pending pods"]
 
