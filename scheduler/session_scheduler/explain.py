@@ -18,7 +18,7 @@ from session_scheduler.config import SchedulerConfig
 from session_scheduler.errors import InputError
 from session_scheduler.evaluation import ClassPlan, ScorePart, Verdict, judge, score_parts, totals
 from session_scheduler.hook_calls import HookCalls, PluginError
-from session_scheduler.hookspecs import Refusal
+from session_scheduler.hookspecs import Gate, Refusal
 from session_scheduler.model.columns import natural
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.offline import ClusterState, open_state, read_state
@@ -48,8 +48,9 @@ def explain_pending(scheduler: Scheduler, pod: str | None = None) -> dict[str, A
     """The JSON of `explain` for every pod that waits, or the one of that namespace/name. Raises InputError.
 
     `nodes` names every node with {"fits": true, "score": N, "scores": [...]} or {"fits": false, "plugin", "reason",
-    "fitsIf": [...]}; `reason` is what refuses the pod as a whole (a gate, a missing group, the matcher), else None.
-    `groups` says of each gang among them how much of it could be placed; `seconds` what each plugin took.
+    "fitsIf": [...]}; `reason` is what refuses the pod as a whole (a gate, a missing group, the matcher), else None,
+    and `fitsIf`, where that can be said, what would have to be so for it not to. `groups` says of each gang among them
+    how much of it could be placed; `seconds` what each plugin took.
     """
     waiting = [task for task in scheduler.cache.tasks.values() if task.phase in (Phase.PENDING, Phase.GATED)]
     if pod is not None:
@@ -94,6 +95,9 @@ def explain_task(
             answer["nodes"] = _nodes(session, task, most, answer)
             gate = scheduler.cache.gates.of(task)
             answer["reason"] = gate.reason if gate is not None else _reason(session, task)
+            said = _changes_of_all(session, task, gate, answer["reason"])
+            if said:
+                answer["fitsIf"] = said
     except PluginError as error:
         answer["reason"] = str(error)
     return answer
@@ -243,6 +247,16 @@ def _reason(session: Session, task: Task) -> str | None:
     with session.statement(task.group) as statement:
         placed = ask_plugins(session, statement, task.group, [task], None)
         return placed.refusal.reason if placed is not None and placed.refusal is not None else None
+
+
+def _changes_of_all(session: Session, task: Task, gate: Gate | None, reason: str | None) -> list[str]:
+    """What would have to be so for that reason not to be one; nothing where it is not said."""
+    if gate is not None:
+        return [f"{gate.awaits[0].__name__} {gate.awaits[1]} existed and could be used"] if gate.awaits else []
+    if task.group.missing:
+        return [f"PodGroup {task.group.ref.namespace}/{task.group.ref.name} existed"]
+    refusal = session.plan(task.cls).refusal
+    return list(refusal.fits_if) if refusal is not None and refusal.reason == reason else []
 
 
 def _over_capacity(session: Session, task: Task) -> str | None:

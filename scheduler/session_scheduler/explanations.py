@@ -88,7 +88,7 @@ def explained(scheduler: Scheduler, key: str) -> Answer:
     return 200, {
         **told,
         "lastCycle": reason_of(scheduler, task),
-        "reason": of_pod["reason"],
+        **{name: of_pod[name] for name in ("reason", "fitsIf") if name in of_pod},
         "nodes": of_pod["nodes"],
         "refusals": dict(sorted(of_pod["refusals"].items())),
         "leftOut": of_pod["leftOut"],

@@ -187,7 +187,10 @@ class HookCall:
         """A plugin's refusal with its name. Raises PluginError where the reason is no text."""
         if not isinstance(answer.reason, str):
             raise self.wrong(f"{answer.reason!r} is no reason: give the Refusal a text")
-        return Refusal(answer.reason, self.plugin)
+        said = answer.fits_if
+        if not isinstance(said, tuple) or not all(isinstance(text, str) for text in said):
+            raise self.wrong(f"{said!r} does not say what would help: give the Refusal a tuple of texts as fits_if")
+        return Refusal(answer.reason, self.plugin, fits_if=said)
 
 
 guards.update((HookCall.__call__.__code__, HookCall._step.__code__))

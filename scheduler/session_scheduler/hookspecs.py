@@ -115,6 +115,8 @@ class Refusal:
     plugin: str = ""
     failed: bool = False
     """Whether the plugin failed, rather than refused."""
+    fits_if: tuple[str, ...] = ()
+    """What would have to be so for it not to refuse, as the hook `fits_if` says it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from pydantic import Field
 
+from session_scheduler.builtin.devices.changes import Said, changes, elsewhere, free_devices
 from session_scheduler.builtin.devices.claims import pod_claims, ready, unknown_class, unusable, waits_for
 from session_scheduler.builtin.devices.errors import AllocationError
 from session_scheduler.builtin.devices.extended import ExtendedResources, requests_for
@@ -191,6 +192,22 @@ class DynamicResources:
     def unresolvable(self, nodes: NodeView) -> BoolColumn:
         """Everywhere: claims keep their devices when pods end, until their controller frees them."""
         return np.ones(len(nodes), np.bool_)
+
+    @hookimpl
+    def fits_if(self, cls: TaskClass, nodes: NodeView, state: _State) -> Sequence[Sequence[str] | None] | None:
+        """Devices that are free, and labels that claims' devices require."""
+        verdicts = self._verdicts(cls, nodes, np.ones(len(nodes), np.bool_), state)
+        had = [(claim, found) for claim in state.claims if (found := self._allocation(claim)) is not None]
+        if any(claim.status.allocation is not None and self._has_failed(claim, found) for claim, found in had):
+            return None
+        wanting = [claim for claim in state.claims if self._allocation(claim) is None]
+        said: list[Said] = [
+            (np.isin(np.arange(len(nodes)), rows), free_devices(wanting, variant, state.extended))
+            for variant, rows in self._variants(nodes, np.flatnonzero(verdicts.reasons == NONE_LEFT), state)
+        ]
+        said += [(~self._judge.selected(found.node_selector)[nodes.row_numbers], elsewhere(claim, found))
+                 for claim, found in had if found.node_selector is not None]  # fmt: skip
+        return changes(nodes, verdicts.fits, said)
 
     @hookimpl
     def score(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _State) -> IntColumn:

@@ -20,6 +20,7 @@ from session_scheduler.model.selectors import (
     preferred_weights,
     required_nodes,
     selected_nodes,
+    terms_text,
     wanted_names,
 )
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
     from session_scheduler.model.events import ClusterEvent
-    from session_scheduler.model.objects import NodeSelector, PodSpec
+    from session_scheduler.model.objects import PodSpec
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -147,9 +148,9 @@ class NodeAffinity:
                 if labels.get(key) != value
             ]  # fmt: skip
             if own.required is not None and selected is not None and not selected[index]:
-                wanted.append(f"{name} matched {_written(own.required)}")
+                wanted.append(f"{name} matched {terms_text(own.required)}")
             if added is not None and enforced is not None and not enforced[index]:
-                wanted.append(f"{name} matched {_written(added)}, which the configuration adds")
+                wanted.append(f"{name} matched {terms_text(added)}, which the configuration adds")
             found.append(wanted)
         return found
 
@@ -160,16 +161,6 @@ class NodeAffinity:
         if enforced is not None and not enforced[index]:
             return "node(s) didn't match scheduler-enforced node affinity"
         return "node(s) didn't match Pod's node affinity/selector"
-
-
-def _written(required: NodeSelector) -> str:
-    """The terms as people read them: "zone In (a, b)", or " and ", " or " between several."""
-    terms = [
-        " and ".join(f"{one.key} {one.operator}" + (f" ({', '.join(one.values)})" if one.values else "")
-                     for one in (*term.match_expressions, *term.match_fields))
-        for term in required.node_selector_terms
-    ]  # fmt: skip
-    return " or ".join(term for term in terms if term) or "a term that is not empty"
 
 
 _NONE: Final = Affinity()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -127,18 +127,33 @@ class NodeVolumeLimits(WithoutArguments):
         """Everywhere where a claim does not exist."""
         return np.full(len(nodes), state.problem is not None)
 
+    @hookimpl
+    def fits_if(self, session: Session, nodes: NodeView, state: Brought) -> Sequence[Sequence[str] | None] | None:
+        """How many volumes of each driver the node would have to take."""
+        if state.problem is not None:
+            return None
+        names = [nodes.node(index).metadata.name for index in range(len(nodes))]
+        return [
+            [f"{name} took {count} volumes of {driver} ({limit} now)"
+             for driver, count, limit in self._over(session, name, state.volumes)]
+            for name in names
+        ]  # fmt: skip
+
     def _is_full(self, session: Session, node: str, brought: frozenset[Attached]) -> bool:
+        return any(True for _ in self._over(session, node, brought))
+
+    def _over(self, session: Session, node: str, brought: frozenset[Attached]) -> Iterator[tuple[str, int, int]]:
+        """(driver, how many of its volumes there would be, how many there may be) where these are too many."""
         limits = self._known.limits.get(node)
         if limits is None:
-            return False
+            return
         used = self._used(session, node)
         new = brought - used
         there = used.union(self._known.attachments.get(node, ()))
-        return any(
-            _of(driver, there) + _of(driver, new) > limits[driver]
-            for driver in {driver for driver, _ in new}
-            if driver in limits
-        )
+        for driver in sorted({driver for driver, _ in new}):
+            count = _of(driver, there) + _of(driver, new)
+            if driver in limits and count > limits[driver]:
+                yield driver, count, limits[driver]
 
     def _used(self, session: Session, node: str) -> frozenset[Attached]:
         """The volumes that the node's pods have, each once."""

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.assumed_volumes import AssumedVolumes, PodVolumes
+from session_scheduler.builtin.volume_changes import bound_changes, changes, delayed_changes
 from session_scheduler.builtin.volume_claims import PodClaims, pod_claims
 from session_scheduler.builtin.volume_matching import Matcher, Matching, Reach, bound_nodes
 from session_scheduler.builtin.volume_writing import bind_volumes
@@ -23,7 +24,7 @@ from session_scheduler.hookspecs import SKIP, Prepared, Refusal, Scope, Skip, ho
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.label_selectors import SelectorError, selector_of
 from session_scheduler.model.quantity import QuantityError
-from session_scheduler.model.storage import PersistentVolume
+from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 if TYPE_CHECKING:
     from session_scheduler.model.bindings import Allocation, Binding
@@ -52,6 +53,7 @@ class VolumeState:
     """Rows from which a bound volume cannot be reached."""
     missing: BoolColumn
     """Rows refused because a bound claim's volume does not exist."""
+    bound: tuple[PersistentVolumeClaim, ...]
     matcher: Matcher | None
     """Of the claims that wait for a node, where there are any."""
     matched: Matching | None = None
@@ -108,7 +110,8 @@ class VolumeBinding:
         if isinstance(found, Refusal):
             return found
         if found.immediate:
-            return Refusal("pod has unbound immediate PersistentVolumeClaims")
+            return Refusal("pod has unbound immediate PersistentVolumeClaims", fits_if=tuple(
+                f"claim {claim.metadata.name} were bound" for claim in found.immediate))  # fmt: skip
         if not (found.bound or found.delayed):
             return SKIP
         try:
@@ -134,7 +137,7 @@ class VolumeBinding:
         matcher = None
         if claims.delayed:
             matcher = Matcher(session, claims.delayed, self._reach, self._volumes(session))
-        return VolumeState(unreached, missing, matcher)
+        return VolumeState(unreached, missing, tuple(claims.bound), matcher)
 
     def _volumes(self, session: Session) -> dict[str, list[PersistentVolume]]:
         if self._opened.volumes is None:
@@ -177,6 +180,17 @@ class VolumeBinding:
     def unresolvable(self, nodes: NodeView) -> BoolColumn:
         """Everywhere: volumes are no freer when pods end."""
         return np.ones(len(nodes), np.bool_)
+
+    @hookimpl
+    def fits_if(self, session: Session, nodes: NodeView, state: VolumeState) -> Sequence[Sequence[str] | None] | None:
+        """See `volume_changes`."""
+        matched = self._matched(state)
+        if self._reach is None:
+            return None
+        said = list(bound_changes(state.bound, session.objects(PersistentVolume), self._reach))
+        if state.matcher is not None and matched is not None:
+            said += delayed_changes(session.table.all_rows(), state.matcher, matched, self._assumed)
+        return changes(nodes, said)
 
     # ------------------------------------------------------------------ what is assumed
 

@@ -24,11 +24,14 @@ _RESOURCE: Final[Mapping[type[Any], str]] = {
     PersistentVolume: "persistentvolume",
     StorageClass: "storageclass.storage.k8s.io",
 }
+_NOUN: Final[Mapping[type[Any], str]] = {
+    PersistentVolumeClaim: "claim", PersistentVolume: "volume", StorageClass: "storage class",
+}  # fmt: skip
 
 
 def not_found(kind: type[Any], name: str) -> Refusal:
     """The refusal for an object that does not exist, as the API server words it."""
-    return Refusal(f'{_RESOURCE[kind]} "{name}" not found')
+    return Refusal(f'{_RESOURCE[kind]} "{name}" not found', fits_if=(f"{_NOUN[kind]} {name} existed",))
 
 
 @dataclass(slots=True)

@@ -218,7 +218,7 @@ class Matcher:
         self._session = session
         self._reach = reach
         sized = sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests))
-        self._offers = [offers(claim, volumes.get(claim.storage_class, ())) for claim in sized]
+        self.offers = [offers(claim, volumes.get(claim.storage_class, ())) for claim in sized]
         self._made: dict[str, tuple[BoolColumn, BoolColumn]] = {}
 
     def match(self, assumed: AssumedVolumes) -> Matching:
@@ -226,8 +226,8 @@ class Matcher:
         size = self._session.table.size
         found = Matching(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
         selected, wanted = [], []
-        for offer in self._offers:
-            node = assumed.node_of(offer.claim.key) or offer.claim.metadata.annotations.get(SELECTED_NODE)
+        for offer in self.offers:
+            node = self.selected(offer, assumed)
             if node is None:
                 wanted.append(offer)
                 continue
@@ -244,11 +244,20 @@ class Matcher:
             self._make(claim, found, (chosen == _NONE) & ~found.conflict & ~found.short)
         return found
 
+    @staticmethod
+    def selected(offer: Offers, assumed: AssumedVolumes) -> str | None:
+        """The node that was decided for a claim already."""
+        return assumed.node_of(offer.claim.key) or offer.claim.metadata.annotations.get(SELECTED_NODE)
+
+    @staticmethod
+    def reserved(offer: Offers, assumed: AssumedVolumes) -> list[PersistentVolume]:
+        """The volumes that are the claim's and nobody else's: the first of them is the only one that it can have."""
+        return [*offer.reserved, *(one for one in offer.free if assumed.claim_of(one.key) == offer.claim.key)]
+
     def _choose(self, offer: Offers, assumed: AssumedVolumes, found: Matching) -> IntColumn:
         """The volume for a claim on each node; none that the claims before it have there."""
         chosen = np.full(self._session.table.size, _NONE, np.int64)
-        reserved = [volume for volume in offer.free if assumed.claim_of(volume.key) == offer.claim.key]
-        for volume in (*offer.reserved, *reserved):  # where it is not reached nothing else is looked for
+        for volume in self.reserved(offer, assumed):  # where it is not reached nothing else is looked for
             chosen[self._reach.as_written(volume)] = found.add(volume)
             return chosen
         served: set[NodeSelector | None] = set()
@@ -275,15 +284,18 @@ class Matcher:
         """Judge the nodes on which a claim's volume is to be made."""
         if not needed.any():
             return
-        made = self._made.get(claim.key)
-        if made is None:
-            made = self._made[claim.key] = self._makeable(claim)
-        allowed, enough = made
+        allowed, enough = self.makeable(claim)
         found.conflict |= needed & ~allowed
         found.short |= needed & allowed & ~enough
 
+    def makeable(self, claim: PersistentVolumeClaim) -> tuple[BoolColumn, BoolColumn]:
+        """Where a volume may be made for a claim, and where there is storage for it. To be read only."""
+        made = self._made.get(claim.key)
+        if made is None:
+            made = self._made[claim.key] = self._makeable(claim)
+        return made
+
     def _makeable(self, claim: PersistentVolumeClaim) -> tuple[BoolColumn, BoolColumn]:
-        """Where a volume may be made for a claim, and where there is storage for it."""
         every = self._reach.selected(None)
         storage_class = self._session.objects(StorageClass).get(claim.storage_class)
         if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from session_scheduler.builtin import volume_hints
+from session_scheduler.builtin.volume_changes import in_use_text
 from session_scheduler.builtin.volume_claims import not_found
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Refusal, Scope, Skip, hookimpl
@@ -70,6 +71,18 @@ class VolumeRestrictions(WithoutArguments):
     def why(self, session: Session, nodes: NodeView, state: Restrictions) -> Sequence[Sequence[str]]:
         """kube-scheduler's text for the first of the two that holds."""
         return [[self._reason(session, nodes.node(index).metadata.name, state)] for index in range(len(nodes))]
+
+    @hookimpl
+    def fits_if(self, session: Session, nodes: NodeView, state: Restrictions) -> Sequence[Sequence[str]]:
+        """Every claim that is in use, and every disk that is on the node."""
+        used = [f"no other pod used claim {name}" for key in state.claims if session.volume_use.nodes_of(key)
+                for name in key[-1:]]  # fmt: skip
+        found = []
+        for index in range(len(nodes)):
+            node = nodes.node(index).metadata.name
+            disks = (key for key in state.disks if key in session.volume_use.on_node(node))
+            found.append([*used, *dict.fromkeys(f"no other pod on {node} had {in_use_text(key)}" for key in disks)])
+        return found
 
     @staticmethod
     def _reason(session: Session, node: str, state: Restrictions) -> str:

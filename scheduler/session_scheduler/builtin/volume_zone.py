@@ -9,6 +9,7 @@ import numpy as np
 
 from session_scheduler.builtin import volume_hints
 from session_scheduler.builtin.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_SEPARATOR
+from session_scheduler.builtin.volume_changes import zone_changes
 from session_scheduler.builtin.volume_claims import not_found
 from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Refusal, Scope, Skip, hookimpl
@@ -76,6 +77,11 @@ class VolumeZone(WithoutArguments):
     def why(self, nodes: NodeView) -> Sequence[Sequence[str]]:
         """kube-scheduler's text."""
         return [["node(s) had no available volume zone"]] * len(nodes)
+
+    @hookimpl
+    def fits_if(self, nodes: NodeView, state: Sequence[Wanted]) -> Sequence[Sequence[str] | None]:
+        """The zones and regions of the volumes."""
+        return zone_changes(nodes, state)
 
 
 def _volume_of(session: Session, namespace: str, name: str) -> PersistentVolume | Refusal | None:

@@ -143,7 +143,9 @@ def _explained(pods: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[Rend
     for index, pod in enumerate(pods):
         if index:
             yield ""
-        yield Text(f"{pod['namespace']}/{pod['name']}: {pod['reason'] or 'nothing refuses the pod as a whole'}")
+        helps = f"; fits if {' and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
+        told = pod["reason"] or "nothing refuses the pod as a whole"
+        yield Text(f"{pod['namespace']}/{pod['name']}: {told}{helps}")
         rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]
         if rows:
             yield from _with_texts(("NODE", "FITS", "SCORE", "PLUGIN", "REASON"), rows, list(pod["nodes"]), narrow)

@@ -51,6 +51,16 @@ def selected_nodes(nodes: NodeView, selector: NodeSelector) -> BoolColumn:
     return mask
 
 
+def terms_text(required: NodeSelector) -> str:
+    """The terms as people read them: "zone In (a, b)", or " and ", " or " between several."""
+    terms = [
+        " and ".join(f"{one.key} {one.operator}" + (f" ({', '.join(one.values)})" if one.values else "")
+                     for one in (*term.match_expressions, *term.match_fields))
+        for term in required.node_selector_terms
+    ]  # fmt: skip
+    return " or ".join(term for term in terms if term) or "a term that is not empty"
+
+
 def preferred_weights(nodes: NodeView, terms: Iterable[PreferredSchedulingTerm]) -> IntColumn:
     """The sum of the weights of the terms that each node satisfies."""
     total = np.zeros(len(nodes), np.int64)

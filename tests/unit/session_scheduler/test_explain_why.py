@@ -233,6 +233,37 @@ def test_a_wrong_answer_hides_nothing_but_itself(answer: Any) -> None:
     assert [one["plugin"] for one in told["fitsIf"]] == ["NodeResourcesFit"]
 
 
+class Whole:
+    """Refuses pods as a whole, and says what would help."""
+
+    name = "whole"
+
+    def __init__(self, said: Any) -> None:
+        self._said = said
+
+    @hookimpl
+    def prepare(self) -> Any:
+        return Refusal("not today", fits_if=self._said)
+
+
+def test_a_plugin_that_refuses_a_pod_as_a_whole_says_what_would_help_beside_the_reason() -> None:
+    (told,) = explained(node("n1"), pod("p"), plugins=[Whole(("it were monday",))])["pods"]
+    assert (told["reason"], told["fitsIf"]) == ("not today", ["it were monday"])
+    assert "fitsIf" not in explained(node("n1"), pod("p"), plugins=[Whole(())])["pods"][0]
+
+
+@pytest.mark.parametrize("said", ["text", [3], None, (3,)])
+def test_what_is_no_tuple_of_texts_is_a_fault_of_the_plugin(said: Any) -> None:
+    (told,) = explained(node("n1"), pod("p"), plugins=[Whole(said)])["pods"]
+    assert told["reason"].startswith("plugin whole failed in prepare: ")
+    assert "give the Refusal a tuple of texts as fits_if" in told["reason"]
+
+
+def test_a_group_that_is_not_there_is_told_to_be_made() -> None:
+    (told,) = explained(node("n1"), pod("p", group="g"))["pods"]
+    assert told["fitsIf"] == ["PodGroup default/g existed"]
+
+
 # ------------------------------------------------------------------ gangs
 
 

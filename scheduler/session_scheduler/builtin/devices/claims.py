@@ -87,7 +87,8 @@ def unknown_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> R
             if not ask.device_class_name:
                 raise AttemptError(f"request {name}: unsupported request type")
             if ask.device_class_name not in classes:
-                return Refusal(f"request {name}: device class {ask.device_class_name} does not exist")
+                return Refusal(f"request {name}: device class {ask.device_class_name} does not exist",
+                               fits_if=(f"device class {ask.device_class_name} existed",))  # fmt: skip
     return None
 
 
