@@ -28,7 +28,10 @@ from session_scheduler.order_keys import Key
 from session_scheduler.statement import Event
 
 Share = Mapping[str, float]
-"""Amounts by resource: cpu in millicores, the rest in base units. What is not in it is not limited, or not used."""
+"""Amounts by resource: cpu in millicores, parts of GPUs in thousandths, the rest in base units.
+
+What is not in it is not limited, or not used.
+"""
 HTTP_PATHS: Final = 16
 """How many paths a plugin may serve."""
 _HTTP_PATH: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,3}")

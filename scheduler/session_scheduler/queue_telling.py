@@ -86,7 +86,7 @@ class QueueTeller:
         counts, shares = use.counts(queue.key), use.shares(self._cache.table)
         ready = QueueCondition(type=READY, status="True", reason="Ready", message="")
         return QueueStatus(
-            allocated=shown_amounts(counts.allocated),
+            allocated=shown_amounts(counts.held),
             pending=shown_amounts(counts.pending),
             fair_share=shown_amounts(shares.fair.get(queue.key, {})),
             conditions=(self._timed(queue, ready),),

@@ -16,7 +16,7 @@ from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.groups import PREEMPTIBILITY_LABEL, SYSTEM_CRITICAL
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
-from session_scheduler.model.queues import PODS, QUEUE_LABEL, Amounts, shown_amount
+from session_scheduler.model.queues import IN_THOUSANDTHS, PODS, QUEUE_LABEL, Amounts, shown_amount
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
@@ -54,7 +54,7 @@ class Proportion(WithoutArguments):
             session.add_over_capacity(self._over_capacity)
             shares = self._shares = use.shares(session.table)
             session.add_queue_order(shares.order)
-            session.add_queue_allocated(lambda queue: use.counts(queue).allocated)
+            session.add_queue_allocated(lambda queue: use.counts(queue).held)
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
             session.add_queue_fair_share(shares.fair.get)
             reclaiming = Reclaiming(session, shares)
@@ -91,7 +91,7 @@ class Proportion(WithoutArguments):
 
     def _beyond(self, task: Task, bounds: Sequence[_Bound], more: Amounts) -> str | None:
         """Why a task may not have what it requests beside `more`, which it is added to where it may."""
-        needs = {**task.cls.requests, PODS: 1}
+        needs = _needs(task)
         for bound in bounds:
             for resource, most in bound.most.items():
                 need, had = needs.get(resource, 0), bound.has.get(resource, 0) + more.get(resource, 0)
@@ -121,7 +121,7 @@ class Proportion(WithoutArguments):
 
         specs = use.tree.specs
         families: tuple[tuple[str, str, Callable[[str], Mapping[str, int]]], ...] = (
-            ("allocated", "What queues have on nodes", lambda name: use.counts(name).allocated),
+            ("allocated", "What queues have on nodes", lambda name: use.counts(name).held),
             ("pending", "What queues' waiting pods ask for", lambda name: use.counts(name).pending),
             ("deserved", "What queues may always have", lambda name: specs[name].deserved),
             ("limit", "What queues never exceed", lambda name: specs[name].limit),
@@ -132,7 +132,7 @@ class Proportion(WithoutArguments):
             family = GaugeMetricFamily(f"fluence_queue_{what}", f"{text}, cpu in cores.", labels=["queue", "resource"])
             for name in use.tree:
                 for resource, amount in sorted(amounts(name).items()):
-                    family.add_metric([name, resource], amount / 1000 if resource == "cpu" else amount)
+                    family.add_metric([name, resource], amount / 1000 if resource in IN_THOUSANDTHS else amount)
             found.append(family)
         return found
 
@@ -190,7 +190,7 @@ class _Bound:
         has = dict(self.has)
         for task in coming:
             if self.queue in use.tree.path(task.group.queue) and not (self.kept and task.group.preemptible):
-                for name, amount in {**task.cls.requests, PODS: 1}.items():
+                for name, amount in _needs(task).items():
                     has[name] = has.get(name, 0) + amount
         self.has, self.freed = has, _BY_PLACES_KEPT
 
@@ -200,16 +200,21 @@ class _Bound:
         return f"queue {self.queue!r} {self.what} {resource}: {most}, {had_} allocated, {need_} needed"
 
 
+def _needs(task: Task) -> Amounts:
+    """What counts of a task: its requests, parts of GPUs, and itself."""
+    return {**task.cls.requests, **task.cls.gpu_amounts, PODS: 1}
+
+
 def _bounds(use: QueueUse, group: Group) -> Iterator[_Bound]:
     """Of the queue and those above it, what concerns the group."""
     kept = not group.preemptible
     for name in use.tree.path(group.queue):
         spec, counts = use.tree.specs[name], use.counts(name)
         if spec.limit:
-            yield _Bound(name, "has reached its limit of", spec.limit, counts.allocated, counts.freed)
+            yield _Bound(name, "has reached its limit of", spec.limit, counts.held, counts.freed)
         if kept and spec.deserved:
             what = "gives pods that are not preemptible no more than it deserves of"
-            yield _Bound(name, what, spec.deserved, counts.kept, counts.freed, kept=True)
+            yield _Bound(name, what, spec.deserved, counts.held_kept, counts.freed, kept=True)
 
 
 def _goes_elsewhere(_: TaskClass, event: ClusterEvent) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from session_scheduler.errors import FluenceError
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.columns import PODS, NodeTable
+from session_scheduler.model.gpu_shares import queue_amounts
 from session_scheduler.model.label_reads import LabelReads
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.quantity import QuantityError
@@ -29,8 +30,8 @@ class TaskClass:
     """The needs that pods share. `pod` is one of them: read its spec, never its name, uid or other identity."""
 
     __slots__ = (
-        "footprint", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "problem", "refusal", "requests",
-        "terms", "usage", "volumes",
+        "footprint", "gpu_amounts", "index", "key", "nonzero_cpu", "nonzero_memory", "pod", "ports", "problem",
+        "refusal", "requests", "terms", "usage", "volumes",
     )  # fmt: skip
 
     def __init__(self, index: int, key: bytes, pod: Pod, table: NodeTable) -> None:
@@ -41,6 +42,8 @@ class TaskClass:
         if pod.unreadable:  # what it holds must not be taken for free
             self.requests["pods"] = _MORE_THAN_ANY
         """Resource name → amount (cpu in millicores), zero amounts left out."""
+        self.gpu_amounts = queue_amounts(pod.metadata)
+        """What it takes of GPUs that it shares, beside its requests: see `gpu_shares.queue_amounts`."""
         self.nonzero_cpu = scored.get("cpu", 0)
         self.nonzero_memory = scored.get("memory", 0)
         self.usage: tuple[tuple[int, int], ...] = (

@@ -139,6 +139,22 @@ def _wrong(annotation: str, text: str, problem: str) -> ShareError:
     return ShareError(f"annotation {annotation}: {shown!r} is {problem}")
 
 
+def queue_amounts(metadata: ObjectMeta) -> dict[str, int]:
+    """What a pod's share counts as where queues are held to limits: thousandths, or bytes, of all of its GPUs together.
+
+    Under the annotation's name, for what part of a GPU some memory is only its node decides. Nothing of what is wrong.
+    """
+    try:
+        share = share_of(metadata)
+    except ShareError:
+        return {}
+    if share is None:
+        return {}
+    if share.mib:
+        return {GPU_MEMORY: share.mib * share.count * 2**20}
+    return {GPU_FRACTION: share.thousandths * share.count}
+
+
 # ------------------------------------------------------------------ what was given
 
 

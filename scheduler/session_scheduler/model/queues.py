@@ -12,6 +12,7 @@ from typing import Final
 
 from session_scheduler.config import QueueConfig
 from session_scheduler.errors import InputError
+from session_scheduler.model.gpu_shares import GPU_FRACTION, GPU_MEMORY
 from session_scheduler.model.groups import DEFAULT_QUEUE
 from session_scheduler.model.meta import Quantity
 from session_scheduler.model.quantity import QuantityError, thousandths, whole
@@ -19,9 +20,11 @@ from session_scheduler.model.queue_objects import Queue
 
 QUEUE_LABEL: Final = "fluence.flux-framework.org/queue"
 PODS: Final = "pods"
+IN_THOUSANDTHS: Final = frozenset({"cpu", GPU_FRACTION})
+"""The resources of which less than one can be had."""
 
 Amounts = dict[str, int]
-"""By resource: cpu in millicores, the rest in base units."""
+"""By resource: cpu in millicores, parts of GPUs in thousandths, the rest in base units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,14 @@ def amount_of(resource: str, quantity: Quantity) -> int:
     exact = thousandths(quantity)
     if exact < 0:
         raise QuantityError(f"{quantity!r} is negative: write 0 or more")
-    return exact if resource == "cpu" else whole(exact)
+    return exact if resource in IN_THOUSANDTHS else whole(exact)
 
 
 def shown_amount(resource: str, amount: int) -> str:
     """An amount as people write it: 1500 of cpu is 1500m, whole ones are plain; bytes get a suffix that is exact."""
-    if resource == "cpu":
+    if resource in IN_THOUSANDTHS:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+    if resource in ("memory", "ephemeral-storage", GPU_MEMORY) or resource.startswith("hugepages-"):
         for suffix, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
             if amount and amount % size == 0:
                 return f"{amount // size}{suffix}"

@@ -36,10 +36,23 @@ class Counts:
     kept: Amounts = field(default_factory=dict)
     """Of what is allocated, that of pods which are not preemptible."""
     pending: Amounts = field(default_factory=dict)
+    gpus: Amounts = field(default_factory=dict)
+    """What is allocated of GPUs that are shared. It is held to limits, and is no part of fair shares."""
+    kept_gpus: Amounts = field(default_factory=dict)
     freed: int = 0
     """Moves whenever something is allocated no more."""
     changed: int = 0
     """Moves whenever any of it changes."""
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """All that is allocated, parts of GPUs too."""
+        return {**self.allocated, **self.gpus} if self.gpus else self.allocated
+
+    @property
+    def held_kept(self) -> Mapping[str, int]:
+        """Of that, what pods have which are not preemptible."""
+        return {**self.kept, **self.kept_gpus} if self.kept_gpus else self.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,23 +231,29 @@ class QueueUse:
                 _add(counts.pending, amounts, sign)
             else:
                 _add(counts.allocated, amounts, sign)
+                _add_each(counts.gpus, counted.cls.gpu_amounts, sign)
                 counts.freed += sign < 0
             if state is _State.KEPT:
                 _add(counts.kept, amounts, sign)
+                _add_each(counts.kept_gpus, counted.cls.gpu_amounts, sign)
             if name not in self.tree.specs and not counts.allocated and not counts.pending:
                 del self._counts[name]  # anybody can name a queue that there is not
 
 
 def _add(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:
     """Add what one pod requests, and the pod; nothing stays where it is 0."""
+    _add_each(total, amounts, sign)
+    total[PODS] = total.get(PODS, 0) + sign
+    if not total[PODS]:
+        del total[PODS]
+
+
+def _add_each(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:
     for name, amount in amounts.items():
         if name != PODS:
             total[name] = total.get(name, 0) + sign * amount
             if not total[name]:
                 del total[name]
-    total[PODS] = total.get(PODS, 0) + sign
-    if not total[PODS]:
-        del total[PODS]
 
 
 def queue_of(group: Group) -> str:

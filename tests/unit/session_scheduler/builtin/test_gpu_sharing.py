@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from session_scheduler.builtin.gpu_sharing import GpuSharing
+from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.bindings import Holding
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY, MOST_GPUS, GpuUse
@@ -446,3 +447,39 @@ def test_where_nobody_shares_nothing_is_asked_or_registered() -> None:
     assert plugin.class_key(cluster.find(Pod, "w")) is None
     assert cls.footprint == frozenset()
     assert not plugin._active
+
+
+# ------------------------------------------------------------------ queues
+
+
+def in_queues(*queues: QueueConfig) -> FakeCluster:
+    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, queues=queues))
+    return cluster.nodes(2, cpu="64", offers={NVIDIA: 4}, labels={MEMORY: "16384"})
+
+
+def test_a_queues_limit_of_parts_of_gpus_holds_for_all_gpus_of_a_pod_together() -> None:
+    cluster = in_queues(QueueConfig(name="a", limit={GPU_FRACTION: "1.5", GPU_MEMORY: "8Gi"}))
+    cluster.add(part("one", "0.3", count="4", queue="a"))
+    cluster.run()
+    cluster.add(part("two", "0.4", queue="a"), part("three", "0.3", queue="a"), part("free", "0.9"))
+    cluster.add(part("four", memory="4Gi", count="2", queue="a"), part("five", memory="1", queue="a"))
+    cluster.run(cycles=2)
+    assert all(cluster.node_of(name) for name in ("one", "three", "free", "four"))
+    reached = "queue 'a' has reached its limit of"
+    cluster.assert_pending("two", f"{reached} {GPU_FRACTION}: 1500m, 1200m allocated, 400m needed")
+    cluster.assert_pending("five", f"{reached} {GPU_MEMORY}: 8Gi, 8Gi allocated, 1Mi needed")
+    cluster.delete_pod("one")
+    cluster.run()
+    cluster.assert_bound("two")
+
+
+def test_parts_of_gpus_that_a_queue_has_do_not_move_its_turn_or_have_it_give_anything_back() -> None:
+    cluster = in_queues(QueueConfig(name="a"), QueueConfig(name="b"))
+    cluster.add(*(part(f"a{index}", "0.5", queue="a") for index in range(4)))
+    cluster.run()
+    cluster.add(*(part(f"b{index}", "0.9", queue="b") for index in range(8)))
+    cluster.run(cycles=3)
+    assert all(cluster.node_of(f"a{index}") for index in range(4))
+    counts = cluster.scheduler.cache.queues.counts("a")
+    assert counts.held[GPU_FRACTION] == 2000
+    assert GPU_FRACTION not in counts.allocated
