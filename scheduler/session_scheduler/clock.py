@@ -12,6 +12,9 @@ class Clock(Protocol):
     def now(self) -> float:
         """Seconds that never go back; only differences mean anything."""
 
+    def wall(self) -> float:
+        """Seconds since 1970, as objects' times tell them; may jump."""
+
 
 class SystemClock:
     """The machine's monotonic clock."""
@@ -20,16 +23,26 @@ class SystemClock:
         """Seconds since some moment."""
         return time.monotonic()
 
+    def wall(self) -> float:
+        """The machine's time of day."""
+        return time.time()
+
 
 class StoppedClock:
     """A clock that moves only when told: simulations and tests."""
 
-    def __init__(self, start: float = 0.0) -> None:
+    def __init__(self, start: float = 0.0, *, wall: float = 0.0) -> None:
+        """`wall` is the time of day at the start, in seconds since 1970."""
         self._now = start
+        self._since = wall - start
 
     def now(self) -> float:
         """The time that was set."""
         return self._now
+
+    def wall(self) -> float:
+        """The time of day, which passes as the other does."""
+        return self._since + self._now
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""

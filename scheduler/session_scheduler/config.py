@@ -20,7 +20,7 @@ from session_scheduler.errors import InputError
 CONFIG_API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"
 KIND: Final = "SchedulerConfiguration"
 DEFAULT_SCHEDULER_NAME: Final = "fluence"
-ACTIONS: Final = ("allocate", "reclaim", "consolidate")
+ACTIONS: Final = ("allocate", "preempt", "backfill", "reclaim", "consolidate", "stale-gang-eviction")
 """The actions that a cycle can have."""
 
 
@@ -55,7 +55,8 @@ def _refuse_twice(field: str, key: str, names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         if name in names[:index]:
             first = f"{field}[{names.index(name)}]"
-            raise wrong_value(f"{name!r} is also {first}: keep one of the two", at=(field, index, key))
+            at = (field, index, key) if key else (field, index)
+            raise wrong_value(f"{name!r} is also {first}: keep one of the two", at=at)
 
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -197,6 +198,8 @@ class SchedulerConfig(Strict):
     hook_seconds: a plugin that does not answer for this long is interrupted, unless it says otherwise.
     placement_retries: whole new starts of one group's placement.
     bindings_in_flight: binds at once. gang_bind_timeout_seconds: a gang that is bound in part for this long is evicted.
+    reservations: for how many gangs at a time the action backfill keeps nodes. stale_gang_seconds: a gang that lost
+    members it needs, and is not whole again after this long, is ended by the action stale-gang-eviction.
     reconcile_seconds: how often the whole cluster is listed and compared. events: whether events are written.
     consolidation: what the action `consolidate` keeps to.
     queues: what teams share the cluster by, beside the Queue objects; a name that both have is the configuration's.
@@ -205,7 +208,7 @@ class SchedulerConfig(Strict):
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION
     kind: Literal["SchedulerConfiguration"] = KIND
     profiles: Annotated[tuple[Profile, ...], Field(min_length=1)] = (Profile(),)
-    actions: Annotated[tuple[Action, ...], Field(min_length=1)] = ("allocate", "reclaim")
+    actions: Annotated[tuple[Action, ...], Field(min_length=1)] = ("allocate", "preempt", "reclaim")
     backoff: Backoff = Backoff()
     seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
     cycle_seconds: Seconds = 10.0
@@ -213,6 +216,8 @@ class SchedulerConfig(Strict):
     placement_retries: Annotated[int, Field(ge=0)] = 3
     bindings_in_flight: Count = 64
     gang_bind_timeout_seconds: Seconds = 60.0
+    reservations: Annotated[int, Field(ge=1, le=1000)] = 1
+    stale_gang_seconds: Seconds = 60.0
     reconcile_seconds: Seconds = 60.0
     events: bool = True
     consolidation: ConsolidationConfig = ConsolidationConfig()
@@ -227,6 +232,10 @@ class SchedulerConfig(Strict):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
+        _refuse_twice("actions", "", self.actions)
+        if self.actions[0] != "allocate":
+            problem = f"is {self.actions[0]!r}: begin with allocate, the others go over what that could not place"
+            raise wrong_value(problem, at=("actions", 0))
         _refuse_twice("queues", "name", [queue.name for queue in self.queues])
         _refuse_twice("profiles", "schedulerName", [profile.scheduler_name for profile in self.profiles])
         return self

@@ -34,10 +34,13 @@ _LOOK_AGAIN = 1.0
 class GangKeeper:
     """Belongs to one scheduler, whose state it reads and changes in its turn."""
 
-    def __init__(self, scheduler: Scheduler, timeout: float) -> None:
+    def __init__(self, scheduler: Scheduler, timeout: float, stale_seconds: float | None) -> None:
+        """`stale_seconds`: how long a gang may be short of members that it has lost; None: for ever."""
         self._scheduler = scheduler
         self._cache = scheduler.cache
         self._timeout = timeout
+        self._stale_seconds = stale_seconds or 0.0
+        self._evicts_stale = stale_seconds is not None
         self._reader = PlanReader(scheduler)
         self._adoption = Adoption(scheduler, self, self._reader)
         self._starting: dict[str, set[str]] = {}
@@ -135,7 +138,11 @@ class GangKeeper:
 
     def next_deadline(self) -> float | None:
         """When a gang's time is over next."""
-        return min(self._deadlines.values(), default=None)
+        times = list(self._deadlines.values())
+        if self._evicts_stale:
+            stale = self._cache.stale_gangs.next_after(self._scheduler.clock.now(), self._stale_seconds)
+            times += [stale] if stale is not None else []
+        return min(times, default=None)
 
     # ------------------------------------------------------------------ at the start
 
@@ -252,6 +259,30 @@ class GangKeeper:
     async def _evicted(self, _: str, answer: BaseException | None) -> None:
         if answer is not None:
             raise answer
+
+    # ------------------------------------------------------------------ gangs that lost members
+
+    def lost(self, task: Task, *, succeeded: bool) -> None:
+        """A member that ran is gone."""
+        group = task.group
+        if group.min_count > 1 and not succeeded and group.tasks and group.key not in self._starting:
+            self._cache.stale_gangs.lost(group, self._scheduler.clock.now())
+
+    def stale(self) -> list[Group]:
+        """The gangs that are to be looked at because they are short of members they need for too long."""
+        if not self._evicts_stale:
+            return []
+        due = self._cache.stale_gangs.due(self._cache.groups, self._scheduler.clock.now(), self._stale_seconds)
+        return [group for group in due if group.key not in self._evicting and not self._scheduler.is_busy(group.key)]
+
+    def end_stale(self, group: Group, members: Sequence[Task]) -> None:
+        """Let these members end, again and again until they have; nothing of the gang is placed until then."""
+        key = group.key
+        self._starting[key] = {task.uid for task in members}
+        self._evicting.add(key)
+        self._deadlines[key] = self._scheduler.clock.now() + _EVICT_AGAIN
+        self._scheduler.observer.gang_stale(group, len(members), self._stale_seconds)
+        self._scheduler.spawn(key, self._scheduler.binder.evict_all(members), self._evicted)
 
     # ------------------------------------------------------------------ inside
 

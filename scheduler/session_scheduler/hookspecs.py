@@ -142,6 +142,16 @@ class Preemption:
     """The victims that are to run elsewhere, each with the node found for it: they are moved rather than preempted."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reservation:
+    """Answer of `reservation`: where the tasks of a gang are to start together, and when they can at the earliest."""
+
+    nominated: Mapping[Task, str]
+    """The node of each task that is to start then."""
+    start: float
+    """In seconds since 1970; not before `session.wall`."""
+
+
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
     """Answer of `postfilter`: nothing can be done for the tasks, and why, in kube-scheduler's words."""
@@ -411,6 +421,15 @@ def postfilter(session: Session, trial: Trial) -> Preemption | NoPreemption | No
 
 
 @hookspec
+def reservation(session: Session, trial: Trial) -> Reservation | None:
+    """When and where the gang `trial.tasks`, which nothing takes now, can start first. The first answer wins.
+
+    Asked with the action `backfill`, of as many gangs as it keeps nodes for. None is no opinion: the core thinks away
+    the pods whose end is known, in the order in which they end, until the gang fits.
+    """
+
+
+@hookspec
 def on_session_close(session: Session) -> None:
     """The session ends: clean up, report."""
 
@@ -469,7 +488,7 @@ HOOKS: Final = (
     "on_nodes_changed", "facts", "on_session_open",
     "prefilter", "prepare", "filter", "score", "why", "unresolvable", "fits_if", "node_subsets", "domain_quota",
     "place_group", "reserve", "reservable",
-    "score_placement", "postfilter",
+    "score_placement", "postfilter", "reservation",
     "on_session_close", "prebind_needed", "prebind", "cancel", "simulated_node",
     "saved_arguments", "report", "shown_holding",
 )  # fmt: skip

@@ -6,6 +6,7 @@ kube-scheduler does it (RunFilterPluginsWithNominatedPods, Kubernetes 1.36).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,15 +17,17 @@ import numpy as np
 from session_scheduler.evaluation import ClassPlan, Filtering, Verdict, judge
 from session_scheduler.hookspecs import Scope
 from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.durations import known_seconds
 from session_scheduler.model.groups import SYSTEM_CRITICAL, Task
 
 if TYPE_CHECKING:
     from session_scheduler.session import Session
 
 NAME = "NominatedPods"
-Key = tuple[int, frozenset[str], str]
-"""What a task looks for room with; the nominated pods (uids) that it does not yield to: itself and its gang; and its
-queue, where it yields to those of others whatever their priority, else nothing.
+Key = tuple[int, frozenset[str], str, float]
+"""What a task looks for room with; the nominated pods (uids) that it does not yield to: itself and its gang; its queue,
+where it yields to those of others whatever their priority, else nothing; and when it ends (seconds since 1970), where
+it need not yield to those that start only then.
 """
 Expected = Mapping[int, Sequence[Task]]
 """By row: the nominated tasks that are to come there."""
@@ -34,20 +37,24 @@ def nominated_key(session: Session, task: Task) -> Key | None:
     """What a task's answers depend on beside its class; None where it yields to nobody."""
     key = _key(session, task, task.preemptor_priority)
     others = (other for _, tasks in session.nominations.waiting() for other in tasks)
-    return key if any(_counts(other, key) for other in others) else None
+    starts = session.nominations.starts
+    return key if any(_counts(other, key, starts) for other in others) else None
 
 
 def yielded_to(session: Session, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
     """By node, of all or of these: the nominated tasks that some tasks of one group must leave room for."""
     key = _key(session, tasks[0], min(task.preemptor_priority for task in tasks))
-    found = {node: [t for t in there if _counts(t, key)] for node, there in session.nominations.waiting(nodes)}
+    waiting, starts = session.nominations.waiting(nodes), session.nominations.starts
+    found = {node: [task for task in there if _counts(task, key, starts)] for node, there in waiting}
     return {node: there for node, there in found.items() if there}
 
 
 def _key(session: Session, task: Task, priority: int) -> Key:
     """Between queues shares decide, not priorities: what is to come to a queue is not for another one to take."""
     apart = session.queues.active and priority < SYSTEM_CRITICAL
-    return priority, left_out(session, task), task.group.queue if apart else ""
+    seconds = known_seconds(task) if session.backfills else None
+    end = math.inf if seconds is None else session.wall + seconds
+    return priority, left_out(session, task), task.group.queue if apart else "", end
 
 
 def left_out(session: Session, task: Task) -> frozenset[str]:
@@ -57,11 +64,11 @@ def left_out(session: Session, task: Task) -> frozenset[str]:
     return frozenset(one.uid for one in own if one.node is None and nominations.node_of(one) is not None)
 
 
-def _counts(nominated: Task, key: Key) -> bool:
+def _counts(nominated: Task, key: Key, starts: Mapping[Task, float]) -> bool:
     """Whether a nominated task is yielded to."""
-    priority, own, queue = key
+    priority, own, queue, end = key
     first = nominated.standing >= priority or (bool(queue) and nominated.group.queue != queue)
-    return first and nominated.uid not in own
+    return first and nominated.uid not in own and (end is math.inf or starts.get(nominated, -math.inf) < end)
 
 
 def with_nominated(session: Session, plan: ClassPlan, key: Key) -> ClassPlan:
@@ -84,7 +91,7 @@ class _Counting:
         nodes = [view.node(place).metadata.name for place in range(len(view))] if few else None
         for node, tasks in session.nominations.waiting(nodes):
             row = session.table.row_of.get(node, -1)
-            count = [task for task in tasks if _counts(task, self._key)]
+            count = [task for task in tasks if _counts(task, self._key, session.nominations.starts)]
             if row >= 0 and count:
                 found[row] = count
         return found
@@ -136,12 +143,26 @@ class _Counting:
 
     @contextmanager
     def _counted(self, expected: Expected) -> Iterator[None]:
-        """As if these tasks were on their rows."""
+        """As if these tasks were on their rows; and those were not that end before they come."""
+        ended = self._ended(expected) if self._session.nominations.starts else {}
         self._count(expected, 1)
+        self._count(ended, -1)
         try:
             yield
         finally:
+            self._count(ended, 1)
             self._count(expected, -1)
+
+    def _ended(self, expected: Expected) -> Expected:
+        """By row: the tasks there that end before the first of those that are to come."""
+        session, found = self._session, {}
+        starts, cache = session.nominations.starts, session.snapshot.cache
+        for row, tasks in expected.items():
+            first = min(starts.get(task, -math.inf) for task in tasks)
+            if first > -math.inf:
+                ends = ((task, session.ends_at(task)) for task in cache.tasks_on(session.node_at(row)))
+                found[row] = [task for task, end in ends if end is not None and end <= first]
+        return found
 
     def _count(self, expected: Expected, sign: int) -> None:
         cache = self._session.snapshot.cache

@@ -44,6 +44,9 @@ class Observer:
     def gang_timed_out(self, group: Group, members: int, seconds: float) -> None:
         """A gang could be bound only in part for so long that its bound members are evicted."""
 
+    def gang_stale(self, group: Group, members: int, seconds: float) -> None:
+        """A gang was short of members that it had lost for so long that the others, so many, are evicted."""
+
     def preempts(self, group: Group, victims: Sequence[Task]) -> None:
         """Running pods are to end for a group."""
 

@@ -94,7 +94,7 @@ async def open_state(state: ClusterState, config: SchedulerConfig, *, evaluation
     objects = complete(state, profiles)
     now = _latest(objects)
     cluster = MemoryCluster(objects, binds_volumes=True, now=lambda: now)
-    scheduler = Scheduler(cluster, config, profiles, StoppedClock(), evaluation=evaluation)
+    scheduler = Scheduler(cluster, config, profiles, StoppedClock(wall=now.timestamp()), evaluation=evaluation)
     await scheduler.start()
     pods = [obj for obj in objects if isinstance(obj, Pod) and not obj.spec.node_name]
     for name, calls in profiles.items():

@@ -36,3 +36,9 @@ class Outcome:
     def scheduled(self) -> bool:
         """Whether nothing of the group was refused."""
         return self.refusal is None and not self.reasons
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing was placed, and no error is the reason."""
+        failed = self.refusal is not None and self.refusal.failed
+        return not self.scheduled and not self.placed and not failed

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
@@ -113,9 +114,13 @@ class Scheduler:
         self.outcomes: dict[str, Outcome] = {}
         """The last outcome of each group that is known, by its key."""
         self._options = SessionOptions(
-            evaluation=evaluation, placement_retries=config.placement_retries,
+            evaluation,
+            config.placement_retries,
+            preempts="preempt" in config.actions,
+            preempts_at_once=("allocate", "preempt") in pairwise(config.actions),
+            reservations=config.reservations if "backfill" in config.actions else 0,
             rest_seconds=config.consolidation.rest_seconds,
-        )  # fmt: skip
+        )
         table = NodeTable(config.seed)
         view = ClusterView()
         class_keys = [asked_class_key(call, view) for call in self._all("class_key")]
@@ -137,7 +142,8 @@ class Scheduler:
                              objects=self.cache.objects.of, tell=self.observer.says,
                              nominated=self.cache.nominations.put)  # fmt: skip
         self.preempting = Preempting(self, config.bindings_in_flight)
-        self.gangs = GangKeeper(self, config.gang_bind_timeout_seconds)
+        stale = config.stale_gang_seconds if "stale-gang-eviction" in config.actions else None
+        self.gangs = GangKeeper(self, config.gang_bind_timeout_seconds, stale)
         self.in_session = False
         """Whether a session is open: its plugins' state is half way."""
         self.stopping = False
@@ -199,6 +205,8 @@ class Scheduler:
         if isinstance(obj, Pod) and (gone or obj.metadata.deletion_timestamp is not None):
             self.binder.ends(obj.metadata.uid)
         if before is not None and obj.metadata.uid not in self.cache.tasks:
+            if phase in (Phase.BOUND, Phase.RELEASING):
+                self.gangs.lost(before, succeeded=isinstance(obj, Pod) and obj.status.phase == "Succeeded")
             self.preempting.ended(before.uid)
             await self._ended(before, node)
         elif isinstance(obj, Pod):
@@ -258,16 +266,26 @@ class Scheduler:
         self.cache.rest(self.pending.is_asleep)
         errors: list[BaseException] = []
         await kept(self.gangs.review(failed), errors)
-        for name, calls in self.profiles.items() if not self.gangs.gated() else ():
+        for name in self.profiles if not self.gangs.gated() else ():
             due = self._refuse_mixed(self._due(name))
             begun = tuple(group for group in due if self.gangs.begun(group))
             others = tuple(group for group in due if group not in begun) if begun else due
-            for groups in filter(None, (begun, others)):  # what has begun is to be ended first
-                if name in failed:
-                    self.failed(groups, failed[name])
-                else:
-                    await kept(self._session(calls, groups), errors)
+            stale = tuple(group for group in self.gangs.stale() if _scheduler_of(group) == name)
+            if begun:  # to be ended first
+                await self._decide_on(name, begun, (), failed, errors)
+            if others or stale:
+                await self._decide_on(name, others, stale, failed, errors)
         raise_first(errors)
+
+    async def _decide_on(
+        self, name: str, due: tuple[Group, ...], stale: tuple[Group, ...], failed: Mapping[str, PluginError],
+        errors: list[BaseException],
+    ) -> None:  # fmt: skip
+        """One session of a profile, unless one of its plugins `failed` before."""
+        if name in failed:
+            self.failed(due, failed[name])
+        else:
+            await kept(self._session(self.profiles[name], due, stale), errors)
 
     # ------------------------------------------------------------------ work under way
 
@@ -319,10 +337,10 @@ class Scheduler:
             self._record({group: Outcome(group, refusal=Refusal(reason, GANG_SCHEDULING))}, _wants_other_pods)
         return tuple(group for group in due if group not in mixed)
 
-    async def _session(self, calls: HookCalls, due: tuple[Group, ...]) -> None:
+    async def _session(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...]) -> None:
         self.pending.begin(group.key for group in due)
         try:
-            session = self.open_session(calls, due)
+            session = self.open_session(calls, due, stale)
         except PluginError as error:
             self.failed(due, error)
             return
@@ -332,7 +350,9 @@ class Scheduler:
             for decision in self._decisions(session):
                 if decision is not None and decision.allocated:
                     self.carry_out(decision, calls, self.gangs.planning(decision.group, decision.allocated))
-                if decision is not None and decision.nominated:
+                if decision is not None and decision.evicted:
+                    self.gangs.end_stale(decision.group, list(decision.evicted))
+                if decision is not None and (decision.nominated or decision.preemptions):
                     self.preempting.carry_out(decision, session.outcomes[decision.group].reasons)
                 decided += max(1, len(decision.allocated) if decision is not None else 0)
                 long = session.trials_made + session.held_up
@@ -371,11 +391,13 @@ class Scheduler:
         raise_first([failure.error for failure in failures if failure.error is not None])
         return bound
 
-    def open_session(self, calls: HookCalls, due: tuple[Group, ...]) -> Session:
+    def open_session(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...] = ()) -> Session:
         """A session over these groups, with each plugin's facts. Raises PluginError."""
         facts = {call.plugin: call() for call in calls.functions("facts")}
         self.cache.table.pods.trim()
-        session = Session(Snapshot(self.cache, due, self.clock.now(), facts), calls, self._options)
+        session = Session(
+            Snapshot(self.cache, due, self.clock.now(), facts, self.clock.wall(), stale), calls, self._options
+        )
         session.open()
         return session
 
@@ -504,6 +526,11 @@ class Scheduler:
             elif not outcome.placed:  # else its binds must be done before its failures are forgotten
                 self.pending.placed(group.key)
             self.observer.decided(outcome)
+
+
+def _scheduler_of(group: Group) -> str:
+    """Who places the group's pods, of several the first one's."""
+    return group.tasks[min(group.tasks)].pod.spec.scheduler_name
 
 
 def _wants_other_pods(outcome: Outcome) -> Wants:

@@ -15,6 +15,7 @@ from session_scheduler.evaluation import ClassPlan, NodeInfo, make_plan
 from session_scheduler.hook_calls import HookCalls, PluginError
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.durations import known_end, known_seconds
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.nominated import Key as NominatedKey
@@ -45,6 +46,12 @@ class SessionOptions:
     """Steps of the exhaustive search that ends the tries for a small gang."""
     rest_seconds: float = 300.0
     """How long the pods of a controller are left alone after one of them was moved."""
+    preempts: bool = True
+    """Whether pods may be asked to end for others of higher priority."""
+    preempts_at_once: bool = True
+    """Whether that is a part of each group's try, and not an action of its own."""
+    reservations: int = 0
+    """For how many gangs that wait nodes are kept at a time."""
 
 
 class Session(CallbackAnswers):
@@ -74,6 +81,8 @@ class Session(CallbackAnswers):
         """By class and priority: what `postfilter` could not do (see `actions.preempting`)."""
         self.away: dict[Task, None] = {}
         """The running tasks that are thought away just now."""
+        self.backfills = False
+        """Whether tasks use what is kept for others that start only when they have ended."""
         self._nominated = snapshot.cache.nominations.node_by_uid
         self._plans: dict[TaskClass, ClassPlan] = {}
         self._plans_with: dict[tuple[TaskClass, NominatedKey], ClassPlan] = {}
@@ -94,6 +103,11 @@ class Session(CallbackAnswers):
     def now(self) -> float:
         """The time of the session in seconds, from the injected clock."""
         return self.snapshot.now
+
+    @property
+    def wall(self) -> float:
+        """The time of day at which the session opened, in seconds since 1970, as objects' times tell them."""
+        return self.snapshot.wall
 
     def facts(self, plugin: str) -> Any:
         """What the plugin's `facts` answered when the session opened; None without."""
@@ -145,6 +159,28 @@ class Session(CallbackAnswers):
         Filters count them. A plugin that places by a state of its own leaves them room in it; mostly it is nothing.
         """
         return yielded_to(self, tasks, nodes) if self._nominated else {}
+
+    def ends_at(self, task: Task) -> float | None:
+        """When a task on a node ends, in seconds since 1970; None where that is not known.
+
+        What is late, or was asked to end, may end at any moment. What is not heard of as bound yet begins now.
+        """
+        if self.is_ending(task):
+            return self.wall
+        seconds = known_seconds(task)
+        if seconds is None:
+            return None
+        end = known_end(task) if task.pod.spec.node_name else None
+        return self.wall + seconds if end is None else max(end, self.wall)
+
+    @contextmanager
+    def backfilling(self) -> Iterator[None]:
+        """While it lasts, tasks need not leave the room of those that start only when they have ended."""
+        self.backfills = True
+        try:
+            yield
+        finally:
+            self.backfills = False
 
     def is_ending(self, task: Task) -> bool:
         """Whether a running task was asked to end, by whomever."""
@@ -337,10 +373,14 @@ class Session(CallbackAnswers):
         if task.row >= 0 and self.touched[-1:] != [task.row]:  # right after it was put there it is one change
             self.touched.append(task.row)
 
-    def nominate(self, task: Task, node: str) -> None:
-        """Let a pending task be nominated for a node; for none where that is empty."""
+    def nominate(self, task: Task, node: str, start: float | None = None) -> None:
+        """Let a pending task be nominated for a node; for none where that is empty.
+
+        `start`: since when it is to have the node, in seconds since 1970; None where that is as soon as it can be.
+        """
         self._touch_nominated(task)
         self.nominations.put(task, node)
+        self.nominations.reserve(task, start)
         self._touch_nominated(task)
 
     def _touch_nominated(self, task: Task) -> None:

@@ -127,6 +127,17 @@ class Teller(Observer):
         if group.pod_group is not None:
             self._reporter.group(group.pod_group, "False", "Unschedulable", text)
 
+    def gang_stale(self, group: Group, members: int, seconds: float) -> None:
+        """See `Observer`."""
+        self._metrics.gang_evicted()
+        text = (
+            f"{members} pods run of at least {group.min_count} since others were lost, for {seconds:g} s: they are "
+            "evicted, and the gang starts over"
+        )
+        _log.warning("gang is stale", group=group.key, why=text)
+        if group.pod_group is not None:
+            self._reporter.group(group.pod_group, "False", "Unschedulable", text)
+
     def preempts(self, group: Group, victims: Sequence[Task]) -> None:
         """See `Observer`."""
         self._metrics.preempted(len(victims))

@@ -6,13 +6,19 @@ An action is a function of a session that yields after each group: its decision,
 from collections.abc import Callable, Iterator, Mapping
 
 from session_scheduler.actions.allocate import allocate
+from session_scheduler.actions.backfill import backfill
 from session_scheduler.actions.consolidate import consolidate
+from session_scheduler.actions.preempt import preempt
 from session_scheduler.actions.reclaim import reclaim
+from session_scheduler.actions.stale_gangs import evict_stale_gangs
 from session_scheduler.session import Session
 from session_scheduler.statement import Decision
 
 ACTIONS: Mapping[str, Callable[[Session], Iterator[Decision | None]]] = {
     "allocate": allocate,
+    "preempt": preempt,
+    "backfill": backfill,
     "reclaim": reclaim,
     "consolidate": consolidate,
+    "stale-gang-eviction": evict_stale_gangs,
 }

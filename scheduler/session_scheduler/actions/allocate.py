@@ -12,9 +12,10 @@ from typing import Any
 
 from session_scheduler.actions.placing import place_group
 from session_scheduler.actions.preempting import preempt
+from session_scheduler.actions.reserving import reserve
 from session_scheduler.hook_calls import PluginError
-from session_scheduler.hookspecs import Refusal
-from session_scheduler.model.groups import Group, Phase
+from session_scheduler.hookspecs import Preemption, Refusal
+from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.session import Outcome, Session
 from session_scheduler.statement import Decision
 
@@ -97,18 +98,38 @@ def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | No
     """
     with trying(session, outcome), session.statement(group) as statement:
         place_group(session, statement, group, outcome)
-        preemptions = preempt(session, group, outcome) if outcome.reasons or outcome.refusal is not None else []
-        if outcome.placed or preemptions or outcome.nominated:
+        preemptions = [] if outcome.scheduled else _helped(session, group, outcome)
+        nominated = _new_nominations(outcome)
+        if outcome.placed or preemptions or nominated:
             mutations = session.bind_annotations(outcome.placed)
             decision = statement.commit()
             decision.mutations = mutations
             decision.preemptions = preemptions
-            decision.nominated = outcome.nominated
+            decision.nominated = nominated
             session.to_end.clear()  # who carries it out knows from now on
             return decision
     for task in group.in_phase(Phase.PENDING):
         outcome.reasons.setdefault(task, outcome.refusal.reason if outcome.refusal else "not tried")
     return None
+
+
+def _new_nominations(outcome: Outcome) -> dict[Task, str]:
+    """Those of which the pods' status does not tell already."""
+    before = outcome.nominated_before
+    return {
+        task: node
+        for task, node in outcome.nominated.items()
+        if node != before[task] or node != task.pod.status.nominated_node_name
+    }
+
+
+def _helped(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
+    """What is done at once for a group of which something was refused."""
+    options = session.options
+    preemptions = preempt(session, group, outcome) if options.preempts_at_once or not options.preempts else []
+    if options.reservations and not preemptions:
+        reserve(session, group, outcome)
+    return preemptions
 
 
 @contextmanager

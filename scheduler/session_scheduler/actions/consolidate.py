@@ -15,7 +15,7 @@ from session_scheduler.actions.allocate import ordered, trying
 from session_scheduler.actions.members import required_first
 from session_scheduler.actions.moving import Moving
 from session_scheduler.actions.node_sets import NotFitting, divides_nodes, node_sets
-from session_scheduler.actions.reclaim import waits_for_room
+from session_scheduler.actions.refused import waits_for_room
 from session_scheduler.builtin.victims import Budgets, Unit, importance
 from session_scheduler.callbacks import Scenario
 from session_scheduler.hookspecs import Preemption

@@ -18,8 +18,11 @@ MOVES_GO_ON: Final = "pods that are moved are still on the nominated node."
 
 
 def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
-    """Ask for what was tried and refused; the outcome says what came of it. Raises PluginError."""
-    _give_up_places(session, outcome, outcome.over_capacity)
+    """Ask for what was tried and refused; the outcome says what came of it. Raises PluginError.
+
+    Where nobody is to be asked, places for which nobody ends are given up.
+    """
+    give_up_places(session, outcome, outcome.over_capacity)
     if outcome.placed_in_part or (outcome.refusal is not None and outcome.refusal.failed):
         return []
     if outcome.refusal is not None and outcome.refusal.plugin == GANG_SCHEDULING and not outcome.tried:
@@ -30,13 +33,13 @@ def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption
         for task in refused:
             outcome.reasons[task] = _joined(outcome.reasons[task], "consolidation", MOVES_GO_ON)
         return []
-    if not session.calls.functions("postfilter"):
-        _give_up_places(session, outcome, [*outcome.barred, *refused])
+    if not session.options.preempts or not session.calls.functions("postfilter"):
+        give_up_places(session, outcome, [task for task in (*outcome.barred, *refused) if _is_idle(session, task)])
         return []
     outcome.preempts = True
     together = group.topology_key is not None or (not group.single and not group.whole)
     if together:
-        _give_up_places(session, outcome, outcome.barred)
+        give_up_places(session, outcome, outcome.barred)
         answer, _ = _asked(session, group, refused, alone=False) if refused else (None, ())
         return _note(session, outcome, refused, answer)
     found: list[Preemption] = []
@@ -116,7 +119,7 @@ def _note(
     """Nominate, or nominate no more; say why nothing can be done."""
     if isinstance(answer, Preemption):
         for task, node in answer.nominated.items():
-            _nominate(session, outcome, task, node)
+            nominate(session, outcome, task, node)
         session.to_end.update(task.uid for task in answer.victims)
         session.touched.extend(task.row for task in answer.victims if task.row >= 0)  # that they end changes a price
         return [answer]
@@ -125,7 +128,7 @@ def _note(
     for task in tasks:
         outcome.reasons[task] = _joined(outcome.reasons[task], "preemption", answer.reason)
     if not answer.keep:
-        _give_up_places(session, outcome, tasks)
+        give_up_places(session, outcome, tasks)
     if outcome.refusal is not None:
         refusal = outcome.refusal
         outcome.refusal = Refusal(_joined(refusal.reason, "preemption", answer.reason), refusal.plugin, refusal.failed)
@@ -143,21 +146,28 @@ def _are_moved_for(session: Session, task: Task) -> bool:
     return node is not None and any(cache.moves.leaves(other) for other in cache.tasks_on(node))
 
 
+def _is_idle(session: Session, task: Task) -> bool:
+    """Whether nobody ends on the node that a task is to have."""
+    cache, node = session.snapshot.cache, session.nominations.node_of(task)
+    return node is None or not any(map(session.is_ending, cache.tasks_on(node)))
+
+
 def _give_up_all(session: Session, group: Group, outcome: Outcome, refusal: Refusal) -> None:
     """A gang that cannot start without other pods, or at all, keeps no places from those that could have them."""
-    _give_up_places(session, outcome, [task for task in group.tasks.values() if task.node is None])
+    give_up_places(session, outcome, [task for task in group.tasks.values() if task.node is None])
     for task in group.in_phase(Phase.PENDING):
         outcome.reasons.setdefault(task, refusal.reason)
 
 
-def _give_up_places(session: Session, outcome: Outcome, tasks: Sequence[Task]) -> None:
+def give_up_places(session: Session, outcome: Outcome, tasks: Sequence[Task]) -> None:
     """Nominate these tasks no more, also where only their pods' status still says so."""
     for task in tasks:
         if session.nominations.node_of(task) is not None or task.pod.status.nominated_node_name:
-            _nominate(session, outcome, task, "")
+            nominate(session, outcome, task, "")
 
 
-def _nominate(session: Session, outcome: Outcome, task: Task, node: str) -> None:
+def nominate(session: Session, outcome: Outcome, task: Task, node: str, *, start: float | None = None) -> None:
+    """Nominate a task for a node, or for none; `start`: as for `session.nominate`."""
     outcome.nominated_before.setdefault(task, session.nominations.node_of(task) or "")
-    session.nominate(task, node)
+    session.nominate(task, node, start)
     outcome.nominated[task] = node

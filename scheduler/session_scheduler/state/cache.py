@@ -25,6 +25,7 @@ from session_scheduler.state.moves import Moves
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.priorities import Priorities
 from session_scheduler.state.queue_use import QueueUse
+from session_scheduler.state.stale_gangs import StaleGangs
 from session_scheduler.state.tables import ObjectTables
 from session_scheduler.state.volume_use import VolumeUse
 
@@ -82,6 +83,7 @@ class Cache:
         self._pod_groups: dict[str, PodGroup] = {}
         self._priorities = Priorities()
         self._changed_nodes: dict[str, None] = {}
+        self.stale_gangs = StaleGangs()
         self.queues = QueueUse(serves, self.objects, self.tasks)
 
     # ------------------------------------------------------------------ events
@@ -115,7 +117,9 @@ class Cache:
             key = pod_group_key(obj)
             self._pod_groups.pop(key, None)
             group = self.groups.get(key)
-            if group is not None:
+            if group is None:
+                self.stale_gangs.forget(key)
+            else:
                 group.pod_group = group.own_priority = None
                 self.queues.all_changed((group,))
         elif isinstance(obj, RelatedObject):
@@ -193,6 +197,7 @@ class Cache:
     def _put_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         if pod.terminal:
+            self._note_success(pod)
             self._drop_pod(uid)
             return
         served = bool(pod.spec.node_name) or self._serves(pod.spec.scheduler_name)
@@ -218,6 +223,16 @@ class Cache:
         node = self.moves.place_for(task) if task.phase is Phase.PENDING else None
         if node is not None and self.nominations.node_of(task) is None:
             self.nominations.put(task, node)
+
+    def _note_success(self, pod: Pod) -> None:
+        """A pod has ended: where it succeeded, a gang has a member that it need not have any more."""
+        if pod.status.phase != "Succeeded" or not pod.spec.node_name:
+            return
+        key = self.group_ref(pod).key
+        pod_group, group = self._pod_groups.get(key), self.groups.get(key)
+        needed = pod_group.min_count if pod_group is not None else group.min_count if group is not None else 0
+        if needed > 1:
+            self.stale_gangs.succeeded(key, pod.metadata.uid, needed)
 
     def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass:
         """The pod's class; of one that runs, and is not what it should be any more, the one that it had."""
@@ -294,6 +309,7 @@ class Cache:
         if not group.tasks:
             self.groups.pop(group.key, None)
             self._waiting.pop(group, None)
+            self.stale_gangs.forget(group.key)
 
     def _regroup(self, task: Task) -> None:
         """Put a task where it belongs now: its labels, or what is served, or a plugin's answer may have changed."""

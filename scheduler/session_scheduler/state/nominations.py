@@ -23,6 +23,8 @@ class Nominations:
         """By pod uid, where the task is on a node, and counts there: nobody need leave room for it."""
         self._given_up: dict[str, str] = {}
         """By pod uid: what pods may still be heard to name while that is taken back: it holds no more."""
+        self.starts: dict[Task, float] = {}
+        """Of those that are to have their node only later: when, in seconds since 1970."""
         self.version = 0
         """Moves whenever anything is nominated, or no more."""
         self._ended: list[tuple[Task, str]] = []
@@ -66,10 +68,24 @@ class Nominations:
             self.node_by_uid[task.uid] = node
             self._on_node.setdefault(node, {})[task.uid] = task
             self.version += 1
+            if (task, node) in self._ended:  # it was so before
+                self._ended.remove((task, node))
+
+    def reserve(self, task: Task, start: float | None) -> None:
+        """Let a nominated task have its node only from a time on, in seconds since 1970; None: as soon as it can."""
+        start = start if task.uid in self.node_by_uid else None
+        if self.starts.get(task) == start:
+            return
+        self.version += 1
+        if start is None:
+            del self.starts[task]
+        else:
+            self.starts[task] = start
 
     def drop(self, task: Task) -> None:
         """The task is to go anywhere again."""
         self._placed.pop(task.uid, None)
+        self.starts.pop(task, None)
         node = self.node_by_uid.pop(task.uid, None)
         if node is None:
             return

@@ -22,3 +22,7 @@ class Snapshot:
     due: tuple[Group, ...]
     now: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)
+    wall: float = 0.0
+    """The time of day, in seconds since 1970."""
+    stale: tuple[Group, ...] = ()
+    """The gangs that run with fewer members than they need for longer than they may."""

@@ -29,7 +29,7 @@ class DrivenCluster:
     ) -> None:
         # No bind waits for another: each run has an event loop of its own, and what waits in one belongs to it.
         self.config = config or SchedulerConfig(bindings_in_flight=_ALL_AT_ONCE)
-        self.clock = FakeClock()
+        self.clock = FakeClock(wall=_FIRST.timestamp())
         self.memory = FaultyCluster(now=self._time, binds_volumes=True)
         self._chosen = Chosen()
         self._evaluation = evaluation
@@ -41,9 +41,9 @@ class DrivenCluster:
         self._known: dict[str, KubeObject] = {}
 
     def _time(self) -> datetime:
-        """Each object is one second younger than the one before it."""
+        """Each object is one second younger than the one before it, the clock's time apart."""
         self._ticks += 1
-        return _FIRST + timedelta(seconds=self._ticks)
+        return _FIRST + timedelta(seconds=self._ticks + self.clock.now())
 
     @property
     def checked(self) -> bool:

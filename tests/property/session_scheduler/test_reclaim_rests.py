@@ -28,7 +28,7 @@ class World:
             for name in names
         ]
         config = SchedulerConfig(
-            bindings_in_flight=1_000, actions=("allocate", "reclaim"), queues=tuple(queues), seed=seed
+            bindings_in_flight=1_000, actions=("allocate", "preempt", "reclaim"), queues=tuple(queues), seed=seed
         )
         self.cluster = FakeCluster(config=config)
         self.cluster.nodes(chance.choice([1, 2, 3]), cpu=str(chance.choice([3, 4, 6])))

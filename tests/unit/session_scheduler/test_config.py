@@ -20,7 +20,7 @@ def _lines(text: str) -> list[str]:
 def test_a_file_with_only_a_head_is_the_default_configuration():
     config = parse_config(HEAD, "f.yaml")
     assert config.profiles[0].scheduler_name == "fluence"
-    assert config.actions == ("allocate", "reclaim")
+    assert config.actions == ("allocate", "preempt", "reclaim")
     assert (config.backoff.initial_seconds, config.backoff.max_seconds) == (1, 10)
     assert (config.bindings_in_flight, config.seed) == (64, 0)
     assert config.model_dump() == SchedulerConfig().model_dump()
@@ -81,7 +81,11 @@ def test_the_place_of_a_plugin_is_its_path_in_its_file():
         ("profiles: []", "f.yaml: profiles: is []: list 1 or more"),
         ('profiles: [{schedulerName: ""}]', 'f.yaml: profiles[0].schedulerName: is "": use 1 or more characters'),
         ("profiles: {}", "f.yaml: profiles: is {}: use a list"),
-        ("actions: [alocate]", "f.yaml: actions[0]: 'alocate' is no action: use allocate, reclaim, consolidate"),
+        (
+            "actions: [alocate]",
+            "f.yaml: actions[0]: 'alocate' is no action: use allocate, preempt, backfill, reclaim, "
+            "consolidate, stale-gang-eviction",
+        ),
         ("profiles: [{defaults: yes}]", 'f.yaml: profiles[0].defaults: is "yes": use true or false'),
         ("profiles: [{plugins: [A]}]", 'f.yaml: profiles[0].plugins[0]: is "A": use a mapping'),
         ("profiles: [{plugins: [{weight: 1}]}]", "f.yaml: profiles[0].plugins[0].name: is missing: add it"),

@@ -17,7 +17,10 @@ KEPT = {"fluence.flux-framework.org/preemptibility": "non-preemptible"}
 TWO = ({"name": "a", "deserved": {"cpu": 4}}, {"name": "b", "deserved": {"cpu": 4}})
 
 
-def cluster_of(*queues: dict[str, Any], nodes: int = 2, cpu: str = "4", actions: Any = ("allocate", "reclaim")) -> Any:
+_ACTIONS = "allocate", "preempt", "reclaim"
+
+
+def cluster_of(*queues: dict[str, Any], nodes: int = 2, cpu: str = "4", actions: Any = _ACTIONS) -> Any:
     config = SchedulerConfig(bindings_in_flight=1_000, actions=actions,
                              queues=tuple(QueueConfig(**queue) for queue in queues))  # fmt: skip
     cluster = FakeCluster(config=config)
@@ -59,7 +62,7 @@ def test_an_under_served_queue_gets_its_share_in_one_cycle_and_no_more() -> None
 
 
 def test_without_the_action_nobody_ends() -> None:
-    cluster = cluster_of(*TWO, actions=("allocate",))
+    cluster = cluster_of(*TWO, actions=("allocate", "preempt"))
     full_of("a", cluster)
     cluster.add(of("b0", "b"))
     cluster.run(cycles=2)

@@ -18,7 +18,7 @@ from ...tools.replacing import of_controller
 CONSOLIDATING = ("allocate", "consolidate")
 
 
-def simulated(*objects, plugins=(), actions=("allocate", "reclaim")):
+def simulated(*objects, plugins=(), actions=("allocate", "preempt", "reclaim")):
     cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, actions=actions))
     cluster.add(*objects)
     return json.loads(json.dumps(asyncio.run(place_all(cluster.start(*plugins)))))

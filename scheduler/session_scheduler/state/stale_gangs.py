@@ -1,0 +1,58 @@
+"""Gangs that ran whole and lost members that they need: since when.
+
+A member that succeeded is not lost: it has done its part. Only what is seen to be lost counts: after a restart of the
+scheduler a gang that is short of members is left alone until it loses another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from session_scheduler.model.groups import Group, Phase
+
+_RUNNING: Final = (Phase.ASSUMED, Phase.BOUND, Phase.RELEASING)
+
+
+class StaleGangs:
+    """Of one cache. Costs nothing for pods alone and groups without a minimum."""
+
+    def __init__(self) -> None:
+        self._succeeded: dict[str, set[str]] = {}
+        """By group (key): its pods (uids) that succeeded, at most as many as it needs."""
+        self._since: dict[str, float] = {}
+
+    def succeeded(self, group: str, uid: str, needed: int) -> None:
+        """A pod of a group (its key), which needs so many, has succeeded; said once or several times."""
+        known = self._succeeded.setdefault(group, set())
+        if len(known) < needed:
+            known.add(uid)
+
+    def lost(self, group: Group, now: float) -> None:
+        """A group has just lost a pod that ran and has not succeeded."""
+        short = self._short(group)
+        if short == 1:  # it was whole before
+            self._since.setdefault(group.key, now)
+
+    def forget(self, group: str) -> None:
+        """A group (its key) has no pods any more: what comes by its name is another start."""
+        self._succeeded.pop(group, None)
+        self._since.pop(group, None)
+
+    def due(self, groups: dict[str, Group], now: float, seconds: float) -> Iterator[Group]:
+        """Those that have been short of members for so long. Who is whole again, or runs no more, is forgotten."""
+        for key in list(self._since):
+            group = groups.get(key)
+            if group is None or self._short(group) <= 0 or not group.in_phase(*_RUNNING):
+                del self._since[key]
+            elif now - self._since[key] >= seconds:
+                yield group
+
+    def next_after(self, now: float, seconds: float) -> float | None:
+        """When one will have been short for so long next, of those that are not due yet."""
+        return min((since + seconds for since in self._since.values() if since + seconds > now), default=None)
+
+    def _short(self, group: Group) -> int:
+        """How many members a gang lacks beside those that run and those that succeeded."""
+        running = len(group.in_phase(*_RUNNING))
+        return group.min_count - running - len(self._succeeded.get(group.key, ()))

@@ -1,0 +1,81 @@
+"""Whatever is filled in: a gang for which nodes are kept starts no later than it was first said to."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.testing.builders import gang, pod
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+DURATION = "fluence.flux-framework.org/duration"
+HOUR = 3600
+_BACKOFF = 20.0
+"""Seconds after which whatever waits is tried again."""
+
+
+class _World:
+    """Pods end when they said, to the second; new ones come all the time."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        config = SchedulerConfig(bindings_in_flight=1_000, actions=("allocate", "preempt", "backfill"), seed=seed)
+        self.nodes = self.random.randint(2, 5)
+        self.cluster = FakeCluster(config=config).nodes(self.nodes, cpu="8")
+        self.seconds: dict[str, int] = {}
+        self.ends: dict[str, float] = {}
+        self.number = 0
+
+    def come(self, count: int, told_of: float = 1.0) -> None:
+        """So many new pods; `told_of` is how likely each says how long it takes."""
+        for _ in range(count):
+            name, hours = f"p{self.number}", self.random.randint(1, 12)
+            self.number += 1
+            told = self.random.random() < told_of
+            self.seconds[name] = hours * HOUR if told else 20 * HOUR
+            annotations = {DURATION: f"{hours}h"} if told else {}
+            self.cluster.add(pod(name, cpu=str(self.random.randint(1, 8)), annotations=annotations))
+
+    def turn(self) -> None:
+        self.cluster.advance(_BACKOFF)
+        self.cluster.run(cycles=2)
+        for name in self.seconds:
+            if name not in self.ends and self.cluster.node_of(name):
+                self.ends[name] = self.cluster.clock.wall() + self.seconds[name]
+
+    def until_next_end(self) -> None:
+        """Let time pass until the next pod ends, and end it."""
+        name = min((name for name in self.ends if name in self.seconds), key=lambda name: (self.ends[name], name))
+        self.cluster.advance(max(0.0, self.ends[name] - self.cluster.clock.wall()))
+        self.cluster.end(name)
+        del self.seconds[name]
+
+    def promised(self) -> float | None:
+        return next(iter(self.cluster.scheduler.cache.nominations.starts.values()), None)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_gang_starts_no_later_than_it_was_first_said_to(seed: int) -> None:
+    world = _World(seed)
+    world.come(world.nodes * 3, told_of=0.8)
+    world.turn()
+    size = world.random.randint(2, world.nodes)
+    world.cluster.add(gang("g", size, cpu=str(world.random.randint(5, 8))))
+    world.turn()
+    promised = world.promised()
+    filled = 0
+    for _ in range(200):
+        if world.cluster.node_of("g-0"):
+            break
+        promised = promised or world.promised()
+        running = len(world.ends)
+        world.come(2)
+        world.turn()
+        filled += len(world.ends) - running
+        world.until_next_end()
+        world.turn()
+    assert all(world.cluster.node_of(f"g-{number}") for number in range(size))
+    late = world.cluster.clock.wall() - (promised or world.cluster.clock.wall())
+    assert late < HOUR / 2, f"{late / HOUR:.1f} h late, while {filled} pods were filled in"

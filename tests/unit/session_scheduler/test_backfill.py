@@ -1,0 +1,200 @@
+"""The backfill action: nodes are kept for a gang that waits, and what ends in time uses them meanwhile."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.hookspecs import Reservation, hookimpl
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing.builders import gang, pod
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+DURATION = "fluence.flux-framework.org/duration"
+BACKFILL = "allocate", "preempt", "backfill"
+
+
+def cluster_of(nodes: int = 2, cpu: str = "4", actions: Any = BACKFILL, **options: Any) -> FakeCluster:
+    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, actions=actions, **options))
+    cluster.nodes(nodes, cpu=cpu)
+    return cluster
+
+
+def lasting(name: str, seconds: int, cpu: str = "4", **options: Any) -> Pod:
+    return pod(name, cpu=cpu, annotations={DURATION: str(seconds)}, **options)
+
+
+def placed(cluster: FakeCluster) -> set[str]:
+    cluster.run()
+    return {name.partition("/")[2] for name, node in cluster.placements().items() if node}
+
+
+def begun(cluster: FakeCluster, *pods: Pod) -> FakeCluster:
+    """Pods that run already; then their times are known."""
+    cluster.add(*pods)
+    assert placed(cluster) >= {one.metadata.name for one in pods}
+    return cluster
+
+
+def test_a_gang_that_waits_keeps_the_nodes_on_which_it_can_start_first() -> None:
+    cluster = begun(cluster_of(3), lasting("soon", 1000, bound_to="n1"), lasting("late", 9000, bound_to="n2"))
+    cluster.add(*gang("g", 2, cpu="4"), pod("endless", cpu="1"))
+    assert placed(cluster) == {"soon", "late"}
+    assert {cluster.scheduler.cache.nominations.node_of(task) for task in tasks(cluster, "g-")} == {"n1", "n3"}
+    assert "nodes are kept for it" in cluster.reasons("g-0")
+
+
+def tasks(cluster: FakeCluster, prefix: str) -> list[Any]:
+    return [task for task in cluster.scheduler.cache.tasks.values() if task.name.startswith(prefix)]
+
+
+def test_without_the_action_nothing_is_kept() -> None:
+    cluster = begun(cluster_of(2, actions=("allocate", "preempt")), lasting("soon", 1000, bound_to="n1"))
+    cluster.add(*gang("g", 2, cpu="4"), pod("endless", cpu="1"))
+    assert placed(cluster) == {"soon", "endless"}
+
+
+def test_what_ends_before_the_gang_can_start_uses_its_nodes_and_nothing_else_does() -> None:
+    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+    cluster.add(*gang("g", 2, cpu="4"), lasting("short", 500, cpu="1"), lasting("long", 2000, cpu="1"),
+                pod("endless", cpu="1"))  # fmt: skip
+    assert placed(cluster) == {"first", "short"}
+
+
+def test_a_deadline_tells_the_end_as_the_annotation_does() -> None:
+    cluster = begun(cluster_of(2), pod("first", cpu="4", bound_to="n1", active_deadline_seconds=1000))
+    cluster.add(*gang("g", 2, cpu="4"), pod("short", cpu="1", active_deadline_seconds=500))
+    assert placed(cluster) == {"first", "short"}
+
+
+def test_a_gang_whose_members_end_in_time_is_backfilled_whole() -> None:
+    cluster = begun(cluster_of(3), lasting("first", 1000, bound_to="n1"))
+    cluster.add(*gang("g", 3, cpu="4"), *gang("small", 2, cpu="3", annotations={DURATION: "500"}))
+    assert placed(cluster) == {"first", "small-0", "small-1"}
+
+
+def test_what_leaves_the_gang_its_room_is_placed_however_long_it_takes() -> None:
+    cluster = begun(cluster_of(2, cpu="8"), lasting("first", 1000, cpu="6", bound_to="n1"))
+    cluster.add(*gang("g", 2, cpu="6"), pod("beside", cpu="2"), pod("also", cpu="2"), pod("too-much", cpu="1"))
+    assert placed(cluster) == {"first", "beside", "also"}
+
+
+def test_the_gang_starts_on_its_nodes_when_the_others_have_ended() -> None:
+    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+    cluster.add(*gang("g", 2, cpu="4"), lasting("short", 500, cpu="1"))
+    placed(cluster)
+    cluster.end("short")
+    cluster.end("first")
+    cluster.advance(1000)
+    cluster.add(pod("endless", cpu="1"))
+    assert {"g-0", "g-1"} <= placed(cluster)
+    cluster.assert_pending("endless")
+    assert not cluster.scheduler.cache.nominations.starts
+
+
+def test_a_gang_of_higher_priority_is_kept_nodes_beside_one_that_has_them() -> None:
+    cluster = begun(cluster_of(2), lasting("first", 1000, priority=9, bound_to="n1"))
+    cluster.add(*gang("low", 2, cpu="4"))
+    placed(cluster)
+    cluster.add(*gang("other", 2, cpu="4"), *gang("high", 2, cpu="4", priority=5))
+    placed(cluster)
+    starts = {task.group.name for task in cluster.scheduler.cache.nominations.starts}
+    assert starts == {"low", "high"}
+
+
+def test_nodes_are_kept_for_as_many_gangs_as_the_configuration_says() -> None:
+    for number in (1, 2):
+        there = [lasting(f"p{i}", 1000, bound_to=f"n{i}") for i in range(1, 5)]
+        cluster = begun(cluster_of(4, reservations=number), *there)
+        cluster.add(*gang("a", 2, cpu="4"), *gang("b", 2, cpu="4"), *gang("c", 2, cpu="4"))
+        placed(cluster)
+        assert len({task.group.name for task in cluster.scheduler.cache.nominations.starts}) == number
+
+
+def test_where_no_end_is_known_nothing_is_kept() -> None:
+    cluster = begun(cluster_of(2), pod("endless", cpu="4", bound_to="n1"), lasting("late", 100, cpu="1", bound_to="n2"))
+    cluster.add(*gang("g", 2, cpu="4"), pod("other", cpu="1"))
+    assert "other" in placed(cluster)
+    assert not cluster.scheduler.cache.nominations
+
+
+def test_pods_that_this_session_places_count_with_their_durations() -> None:
+    cluster = cluster_of(2)
+    cluster.add(lasting("first", 1000, priority=3), *gang("g", 2, cpu="4", priority=2), pod("endless", cpu="1"))
+    assert placed(cluster) == {"first"}
+
+
+def test_a_pod_that_is_late_may_end_at_any_moment_so_nothing_is_filled_in_any_more() -> None:
+    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+    cluster.advance(5000)
+    cluster.add(*gang("g", 2, cpu="4"), lasting("short", 10, cpu="1"))
+    assert placed(cluster) == {"first"}
+    assert {cluster.scheduler.cache.nominations.node_of(task) for task in tasks(cluster, "g-")} == {"n1", "n2"}
+
+
+def test_what_is_kept_is_given_up_when_the_gang_goes() -> None:
+    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+    cluster.add(*gang("g", 2, cpu="4"), pod("endless", cpu="1"))
+    assert placed(cluster) == {"first"}
+    cluster.delete_pod("g-0")
+    cluster.delete_pod("g-1")
+    cluster.advance(30)
+    assert placed(cluster) == {"first", "endless"}
+
+
+def test_a_successor_keeps_the_nodes_that_its_predecessor_kept() -> None:
+    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+    cluster.add(*gang("g", 2, cpu="4"))
+    placed(cluster)
+    cluster.restart()
+    cluster.add(pod("endless", cpu="1", priority=-1))
+    assert placed(cluster) == {"first"}
+
+
+class _Elsewhere:
+    """Says itself when and where gangs are to start."""
+
+    name = "elsewhere"
+    start = 700.0
+
+    @hookimpl
+    def reservation(self, session: Any, trial: Any) -> Reservation | None:
+        return Reservation(dict.fromkeys(trial.tasks, "n2"), session.wall + self.start)
+
+
+def test_a_plugin_says_instead_of_the_core_when_and_where_a_gang_is_to_start() -> None:
+    cluster = cluster_of(3)
+    cluster.use(_Elsewhere())
+    begun(cluster, *(lasting(f"p{number}", 1000, bound_to=f"n{number}", cpu="3") for number in range(1, 4)))
+    cluster.add(*gang("g", 2, cpu="4"), lasting("short", 600, cpu="1"), lasting("long", 800, cpu="1"))
+    cluster.run()
+    assert {cluster.scheduler.cache.nominations.node_of(task) for task in tasks(cluster, "g-")} == {"n2"}
+    assert cluster.node_of("long") != "n2"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda session, trial: "n1",
+        lambda session, trial: Reservation({}, session.wall + 1),
+        lambda session, trial: Reservation(dict.fromkeys(trial.tasks, "nowhere"), session.wall + 1),
+        lambda session, trial: Reservation(dict.fromkeys(trial.tasks, "n1"), session.wall - 1),
+        lambda session, trial: Reservation(dict.fromkeys(trial.tasks, "n1"), math.nan),
+        lambda session, trial: Reservation(dict.fromkeys([*trial.tasks, "other"], "n1"), session.wall + 1),
+    ],
+)
+def test_a_plugin_that_answers_something_else_fails_the_gang_with_its_name(answer: Any) -> None:
+    class Wrong(_Elsewhere):
+        @hookimpl
+        def reservation(self, session: Any, trial: Any) -> Any:
+            return answer(session, trial)
+
+    cluster = cluster_of(1)
+    cluster.use(Wrong())
+    cluster.add(*gang("g", 2, cpu="4"), pod("other", cpu="1"))
+    assert placed(cluster) == {"other"}
+    assert "elsewhere" in cluster.reasons("g-0")
+    assert "is no reservation" in cluster.reasons("g-0")

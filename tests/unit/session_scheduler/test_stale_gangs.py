@@ -1,0 +1,181 @@
+"""The stale-gang-eviction action: a gang that lost members it needs ends, and starts anew whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from session_scheduler.cluster.errors import TooManyRequests
+from session_scheduler.config import SchedulerConfig
+from session_scheduler.hookspecs import hookimpl
+from session_scheduler.model.group_api import SCHEDULED
+from session_scheduler.model.objects import Pod, PodCondition, PodGroup, PodGroupStatus
+from session_scheduler.plans import PLAN_ANNOTATION
+from session_scheduler.testing.builders import gang, pod
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+
+def cluster_of(nodes: int = 3, *, actions: Any = ("allocate", "stale-gang-eviction")) -> FakeCluster:
+    config = SchedulerConfig(bindings_in_flight=1_000, actions=actions, stale_gang_seconds=60)
+    return FakeCluster(config=config).nodes(nodes, cpu="4")
+
+
+def running(size: int = 3, min_count: int | None = None, **options: Any) -> FakeCluster:
+    cluster = cluster_of(**options)
+    cluster.add(gang("g", size, min_count=min_count, cpu="4"))
+    cluster.run()
+    assert len([node for node in cluster.placements().values() if node]) == size
+    return cluster
+
+
+def ending(cluster: FakeCluster) -> set[str]:
+    return {task.name for task in cluster.scheduler.cache.tasks.values() if task.pod.metadata.deletion_timestamp}
+
+
+def lose(cluster: FakeCluster, name: str, *, succeeded: bool = False) -> None:
+    cluster.end(name, succeeded=succeeded)
+    cluster.run()
+
+
+def later(cluster: FakeCluster, seconds: float = 61) -> set[str]:
+    cluster.advance(seconds)
+    cluster.run(cycles=2)
+    return ending(cluster)
+
+
+def test_what_is_left_of_a_gang_that_lost_a_member_ends_after_the_time_that_it_has() -> None:
+    cluster = running()
+    lose(cluster, "g-1")
+    assert later(cluster, 59) == set()
+    assert later(cluster, 2) == {"g-0", "g-2"}
+
+
+def test_without_the_action_the_others_run_on() -> None:
+    cluster = running(actions=("allocate",))
+    lose(cluster, "g-1")
+    assert later(cluster, 1000) == set()
+
+
+def test_a_gang_that_is_whole_again_in_time_runs_on() -> None:
+    cluster = running()
+    lose(cluster, "g-1")
+    cluster.add(pod("g-1-again", cpu="4", group="g"))
+    cluster.run()
+    cluster.assert_bound("g-1-again")
+    assert later(cluster, 1000) == set()
+
+
+def test_the_gang_starts_anew_when_its_members_have_ended_and_were_made_again() -> None:
+    cluster = running()
+    lose(cluster, "g-1")
+    assert later(cluster) == {"g-0", "g-2"}
+    cluster.add(pod("again-0", cpu="4", group="g"))
+    cluster.run()
+    cluster.assert_pending("again-0")
+    cluster.finish_deletions()
+    cluster.add(pod("again-1", cpu="4", group="g"), pod("again-2", cpu="4", group="g"))
+    cluster.advance(30)
+    cluster.run(cycles=2)
+    for number in range(3):
+        cluster.assert_bound(f"again-{number}")
+    assert later(cluster, 1000) == set()
+
+
+def test_a_member_that_succeeded_is_not_lost() -> None:
+    cluster = running()
+    lose(cluster, "g-0", succeeded=True)
+    lose(cluster, "g-1", succeeded=True)
+    assert later(cluster, 1000) == set()
+
+
+def test_beside_members_that_succeeded_one_that_failed_is_lost_all_the_same() -> None:
+    cluster = running()
+    lose(cluster, "g-0", succeeded=True)
+    lose(cluster, "g-1")
+    assert later(cluster) == {"g-2"}
+
+
+def test_an_elastic_gang_may_lose_what_it_has_beyond_its_minimum() -> None:
+    cluster = running(3, 2)
+    lose(cluster, "g-1")
+    assert later(cluster, 1000) == set()
+    lose(cluster, "g-2")
+    assert later(cluster) == {"g-0"}
+
+
+def test_members_that_are_deleted_one_after_the_other_make_a_gang_stale_too() -> None:
+    cluster = running(3)
+    for name in ("g-0", "g-1"):
+        cluster.delete_pod(name)
+    cluster.run()
+    cluster.finish_deletions()
+    cluster.run()
+    assert later(cluster) == {"g-2"}
+
+
+def test_groups_without_a_minimum_and_pods_alone_are_left_alone() -> None:
+    cluster = cluster_of()
+    cluster.add(*gang("basic", 2, min_count=1, cpu="1"), pod("alone", cpu="1"))
+    cluster.run()
+    lose(cluster, "basic-0")
+    assert later(cluster, 1000) == set()
+
+
+def test_a_gang_that_runs_no_more_is_another_start_when_it_comes_again() -> None:
+    cluster = running(2, nodes=2)
+    cluster.add(pod("waits", cpu="4", group="g"))
+    cluster.run()
+    lose(cluster, "g-0")
+    lose(cluster, "g-1")
+    cluster.add(pod("also", cpu="4", group="g"))
+    cluster.advance(100)
+    cluster.run(cycles=2)
+    cluster.assert_bound("waits")
+    cluster.assert_bound("also")
+    assert ending(cluster) == set()
+
+
+def test_what_a_predecessor_saw_lost_ends_nobody_after_a_restart() -> None:
+    cluster = running()
+    group = cluster.find(PodGroup, "g")
+    plan = group.metadata.annotations[PLAN_ANNOTATION]  # its attempt is what the condition is to name
+    started = PodGroupStatus(conditions=(PodCondition(SCHEDULED, "True", "Scheduled", plan),))
+    cluster.add(replace(group, status=started))
+    lose(cluster, "g-1")
+    cluster.restart()
+    assert later(cluster, 1000) == set()
+
+
+def test_a_plugin_that_fails_when_members_are_tried_to_end_keeps_them_and_others_end_all_the_same() -> None:
+    class Guard:
+        name = "guard"
+
+        @hookimpl
+        def on_session_open(self, session: Any) -> None:
+            session.add_event_handler(deallocate=self.ended)
+
+        def ended(self, event: Any) -> None:
+            if event.task.name.startswith("g-"):
+                raise RuntimeError("not these")
+
+    cluster = cluster_of(4)
+    cluster.use(Guard())
+    cluster.add(gang("g", 2, cpu="4"), gang("h", 2, cpu="4"))
+    cluster.run()
+    lose(cluster, "g-1")
+    lose(cluster, "h-1")
+    assert later(cluster) == {"h-0"}
+
+
+def test_members_whose_eviction_is_refused_are_deleted_then() -> None:
+    cluster = running()
+    memory: Any = cluster.memory
+
+    async def refuse(one: Pod) -> None:
+        raise TooManyRequests(f"{one.key}: its disruption budget allows none")
+
+    memory.evict = refuse
+    lose(cluster, "g-1")
+    assert later(cluster) == set()
+    assert later(cluster, 6) == {"g-0", "g-2"}
