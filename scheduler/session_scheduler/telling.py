@@ -12,6 +12,7 @@ from session_scheduler.hook_calls import HookCalls
 from session_scheduler.metrics import GroupResult, Metrics, Stage
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Pod, PodGroup
+from session_scheduler.model.sub_groups import as_text
 from session_scheduler.observer import Observer
 from session_scheduler.pod_binding import Failure
 from session_scheduler.reporting import Reporter
@@ -119,9 +120,11 @@ class Teller(Observer):
         """See `Observer`."""
         self._metrics.groups("timeout")
         self._metrics.gang_evicted()
+        lacks = group.short_of(group.in_phase(Phase.BOUND))
+        without = f", and {as_text(lacks)} could not" if lacks else ""
         text = (
-            f"{members} of at least {group.min_count} pods could be bound within {seconds:g} s: they are evicted, and "
-            "the gang starts over"
+            f"{members} of at least {group.min_count} pods could be bound within {seconds:g} s{without}: they are "
+            "evicted, and the gang starts over"
         )
         _log.warning("gang timed out", group=group.key, why=text)
         if group.pod_group is not None:

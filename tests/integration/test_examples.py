@@ -108,6 +108,18 @@ def test_the_pods_of_the_gpu_example_share_one_nodes_gpus_and_leave_the_others_w
     assert all(one["fits"] for one in late["nodes"].values()), "alone it would fit"
 
 
+def test_leader_and_workers_start_together_and_without_its_workers_a_leader_does_not() -> None:
+    folder = EXAMPLES / "05-leader-and-workers"
+    answer = fluence("simulate", folder, "-o", "json")
+    pods = placed(answer)
+    assert answer.returncode == 1
+    on_nodes = Counter(name.rpartition("-")[0] for name, pod in pods.items() if pod["node"])
+    assert on_nodes == {"simulation-leader": 1, "simulation-worker": 5}
+    why = "pod group default/analysis needs 2 pods of sub-group worker to start and has 1"
+    assert {pod["reason"] for pod in pods.values() if not pod["node"]} == {why}
+    assert why in (ROOT / "docs" / "how-to" / "start-pods-together.md").read_text()
+
+
 # ------------------------------------------------------------------ the plugins
 
 

@@ -181,8 +181,15 @@ def _gangs(groups: Iterable[Mapping[str, Any]], narrow: bool) -> Iterable[Render
     for group in groups:
         yield ""
         told = f": {group['reason']}" if group["reason"] else ""
+        parts = group.get("subGroups", {})
+        lacks = sum(max(0, one["minimum"] - one["started"]) for one in parts.values())
         yield Text(f"group {group['namespace']}/{group['name']}: {group['placeable']} could be placed now, "
-                   f"{group['minCount'] - group['started']} must be{told}")  # fmt: skip
+                   f"{max(group['minCount'] - group['started'], lacks)} must be{told}")  # fmt: skip
+        for name, one in parts.items():
+            missing = one["minimum"] - one["started"] - one["placeable"]
+            short = f"; {missing} too few" if missing > 0 else ""
+            yield Text(f"  sub-group {name}: {one['placeable']} could be placed now, {one['started']} of at least "
+                       f"{one['minimum']} run{short}")  # fmt: skip
         placed = [(name, node, None) for name, node in group["placement"].items()]
         rows = [*placed, *((name, None, reason) for name, reason in group["refused"].items())]
         if rows:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from session_scheduler import Session, hookimpl
+from session_scheduler.cli.tables import print_tables
+from session_scheduler.explain import explain_pending
 from session_scheduler.model.groups import Group
 from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION, SubGroupsError, minima_of
 from session_scheduler.testing import FakeCluster
@@ -186,6 +188,78 @@ def test_a_gang_that_lost_its_leader_takes_no_more_workers_until_a_leader_can_be
     cluster.pod("leader-1", group="crew", sub_group="leader", cpu="1").schedule()
     assert "leader-1" in bound(cluster)
     cluster.assert_pending("worker-2", "Insufficient cpu")
+
+
+def test_a_running_gang_whose_leader_finds_no_place_takes_no_further_worker_though_there_is_room_for_one() -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="3"), "leader=1,worker=1", leader=1, worker=1).schedule()
+    cluster.delete_pod("leader-0").pod("leader-1", group="crew", sub_group="leader", cpu="9")
+    cluster.pod("worker-1", group="crew", sub_group="worker", cpu="1").schedule()
+    assert bound(cluster) == {"worker-0"}
+    cluster.node("n2", cpu="9").schedule()
+    assert bound(cluster) == {"leader-1", "worker-0", "worker-1"}
+
+
+def test_a_queues_limit_lets_a_gang_have_the_minima_of_its_sub_groups_first() -> None:
+    cluster = FakeCluster().node("n1", cpu="9").queue("team", limit={"cpu": 3})
+    cluster.group("crew", 1, sub_groups="leader=1,worker=2")
+    for name, count in (("leader", 4), ("worker", 2)):
+        cluster.pods(count, prefix=name, group="crew", sub_group=name, cpu="1", queue="team")
+    cluster.schedule()
+    assert bound(cluster) == {"leader-0", "worker-0", "worker-1"}
+
+
+def test_a_queues_limit_below_the_minima_starts_nothing() -> None:
+    cluster = FakeCluster().node("n1", cpu="9").queue("team", limit={"cpu": 2})
+    cluster.group("crew", 1, sub_groups="leader=1,worker=2")
+    for name, count in (("leader", 4), ("worker", 2)):
+        cluster.pods(count, prefix=name, group="crew", sub_group=name, cpu="1", queue="team")
+    cluster.schedule()
+    assert not bound(cluster)
+    cluster.assert_pending("leader-0", "queue 'team' has reached its limit")
+
+
+def test_preemption_makes_room_for_the_sub_group_that_is_short() -> None:
+    cluster = FakeCluster().node("n1", cpu="3").pod("low", cpu="1", priority=1).schedule()
+    cluster.group("crew", 1, sub_groups="leader=1,worker=2", priority=9)
+    for name, count in (("leader", 3), ("worker", 2)):
+        cluster.pods(count, prefix=name, group="crew", sub_group=name, cpu="1")
+    cluster.schedule().finish_deletions().advance(30).schedule()
+    assert bound(cluster) == {"leader-0", "worker-0", "worker-1"}
+
+
+# ---------------------------------------------------------------------- what is told
+
+
+def explained(cluster: FakeCluster) -> dict[str, Any]:
+    (group,) = explain_pending(cluster.scheduler)["groups"]
+    return dict(group)
+
+
+def test_explain_says_of_the_best_part_which_sub_group_is_short(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="4"), "leader=1,worker=3", leader=3)
+    cluster.pods(3, prefix="worker", group="crew", sub_group="worker", cpu="1500m").schedule()
+    told = explained(cluster)
+    assert told["subGroups"] == {
+        "leader": {"minimum": 1, "started": 0, "placeable": 1},
+        "worker": {"minimum": 3, "started": 0, "placeable": 2},
+    }
+    assert set(told["placement"]) == {"leader-0", "worker-0", "worker-1"}
+    print_tables(explain_pending(cluster.scheduler))
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "sub-group worker: 2 could be placed now, 0 of at least 3 run; 1 too few" in lines
+    assert "sub-group leader: 1 could be placed now, 0 of at least 1 run" in lines
+
+
+def test_of_a_gang_without_sub_groups_explain_says_nothing_of_them() -> None:
+    cluster = FakeCluster().node("n1", cpu="1").gang("g", 2, cpu="1").schedule()
+    assert "subGroups" not in explained(cluster)
+
+
+def test_the_refusal_of_the_group_says_which_sub_group_found_no_place() -> None:
+    cluster = crew(FakeCluster().node("n1", cpu="2"), "leader=1,worker=2", leader=1, worker=2).schedule()
+    refusal = cluster.scheduler.outcomes["PodGroup default/crew"].refusal
+    assert refusal is not None
+    assert "and 1 of sub-group worker for which there is no place" in refusal.reason
 
 
 # ---------------------------------------------------------------------- binds that fail, and crashes

@@ -213,6 +213,14 @@ def test_a_gang_that_ran_out_of_time_is_told_with_numbers(world):
     assert world.count('fluence_groups_total{result="timeout"}') == 1
 
 
+def test_a_gang_that_ran_out_of_time_for_want_of_a_leader_is_told_so(world):
+    group = a_group(3, 3, phase=Phase.BOUND)
+    group.pod_group = pod_group("g", 3, sub_groups="leader=1")
+    world.teller.gang_timed_out(group, 3, 60.0)
+    ((*_, text),) = world.told
+    assert text.startswith("3 of at least 3 pods could be bound within 60 s, and 1 of sub-group leader could not: ")
+
+
 def test_a_gang_that_started_is_told_to_be_scheduled(world):
     world.teller.group_scheduled(pod_group("g", 2), "minCount pods are bound")
     assert world.told == [("group", "g", "True", "Scheduled", "minCount pods are bound")]
