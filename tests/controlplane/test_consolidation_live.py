@@ -7,7 +7,7 @@ from dataclasses import replace
 from .invariants import Manifest, is_bound
 from .scenarios_world import Scenario, pod_spec
 
-CONSOLIDATING = {"actions": ["allocate", "reclaim", "consolidate"]}
+CONSOLIDATING = {"actions": ["allocate", "preempt", "reclaim", "consolidate"]}
 
 
 def _deploy_on(scenario: Scenario, name: str, node: str) -> Manifest:
