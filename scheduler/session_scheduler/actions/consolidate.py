@@ -100,9 +100,10 @@ class _Consolidation:
         if session.limits_capacity and session.over_capacity(group, tasks[:needed]):
             return None
         for subset in self._subsets(group):
-            preemption = self._in_subset(group, tasks, needed, subset)
-            if preemption is not None:
-                return preemption
+            for aside in (False, True) if needed > 1 else (False,):
+                preemption = self._in_subset(group, tasks, needed, subset, aside=aside)
+                if preemption is not None:
+                    return preemption
         if alone and (session.preempts_alike or not session.limits_preemption):
             self._in_vain.add(key)
         return None
@@ -117,11 +118,11 @@ class _Consolidation:
         return (None,) if sets is None else [one.mask for one in sets[:_MOST_SETS]]
 
     def _in_subset(
-        self, group: Group, tasks: Sequence[Task], needed: int, subset: BoolColumn | None
+        self, group: Group, tasks: Sequence[Task], needed: int, subset: BoolColumn | None, *, aside: bool
     ) -> Preemption | None:
         session = self._session
         movable = _Movable(session, group, tasks, self._budgets)
-        with Moving(session, group, subset, movable.on) as moving:
+        with Moving(session, group, subset, movable.on, aside=aside) as moving:
             if not moving.seat_all(tasks, needed) or not moving.moves:
                 return None
             seats = {task: session.node_at(row) for task, row in moving.seats.items()}

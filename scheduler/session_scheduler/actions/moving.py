@@ -26,6 +26,7 @@ _MOST_NODES: Final = 100
 """Nodes of which it is worked out what a task's seat there takes."""
 _MOST_TRIES: Final = 4
 """Nodes that are tried for a pod that is moved: a plugin that places groups may refuse those that filters offer."""
+_NO_USE: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,17 @@ class Moving:
     """Tasks of one group, and what is moved for them. Use as a context manager: all is undone at its end."""
 
     def __init__(
-        self, session: Session, group: Group, subset: BoolColumn | None, movable: Callable[[str], Sequence[Task]]
+        self,
+        session: Session,
+        group: Group,
+        subset: BoolColumn | None,
+        movable: Callable[[str], Sequence[Task]],
+        *,
+        aside: bool = False,
     ) -> None:
         """`subset`: the rows where the tasks may go, None for all; `movable`: the tasks on a node that may be moved,
-        those first that are to stay rather than others.
+        those first that are to stay rather than others. `aside`: what is moved goes where the group's tasks have the
+        least use for the room, rather than where scores would have it.
         """
         self._session = session
         self._group = group
@@ -57,6 +65,9 @@ class Moving:
         self._movable = movable
         self._statement = session.statement(group)
         self._away: dict[Task, tuple[str, Phase]] = {}
+        self._aside = aside
+        self._use: dict[int, int] = {}
+        """By row that a task might be seated on: how much it lacks; with `aside` only."""
         self._vacated: set[int] = set()
         """The rows that tasks leave: what they leave is for the group, and free only when they have ended."""
         self.seats: dict[Task, int] = {}
@@ -133,6 +144,8 @@ class Moving:
         if has_placers(session):  # what filters offer was refused by who places groups
             rows = [*rows, *np.flatnonzero(board.mask).tolist()]
         lacking, ties = self._lacking(task), session.ties()
+        if self._aside:
+            self._use = {row: int(lacking[row]) for row in rows}
         ordered = sorted(rows, key=lambda row: (lacking[row], ties[row]))
         found = (row for row in ordered if self._movable(session.node_at(row)))
         return [row for row, _ in zip(found, range(_MOST_NODES), strict=False)]
@@ -209,8 +222,8 @@ class Moving:
         board.sync(task)
         barred = {left, *self._vacated}
         rows = [row for row in np.flatnonzero(board.mask).tolist() if row not in barred]
-        totals, ties = board.total, session.ties()
-        for row in sorted(rows, key=lambda row: (-totals[row], ties[row]))[:_MOST_TRIES]:
+        totals, ties, use = board.total, session.ties(), self._use
+        for row in sorted(rows, key=lambda row: (-use.get(row, _NO_USE), -totals[row], ties[row]))[:_MOST_TRIES]:
             if self._place(task, task.group, row):
                 return row
         return None

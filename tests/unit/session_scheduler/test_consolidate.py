@@ -70,6 +70,14 @@ def test_a_gang_fits_after_moves_and_all_of_it_runs() -> None:
     assert len([name for name in cluster.placements() if name.endswith("+")]) == 2
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_moved_goes_out_of_the_way_of_the_other_members_where_scores_would_not_have_it_so(seed: int) -> None:
+    cluster = cluster_of("4", "4", "2", "2", seed=seed)
+    cluster.add(on("a", "n1", "2"), on("b", "n2", "2"), *gang("g", 2, cpu="3"))
+    settle(cluster)
+    cluster.assert_all_bound()
+
+
 def test_nothing_is_moved_where_only_a_part_of_the_gang_would_fit() -> None:
     cluster = in_pieces()
     cluster.add(*gang("g", 2, cpu="3"))
