@@ -191,6 +191,12 @@ class Engine:
         """How many pods wait, by state."""
         return {state: len(tasks) for state, tasks in self._waiting().items()}
 
+    @property
+    def reserved(self) -> int:
+        """For how many gangs nodes are kept."""
+        starts = self._scheduler.cache.nominations.starts
+        return len({task.group for task in starts if task.node is None})
+
     def _waiting(self) -> dict[str, list[Task]]:
         """What waits, by state; costs nothing for what runs."""
         cache, pending, now = self._scheduler.cache, self._scheduler.pending, self._clock.now()

@@ -92,6 +92,10 @@ class Pending(Protocol):
     def pods(self) -> Mapping[str, int]:
         """How many pods are in each state."""
 
+    @property
+    def reserved(self) -> int:
+        """For how many gangs nodes are kept."""
+
 
 class PodGroupApis(Protocol):
     """What an API server has of pod groups."""
@@ -224,6 +228,7 @@ class Metrics:
         self._preemptions = _Counts(registry, "preemptions", "Pods and gangs for which others were to end.")
         self._victims = _Counts(registry, "preemption_victims", "Pods that were to end for others.")
         self._consolidations = _Counts(registry, "consolidations", "Pods and gangs for which others were moved.")
+        self._filled_in = _Counts(registry, "backfilled_pods", "Pods placed in the room of a gang that starts later.")
         self._moved = _Counts(registry, "moved_pods", "Pods that were to end so as to run elsewhere.")
         self._recoveries = _Counts(
             registry, "recoveries", "Plans that were found half done.", ("what",), ("rolled_forward", "aborted")
@@ -274,6 +279,10 @@ class Metrics:
         """So many pods were to end for a pod or a gang."""
         self._preemptions.add(count=victims > 0)
         self._victims.add(count=victims)
+
+    def filled_in(self, pods: int) -> None:
+        """So many pods were placed in the room of a gang that starts later."""
+        self._filled_in.add(count=pods)
 
     def moved(self, victims: int) -> None:
         """So many pods were to end for a pod or a gang, and to run elsewhere."""
@@ -337,11 +346,15 @@ class _PendingCollector:
         self._pending = pending
 
     def describe(self) -> Iterable[Metric]:
-        return [_waiting("groups", {}), _waiting("pods", {})]
+        return [_waiting("groups", {}), _waiting("pods", {}), _reserved(0)]
 
     def collect(self) -> Iterable[Metric]:
         pending = self._pending()
-        return [_waiting("groups", pending.groups), _waiting("pods", pending.pods)]
+        return [_waiting("groups", pending.groups), _waiting("pods", pending.pods), _reserved(pending.reserved)]
+
+
+def _reserved(groups: int) -> Metric:
+    return GaugeMetricFamily(f"{PREFIX}reserved_groups", "Gangs for which nodes are kept.", value=groups)
 
 
 def _waiting(what: str, counts: Mapping[str, int]) -> Metric:

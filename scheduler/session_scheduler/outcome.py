@@ -29,6 +29,8 @@ class Outcome:
     """The node for which each of these was nominated until now; empty for none."""
     preempts: bool = False
     """Whether it was asked whose end would make room."""
+    filled_in: bool = False
+    """Whether it uses what is kept for a gang that starts later."""
     placed_in_part: bool = False
     """Whether the group starts without some of the tasks: they are tried again on their own."""
 

@@ -62,6 +62,8 @@ class Teller(Observer):
         group = outcome.group
         result: GroupResult = "scheduled" if outcome.scheduled else "error" if _is_error(outcome) else "unschedulable"
         self._metrics.groups(result)
+        if outcome.filled_in:
+            self._metrics.filled_in(len(outcome.placed))
         self._metrics.pods("error" if result == "error" else "unschedulable", len(outcome.reasons))
         if not outcome.scheduled and (group.missing or not group.suffice(group.tasks.values())):
             since, _ = self._incomplete.get(group.key, (self._clock.now(), outcome))

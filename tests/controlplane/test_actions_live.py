@@ -18,7 +18,7 @@ def _lasting(seconds: int) -> dict[str, str]:
 def test_nodes_are_kept_for_a_gang_and_used_by_what_ends_before_it_can_start(scenario: Scenario) -> None:
     for _ in range(2):
         scenario.add_node(cpu=4, devices=0)
-    scenario.run(replace(scenario.settings, more=FILLING))
+    scheduler = scenario.run(replace(scenario.settings, more=FILLING))
     scenario.create_pod("first", cpu="4", annotations=_lasting(3600))
     scenario.wait_bound("first")
     scenario.create_gang("gang", 2, cpu="4")
@@ -31,6 +31,8 @@ def test_nodes_are_kept_for_a_gang_and_used_by_what_ends_before_it_can_start(sce
     scenario.wait_bound("short")
     scenario.wait_refused("endless")
     scenario.wait_refused("long")
+    told = scheduler.metrics()
+    assert (told["fluence_backfilled_pods_total"], told["fluence_reserved_groups"]) == (1, 1)
     scenario.end("short")
     scenario.end("first")
     scenario.wait_whole("gang", 2)

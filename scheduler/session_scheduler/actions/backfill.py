@@ -45,6 +45,7 @@ def _fill(session: Session, group: Group) -> Decision | None:
     with trying(session, outcome), session.statement(group) as statement, session.backfilling():
         place_group(session, statement, group, outcome)
         if outcome.placed:
+            outcome.filled_in = True
             mutations = session.bind_annotations(outcome.placed)
             decision = statement.commit()
             decision.mutations = mutations

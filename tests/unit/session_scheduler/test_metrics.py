@@ -104,7 +104,7 @@ def test_who_leads_is_asked_at_each_scrape(metrics: Metrics) -> None:
 
 
 def test_what_waits_is_asked_at_each_scrape_and_a_state_without_any_is_0(metrics: Metrics) -> None:
-    waiting = SimpleNamespace(groups={"due": 2}, pods={"due": 7, "gated": 1})
+    waiting = SimpleNamespace(reserved=0, groups={"due": 2}, pods={"due": 7, "gated": 1})
     metrics.follow_pending(lambda: waiting)
     assert value(metrics, "fluence_pending_pods", state="due") == 7
     waiting.pods = {}

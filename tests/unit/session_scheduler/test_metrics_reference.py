@@ -65,7 +65,7 @@ def shown() -> list[Metric]:
     plugin.on_nodes_changed([NodeChange("n1", NODE, ())])
     listed = [("fluence", plugin, None), ("Proportion", with_a_queue(), None)]
     metrics.follow_profiles({"fluence": HookCalls(listed)})
-    metrics.follow_pending(lambda: SimpleNamespace(groups={}, pods={}))
+    metrics.follow_pending(lambda: SimpleNamespace(reserved=0, groups={}, pods={}))
     metrics.follow_pod_groups(SimpleNamespace(versions=["v1alpha2"], gates={"A": True, "B": False}))
     everything_once(metrics)
     return list(text_string_to_metric_families(metrics.exposition()[0].decode()))
