@@ -19,6 +19,7 @@ from .harness import ControlPlane
 
 PREFIX = "fluence.flux-framework.org/"
 HELD, PLAN, ATTEMPT = PREFIX + "held", PREFIX + "plan", PREFIX + "attempt"
+SUB_GROUPS, SUB_GROUP = PREFIX + "sub-groups", PREFIX + "sub-group"
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2"
 DEVICE_PREFIX = "fluxion.flux-framework.org/"
 _UNITS = {"m": Decimal("0.001"), "": Decimal(1), "k": Decimal(1000), "M": Decimal(10**6), "G": Decimal(10**9),
@@ -108,6 +109,14 @@ def group_name(pod: Manifest) -> str | None:
 def min_count(group: Manifest) -> int:
     """How many pods a gang starts with; 0 where it is none."""
     return int((group["spec"]["schedulingPolicy"].get("gang") or {}).get("minCount", 0))
+
+
+def short_of(group: Manifest, members: Iterable[Manifest]) -> dict[str, int]:
+    """By sub-group: how many of it are missing among these pods."""
+    text = annotation(group, SUB_GROUPS) or ""
+    there = Counter((pod["metadata"].get("labels") or {}).get(SUB_GROUP) for pod in members)
+    minima = (part.split("=") for part in text.split(",") if part)
+    return {name: int(least) - there[name] for name, least in minima if there[name] < int(least)}
 
 
 def annotation(obj: Manifest, name: str) -> str | None:
@@ -272,6 +281,9 @@ def _gangs(state: State) -> Iterator[str]:
             continue
         if len(members) < wanted:
             yield f"gang {key_of(group)}: {len(members)} of {wanted} are bound"
+            continue
+        if short := short_of(group, members):
+            yield f"gang {key_of(group)}: is bound without {short} of its sub-groups"
             continue
         scheduled = condition(group, "PodGroupScheduled")
         if scheduled is None or scheduled["status"] != "True":

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from .invariants import ATTEMPT, HELD, PLAN, Manifest, State, of_one_plan, violations, violations_at_rest
+from .invariants import (
+    ATTEMPT,
+    HELD,
+    PLAN,
+    SUB_GROUP,
+    SUB_GROUPS,
+    Manifest,
+    State,
+    of_one_plan,
+    violations,
+    violations_at_rest,
+)
 
 QPU = "fluxion.flux-framework.org/qpu"
 PATH = "/cluster/qpu0"
@@ -60,6 +71,19 @@ def test_a_gang_that_runs_as_planned_is_right() -> None:
     state = whole(a_pod("p", cores=[0]), a_pod("q", cores=[1]))
     assert violations_at_rest(state) == []
     assert of_one_plan(state, state.groups[0]) == []
+
+
+def test_a_gang_without_the_minimum_of_a_sub_group_is_found_and_one_with_it_is_right() -> None:
+    gang = a_gang(p="a", q="a")
+    gang["metadata"]["annotations"][SUB_GROUPS] = "leader=1,worker=1"
+    pods = [a_pod("p", cores=[0]), a_pod("q", cores=[1])]
+    for pod in pods:
+        pod["metadata"]["labels"] = {SUB_GROUP: "worker"}
+    assert violations_at_rest(whole(*pods, gang=gang)) == [
+        "gang ns/gang: is bound without {'leader': 1} of its sub-groups"
+    ]
+    pods[0]["metadata"]["labels"] = {SUB_GROUP: "leader"}
+    assert violations_at_rest(whole(*pods, gang=gang)) == []
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Attempt:
     placements: int = 0
     """In how many topology domains the group was tried; 0 without a topology constraint."""
     lacks: Mapping[str, int] = field(default_factory=dict)
-    """By sub-group: how many more would have been needed."""
+    """By sub-group: how many more would have been needed beside what stood; nothing where none did."""
 
 
 def place_group(session: Session, statement: Statement, group: Group, outcome: Outcome) -> None:
@@ -271,7 +271,7 @@ def _try_ways(
         attempt = one_way(session, statement, group, order, subset, expected, needed)
         if _stands(group, statement, mark, needed):
             return attempt
-        attempt.lacks = group.lacks
+        attempt.lacks = group.lacks if statement.placed_since(mark) else {}
         statement.rollback(mark)
         if first is None:
             first = attempt
