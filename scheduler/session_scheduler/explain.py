@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,36 @@ async def _explain(files: Sequence[str], config: SchedulerConfig, pod: str | Non
 
 
 async def explain_state(state: ClusterState, config: SchedulerConfig, pod: str | None = None) -> dict[str, Any]:
-    """As `explain`, for a state that was read."""
-    return explain_pending(await open_state(state, config), pod)
+    """As `explain`, for a state that was read.
+
+    Pods of other schedulers are judged apart, as if the first profile served them: to its own they are not there.
+    """
+    others = {
+        one.key: one.spec.scheduler_name for one in state.waiting() if not config.profile(one.spec.scheduler_name)
+    }
+    answers = []
+    if pod not in others:
+        answers.append(explain_pending(await open_state(state, config), pod))
+    if others and (pod is None or pod in others):
+        scheduler = await open_state(state.served(others, config.profiles[0].scheduler_name), config)
+        told = _explained(scheduler, [task for task in _waiting(scheduler) if task.key in ({pod} if pod else others)])
+        for one in told["pods"]:
+            one["schedulerName"] = others[f"{one['namespace']}/{one['name']}"]
+        answers.append(told)
+    return _together(answers)
+
+
+def _together(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One answer of several, in the order of one."""
+    if len(answers) == 1:
+        return answers[0]
+    pods = [pod for answer in answers for pod in answer["pods"]]
+    groups = {(group["namespace"], group["name"]): group for answer in answers for group in answer["groups"]}
+    seconds: Counter[str] = Counter()
+    for answer in answers:
+        seconds.update(answer["seconds"])
+    pods.sort(key=lambda pod: natural(f"{pod['namespace']}/{pod['name']}"))
+    return {"pods": pods, "groups": list(groups.values()), "seconds": dict(seconds)}
 
 
 def explain_pending(scheduler: Scheduler, pod: str | None = None) -> dict[str, Any]:
@@ -52,12 +81,32 @@ def explain_pending(scheduler: Scheduler, pod: str | None = None) -> dict[str, A
     and `fitsIf`, where that can be said, what would have to be so for it not to. `groups` says of each gang among them
     how much of it could be placed; `seconds` what each plugin took.
     """
-    waiting = [task for task in scheduler.cache.tasks.values() if task.phase in (Phase.PENDING, Phase.GATED)]
+    waiting = _waiting(scheduler)
     if pod is not None:
         waiting = [task for task in waiting if task.key == pod]
         if not waiting:
-            raise InputError(f"--pod {pod}: no pod of that namespace and name is waiting: write NAMESPACE/NAME")
-    waiting.sort(key=lambda task: natural(task.key))
+            raise InputError(_not_waiting(scheduler, pod))
+    return _explained(scheduler, waiting)
+
+
+def _waiting(scheduler: Scheduler) -> list[Task]:
+    """The pods that wait for a place, in natural order."""
+    waiting = (task for task in scheduler.cache.tasks.values() if task.phase in (Phase.PENDING, Phase.GATED))
+    return sorted(waiting, key=lambda task: natural(task.key))
+
+
+def _not_waiting(scheduler: Scheduler, pod: str) -> str:
+    """What is wrong with the name of a pod, and what to write."""
+    placed = next((task.node for task in scheduler.cache.tasks.values() if task.key == pod), None)
+    if placed is not None:
+        return f"--pod {pod}: it is on node {placed} already: name a pod that waits"
+    waiting = [task.key for task in _waiting(scheduler)]
+    near = [key for key in waiting if key.partition("/")[2] == pod] or get_close_matches(pod, waiting, 1, 0.6)
+    remedy = f"did you mean {near[0]}?" if near else "write NAMESPACE/NAME"
+    return f"--pod {pod}: no pod of that namespace and name is waiting: {remedy}"
+
+
+def _explained(scheduler: Scheduler, waiting: Sequence[Task]) -> dict[str, Any]:
     before = _seconds(scheduler)
     callbacks: Counter[str] = Counter()
     gangs = dict.fromkeys(task.group for task in waiting if is_gang(task.group))

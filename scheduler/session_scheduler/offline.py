@@ -6,13 +6,14 @@ them; manifests can be brought to either. Nothing is ever written but in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
+from msgspec import structs
 
 from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.manifests import SavedConfiguration, load_manifests
@@ -28,6 +29,7 @@ from session_scheduler.service import Scheduler
 from session_scheduler.unjudged import unjudged
 
 _log = structlog.get_logger(__name__)
+_Any = TypeVar("_Any", bound=PortObject)
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -41,6 +43,21 @@ class ClusterState:
     """Of manifests: the agents on their nodes are yet to advertise what they would."""
     configuration: SavedConfiguration | None = None
     """The snapshot's, not checked yet."""
+
+    def waiting(self) -> list[Pod]:
+        """The pods without a node that have not ended, whoever is to place them."""
+        pods = [obj for obj in (*self.objects, *self.brought) if isinstance(obj, Pod)]
+        return [pod for pod in pods if not pod.spec.node_name and not pod.terminal]
+
+    def served(self, keys: Collection[str], scheduler_name: str) -> ClusterState:
+        """The state with that schedulerName in these pods."""
+
+        def changed(obj: _Any) -> _Any:
+            if not isinstance(obj, Pod) or obj.key not in keys:
+                return obj
+            return structs.replace(obj, spec=structs.replace(obj.spec, scheduler_name=scheduler_name))
+
+        return replace(self, objects=tuple(map(changed, self.objects)), brought=tuple(map(changed, self.brought)))
 
     def config(self) -> SchedulerConfig:
         """The configuration that came with the state, else the default one. Raises InputError."""

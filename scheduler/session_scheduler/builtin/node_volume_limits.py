@@ -39,6 +39,8 @@ class Brought:
 
     volumes: frozenset[Attached] = frozenset()
     problem: str | None = None
+    missing: str | None = None
+    """The claim that does not exist."""
 
 
 @dataclass(slots=True)
@@ -87,7 +89,9 @@ class NodeVolumeLimits(WithoutArguments):
             key = f"{cls.namespace}/{use.name}"
             claim = session.objects(PersistentVolumeClaim).get(key)
             if claim is None:
-                return Brought(problem=f'looking up PVC {key}: persistentvolumeclaim "{use.name}" not found')
+                return Brought(
+                    problem=f'looking up PVC {key}: persistentvolumeclaim "{use.name}" not found', missing=use.name
+                )
             problem = not_made_for(cls.pod, claim) if use.ephemeral else None
             if problem is not None:
                 return Brought(problem=problem)
@@ -131,7 +135,7 @@ class NodeVolumeLimits(WithoutArguments):
     def fits_if(self, session: Session, nodes: NodeView, state: Brought) -> Sequence[Sequence[str] | None] | None:
         """How many volumes of each driver the node would have to take."""
         if state.problem is not None:
-            return None
+            return None if state.missing is None else [[f"claim {state.missing} existed"]] * len(nodes)
         names = [nodes.node(index).metadata.name for index in range(len(nodes))]
         return [
             [f"{name} took {count} volumes of {driver} ({limit} now)"

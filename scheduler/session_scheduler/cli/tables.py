@@ -143,9 +143,10 @@ def _explained(pods: Sequence[Mapping[str, Any]], narrow: bool) -> Iterable[Rend
     for index, pod in enumerate(pods):
         if index:
             yield ""
-        helps = f"; fits if {' and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
+        helps = f"; fits if {', and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
         told = pod["reason"] or "nothing refuses the pod as a whole"
-        yield Text(f"{pod['namespace']}/{pod['name']}: {told}{helps}")
+        other = f" (of the scheduler {pod['schedulerName']})" if "schedulerName" in pod else ""
+        yield Text(f"{pod['namespace']}/{pod['name']}{other}: {told}{helps}")
         rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]
         if rows:
             yield from _with_texts(("NODE", "FITS", "SCORE", "PLUGIN", "REASON"), rows, list(pod["nodes"]), narrow)
@@ -174,7 +175,7 @@ def _fits_if(verdict: Mapping[str, Any]) -> str:
     if not said:
         return ""
     silent = [change["plugin"] for change in changes if change["changes"] is None]
-    return f"fits if {' and '.join([*said, *(f'{name} let it in' for name in silent)])}"
+    return f"fits if {', and '.join([*said, *(f'{name} let it in' for name in silent)])}"
 
 
 def _gangs(groups: Iterable[Mapping[str, Any]], narrow: bool) -> Iterable[RenderableType]:

@@ -1,0 +1,152 @@
+"""What `fluence explain -o json` promises to those who read it with programs, key by key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.cli import main
+
+CLUSTER = """
+apiVersion: v1
+kind: Node
+metadata: {name: tainted}
+spec: {taints: [{key: team, value: x, effect: NoSchedule}]}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: open}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: plain}
+spec: {schedulerName: fluence, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: large}
+spec: {schedulerName: fluence, containers: [{name: c, image: i, resources: {requests: {cpu: "5"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: gated}
+spec: {schedulerName: fluence, schedulingGates: [{name: later}], containers: [{name: c, image: i}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: grouped}
+spec: {schedulerName: fluence, schedulingGroup: {podGroupName: nowhere}, containers: [{name: c, image: i}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: quantum}
+spec:
+  schedulerName: fluence
+  containers: [{name: c, image: i, resources: {limits: {fluxion.flux-framework.org/qpu: 1}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: theirs}
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: runs}
+spec: {schedulerName: fluence, nodeName: open, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    (tmp_path / "c.yaml").write_text(CLUSTER)
+    return str(tmp_path / "c.yaml")
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["explain", *arguments, "-o", "json"]) == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def test_every_pending_pod_is_there_with_every_node_and_no_pod_that_runs(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = explained(capsys, file)
+    assert [pod["name"] for pod in answer["pods"]] == ["gated", "grouped", "large", "plain", "quantum", "theirs"]
+    for pod in answer["pods"]:
+        assert set(pod) - {"fitsIf", "schedulerName"} == {"namespace", "name", "reason", "nodes"}
+        assert list(pod["nodes"]) == ["open", "tainted"]
+
+
+def test_a_node_that_fits_has_a_score_and_one_that_does_not_a_plugin_of_kube_schedulers_and_a_reason(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for pod in explained(capsys, file)["pods"]:
+        for verdict in pod["nodes"].values():
+            if verdict["fits"] is True:
+                assert set(verdict) == {"fits", "score", "scores"}
+                assert isinstance(verdict["score"], int)
+            else:
+                assert set(verdict) == {"fits", "plugin", "reason", "fitsIf"}
+                assert verdict["fits"] is False
+                assert verdict["plugin"] in BUILTIN
+                assert verdict["reason"]
+
+
+def test_the_first_plugin_in_kube_schedulers_order_is_named(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pods = {pod["name"]: pod["nodes"] for pod in explained(capsys, file)["pods"]}
+    assert {node: verdict["plugin"] for node, verdict in pods["large"].items()} == {
+        "open": "NodeResourcesFit", "tainted": "TaintToleration",
+    }  # fmt: skip
+    assert pods["large"]["tainted"]["reason"] == "node(s) had untolerated taint(s)"
+    assert (pods["plain"]["open"]["fits"], pods["plain"]["tainted"]["plugin"]) == (True, "TaintToleration")
+
+
+def test_the_reason_is_what_refuses_the_pod_as_a_whole_else_null(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    reasons = {pod["name"]: pod["reason"] for pod in explained(capsys, file)["pods"]}
+    assert (reasons["plain"], reasons["large"], reasons["theirs"]) == (None, None, None)
+    assert "later" in reasons["gated"]
+    assert "PodGroup default/nowhere" in reasons["grouped"]
+    assert "qpu" in reasons["quantum"]
+
+
+def test_what_the_graph_says_changes_no_nodes_verdict(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The type is in no graph, so that the graph refuses the pod; each node says what kube-scheduler would."""
+    (quantum,) = explained(capsys, file, "--pod", "default/quantum")["pods"]
+    assert quantum["reason"] is not None
+    assert {node: verdict["plugin"] for node, verdict in quantum["nodes"].items()} == {
+        "open": "NodeResourcesFit", "tainted": "TaintToleration",
+    }  # fmt: skip
+
+
+def test_a_pod_of_another_scheduler_is_judged_as_if_ours_served_it_and_counts_for_nobody_else(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = explained(capsys, file)
+    pods = {pod["name"]: pod for pod in answer["pods"]}
+    assert pods["theirs"]["schedulerName"] == "default-scheduler"
+    assert pods["theirs"]["nodes"] == pods["plain"]["nodes"]
+    assert "schedulerName" not in pods["plain"]
+    assert explained(capsys, file, "--pod", "default/theirs")["pods"] == [pods["theirs"]]
+    assert main(["explain", file]) == 0
+    assert "default/theirs (of the scheduler default-scheduler): nothing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("pod", "problem"), [
+    ("default/runs", "it is on node open already: name a pod that waits"),
+    ("plain", "no pod of that namespace and name is waiting: did you mean default/plain?"),
+    ("default/plane", "no pod of that namespace and name is waiting: did you mean default/plain?"),
+    ("", "no pod of that namespace and name is waiting: write NAMESPACE/NAME"),
+])  # fmt: skip
+def test_a_pod_that_does_not_wait_is_one_line(
+    file: str, pod: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", file, "--pod", pod]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", f"fluence: --pod {pod}: {problem}\n")
