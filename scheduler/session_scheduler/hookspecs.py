@@ -480,7 +480,10 @@ def report(pod: Pod) -> Mapping[str, Any] | None:
 
 @hookspec
 def shown_holding(pod: Pod) -> Mapping[str, Any] | None:
-    """What a bound pod holds by this plugin, as people know it, for `fluence status`: {"jobid": …, "devices": […]}."""
+    """What a bound pod holds by this plugin, as people know it, for `fluence status`: {"jobid": …, "devices": […]}.
+
+    The devices of all plugins are shown, and the first jobid.
+    """
 
 
 HOOKS: Final = (

@@ -69,7 +69,9 @@ def _held(scheduler: Scheduler, task: Task, problems: dict[str, str]) -> dict[st
     columns: dict[str, Any] = {"jobid": None, "devices": []}
     for call in scheduler.profiles[task.pod.spec.scheduler_name].functions("shown_holding"):
         try:
-            columns |= _shown(call, call(task.pod))
+            shown = _shown(call, call(task.pod))
+            columns["jobid"] = columns["jobid"] or shown.get("jobid")
+            columns["devices"] = [*columns["devices"], *shown.get("devices", ())]
         except PluginError as error:
             problems[f"Plugin {call.plugin}"] = str(error)
     return {**_head(task), "node": task.node, **columns, "since": since, "until": until}
@@ -80,6 +82,8 @@ def _shown(call: HookCall, answer: object) -> dict[str, Any]:
         return {}
     if not isinstance(answer, Mapping) or not set(answer).issubset(_COLUMNS):
         raise call.wrong(f"{answer!r} is no mapping of {' and '.join(_COLUMNS)}")
+    if not isinstance(answer.get("devices", ()), list | tuple):
+        raise call.wrong(f"{answer['devices']!r} is no list of devices")
     try:
         return dict(msgspec.json.decode(msgspec.json.encode(answer)))
     except (TypeError, ValueError) as error:

@@ -41,9 +41,10 @@ class GpuColumns:
     def __init__(self, nodes: NodeView, resources: Iterable[str], highest: int) -> None:
         """`highest`: the highest index that any pod is counted with, on whatever node."""
         self._nodes = nodes
+        self._resources = tuple(resources)
         gpus = np.zeros(len(nodes), np.int64)
         memory, whole = gpus.copy(), gpus.copy()
-        for resource in resources:
+        for resource in self._resources:
             offered = nodes.allocatable(resource)
             first = (gpus == 0) & (offered > 0)
             gpus = np.where(first, offered, gpus)
@@ -173,12 +174,12 @@ class GpuColumns:
         if why == HAD_WHOLE:
             return f"no pod had whole GPUs on {node}"
         if why == NO_MEMORY:
-            return f"{node} had the label that says how many MiB one GPU has"
+            resource = next(one for one in self._resources if self._nodes.allocatable(one)[place])
+            return f"{node} had the label {resource}{MEMORY_SUFFIX}, the MiB of one GPU"
         if why != INSUFFICIENT:
             return None
-        per = int(self.per_thousandth[place])
-        unit, word = (WHOLE, " MiB") if share.mib else (WHOLE * per, "")
-        now = ", ".join(f"{_shown(free, unit)}{word} of GPU {gpu}" for gpu, free in enumerate(self.free_on(place)))
+        per = 0 if share.mib else int(self.per_thousandth[place])
+        now = ", ".join(f"{_shown(free, per)} of GPU {gpu}" for gpu, free in enumerate(self.free_on(place)))
         return f"{share} were free on {node} ({now} now)"
 
 
@@ -199,6 +200,6 @@ def _numbers(nodes: NodeView, label: str) -> IntColumn:
     return np.append(numbers, 0).take(nodes.label(label), mode="wrap")  # ABSENT, -1, is the last
 
 
-def _shown(free: int, unit: int) -> str:
-    """Rounded down: what is shown as free is."""
-    return f"{free // unit}" if unit == WHOLE else f"{free * WHOLE // unit / WHOLE:g}"
+def _shown(free: int, per_thousandth: int) -> str:
+    """Rounded down: what is shown as free is. In MiB where `per_thousandth` is 0."""
+    return f"{free // per_thousandth / WHOLE:g}" if per_thousandth else f"{free // WHOLE} MiB"

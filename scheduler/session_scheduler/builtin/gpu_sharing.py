@@ -329,9 +329,9 @@ class GpuSharing:
 
     @hookimpl
     def shown_holding(self, pod: Pod) -> Mapping[str, Any] | None:
-        """The GPUs that a pod shares, one by one."""
+        """The GPUs that a pod shares, as devices."""
         gpus = _told(pod) if self._active else None
-        return {"gpus": gpus.split(",")} if gpus else None
+        return {"devices": [f"gpu {gpu}" for gpu in gpus.split(",")]} if gpus else None
 
 
 def share_held(cls: TaskClass) -> Share | None:

@@ -7,8 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY
 from session_scheduler.model.objects import Pod
+from session_scheduler.session import Session
 from session_scheduler.testing.builders import pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
@@ -85,3 +87,47 @@ def test_no_gpu_is_given_beyond_what_it_has_and_no_node_has_both_kinds(steps: li
         cluster.finish_deletions()
         cluster.run()
         check(cluster)
+
+
+BATCHES = st.lists(st.tuples(SHARES, st.integers(1, 6), st.sampled_from([0, 0, 9])), min_size=1, max_size=4)
+
+
+def decided(evaluation: str, batches: list[tuple[dict[str, str], int, int]], *, ordered: bool) -> dict[str, object]:
+    """By pod its node and GPUs, with several nodes of each kind."""
+    cluster = FakeCluster(evaluation=evaluation)
+    for name, count in COUNTS.items():
+        labels = {f"{NVIDIA}.memory": str(MEMORIES[name])} if MEMORIES[name] else {}
+        for copy in "ab":
+            cluster.node(f"{name}{copy}", cpu="64", offers={NVIDIA: count}, labels=labels)
+    if ordered:
+        cluster.use(LastFirst)
+    for index, (asked, times, priority) in enumerate(batches):
+        requests = {} if asked else {NVIDIA: 1}
+        for time in range(times):
+            cluster.add(pod(f"p{index}-{time}", annotations=asked, requests=requests, priority=priority))
+        cluster.run()
+        cluster.finish_deletions()
+    cluster.run()
+    pods = cluster.memory.objects(Pod)
+    return {one.metadata.name: (one.spec.node_name, one.metadata.annotations.get(GPU)) for one in pods}
+
+
+class LastFirst:
+    """A gpu order: the last one first."""
+
+    name = "last-first"
+
+    def __init__(self, arguments: None) -> None:
+        pass
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        session.add_gpu_order(lambda _task, _node, gpu: int(gpu))
+
+
+@given(BATCHES, st.booleans())
+def test_however_it_is_evaluated_pods_get_the_same_nodes_and_gpus(
+    batches: list[tuple[dict[str, str], int, int]], ordered: bool
+) -> None:
+    found = [decided(evaluation, batches, ordered=ordered) for evaluation in ("naive", "board", "heap")]
+    assert found[0] == found[1] == found[2]

@@ -7,11 +7,13 @@ import pytest
 
 from session_scheduler.builtin.gpu_sharing import GpuSharing
 from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.explain import explain_pending
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.bindings import Holding
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY, MOST_GPUS, GpuUse
 from session_scheduler.model.objects import Pod
 from session_scheduler.session import Session
+from session_scheduler.status import status_of
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.evaluations import check_evaluations
 from session_scheduler.testing.fake_cluster import FakeCluster
@@ -47,6 +49,12 @@ def used(cluster: FakeCluster, node: str) -> dict[tuple[int, bool], int]:
     keys = [(gpu, in_mib) for gpu in range(-1, MOST_GPUS) for in_mib in (False, True)]
     found = {key: int(table.counter(GpuUse(key[0], in_mib=key[1]))[row]) for key in keys}
     return {key: amount for key, amount in found.items() if amount}
+
+
+def told(cluster: FakeCluster, name: str, node: str) -> list[str]:
+    """What would let a waiting pod in, as `fluence explain` tells it."""
+    (found,) = (one for one in explain_pending(cluster.scheduler)["pods"] if one["name"] == name)
+    return [change for one in found["nodes"][node]["fitsIf"] for change in one["changes"]]
 
 
 class Prefers:
@@ -252,6 +260,41 @@ def test_a_sharer_waits_for_a_node_with_gpus() -> None:
     cluster.node("gpu", offers={NVIDIA: 1})
     cluster.run()
     cluster.assert_bound("a", "gpu")
+
+
+# ------------------------------------------------------------------ what people see
+
+
+@pytest.mark.parametrize(("asked", "would"), [
+    ({"fraction": "0.5"}, "0.5 of a GPU were free on n1 (0.3 of GPU 0, 0.2 of GPU 1 now)"),
+    ({"memory": "500", "count": "2"},
+     "500 MiB of each of 2 GPUs were free on n1 (300 MiB of GPU 0, 200 MiB of GPU 1 now)"),
+])  # fmt: skip
+def test_it_is_told_how_much_of_which_gpu_is_free(asked: dict[str, str], would: str) -> None:
+    cluster = gpus(2, memory=1000)
+    cluster.add(part("a", "0.7", gpu="0", bound_to="n1"), part("b", memory="800", gpu="1", bound_to="n1"))
+    cluster.add(part("waits", asked.get("fraction", ""), memory=asked.get("memory", ""), count=asked.get("count", "")))
+    cluster.run()
+    assert told(cluster, "waits", "n1") == [would]
+
+
+def test_it_is_told_what_else_would_help() -> None:
+    cluster = gpus(2).node("busy", offers={NVIDIA: 1}, labels={MEMORY: "1000"})
+    cluster.add(part("a", "0.1", gpu="0", bound_to="n1"), whole("w", bound_to="busy"))
+    cluster.add(part("waits", memory="500"), whole("waits-too"))
+    cluster.run()
+    assert told(cluster, "waits", "n1") == [f"n1 had the label {MEMORY}, the MiB of one GPU"]
+    assert told(cluster, "waits", "busy") == ["no pod had whole GPUs on busy"]
+    assert told(cluster, "waits-too", "n1") == ["no pod shared a GPU of n1"]
+
+
+def test_status_shows_the_gpus_that_pods_share_and_nothing_goes_wrong_for_others() -> None:
+    cluster = gpus(2)
+    cluster.add(part("a", "0.7", gpu="0,1", count="2", bound_to="n1"), pod("plain", bound_to="n1"))
+    cluster.run()
+    answer = status_of(cluster.scheduler)
+    assert {one["name"]: one["devices"] for one in answer["held"]} == {"a": ["gpu 0", "gpu 1"], "plain": []}
+    assert not answer["summary"]["problems"]
 
 
 # ------------------------------------------------------------------ order of GPUs
