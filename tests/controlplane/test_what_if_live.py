@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from session_scheduler.cli import main
+from session_scheduler.model.durations import DURATION_ANNOTATION
 
 from .conftest import new_control_plane
 from .harness import SCHEDULER, ControlPlane
@@ -41,7 +43,8 @@ def placed(control_plane: ControlPlane) -> Any:
 
 def pod(namespace: str, name: str, cpu: str) -> dict[str, Any]:
     return {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "annotations": {DURATION_ANNOTATION: "1h30m"}},
         "spec": {"schedulerName": "fluence", "nodeSelector": {},
                  "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}},
                                  "env": [{"name": "PASSWORD", "value": "hunter2"}]}]},
@@ -75,6 +78,17 @@ def test_a_live_cluster_is_read_and_decided_on_alone_with_files_and_from_its_sna
     assert nodes(printed(capsys, "simulate", *live, status=1)) == {"fits": f"{placed}-n", "large": None}
     (large,) = printed(capsys, "explain", *live, "--pod", f"{placed}/large")["pods"]
     assert large["nodes"][f"{placed}-n"]["plugin"] == "NodeResourcesFit"
+    near = {"kind": "Pod", **pod(placed, "near", "1")}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+    near["spec"] |= {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+                     "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}  # fmt: skip
+    (tmp_path / "near.yaml").write_text(yaml.safe_dump(near))
+    (told,) = printed(capsys, "explain", str(tmp_path / "near.yaml"), *live, "--pod", f"{placed}/near")["pods"]
+    assert told["fitsIf"] == ["claim data existed"]
+    wanted = {one["plugin"]: one["changes"] for one in told["nodes"][f"{placed}-n"]["fitsIf"]}
+    assert wanted["InterPodAffinity"] == [  # nobody labels nodes here: there is no kubelet
+        f"{placed}-n had the label kubernetes.io/hostname", f"a pod matching app=web ran on {placed}-n",
+    ]  # fmt: skip
 
     more = tmp_path / "more.yaml"
     roomy = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{placed}-m"},
@@ -152,7 +166,8 @@ def test_status_tells_of_a_live_cluster_as_its_scheduler_left_it(
     (held,) = [one for one in told["held"] if one["namespace"] == placed]
     assert (held["name"], held["node"]) == ("fits", f"{placed}-n")
     assert held["jobid"].isdecimal()
-    assert held["since"].endswith("Z")
+    began, ends = map(datetime.fromisoformat, (held["since"], held["until"]))
+    assert ends - began == timedelta(minutes=90)
     (waits,) = [one for one in told["waiting"] if one["namespace"] == placed]
     condition = control_plane.request("GET", f"{path}/large")[1]["status"]["conditions"][0]
     assert (waits["name"], waits["reason"]) == ("large", condition["message"])
