@@ -87,3 +87,20 @@ def test_a_gated_member_of_another_scheduler_does_not_lend_its_profile_to_the_ot
     world = Profiles(pod_group("g", 1), pod("a", group="g", scheduler="a"), gated)
     world.run()
     assert (world.a.calls, world.b.calls) == (["bind a"], [])
+
+
+def test_profiles_share_gpus_of_one_node_without_giving_a_part_twice():
+    parts = [
+        pod(f"{name}{index}", scheduler=name, annotations={"fluence.flux-framework.org/gpu-fraction": "0.6"})
+        for index in range(2)
+        for name in "ab"
+    ]
+    world = Profiles()
+    world.cluster.remove_node("n2")
+    world.cluster.node("n1", offers={"nvidia.com/gpu": 2})
+    world.cluster.add(*parts)
+    world.run()
+    given = [
+        one.metadata.annotations.get("fluence.flux-framework.org/gpu") for one in world.cluster.memory.objects(Pod)
+    ]
+    assert sorted(map(str, given)) == ["0", "1", "None", "None"]
