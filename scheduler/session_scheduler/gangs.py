@@ -265,7 +265,7 @@ class GangKeeper:
     def lost(self, task: Task, *, succeeded: bool) -> None:
         """A member that ran is gone."""
         group = task.group
-        if group.min_count > 1 and not succeeded and group.tasks and group.key not in self._starting:
+        if group.is_gang and not succeeded and group.tasks and group.key not in self._starting:
             self._cache.stale_gangs.lost(group, self._scheduler.clock.now())
 
     def stale(self) -> list[Group]:

@@ -135,9 +135,11 @@ class Teller(Observer):
     def gang_stale(self, group: Group, members: int, seconds: float) -> None:
         """See `Observer`."""
         self._metrics.gang_evicted()
+        lacks = group.short_of(group.in_phase(Phase.BOUND))
+        without = f", without {as_text(lacks)}," if lacks else ""
         text = (
-            f"{members} pods run of at least {group.min_count} since others were lost, for {seconds:g} s: they are "
-            "evicted, and the gang starts over"
+            f"{members} pods run of at least {group.min_count}{without} since others were lost, for {seconds:g} s: "
+            "they are evicted, and the gang starts over"
         )
         _log.warning("gang is stale", group=group.key, why=text)
         if group.pod_group is not None:

@@ -16,7 +16,7 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import Node, Pod, PodGroup
-from session_scheduler.model.sub_groups import NONE, SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION, minima_or_none
+from session_scheduler.model.sub_groups import NONE, minima_said, sub_group_of
 
 PREEMPTIBILITY_LABEL = "fluence.flux-framework.org/preemptibility"
 NON_PREEMPTIBLE_PRIORITY = 100
@@ -77,9 +77,7 @@ class Task:
     @property
     def sub_group(self) -> str:
         """The name of its sub-group; empty for none, or for one that its group does not have."""
-        minima = self.group.minima
-        name = self.pod.metadata.labels.get(SUB_GROUP_LABEL, "") if minima else ""
-        return name if name in minima else ""
+        return sub_group_of(self.pod, self.group.minima)
 
     @property
     def standing(self) -> int:
@@ -174,10 +172,7 @@ class Group:
     @property
     def minima(self) -> Mapping[str, int]:
         """How many tasks of each of its sub-groups must be placed together; nothing without sub-groups."""
-        pod_group = self.pod_group
-        if pod_group is None or SUB_GROUPS_ANNOTATION not in pod_group.metadata.annotations:
-            return NONE
-        return minima_or_none(pod_group.metadata.annotations[SUB_GROUPS_ANNOTATION])
+        return minima_said(self.pod_group)
 
     @property
     def is_gang(self) -> bool:

@@ -12,6 +12,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from session_scheduler.model.objects import Pod, PodGroup
+
 SUB_GROUPS_ANNOTATION: Final = "fluence.flux-framework.org/sub-groups"
 """Of a PodGroup: "leader=1,worker=3"."""
 SUB_GROUP_LABEL: Final = "fluence.flux-framework.org/sub-group"
@@ -51,14 +53,21 @@ def minima_of(text: str) -> Mapping[str, int]:
     return MappingProxyType(minima)
 
 
-def minima_or_none(text: str | None) -> Mapping[str, int]:
-    """As `minima_of`; nothing where there is no text, or a wrong one: then the group is refused."""
+def minima_said(pod_group: PodGroup | None) -> Mapping[str, int]:
+    """The minima that a PodGroup says; nothing where it says none, or a wrong text: then the group is refused."""
+    text = pod_group.metadata.annotations.get(SUB_GROUPS_ANNOTATION) if pod_group is not None else None
     if text is None:
         return NONE
     try:
         return minima_of(text)
     except SubGroupsError:
         return NONE
+
+
+def sub_group_of(pod: Pod, minima: Mapping[str, int]) -> str:
+    """The name of a pod's sub-group; empty for none, or for one that its group does not have."""
+    name = pod.metadata.labels.get(SUB_GROUP_LABEL, "") if minima else ""
+    return name if name in minima else ""
 
 
 def as_text(counts: Mapping[str, int]) -> str:

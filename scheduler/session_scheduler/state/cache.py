@@ -17,6 +17,7 @@ from session_scheduler.model.label_reads import concerns
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.related import RelatedObject
+from session_scheduler.model.sub_groups import minima_said, sub_group_of
 from session_scheduler.state.changes import needs_alike, what_matters
 from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.gates import Gates
@@ -230,9 +231,11 @@ class Cache:
             return
         key = self.group_ref(pod).key
         pod_group, group = self._pod_groups.get(key), self.groups.get(key)
+        minima = minima_said(pod_group)
         needed = pod_group.min_count if pod_group is not None else group.min_count if group is not None else 0
-        if needed > 1:
-            self.stale_gangs.succeeded(key, pod.metadata.uid, needed)
+        needed = max(needed, sum(minima.values()))
+        if needed > 1 or minima:
+            self.stale_gangs.succeeded(key, pod.metadata.uid, needed, sub_group_of(pod, minima))
 
     def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass:
         """The pod's class; of one that runs, and is not what it should be any more, the one that it had."""

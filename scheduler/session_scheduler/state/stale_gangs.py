@@ -6,6 +6,7 @@ scheduler a gang that is short of members is left alone until it loses another o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,15 +19,16 @@ class StaleGangs:
     """Of one cache. Costs nothing for pods alone and groups without a minimum."""
 
     def __init__(self) -> None:
-        self._succeeded: dict[str, set[str]] = {}
-        """By group (key): its pods (uids) that succeeded, at most as many as it needs."""
+        self._succeeded: dict[str, dict[str, str]] = {}
+        """By group (key): its pods (uids) that succeeded, with their sub-groups; of each at most as many as the group
+        needs."""
         self._since: dict[str, float] = {}
 
-    def succeeded(self, group: str, uid: str, needed: int) -> None:
+    def succeeded(self, group: str, uid: str, needed: int, sub_group: str = "") -> None:
         """A pod of a group (its key), which needs so many, has succeeded; said once or several times."""
-        known = self._succeeded.setdefault(group, set())
-        if len(known) < needed:
-            known.add(uid)
+        known = self._succeeded.setdefault(group, {})
+        if sum(name == sub_group for name in known.values()) < needed:
+            known[uid] = sub_group
 
     def lost(self, group: Group, now: float) -> None:
         """A group has just lost a pod that ran and has not succeeded."""
@@ -54,5 +56,9 @@ class StaleGangs:
 
     def _short(self, group: Group) -> int:
         """How many members a gang lacks beside those that run and those that succeeded."""
-        running = len(group.in_phase(*_RUNNING))
-        return group.min_count - running - len(self._succeeded.get(group.key, ()))
+        running = group.in_phase(*_RUNNING)
+        done = Counter(self._succeeded.get(group.key, {}).values())
+        short = group.min_count - len(running) - done.total()
+        if not group.minima:
+            return short
+        return max(short, sum(max(0, count - done[name]) for name, count in group.short_of(running).items()))

@@ -104,6 +104,46 @@ def test_an_elastic_gang_may_lose_what_it_has_beyond_its_minimum() -> None:
     assert later(cluster) == {"g-0"}
 
 
+def crew(minima: str) -> FakeCluster:
+    """A leader and four workers that run."""
+    cluster = cluster_of(5)
+    cluster.group("g", 2, sub_groups=minima).pod("leader", cpu="4", group="g", sub_group="leader")
+    cluster.pods(4, prefix="worker", cpu="4", group="g", sub_group="worker")
+    cluster.run()
+    return cluster.assert_all_bound()
+
+
+def test_workers_that_lost_their_leader_end_however_many_they_are() -> None:
+    cluster = crew("leader=1,worker=2")
+    lose(cluster, "leader")
+    assert later(cluster) == {f"worker-{number}" for number in range(4)}
+
+
+def test_a_sub_group_may_lose_what_it_has_beyond_its_minimum() -> None:
+    cluster = crew("leader=1,worker=2")
+    lose(cluster, "worker-0")
+    lose(cluster, "worker-1")
+    assert later(cluster) == set()
+    lose(cluster, "worker-2")
+    assert later(cluster) == {"leader", "worker-3"}
+
+
+def test_a_leader_that_succeeded_is_not_lost_whichever_worker_is() -> None:
+    cluster = crew("leader=1,worker=2")
+    lose(cluster, "leader", succeeded=True)
+    lose(cluster, "worker-0")
+    assert later(cluster) == set()
+    for number in (1, 2):
+        lose(cluster, f"worker-{number}")
+    assert later(cluster) == {"worker-3"}
+
+
+def test_workers_without_a_minimum_end_too_when_their_leader_is_lost() -> None:
+    cluster = crew("leader=1")
+    lose(cluster, "leader")
+    assert len(later(cluster)) == 4
+
+
 def test_members_that_are_deleted_one_after_the_other_make_a_gang_stale_too() -> None:
     cluster = running(3)
     for name in ("g-0", "g-1"):
