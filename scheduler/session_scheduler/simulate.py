@@ -16,6 +16,7 @@ from session_scheduler.cluster.errors import NotFound
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
 from session_scheduler.model.columns import natural
+from session_scheduler.model.durations import wrong_durations
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.offline import ClusterState, open_state, read_state
@@ -69,7 +70,7 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
         for group in groups:
             scheduler.pending.wake(group.key, scheduler.clock.now())
     bound_pods = {pod.metadata.uid: pod for pod in (await scheduler.cluster.list(Pod)).items}
-    problems = dict(scheduler.cache.problems)
+    problems = {**wrong_durations(scheduler.cache.tasks.values()), **scheduler.cache.problems}
     pods = [
         _pod(scheduler, task, bound_pods.get(task.uid, task.pod), problems)
         for task in sorted(ours, key=lambda task: natural(task.key))

@@ -191,8 +191,11 @@ spec: {schedulerName: fluence, nodeName: n1, activeDeadlineSeconds: 60, containe
 status: {startTime: "2026-01-02T03:04:05Z"}
 """
     )
+    assert main(["simulate", str(tmp_path / "c.yaml"), "-o", "json"]) == 1
+    simulated = json.loads(capsys.readouterr().out)
     assert main(["status", str(tmp_path / "c.yaml"), "-o", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
+    assert simulated["summary"]["problems"] == result["summary"]["problems"]
     assert {one["name"]: one["until"] for one in result["held"]}["soon"] == "2026-01-02T03:05:05Z"
     assert result["summary"]["problems"] == {
         "Pod default/soon": "metadata.annotations[fluence.flux-framework.org/duration]: '2 hours' is no duration: "
