@@ -15,6 +15,7 @@ from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.gpu_shares import (
     EVERY,
     GIVEN,
+    LARGEST_MIB,
     MEMORY_SUFFIX,
     MOST_GPUS,
     SHARERS,
@@ -32,7 +33,7 @@ NO_MEMORY: Final = "node(s) did not say how much memory their GPUs have"
 LITTLE_MEMORY: Final = "node(s) had GPUs with less memory than that"
 _MOST_THOUSANDTHS: Final = 2**12
 _MOST_MIB: Final = 2**40
-"""Of GPUs and of what is used of one; the products stay within 64 bits."""
+"""What more is used of one GPU counts as this, so that sums and products stay within 64 bits."""
 
 
 class GpuColumns:
@@ -51,7 +52,7 @@ class GpuColumns:
             memory = np.where(first, _numbers(nodes, resource + MEMORY_SUFFIX), memory)
             whole = whole + nodes.used(resource)
         self.gpus: IntColumn = np.minimum(gpus, MOST_GPUS)
-        self.memory: IntColumn = np.clip(memory, 0, _MOST_MIB)
+        self.memory: IntColumn = np.clip(memory, 0, LARGEST_MIB)
         """MiB of one GPU; 0 where that is not known."""
         self.has_whole: BoolColumn = whole > 0
         """Where some pod has GPUs that it does not share."""

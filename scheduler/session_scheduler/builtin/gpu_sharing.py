@@ -201,10 +201,10 @@ class GpuSharing:
         share = share_held(task.cls)
         if share is None:
             return
-        given = given_to(task.pod.metadata, share)
-        if given != gpus_of(task.counts):
+        given, chosen = given_to(task.pod.metadata, share), gpus_of(task.counts)
+        if given != chosen:
             _log.warning("a pod was bound with other GPUs", pod=task.key, gpus=task.pod.metadata.annotations.get(GPU))
-            session.count(task, dict.fromkeys(task.counts, 0))
+            session.count(task, dict.fromkeys(counted(share, chosen), 0))
             self._count(session, task, share, given)
 
     def _count(self, session: Session, task: Task, share: Share, gpus: tuple[int, ...] | None) -> None:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler.builtin.gpu_sharing import GpuSharing
 from session_scheduler.config import QueueConfig, SchedulerConfig
@@ -466,6 +467,37 @@ def test_an_annotation_that_came_with_a_pod_is_replaced_by_what_it_was_given() -
     cluster.add(part("a", "0.5", gpu="1"))
     cluster.run()
     assert given(cluster, "a") == ["0"]
+
+
+def test_one_that_was_bound_with_other_gpus_meanwhile_has_those(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = gpus(2)
+    bind = cluster.memory.bind
+
+    async def bound_by_another(*names: str, annotations: Mapping[str, str], **options: str) -> None:
+        await bind(*names, annotations={**annotations, GPU: "1"}, **options)
+
+    monkeypatch.setattr(cluster.memory, "bind", bound_by_another)
+    cluster.add(part("a", "0.7"))
+    cluster.run()
+    monkeypatch.undo()
+    cluster.add(part("b", "0.7"), part("c", "0.7"))
+    cluster.run()
+    assert used(cluster, "n1") == {(0, False): 700, (1, False): 700}
+    assert given(cluster, "a", "b", "c") in (["1", "0", None], ["1", None, "0"])
+
+
+@pytest.mark.parametrize("edited", [{GPU: "0"}, {GPU_FRACTION: "0.1"}])
+def test_what_is_written_of_a_running_pod_later_changes_nothing(edited: dict[str, str]) -> None:
+    cluster = gpus(2)
+    cluster.add(part("a", "0.9", gpu="1", bound_to="n1"), part("b", "0.6"))
+    cluster.run()
+    before = used(cluster, "n1")
+    old = cluster.find(Pod, "a")
+    annotations = {**old.metadata.annotations, **edited}
+    cluster.add(replace(old, metadata=replace(old.metadata, annotations=annotations)))
+    cluster.add(part("c", "0.2"))
+    cluster.run()
+    assert used(cluster, "n1") == {**before, (0, False): 800}
 
 
 def test_a_failed_bind_gives_the_gpu_back() -> None:
