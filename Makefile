@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST_ARGS ?= -n auto --dist worksteal
+# Where this is set every process compiles all anew, and tests are as many processes: a third of their time.
+export PYTHONDONTWRITEBYTECODE :=
 
 DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yaml \
   --resources examples/01-quickstart/resources.yaml

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import pluggy
 
-from session_scheduler import hookspecs
 from session_scheduler.errors import AttemptError, FluenceError
-from session_scheduler.hookspecs import HOOKS, PROJECT, Normalise, Refusal, Scope
+from session_scheduler.hook_manager import new_manager
+from session_scheduler.hookspecs import HOOKS, Normalise, Refusal, Scope
 from session_scheduler.interrupting import Overdue, guards, running, watch
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ _BESIDE_SESSIONS = frozenset({"prebind", "prebind_needed"})
 _CORE = "session_scheduler."
 _LARGEST_WEIGHT = 2**16
 """Weights times scores times plugins stay well within 64 bits."""
-_OF_EVERY_OBJECT = frozenset(dir(type("", (), {})))
-"""Names that are no hook's."""
 
 _BUG = "plugin {plugin} failed in {hook}: {problem}"
 _AS_KUBE_SCHEDULER: Mapping[str, str] = {
@@ -312,20 +310,6 @@ class HookCalls:
     def functions(self, hook: str) -> Sequence[HookCall]:
         """The implementations of one hook, in order."""
         return self.hooks[hook]
-
-
-class _PluginManager(pluggy.PluginManager):
-    """pluggy's, but that it does not search what every object has: it takes its time over each attribute."""
-
-    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
-        return None if name in _OF_EVERY_OBJECT else super().parse_hookimpl_opts(plugin, name)
-
-
-def new_manager() -> pluggy.PluginManager:
-    """A plugin manager that knows the hook specifications."""
-    manager = _PluginManager(PROJECT)
-    manager.add_hookspecs(hookspecs)
-    return manager
 
 
 def _budget(name: str, plugin: object, seconds: float | None) -> float | None:

@@ -22,7 +22,7 @@ from session_scheduler import hookspecs
 from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.config_text import validated
 from session_scheduler.errors import FluenceError, InputError
-from session_scheduler.hook_calls import new_manager
+from session_scheduler.hook_manager import new_manager
 from session_scheduler.model.queues import check_configured
 
 GROUP: Final = "session_scheduler.plugins"

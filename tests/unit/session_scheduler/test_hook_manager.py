@@ -1,0 +1,98 @@
+"""The search for hooks leaves out what is none, and nothing else."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pluggy
+import pytest
+
+from session_scheduler import hookimpl, hookspecs
+from session_scheduler.hook_manager import new_manager
+from session_scheduler.hookspecs import PROJECT
+
+
+@hookimpl
+def facts() -> int:
+    return 1
+
+
+class Plain:
+    weight = 3
+    made: type = dict
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    @hookimpl
+    def prefilter(self, group: Any) -> None: ...
+
+    def filter(self, mask: Any) -> None: ...
+
+    @property
+    def why(self) -> None:
+        raise AssertionError("nothing is evaluated")
+
+
+class Inherits(Plain):
+    """What a class hides of another one is no hook of it any more."""
+
+    @hookimpl
+    def filter(self, mask: Any) -> None: ...
+
+    def prefilter(self, group: Any) -> None: ...
+
+
+class Bound:
+    @staticmethod
+    @hookimpl
+    def prefilter(group: Any) -> None: ...
+
+    @classmethod
+    @hookimpl
+    def filter(cls, mask: Any) -> None: ...
+
+
+class OfItsOwn:
+    def __init__(self) -> None:
+        self.facts = facts
+        self.filter = Plain().filter
+        self.prefilter = Plain().prefilter
+
+
+class Slot:
+    __slots__ = ("facts",)
+
+    def __init__(self) -> None:
+        self.facts = facts
+
+
+def module() -> ModuleType:
+    made = ModuleType("made")
+    made.facts = facts  # type: ignore[attr-defined]
+    return made
+
+
+def found(manager: pluggy.PluginManager, plugin: object) -> set[str]:
+    manager.register(plugin, name="p")
+    return {caller.name for caller in manager.get_hookcallers(plugin) or ()}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "hooks"),
+    [
+        (Plain(), {"prefilter"}), (Inherits(), {"filter"}), (Bound(), {"prefilter", "filter"}),
+        (OfItsOwn(), {"facts", "prefilter"}), (Slot(), {"facts"}), (Plain, {"prefilter"}), (module(), {"facts"}),
+    ],
+)  # fmt: skip
+def test_the_hooks_that_pluggy_finds_are_found(plugin: object, hooks: set[str]) -> None:
+    everything = pluggy.PluginManager(PROJECT)
+    everything.add_hookspecs(hookspecs)
+    assert found(new_manager(), plugin) == found(everything, plugin) == hooks
+
+
+def test_every_hook_has_a_specification() -> None:
+    everything = pluggy.PluginManager(PROJECT)
+    everything.add_hookspecs(hookspecs)
+    assert {*vars(new_manager().hook)} == {*vars(everything.hook)}
