@@ -13,6 +13,7 @@ The highest total wins; equal totals are decided by the node's tie-break, never 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +58,12 @@ class Board:
         self._refused: dict[int, Verdict] | None = None
         """By row: what refused it when `why` was asked last; None before."""
         self._judged_at = 0
+        self._refusing: Counter[str | None] = Counter()
+        """By plugin, how many rows it refuses of those in `_refused`."""
+        self._helpable: BoolColumn = np.zeros(0, np.bool_)
+        """The rows in `_refused` that might not refuse if pods there ended."""
+        self._is_judged = False
+        """Whether these are what is so now."""
         self._build()
 
     # ------------------------------------------------------------------ evaluation
@@ -66,6 +73,7 @@ class Board:
         self._version = self._table.static_version
         self._cursor = len(self._session.touched)
         self._ties = self._session.ties()
+        self._tie_order: IntColumn | None = None
         start = self._session.candidates()
         if self._subset is not None:
             start &= self._subset
@@ -110,7 +118,8 @@ class Board:
             else:
                 self._moving = self._moving + points
         self.total: Totals = self._fixed + self._moving
-        self._reason: tuple[str, list[int]] | None = None
+        self._reason: str | None = None
+        self._is_judged = False
         self._forget_heap()
 
     def _scored(self) -> list[tuple[Scoring, IntColumn]]:
@@ -150,7 +159,7 @@ class Board:
         """Evaluate node-scope answers of some rows again."""
         if not len(rows):
             return
-        self._reason = None
+        self._reason, self._is_judged = None, False
         view = NodeView(self._table, rows)
         mask = self._static_mask[rows]
         self._run_filters(view, mask, Scope.NODE)
@@ -209,7 +218,7 @@ class Board:
                 moving = moving + scoring.weight * normalised(raw, limits, scoring.normalise)
         self._moving = moving
         self.total = self._fixed + moving
-        self._reason = None
+        self._reason, self._is_judged = None, False
 
     def _moving_of(self, view: NodeView, mask: BoolColumn) -> Totals:
         """Node-scope points of a view's rows; heap-safe classes normalise none of them."""
@@ -252,7 +261,7 @@ class Board:
             self._untold = 1
             return
         self._cursor += 1
-        self._reason = None
+        self._reason, self._is_judged = None, False
         fits, moving = self._next_head(row)
         self._heads_at[row] = self._heads_at.get(row, 0) + 1
         if not fits:
@@ -382,39 +391,57 @@ class Board:
 
     def why(self, task: Task) -> str:
         """Why no node takes one more task now, in kube-scheduler's words."""
-        return self._judged(task)[0]
+        refused = self._judged(task)
+        if self._reason is None:
+            nodes = int(self._asked_rows().sum())
+            self._reason = summarise(nodes, [verdict.reasons for verdict in refused.values()])
+        return self._reason
 
     def helpable(self, task: Task) -> list[int]:
         """The rows that refuse one more task now, and might not if pods there ended; in the order of the tie-break."""
-        return self._judged(task)[1]
+        self._judged(task)
+        if self._tie_order is None:
+            self._tie_order = np.argsort(self._ties, kind="stable")
+        ordered: list[int] = self._tie_order[self._helpable[self._tie_order]].tolist()
+        return ordered
 
-    def _judged(self, task: Task) -> tuple[str, list[int]]:
+    def _asked_rows(self) -> BoolColumn:
+        mask = self._session.candidates()
+        if self._subset is not None:  # kube-scheduler counts the nodes of the placement that is tried, too
+            mask &= self._subset
+        return mask
+
+    def _judged(self, task: Task) -> dict[int, Verdict]:
+        """What refuses each row; and who did so is noted."""
         self.sync(task)
-        if self._reason is None:
-            mask = self._session.candidates()
-            if self._subset is not None:  # kube-scheduler counts the nodes of the placement that is tried, too
-                mask &= self._subset
-            nodes = int(mask.sum())
-            refused = self._verdicts(mask, task)
-            found = frozenset(verdict.plugin for verdict in refused.values() if verdict.plugin)
+        if not self._is_judged:
+            self._judge(self._asked_rows(), task)
+            self._is_judged = True
+            found = frozenset(plugin for plugin, count in self._refusing.items() if count and plugin)
             self._rejectors = found or self._session.filters_of(self.plan.cls)  # one of them, on a node to come
-            helpable = np.array([row for row, verdict in refused.items() if not verdict.unresolvable], np.int64)
-            ordered: list[int] = helpable[np.argsort(self._ties[helpable], kind="stable")].tolist()
-            self._reason = summarise(nodes, [verdict.reasons for verdict in refused.values()]), ordered
         self._session.note_rejected(task, self._rejectors)
-        return self._reason
+        return self._refused or {}
 
-    def _verdicts(self, mask: BoolColumn, task: Task) -> dict[int, Verdict]:
-        """What refuses each row: where filters look at one row only, what is known of untouched ones holds."""
+    def _judge(self, mask: BoolColumn, task: Task) -> None:
+        """Take in what refuses each row: where filters look at one row only, what is known of untouched ones holds."""
         touched = self._session.touched
         if self._refused is None or self._session.naive or self.plan.any_filters or self._asks_each_task:
-            self._refused = judge(self.plan, self._table.all_rows(), mask, task)
+            found = judge(self.plan, self._table.all_rows(), mask, task)
+            self._refused = {}
+            self._refusing.clear()
+            self._helpable = np.zeros(len(mask), np.bool_)
         elif self._judged_at < len(touched):
             rows = np.array(sorted(set(touched[self._judged_at :])), np.int64)
             anew = judge(self.plan, NodeView(self._table, rows), mask[rows], task)
-            for place, row in enumerate(rows.tolist()):
-                self._refused.pop(row, None)
-                if place in anew:
-                    self._refused[row] = anew[place]
+            found = {row: anew[place] for place, row in enumerate(rows.tolist()) if place in anew}
+            for row in rows.tolist():
+                before = self._refused.pop(row, None)
+                if before is not None:
+                    self._refusing[before.plugin] -= 1
+                    self._helpable[row] = False
+        else:
+            return
         self._judged_at = len(touched)
-        return self._refused
+        self._refused.update(found)
+        self._refusing.update(verdict.plugin for verdict in found.values())
+        self._helpable[[row for row, verdict in found.items() if not verdict.unresolvable]] = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeGuard
 
 import numpy as np
@@ -128,6 +128,33 @@ class CallbackAnswers(Callbacks):
         """Whether any plugin says what may be reclaimed."""
         return bool(self._reclaimable)
 
+    def reclaim_alike(self, group: Group) -> Hashable | None:
+        """What decides whose tasks a group may reclaim, beside its class; None where that is not promised."""
+        calls = [call for call in self._reclaims_alike if call is not None]
+        if len(calls) < len(self._reclaims_alike):
+            return None
+        return tuple(call(group) for call in calls)
+
+    @property
+    def judges_alike(self) -> bool:
+        """Whether scenarios of one pod are judged by their victims' queues and classes alone."""
+        return self._judges_alike
+
+    def can_reclaim(self, group: Group) -> Refusal | None:
+        """Why a group may take no share back, whoever would end."""
+        for call in self._can_reclaim:
+            reason = _reason(call, call(group))
+            if reason is not None:
+                self._note_group(group, call.plugin)
+                return Refusal(reason, call.plugin)
+        return None
+
+    def note_unreclaimed(self, tasks: Iterable[Task]) -> None:
+        """Whoever says what may be reclaimed left some tasks without."""
+        plugins = {call.plugin for call in (*self._reclaimable, *self._reclaim_validators)}
+        for task in tasks:
+            self.note_rejected(task, plugins)
+
     def preemptable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
         """Those of some running tasks that may end for a group that nothing takes."""
         return self._spared(self._preemptable, group, victims)
@@ -140,9 +167,12 @@ class CallbackAnswers(Callbacks):
         """Why a whole scenario of preemption must not be done."""
         return self._judged(scenario, self._preemptable, self._preempt_validators, NOT_PREEMPTABLE)
 
-    def reclaim_refusal(self, scenario: Scenario) -> Refusal | None:
-        """Why a whole scenario of reclaiming a queue's share must not be done."""
-        return self._judged(scenario, self._reclaimable, self._reclaim_validators, NOT_RECLAIMABLE)
+    def reclaim_refusal(self, scenario: Scenario, *, spared: bool = True) -> Refusal | None:
+        """Why a whole scenario of reclaiming a queue's share must not be done; without `spared`, of victims of which it
+        is known that no plugin spares them.
+        """
+        sparing = self._reclaimable if spared else ()
+        return self._judged(scenario, sparing, self._reclaim_validators, NOT_RECLAIMABLE)
 
     def _spared(self, calls: Sequence[HookCall], group: Group, victims: Iterable[Task]) -> list[Task]:
         """The victims without those that a plugin spares, each group of them asked about once."""

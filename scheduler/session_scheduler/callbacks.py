@@ -13,7 +13,7 @@ They are registered in `on_session_open`, and hold for that session. What holds 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,7 +68,10 @@ class Callbacks:
         self._preemptable: list[HookCall] = []
         self._preempts_alike = True
         self._preempt_validators: list[HookCall] = []
+        self._can_reclaim: list[HookCall] = []
         self._reclaimable: list[HookCall] = []
+        self._reclaims_alike: list[HookCall | None] = []
+        self._judges_alike = True
         self._reclaim_validators: list[HookCall] = []
         self._queue_allocated: list[HookCall] = []
         self._queue_deserved: list[HookCall] = []
@@ -163,7 +166,8 @@ class Callbacks:
 
         Asked right before tasks are placed: of a pod that stands for itself alone, of a gang all that could be placed
         together, in order; of these each counts for those after it that is not refused itself. Placements made before,
-        and undone, are to be counted: see `add_event_handler`. For tasks that are refused nobody is asked to end.
+        and undone, are to be counted: see `add_event_handler`. For tasks that are refused nobody is asked to end by
+        priority; where queues take their shares back it is asked again as if some pods were gone.
         """
         self._over_capacity.append(self._callback("over capacity", check))
 
@@ -199,13 +203,32 @@ class Callbacks:
         self._preempt_validators.append(self._callback("preempt validator", check))
         self._preempts_alike = self._preempts_alike and alike
 
-    def add_reclaimable(self, may_end: Callable[[Group, Group], bool]) -> None:
-        """As `add_preemptable`, where a queue that has less than its share takes it back from others."""
-        self._reclaimable.append(self._callback("reclaimable", may_end))
+    def add_can_reclaim(self, check: Callable[[Group], str | None]) -> None:
+        """`check(group) -> None, or the reason why the group may take no share back, whoever would end`.
 
-    def add_reclaim_validator(self, check: Callable[[Scenario], str | None]) -> None:
-        """As `add_preempt_validator`, where a queue that has less than its share takes it back from others."""
+        Asked once a group, before any running pods are looked at; the first reason counts.
+        """
+        self._can_reclaim.append(self._callback("can reclaim", check))
+
+    def add_reclaimable(
+        self, may_end: Callable[[Group, Group], bool], *, alike: Callable[[Group], Hashable] | None = None
+    ) -> None:
+        """As `add_preemptable`, where a queue that has less than its share takes it back from others.
+
+        `alike(group)` is a promise: as long as it returns an equal value, for this group or another one of its class
+        and queue, `may_end` answers the same for victims in the same queue and of the same classes.
+        """
+        self._reclaimable.append(self._callback("reclaimable", may_end))
+        self._reclaims_alike.append(None if alike is None else self._callback("reclaimable alike", alike))
+
+    def add_reclaim_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:
+        """As `add_preempt_validator`, where a queue that has less than its share takes it back from others.
+
+        `alike` is a promise: of the scenarios of one pod, those whose victims are in the same queues, of the same
+        classes and made to end already or not alike are judged alike, whatever the node.
+        """
         self._reclaim_validators.append(self._callback("reclaim validator", check))
+        self._judges_alike = self._judges_alike and alike
 
     # ------------------------------------------------------------------ queues
 
@@ -290,7 +313,8 @@ class Callbacks:
         return (
             self.predicates, self.node_orders, self._pre_allocations, self._pre_predicates, self._queue_orders,
             self._job_orders, self._sub_group_orders, self._task_orders, self._gpu_orders, self._subset_nodes,
-            self._preemptable, self._preempt_validators, self._reclaimable, self._reclaim_validators,
+            self._preemptable, self._preempt_validators, self._can_reclaim, self._reclaimable,
+            self._reclaims_alike, self._reclaim_validators,
             self._queue_allocated, self._queue_deserved, self._queue_fair_share, self._bind_mutations,
             self._over_capacity,
             self._on_allocate, self._on_deallocate, self._on_remove, self._on_put_back,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from session_scheduler.session import Session
 
 NAME = "NominatedPods"
+_FEW = 64
+"""Rows that are looked up one by one faster than all at once."""
 Key = tuple[int, frozenset[str], str, float]
 """What a task looks for room with; the nominated pods (uids) that it does not yield to: itself and its gang; its queue,
 where it yields to those of others whatever their priority, else nothing; and when it ends (seconds since 1970), where
@@ -107,7 +109,9 @@ class _Counting:
 
     def _judge_beside(self, expected: Expected, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
         rows = view.row_numbers
-        where = np.flatnonzero(mask & np.isin(rows, list(expected)))
+        few = len(rows) <= _FEW
+        concerned = [row in expected for row in rows.tolist()] if few else np.isin(rows, list(expected))
+        where = np.flatnonzero(mask & concerned)
         if not len(where):
             return
         extra = view.extra[where] if view.extra is not None else None

@@ -23,6 +23,8 @@ class Outcome:
     """Those that a plugin's `prepare` refused, whatever the node."""
     over_capacity: list[Task] = field(default_factory=list)
     """Those that may not have what they request, wherever it is."""
+    over_capacity_together: list[Task] = field(default_factory=list)
+    """The tasks of a gang that could be placed, where too few of them may have what they request."""
     nominated: dict[Task, str] = field(default_factory=dict)
     """The node for which each of these is nominated from now on; empty where for none any more."""
     nominated_before: dict[Task, str] = field(default_factory=dict)

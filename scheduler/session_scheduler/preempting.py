@@ -122,7 +122,7 @@ class Preempting:
         for task in victims:
             self._wait_for(task, group)
         asked = {task: end for task, end in victims.items() if not self._ends(task)}
-        self._cache.preempted.update(task.uid for task in victims)
+        self._cache.made_to_end(victims)
         if moved := [task for task in asked if task in moves]:
             self._scheduler.observer.moves(group, moved)
         if preempted := [task for task in asked if task not in moves]:
@@ -330,7 +330,7 @@ class Preempting:
             not_ended, again = dict(answer), set()
         for task, why in not_ended.items():
             _log.warning("a pod that is preempted is not ended", pod=task.key, by=key, error=why)
-            self._cache.preempted.discard(task.uid)
+            self._cache.spared(task)
             self._cache.moves.came_to_nothing(task.uid)
             again.update((key, *self._let_go(task.uid)))
         for group in sorted(again):

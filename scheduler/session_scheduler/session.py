@@ -39,7 +39,7 @@ class SessionOptions:
     """How a session evaluates and how hard it tries."""
 
     evaluation: str = "heap"
-    """naive, board or heap: three ways to the same decisions."""
+    """naive, board or heap: three ways to the same decisions. Naive remembers nothing of one task for the next."""
     placement_retries: int = 3
     """Whole new starts of a gang in another order."""
     search_steps: int = 2000
@@ -142,11 +142,9 @@ class Session(CallbackAnswers):
         """All tasks that are on a node, in no particular order."""
         return self.snapshot.cache.bound_tasks()
 
-    def leaving(self) -> list[Task]:
-        """The tasks that were made to end for others, and are still there."""
-        cache = self.snapshot.cache
-        found = (cache.tasks.get(uid) for uid in sorted(cache.preempted | self.to_end))
-        return [task for task in found if task is not None and (task.node is not None or task in self.away)]
+    def leaves(self, task: Task) -> bool:
+        """Whether a running task was made to end for others."""
+        return task.uid in self.snapshot.cache.preempted or task.uid in self.to_end
 
     @property
     def nominations(self) -> Nominations:

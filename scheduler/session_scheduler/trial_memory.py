@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from session_scheduler.hookspecs import NoPreemption
+
+_NOTHING = (-2, None)
 
 
 class TrialMemory:
@@ -18,22 +20,27 @@ class TrialMemory:
         self._last: dict[int, int] = {}
         self._known: dict[Any, dict[int, tuple[int, Any]]] = {}
 
-    def _stamp(self, row: int) -> int:
-        """Moves whenever the row is touched."""
+    def _read(self) -> None:
+        """Take in which rows were touched since."""
         touched = self._touched
         for place in range(self._cursor, len(touched)):
             self._last[touched[place]] = place
         self._cursor = len(touched)
-        return self._last.get(row, -1)
 
-    def recall(self, key: Any, row: int) -> Any:
-        """What was put for the row under this key; None where that is nothing, or holds no more."""
-        known = self._known.get(key, {}).get(row)
-        return known[1] if known is not None and known[0] == self._stamp(row) else None
+    def recall(self, key: Any, rows: Iterable[int]) -> list[Any]:
+        """For each row what was put for it under this key; None where that is nothing, or holds no more."""
+        self._read()
+        known, last = self._known.get(key, {}), self._last
+        found = []
+        for row in rows:
+            stamp, value = known.get(row, _NOTHING)
+            found.append(value if stamp == last.get(row, -1) else None)
+        return found
 
     def put(self, key: Any, row: int, found: Any) -> None:
         """Keep something for the row."""
-        self._known.setdefault(key, {})[row] = self._stamp(row), found
+        self._read()
+        self._known.setdefault(key, {})[row] = self._last.get(row, -1), found
 
 
 @dataclass(frozen=True, slots=True)

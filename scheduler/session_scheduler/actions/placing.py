@@ -73,6 +73,7 @@ def _within_capacity(
     left = [task for task in tasks if task not in over]
     if can_start(group, left):
         return left
+    outcome.over_capacity_together = list(tasks)
     reason, plugin = next(iter(over.values()))
     outcome.refusal = Refusal(f"{UNSCHEDULABLE}: {reason}" if needed > 1 or group.lacks else reason, plugin)
     outcome.tried = []

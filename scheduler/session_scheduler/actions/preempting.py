@@ -22,7 +22,7 @@ def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption
 
     Where nobody is to be asked, places for which nobody ends are given up.
     """
-    give_up_places(session, outcome, outcome.over_capacity)
+    give_up_places(session, outcome, [task for task in outcome.over_capacity if not _has_room_made(session, task)])
     if outcome.placed_in_part or (outcome.refusal is not None and outcome.refusal.failed):
         return []
     if outcome.refusal is not None and outcome.refusal.plugin == GANG_SCHEDULING and not outcome.tried:
@@ -56,17 +56,32 @@ def reclaimed(session: Session, group: Group, outcome: Outcome) -> list[Preempti
 
     Where nothing can be taken the reasons stay as they are.
     """
+    if session.can_reclaim(group) is not None:
+        return []
     refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
     outcome.preempts = True
-    if group.topology_key is not None or (not group.single and not group.whole):
-        answer, _ = _asked(session, group, refused, alone=False, reclaims=True)
-        return _note(session, outcome, refused, answer) if isinstance(answer, Preemption) else []
     found: list[Preemption] = []
+    if group.topology_key is not None or (not group.single and not group.whole):
+        together = refused or outcome.over_capacity_together
+        answer, _ = _asked(session, group, together, alone=False, reclaims=True) if together else (None, ())
+        return found + _reclaimed(session, outcome, together, answer)
     for task in refused:
         alone = not (has_placers(session) and session.board(task).mask.any()) or tells_of_each_node(session, task)
         answer = _ask_once(session, group, task, alone=alone, reclaims=True)
-        found += _note(session, outcome, [task], answer) if isinstance(answer, Preemption) else []
+        found += _reclaimed(session, outcome, [task], answer)
+    for task in outcome.over_capacity:  # who must end for it may be anywhere below the queue that is full
+        answer = _ask_once(session, group, task, alone=False, reclaims=True)
+        found += _reclaimed(session, outcome, [task], answer)
     return found
+
+
+def _reclaimed(
+    session: Session, outcome: Outcome, tasks: Sequence[Task], answer: Preemption | NoPreemption | None
+) -> list[Preemption]:
+    if isinstance(answer, Preemption):
+        return _note(session, outcome, tasks, answer)
+    session.note_unreclaimed(tasks)
+    return []
 
 
 def _ask_once(
@@ -80,7 +95,7 @@ def _ask_once(
         limited = group.queue if session.preempts_alike else group
     key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, left_out(session, task), limited)
     state = (session.committed, session.nominations.version)
-    known = session.no_preemption.get(key)
+    known = None if session.naive else session.no_preemption.get(key)
     if known is not None and known.state == state and session.nominations.node_of(task) is None:
         session.note_rejected(task, known.waiting)
         return known.answer
@@ -133,6 +148,11 @@ def _note(
         refusal = outcome.refusal
         outcome.refusal = Refusal(_joined(refusal.reason, "preemption", answer.reason), refusal.plugin, refusal.failed)
     return []
+
+
+def _has_room_made(session: Session, task: Task) -> bool:
+    """Whether a task that may not have what it requests may have it once those have ended that were made to."""
+    return session.nominations.node_of(task) is not None and session.queues.holds_as_decided(task.group)
 
 
 def _joined(reason: str, what: str, why: str) -> str:

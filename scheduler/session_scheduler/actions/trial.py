@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -51,7 +51,9 @@ class Trial:
         self._plan = session.plan_for(tasks[0])
         self._placers = has_placers(session)
         self._limited = reclaims or session.limits_preemption
-        self._memorable = not reclaims and session.preempts_alike
+        alike = session.reclaim_alike(group) if reclaims else ""
+        promised = alike is not None if reclaims else session.preempts_alike
+        self._memorable = promised and not session.naive
         self._preemptible: dict[Group, bool] = {}
         self._cache = session.snapshot.cache
         asked = alone and self._placers and self._plan.refusal is None
@@ -63,7 +65,12 @@ class Trial:
         """Whether a node's answer depends on what else a plugin that places groups has: all that ends already may be
         in the way.
         """
-        self._key = (tasks[0].cls, self.priority, left_out(session, tasks[0]), group.queue if self._limited else "")
+        self._key = (tasks[0].cls, self.priority, left_out(session, tasks[0]), group.queue if self._limited else "",
+                     alike)  # fmt: skip
+        self._objections: dict[object, str | None] | None = (
+            {} if self._memorable and alone and session.judges_alike else None
+        )
+        """To reclaiming, by what is alike of the victims; None where nothing is promised."""
         self._not_reservable: dict[str, str] = {}
         """By node: why the plugin that places groups would not take the task's share there, as it was asked last."""
         self._lost_track = False
@@ -155,8 +162,20 @@ class Trial:
         """Why callbacks do not let these victims end so that tasks go there; None where they do. Raises PluginError."""
         if not self._limited:
             return None
-        judged = self._session.reclaim_refusal if self.reclaims else self._session.preempt_refusal
-        refusal = judged(Scenario(self.group, nominated, victims))
+        if not self.reclaims:
+            refusal = self._session.preempt_refusal(Scenario(self.group, nominated, victims))
+            return refusal.reason if refusal is not None else None
+        if self._objections is None:
+            return self._objection(Scenario(self.group, nominated, victims), spared=True)
+        leaves = self._session.leaves
+        kind = tuple([(task.group.queue, task.cls, leaves(task)) for task in victims])
+        if kind not in self._objections:
+            self._objections[kind] = self._objection(Scenario(self.group, nominated, victims), spared=False)
+        return self._objections[kind]
+
+    def _objection(self, scenario: Scenario, *, spared: bool) -> str | None:
+        """`spared`: whether plugins may spare victims that `running` named."""
+        refusal = self._session.reclaim_refusal(scenario, spared=spared)
         return refusal.reason if refusal is not None else None
 
     def _is_being_bound(self, task: Task) -> bool:
@@ -195,15 +214,21 @@ class Trial:
         """The node that a task is nominated for."""
         return self._session.nominations.node_of(task)
 
-    def recall(self, node: str) -> Any:
-        """What was kept of a node for tasks like this one; None where that is nothing, or holds no more."""
-        known = self.by_node and self._memorable
-        return self._session.trials.recall(self._key, self._session.table.row_of[node]) if known else None
+    def recall(self, nodes: Sequence[str], now: Hashable = None) -> dict[str, Any]:
+        """What was kept of nodes for tasks like this one, when `now` was the same; None for one of which that is
+        nothing, or holds no more.
+        """
+        if not (self.by_node and self._memorable):
+            return dict.fromkeys(nodes)
+        row_of = self._session.table.row_of
+        return dict(
+            zip(nodes, self._session.trials.recall((self._key, now), [row_of[node] for node in nodes]), strict=True)
+        )
 
-    def keep(self, node: str, found: object) -> None:
-        """Keep something that the node's own pods decide, for the next task like this one."""
+    def keep(self, node: str, found: object, now: Hashable = None) -> None:
+        """Keep something that the node's own pods decide, and `now`, for the next task like this one."""
         if self.by_node and self._memorable and node not in self._binding:
-            self._session.trials.put(self._key, self._session.table.row_of[node], found)
+            self._session.trials.put((self._key, now), self._session.table.row_of[node], found)
 
     # ------------------------------------------------------------------ thinking away
 
@@ -344,9 +369,16 @@ class Trial:
             with self._session.without_reasons():
                 return self.place(thorough=thorough) is not None
         needed = group.needed
+        if session.limits_capacity and not can_start(group, self._within_capacity()):
+            return False
         board = session.board(self.tasks[0])
         board.sync(self.tasks[0])
         return can_start(group, self.tasks) and int(board.room(needed).sum()) >= needed
+
+    def _within_capacity(self) -> list[Task]:
+        """The tasks that may have what they request."""
+        over = self._session.over_capacity(self.group, self.tasks)
+        return [task for task in self.tasks if task not in over]
 
     def summary(self, reasons: Iterable[Iterable[str]]) -> str:
         """What some nodes say, one entry a node, in kube-scheduler's words."""

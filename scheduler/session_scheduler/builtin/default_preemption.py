@@ -166,7 +166,7 @@ def _results(
     several = max(1, enough)
     for start in range(0, len(nodes), several):
         part = nodes[start : start + several]
-        found: dict[str, _Found | None] = {node: trial.recall(node) for node in part}
+        found: dict[str, _Found | None] = trial.recall(part, budgets.uses)
         units = {node: of_node[node] if node in of_node else units_of(trial.running(node), trial.priority)
                  for node in part if found[node] is None}  # fmt: skip
         together = {}
@@ -177,7 +177,7 @@ def _results(
         for node, result in _on_each(trial, budgets, together).items():
             found[node] = result
             if not isinstance(result, FluenceError):
-                trial.keep(node, result)
+                trial.keep(node, result, budgets.uses)
         for node in part:
             known = found[node]
             yield trial.attempt(partial(_on_node, trial, budgets, node, units[node])) if known is None else known

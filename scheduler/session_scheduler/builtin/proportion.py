@@ -60,8 +60,9 @@ class Proportion(WithoutArguments):
             reclaiming = Reclaiming(session, shares)
             session.add_preemptable(_may_preempt, alike=True)
             session.add_preempt_validator(reclaiming.beyond_bounds, alike=True)
-            session.add_reclaimable(reclaiming.may_end)
-            session.add_reclaim_validator(reclaiming.objection)
+            session.add_can_reclaim(reclaiming.refusal)
+            session.add_reclaimable(reclaiming.may_end, alike=reclaiming.alike)
+            session.add_reclaim_validator(reclaiming.objection, alike=True)
 
     @hookimpl
     def on_session_close(self) -> None:

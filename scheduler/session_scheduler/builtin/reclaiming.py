@@ -7,17 +7,31 @@ sessions before whose victims still end, take no more together than is to be tak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from session_scheduler.model.groups import Group, Phase, Task
-from session_scheduler.model.queue_shares import Change, QueueShares, may_reclaim, reclaimable
+from session_scheduler.model.queue_shares import Change, Giving, QueueShares, beyond, may_reclaim, reclaimable
 from session_scheduler.model.queues import PODS, Amounts
 
 if TYPE_CHECKING:
     from session_scheduler.callbacks import Scenario
-    from session_scheduler.model.classes import TaskClass
     from session_scheduler.session import Session
+
+_Usage = tuple[tuple[int, int], ...]
+"""What a task has, by number of the resource."""
+_Kind = tuple[str, _Usage]
+"""Of a running task: its queue, and what it has."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was answered for groups of one queue that need the same."""
+
+    number: int = 0
+    """Moves whenever an answer is another one."""
+    answers: dict[_Kind, bool] = field(default_factory=dict)
 
 
 class Reclaiming:
@@ -30,117 +44,202 @@ class Reclaiming:
         self._of: tuple[object, ...] = ()
         """What the rest was worked out for."""
         self._needs: Amounts = {}
-        self._leaving: frozenset[Task] = frozenset()
-        self._answers: dict[tuple[str, TaskClass], bool] = {}
+        self._refusal: str | None = None
+        """Why the group may take nothing."""
+        self._within = ""
+        """The lowest queue above the group's whose limit is in the way: only what ends there helps."""
+        self._beyond: dict[str, bool] = {}
+        """By queue, from the group's own to the top: whether it would have more than its share if nobody ended."""
+        self._taker = ""
+        """The group's queue."""
+        self._open: dict[str, bool] = {}
+        """By queue: whether the end of its pods helps at all."""
+        self._alike: tuple[Hashable, ...] = ()
+        self._amounts: dict[_Usage, Amounts] = {}
+        self._answers = _Known()
+        self._known: dict[tuple[Hashable, ...], _Known] = {}
+        """By queue, whether preemptible, and what is needed."""
+        self._others: list[Group] | None = None
+        """The running groups that may end at all, those that matter least first."""
         self._capped: dict[Group, bool] = {}
-        """For a gang: the groups of which all may end together, those that matter least first."""
+        """For what may end all over the cluster, as for a gang: the groups of which all may end together."""
+
+    def refusal(self, group: Group) -> str | None:
+        """Why a group may take nothing back, whoever ends; None where it may."""
+        self._look(group)
+        return self._refusal
+
+    def alike(self, group: Group) -> Hashable:
+        """What `may_end` depends on beside the group's class and the victims' queues and classes."""
+        self._look(group)
+        return self._of if self._capped else (*self._alike, self._answers.number)
 
     def may_end(self, group: Group, victim: Group) -> bool:
         """Whether tasks of the victim may end for the group."""
         self._look(group)
         if victim in self._capped:
             return self._capped[victim]
-        if group.queue == victim.queue or not victim.preemptible:
+        if self._refusal is not None or group.queue == victim.queue or not victim.preemptible:
             return False
-        return all(self._session.queues.concerns(task) and self._answer(group, task) for task in _running(victim))
+        return all(self._session.queues.concerns(task) and self._answer(task) for task in _running(victim))
 
     def objection(self, scenario: Scenario) -> str | None:
         """Why all of this must not be done: what each queue would have then.
 
         It is judged as if the victims ran and the tasks waited, whatever is tried out just now.
         """
-        self._look(scenario.group)
+        group = scenario.group
+        self._look(group)
         victims: dict[str, list[Amounts]] = {}
         for task in scenario.victims:
-            if task not in self._leaving:
+            if not self._session.leaves(task):
                 victims.setdefault(task.group.queue, []).append(_amounts(task))
-        return self._why_not(scenario.group, _total(scenario.nominated), victims)
+        shares, needs, preemptible = self._as_decided, _total(scenario.nominated), group.preemptible
+        why = shares.tree.why_not(group.queue)
+        if why is None and not all(map(shares.tree.usable, victims)):
+            why = "pods that are in no queue keep what they have"
+        why = why or may_reclaim(shares, group.queue, needs, preemptible=preemptible)
+        return why or reclaimable(shares, group.queue, needs, victims, preemptible=preemptible)
 
     def beyond_bounds(self, scenario: Scenario) -> str | None:
         """Why the tasks could not be placed, even once all that is to end has ended and all that is to come has come.
 
         Several that make others end in one session would else each pass their queue's bounds alone.
         """
-        group, known = scenario.group, self._session.nominations.node_of
+        group, session = scenario.group, self._session
         if not self._shares.tree.usable(group.queue):
             return None
         self._look(group)
-        going = [task for task in scenario.victims if task not in self._leaving and self._session.queues.concerns(task)]
-        changes = [_change(task, -1) for task in (*going, *filter(known, scenario.nominated))]
-        shares, needs = self._after(changes, self._as_decided), _total(scenario.nominated)
+        going = [task for task in scenario.victims if not session.leaves(task) and session.queues.concerns(task)]
+        coming = filter(session.nominations.node_of, scenario.nominated)
+        shares = self._after([_change(task, -1) for task in (*going, *coming)], self._as_decided)
+        needs = _total(scenario.nominated)
         for name in shares.tree.path(group.queue):
-            spec, has = shares.tree.specs[name], shares.has[name]
-            bounds = [(spec.limit, has.allocated), *([(spec.deserved, has.kept)] if not group.preemptible else [])]
-            for most, had in bounds:
-                if any(had.get(one, 0) + needs.get(one, 0) > most[one] for one in most if needs.get(one)):
-                    return f"queue {name!r} has given what it may have to pods that are to come"
+            if _over_limit(shares, name, needs) or (not group.preemptible and _over_deserved(shares, name, needs)):
+                return f"queue {name!r} has given what it may have to pods that are to come"
         return None
 
     # ------------------------------------------------------------------ inside
 
-    def _why_not(self, group: Group, needs: Mapping[str, int], victims: Mapping[str, list[Amounts]]) -> str | None:
-        shares = self._as_decided
-        why = shares.tree.why_not(group.queue)
-        if why is not None:
-            return why
-        if not all(map(shares.tree.usable, victims)):
-            return "pods that are in no queue keep what they have"
-        preemptible = group.preemptible
-        return may_reclaim(shares, group.queue, needs, preemptible=preemptible) or reclaimable(
-            shares, group.queue, needs, victims, preemptible=preemptible
-        )
+    def _answer(self, task: Task) -> bool:
+        kind = task.group.queue, task.cls.usage
+        if kind not in self._answers.answers:
+            self._amounts.setdefault(kind[1], _amounts(task))
+            self._answers.answers[kind] = self._ask(*kind)
+        return self._answers.answers[kind]
 
-    def _answer(self, group: Group, task: Task) -> bool:
-        key = task.group.queue, task.cls
-        if key not in self._answers:
-            why = self._why_not(group, self._needs, {key[0]: [_amounts(task)]})
-            self._answers[key] = why is None
-        return self._answers[key]
+    def _ask(self, queue: str, usage: _Usage) -> bool:
+        """Whether one pod that has this may end for the group."""
+        if self._refusal is not None or not self._is_open(queue):
+            return False
+        return self._giving(queue).why_not([self._amounts[usage]]) is None
+
+    def _is_open(self, queue: str) -> bool:
+        """Whether the end of a queue's pods helps the group's, and all above it, to stay within what they may have.
+
+        How much of it is needed where a queue above both of them has its share is for `objection` to say.
+        """
+        if queue not in self._open:
+            tree = self._as_decided.tree
+            path = tree.path(queue)
+            within = not self._within or self._within in path
+            beyond = any(self._beyond[above] for above in tree.path(self._taker) if above not in path)
+            self._open[queue] = tree.usable(queue) and within and not beyond
+        return self._open[queue]
+
+    def _giving(self, queue: str) -> Giving:
+        return Giving(self._as_decided, self._taker, queue, self._needs)
 
     def _look(self, group: Group) -> None:
         """Take in how things are; what is tried out for the group changes nothing of it."""
         session = self._session
-        key = group, session.committed, session.nominations.version
+        key = group, session.committed, session.nominations.version, len(session.to_end)
         if self._of == key:
             return
         self._of = key
-        self._answers.clear()
-        self._capped.clear()
-        self._leaving = frozenset(session.leaving())
-        self._as_decided = self._after(self._decided(self._leaving), self._shares.as_now())
+        self._as_decided = self._after(self._thought_away(), self._shares.as_decided())
         lacks, together = group.lacks, group.needed
         pending = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
         pending.sort(key=lambda task: task.sub_group not in lacks)
         self._needs = _total(pending[:together])
-        if together > 1:
+        self._taker = group.queue
+        self._refusal = self._refused(group)
+        self._alike = group.queue, group.preemptible, tuple(sorted(self._needs.items()))
+        self._answers = self._known.setdefault(self._alike, _Known())
+        answers = {kind: self._ask(*kind) for kind in self._answers.answers}
+        if answers != self._answers.answers:
+            self._answers.answers = answers
+            self._answers.number += 1
+        self._capped.clear()
+        if (together > 1 or self._within) and self._refusal is None:
             self._cap(group)
 
-    def _decided(self, leaving: Iterable[Task]) -> list[Change]:
-        """What becomes of what was decided before, as if nothing were thought away."""
-        coming = (task for _, tasks in self._session.nominations.waiting() for task in tasks)
-        counts = self._session.queues.concerns
-        back = [_change(task, 1) for task in (*self._session.away, *coming) if counts(task)]
-        return [*(_change(task, -1) for task in leaving if counts(task)), *back]
+    def _refused(self, group: Group) -> str | None:
+        """Why it may take nothing; else it is noted from where it may."""
+        shares, needs, preemptible = self._as_decided, self._needs, group.preemptible
+        self._open.clear()
+        why = shares.tree.why_not(group.queue) or may_reclaim(shares, group.queue, needs, preemptible=preemptible)
+        if why is None and not preemptible:
+            why = next(
+                filter(None, (_over_deserved(shares, name, needs) for name in shares.tree.path(group.queue))), None
+            )
+        if why is None:
+            path = shares.tree.path(group.queue)
+            self._within = next((name for name in path if _over_limit(shares, name, needs)), "")
+            self._beyond = {name: beyond(shares, name, needs, preemptible=preemptible) is not None for name in path}
+        return why
+
+    def _thought_away(self) -> list[Change]:
+        """What differs just now from what was decided: tasks thought away, and what is being decided."""
+        session = self._session
+        tasks = (session.snapshot.cache.tasks.get(uid) for uid in session.to_end)
+        ending = [task for task in tasks if task is not None and task.uid not in session.snapshot.cache.preempted]
+        back = [task for task in session.away if not session.leaves(task)]
+        changes = [(task, -1) for task in ending if task not in session.away] + [(task, 1) for task in back]
+        return [_change(task, sign) for task, sign in changes if session.queues.concerns(task)]
 
     def _after(self, changes: Iterable[Change], shares: QueueShares) -> QueueShares:
         return shares.with_more(one for one in changes if shares.tree.usable(one.queue))
 
     def _cap(self, group: Group) -> None:
         """Let only so many groups end, of all together, that each queue keeps its share whichever of them do."""
-        counts = self._session.queues.concerns
-        running = {t.group: None for t in self._session.running() if t.group.queue != group.queue and counts(t)}
-        others = [one for one in running if one.preemptible]
-        others.sort(key=lambda one: (one.creation, one.key), reverse=True)
-        others.sort(key=lambda one: one.priority)
-        taken: dict[str, list[Amounts]] = {}
-        for one in others:
-            mine = taken.setdefault(one.queue, [])
-            more = [_amounts(task) for task in _running(one) if task not in self._leaving]
-            fits = self._why_not(group, self._needs, {one.queue: [*mine, *more]}) is None
+        givings: dict[str, Giving] = {}
+        for one in self._candidates():
+            if one.queue == group.queue:
+                continue
+            if not self._is_open(one.queue):
+                self._capped[one] = False
+                continue
+            giving = givings.get(one.queue) or givings.setdefault(one.queue, self._giving(one.queue))
+            more = [_amounts(task) for task in _running(one) if not self._session.leaves(task)]
+            fits = giving.why_not(more) is None
             if fits or len(more) == 1:
                 self._capped[one] = fits
             if fits:
-                mine += more
+                giving.take(more)
+
+    def _candidates(self) -> list[Group]:
+        if self._others is None:
+            counts = self._session.queues.concerns
+            running = {task.group: None for task in self._session.running() if counts(task)}
+            self._others = [one for one in running if one.preemptible and _running(one)]
+            self._others.sort(key=lambda one: (one.creation, one.key), reverse=True)
+            self._others.sort(key=lambda one: one.priority)
+        return self._others
+
+
+def _over_limit(shares: QueueShares, queue: str, needs: Mapping[str, int]) -> bool:
+    return _is_beyond(shares.tree.specs[queue].limit, shares.has[queue].allocated, needs)
+
+
+def _over_deserved(shares: QueueShares, queue: str, needs: Mapping[str, int]) -> str | None:
+    """Of what is not preemptible."""
+    over = _is_beyond(shares.tree.specs[queue].deserved, shares.has[queue].kept, needs)
+    return f"queue {queue!r} has all that it deserves for pods that are not preemptible" if over else None
+
+
+def _is_beyond(most: Mapping[str, int], had: Mapping[str, int], needs: Mapping[str, int]) -> bool:
+    return any(had.get(one, 0) + needs.get(one, 0) > most[one] for one in most if needs.get(one))
 
 
 def _running(group: Group) -> list[Task]:

@@ -117,6 +117,8 @@ class Budgets:
             selector = _selector(budget)
             if not selector.empty:
                 listed.setdefault(budget.metadata.namespace, []).append((budget, selector))
+        self.uses: int = before.uses + 1 if before is not None else 0
+        """Moves whenever there is another rest of a budget: what a node costs may be something else then."""
         self._of = {namespace: _OfNamespace(some) for namespace, some in listed.items()}
 
     def _about(self, task: Task) -> tuple[PodDisruptionBudget, ...]:
@@ -128,6 +130,7 @@ class Budgets:
         for task in tasks:
             for budget in self._about(task):
                 self.used.setdefault(_version(budget), set()).add(task.uid)
+                self.uses += 1
 
     def parted(self, units: Sequence[Unit], *, sparing: bool = False) -> tuple[list[Unit], list[Unit]]:
         """(those whose end would violate a budget, the others), each in the order given: in it budgets are used up.

@@ -27,6 +27,8 @@ class Has(Protocol):
     allocated: Amounts
     kept: Amounts
     pending: Amounts
+    decided: Amounts
+    decided_kept: Amounts
     changed: int
 
 
@@ -37,6 +39,8 @@ class _Had:
     allocated: Amounts
     kept: Amounts
     pending: Amounts = field(default_factory=dict)
+    decided: Amounts = field(default_factory=dict)
+    decided_kept: Amounts = field(default_factory=dict)
     changed: int = 0
 
 
@@ -154,10 +158,10 @@ class QueueShares:
         self.fair = fair_shares(tree, total, {name: _sum(one.allocated, one.pending) for name, one in has.items()})
         self._steps: dict[str, tuple[int, tuple[object, ...]]] = {}
 
-    def as_now(self) -> QueueShares:
-        """The same, where what queues have stays as it is now."""
+    def as_decided(self) -> QueueShares:
+        """The same, where queues have what they will once all is done that was decided by now; and that stays so."""
         found = copy(self)
-        found.has = {name: _Had(dict(one.allocated), dict(one.kept)) for name, one in self.has.items()}
+        found.has = {name: _Had(dict(one.decided), dict(one.decided_kept)) for name, one in self.has.items()}
         found._steps = {}
         return found
 
@@ -216,7 +220,7 @@ def may_reclaim(shares: QueueShares, queue: str, needs: Mapping[str, int], *, pr
 
     It stays within its fair share, and what is not preemptible within what it deserves.
     """
-    return _beyond(shares, queue, needs, shares.has[queue].allocated, preemptible=preemptible)
+    return _not_within(shares, queue, needs, shares.has[queue].allocated, preemptible=preemptible)
 
 
 def reclaimable(
@@ -235,31 +239,90 @@ def reclaimable(
     """
     left: dict[str, Amounts] = {}
     for name in sorted(victims):
-        pair = _parting(shares.tree, queue, name)
-        if pair is None:
+        if _parting(shares.tree, queue, name) is None:
             return f"queue {name!r} and queue {queue!r} are one: nothing is taken within a queue"
-        taker, giver = pair
-        floor = _floor(shares, taker, giver, needs)
-        before = left.get(giver, shares.has[giver].allocated)
-        over = [resource for resource in needs if before.get(resource, 0) > floor.get(resource, 0)]
-        for amounts in victims[name]:
-            for above in shares.tree.path(name):
-                left[above] = _less(left.get(above, shares.has[above].allocated), amounts)
-            if not any(amounts.get(resource) for resource in over):
-                return f"queue {giver!r} has no more than its share of what is needed"
-            if any(left[giver].get(resource, 0) < floor.get(resource, 0) for resource in over):
-                return f"queue {giver!r} would have less than its share"
-    tops = len(shares.tree.children.get("", ()))
+        why = Giving(shares, queue, name, needs, left).take(victims[name])
+        if why is not None:
+            return why
     for above in shares.tree.path(queue):
-        has = left.get(above, shares.has[above].allocated)
-        if shares.tree.specs[above].parent or tops > 1:
-            why = _beyond(shares, above, needs, has, preemptible=preemptible)
-            if why is not None:
-                return why
+        why = beyond(shares, above, needs, left.get(above), preemptible=preemptible)
+        if why is not None:
+            return why
     return None
 
 
-def _beyond(
+class Giving:
+    """What another queue gives to the taker's, pod after pod. They are compared where their paths part."""
+
+    def __init__(
+        self,
+        shares: QueueShares,
+        taker: str,
+        name: str,
+        needs: Mapping[str, int],
+        left: dict[str, Amounts] | None = None,
+    ) -> None:
+        """`left`, by queue: what is left of what was taken from before, as far as that is so. Raises LookupError where
+        the two are one queue.
+        """
+        pair = _parting(shares.tree, taker, name)
+        if pair is None:
+            raise LookupError(f"nothing is taken within queue {name!r}")
+        self._shares = shares
+        self._path = shares.tree.path(name)
+        self._giver = pair[1]
+        self._left = {} if left is None else left
+        self._floor = _floor(shares, *pair, needs)
+        before = self._has(self._giver)
+        self._over = [resource for resource in needs if before.get(resource, 0) > self._floor.get(resource, 0)]
+
+    def _has(self, queue: str) -> Amounts:
+        return self._left.get(queue, self._shares.has[queue].allocated)
+
+    def why_not(self, pods: Sequence[Mapping[str, int]]) -> str | None:
+        """Why these may not end, too."""
+        has = {resource: self._has(self._giver).get(resource, 0) for resource in self._over}
+        for amounts in pods:
+            if not any(amounts.get(resource) for resource in has):
+                return f"queue {self._giver!r} has no more than its share of what is needed"
+            for resource in has:
+                has[resource] -= amounts.get(resource, 0)
+                if has[resource] < self._floor.get(resource, 0):
+                    return f"queue {self._giver!r} would have less than its share"
+        return None
+
+    def take(self, pods: Sequence[Mapping[str, int]]) -> str | None:
+        """Let these end; or why they may not."""
+        why = self.why_not(pods)
+        for above in self._path if why is None else ():
+            total = self._left[above] = dict(self._has(above))
+            for amounts in pods:
+                for resource in total:
+                    total[resource] -= amounts.get(resource, 0)
+        return why
+
+
+def beyond(
+    shares: QueueShares,
+    queue: str,
+    needs: Mapping[str, int],
+    has: Mapping[str, int] | None = None,
+    *,
+    preemptible: bool,
+) -> str | None:
+    """Why a queue may not have this more than it has; None where it may.
+
+    It stays within its fair share, and what is not preemptible within what it deserves. One that has no other beside it
+    may have all that there is.
+    """
+    tree = shares.tree
+    if not tree.specs[queue].parent and len(tree.children.get("", ())) <= 1:
+        return None
+    had = shares.has[queue].allocated if has is None else has
+    return _not_within(shares, queue, needs, had, preemptible=preemptible)
+
+
+def _not_within(
     shares: QueueShares, queue: str, needs: Mapping[str, int], has: Mapping[str, int], *, preemptible: bool
 ) -> str | None:
     fair, deserved, kept = shares.fair[queue], shares.tree.specs[queue].deserved, shares.has[queue].kept
@@ -280,11 +343,13 @@ def _parting(tree: QueueTree, one: str, other: str) -> tuple[str, str] | None:
 
 
 def _floor(shares: QueueShares, taker: str, giver: str, needs: Mapping[str, int]) -> Mapping[str, int]:
-    """What the giver keeps in any case; of what it names nothing that it deserves, its fair share."""
+    """What the giver keeps in any case: its fair share, and of what the taker deserves and has not, only what the giver
+    deserves itself.
+    """
     deserved, has = shares.tree.specs[taker].deserved, shares.has[taker].allocated
     named = [resource for resource in needs if resource in deserved]
     if named and all(has.get(resource, 0) + needs[resource] <= deserved[resource] for resource in named):
-        return {**shares.fair[giver], **shares.tree.specs[giver].deserved}
+        return {**shares.fair[giver], **dict.fromkeys(named, 0), **shares.tree.specs[giver].deserved}
     return shares.fair[giver]
 
 

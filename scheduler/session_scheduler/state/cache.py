@@ -68,7 +68,7 @@ class Cache:
         self.volume_use = VolumeUse()
         self.nominations = Nominations()
         self.preempted: set[str] = set()
-        """Pods (uids) that were asked to end for others, until they have."""
+        """Pods (uids) that were asked to end for others, until they have. Changed by `made_to_end` and `spared`."""
         self.moves = Moves()
         self._foreign_pending: set[str] = set()
         self._waiting: dict[Group, None] = {}
@@ -85,7 +85,8 @@ class Cache:
         self._priorities = Priorities()
         self._changed_nodes: dict[str, None] = {}
         self.stale_gangs = StaleGangs()
-        self.queues = QueueUse(serves, self.objects, self.tasks)
+        self.queues = QueueUse(serves, self.objects, self.tasks, self.preempted, self.nominations.node_by_uid)
+        self.nominations.on_change = self._moved
 
     # ------------------------------------------------------------------ events
 
@@ -451,6 +452,21 @@ class Cache:
             task.counts = NO_COUNTS
         self.unbound[task.uid] = task
         if self.queues.active:
+            self.queues.moved(task)
+
+    def made_to_end(self, tasks: Iterable[Task]) -> None:
+        """These are asked to end for others."""
+        for task in tasks:
+            self.preempted.add(task.uid)
+            self._moved(task)
+
+    def spared(self, task: Task) -> None:
+        """A task does not end for others after all."""
+        self.preempted.discard(task.uid)
+        self._moved(task)
+
+    def _moved(self, task: Task) -> None:
+        if self.queues.active and self.tasks.get(task.uid) is task:
             self.queues.moved(task)
 
     def forget(self, task: Task) -> None:

@@ -6,7 +6,7 @@ Source: kube-scheduler's nominator (pkg/scheduler/backend/queue/nominator.go), K
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod
@@ -28,6 +28,8 @@ class Nominations:
         self.version = 0
         """Moves whenever anything is nominated, or no more."""
         self._ended: list[tuple[Task, str]] = []
+        self.on_change: Callable[[Task], None] = lambda _: None
+        """Called with each task that is nominated, or no more."""
 
     def __bool__(self) -> bool:
         return bool(self.node_by_uid)
@@ -68,6 +70,7 @@ class Nominations:
             self.node_by_uid[task.uid] = node
             self._on_node.setdefault(node, {})[task.uid] = task
             self.version += 1
+            self.on_change(task)
             if (task, node) in self._ended:  # it was so before
                 self._ended.remove((task, node))
 
@@ -95,6 +98,7 @@ class Nominations:
         if not self._on_node[node]:
             del self._on_node[node]
         self.version += 1
+        self.on_change(task)
 
     def give_up(self, task: Task, node: str) -> None:
         """As `drop`, though its pod may be heard to name this node until its status is written anew."""

@@ -6,7 +6,7 @@ this costs nothing. What sessions place, and undo, moves the same counts, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -24,8 +24,6 @@ class _State(Enum):
 
     PENDING = "pending"
     ALLOCATED = "allocated"
-    KEPT = "kept"
-    """Allocated, and not preemptible."""
 
 
 @dataclass(slots=True)
@@ -39,6 +37,12 @@ class Counts:
     gpus: Amounts = field(default_factory=dict)
     """What is allocated of GPUs that are shared. It is held to limits, and is no part of fair shares."""
     kept_gpus: Amounts = field(default_factory=dict)
+    decided: Amounts = field(default_factory=dict)
+    """What is allocated once all is done that was decided: without who was made to end for others, with who is to come
+    to a node.
+    """
+    decided_kept: Amounts = field(default_factory=dict)
+    """Of that, what pods have which are not preemptible."""
     freed: int = 0
     """Moves whenever something is allocated no more."""
     changed: int = 0
@@ -60,6 +64,14 @@ class _Counted:
     queue: str
     state: _State
     cls: TaskClass
+    kept: bool
+    """Whether it is not preemptible."""
+    decided: bool
+    """Whether it is allocated once all is done that was decided."""
+
+    def of(self) -> tuple[object, ...]:
+        """All of it but whether it is decided."""
+        return self.queue, self.state, self.cls, self.kept
 
 
 class QueueUse:
@@ -70,7 +82,14 @@ class QueueUse:
         serves: Callable[[str], bool],
         objects: ObjectTables,
         tasks: Mapping[str, Task],
+        to_end: Container[str] = (),
+        to_come: Container[str] = (),
     ) -> None:
+        """`to_end` and `to_come` are the pods (uids) that were made to end for others, and that are to come to nodes:
+        where that changes for one, `moved` is to be told.
+        """
+        self._to_end = to_end
+        self._to_come = to_come
         self._serves = serves
         self._objects = objects
         self._tasks = tasks
@@ -113,6 +132,17 @@ class QueueUse:
                 self._counts[queue] = found
         return found
 
+    def holds_as_decided(self, group: Group) -> bool:
+        """Whether a group's queue, and all above it, keep to their bounds once all is done that was decided."""
+        for name in self.tree.path(group.queue) if self.tree.usable(group.queue) else ():
+            spec, counts = self.tree.specs[name], self.counts(name)
+            bounds = [(spec.limit, counts.decided)]
+            if not group.preemptible:
+                bounds.append((spec.deserved, counts.decided_kept))
+            if any(had.get(resource, 0) > most[resource] for most, had in bounds for resource in most):
+                return False
+        return True
+
     def concerns(self, task: Task) -> bool:
         """Whether a task counts at all: not where another scheduler places it."""
         return self._serves(task.pod.spec.scheduler_name)
@@ -153,9 +183,13 @@ class QueueUse:
             self._dirty.update(dict.fromkeys(groups))
 
     def moved(self, task: Task) -> None:
-        """A task was put on a node, or taken off one."""
+        """A task was put on a node, or taken off one; or is to be."""
         before, after = self._counted.get(task), self._count_of(task)
         if before == after:
+            return
+        if before is not None and after is not None and before.of() == after.of():
+            self._counted[task] = after
+            self._decide(after, 1 if after.decided else -1)
             return
         if before is not None:
             del self._counted[task]
@@ -211,13 +245,12 @@ class QueueUse:
         if not self._serves(task.pod.spec.scheduler_name):
             return None
         group = task.group
+        kept = group in self._kept
         if task.node is not None:
-            state = _State.KEPT if group in self._kept else _State.ALLOCATED
-        elif task.phase is Phase.PENDING:
-            state = _State.PENDING
-        else:
-            return None
-        return _Counted(group.queue, state, task.cls)
+            return _Counted(group.queue, _State.ALLOCATED, task.cls, kept, task.uid not in self._to_end)
+        if task.phase is Phase.PENDING:
+            return _Counted(group.queue, _State.PENDING, task.cls, kept, task.uid in self._to_come)
+        return None
 
     def _add(self, counted: _Counted, sign: int) -> None:
         self.version += 1
@@ -233,11 +266,21 @@ class QueueUse:
                 _add(counts.allocated, amounts, sign)
                 _add_each(counts.gpus, counted.cls.gpu_amounts, sign)
                 counts.freed += sign < 0
-            if state is _State.KEPT:
-                _add(counts.kept, amounts, sign)
-                _add_each(counts.kept_gpus, counted.cls.gpu_amounts, sign)
-            if name not in self.tree.specs and not counts.allocated and not counts.pending:
-                del self._counts[name]  # anybody can name a queue that there is not
+                if counted.kept:
+                    _add(counts.kept, amounts, sign)
+                    _add_each(counts.kept_gpus, counted.cls.gpu_amounts, sign)
+        if counted.decided:
+            self._decide(counted, sign)
+        counts = self._counts[counted.queue]
+        if counted.queue not in self.tree.specs and not counts.allocated and not counts.pending:
+            del self._counts[counted.queue]  # anybody can name a queue that there is not
+
+    def _decide(self, counted: _Counted, sign: int) -> None:
+        for name in self.tree.path(counted.queue):
+            counts = self._counts.setdefault(name, Counts())
+            _add(counts.decided, counted.cls.requests, sign)
+            if counted.kept:
+                _add(counts.decided_kept, counted.cls.requests, sign)
 
 
 def _add(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:

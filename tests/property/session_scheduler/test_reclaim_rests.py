@@ -20,18 +20,30 @@ Work = tuple[str, int, int, int]
 class World:
     """Queues of which each wants more than there is."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, odd: bool = False, evaluation: str = "heap") -> None:
+        """`odd`: nodes are unequal, some queues name nothing that they deserve, a limit may be above two of them."""
         self.chance = chance = random.Random(seed)
         names = "abc"[: chance.choice([2, 2, 3])]
+        top = [QueueConfig(name="top", limit={"cpu": chance.choice([4, 6, 20])})] if odd else []
         queues = [
-            QueueConfig(name=name, deserved={"cpu": chance.choice([0, 2, 4])}, over_quota_weight=chance.choice([1, 2]))
+            QueueConfig(
+                name=name,
+                deserved={} if odd and chance.random() < 0.3 else {"cpu": chance.choice([0, 2, 4])},
+                over_quota_weight=chance.choice([1, 2]),
+                parent="top" if odd and name != "c" else "",
+            )
             for name in names
         ]
         config = SchedulerConfig(
-            bindings_in_flight=1_000, actions=("allocate", "preempt", "reclaim"), queues=tuple(queues), seed=seed
+            bindings_in_flight=1_000,
+            actions=("allocate", "preempt", "reclaim"),
+            queues=(*top, *queues),
+            seed=seed,
         )
-        self.cluster = FakeCluster(config=config)
-        self.cluster.nodes(chance.choice([1, 2, 3]), cpu=str(chance.choice([3, 4, 6])))
+        self.cluster = FakeCluster(config=config, evaluation=evaluation)
+        sizes = [chance.choice([3, 4, 6])] * chance.choice([1, 2, 3])
+        for number, size in enumerate(sizes):
+            self.cluster.node(f"n{number + 1}", cpu=str(size + (number % 2) * odd))
         self.load = list(self._load(names))
         chance.shuffle(self.load)
         self._number = 0
@@ -58,6 +70,18 @@ class World:
         else:
             self.cluster.add(*gang(name, size, cpu=str(cpu), priority=priority, labels=labels))
 
+    def state(self) -> dict[str, tuple[str, str, bool]]:
+        """By pod: the node that it is on, the one that it is to come to, whether it ends."""
+        nominations = self.cluster.scheduler.cache.nominations
+        return {
+            task.name: (
+                task.node or "",
+                nominations.node_of(task) or "",
+                task.pod.metadata.deletion_timestamp is not None,
+            )
+            for task in self.cluster.scheduler.cache.tasks.values()
+        }
+
     def turn(self) -> int:
         """One cycle; some of what was made to end does, and what has lost a pod starts anew. How many were."""
         self.cluster.run()
@@ -75,9 +99,10 @@ class World:
         return len(ending)
 
 
+@pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_queues_under_load_come_to_rest(seed: int) -> None:
-    world = World(seed)
+def test_queues_under_load_come_to_rest(seed: int, *, odd: bool) -> None:
+    world = World(seed, odd=odd)
     late = len(world.load) // 2
     for work in world.load[:late]:
         world.add(work)
@@ -86,3 +111,30 @@ def test_queues_under_load_come_to_rest(seed: int) -> None:
         world.add(work)
     ended += [world.turn() for _ in range(24)]
     assert ended[-8:] == [0] * 8
+
+
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("seed", range(25))
+def test_they_come_to_rest_where_more_arrives_while_victims_end(seed: int, *, odd: bool) -> None:
+    world = World(100 + seed, odd=odd)
+    load, ended = iter(world.load), []
+    for work in load:
+        world.add(work)
+        for more in load:
+            world.add(more)
+            break
+        ended.append(world.turn())
+    ended += [world.turn() for _ in range(24)]
+    assert ended[-8:] == [0] * 8
+
+
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("seed", range(15))
+def test_what_is_remembered_of_one_pod_for_the_next_changes_no_decision(seed: int, *, odd: bool) -> None:
+    remembering, forgetful = World(seed, odd=odd), World(seed, odd=odd, evaluation="naive")
+    for work in remembering.load:
+        remembering.add(work)
+        forgetful.add(work)
+    for _ in range(6):
+        assert remembering.turn() == forgetful.turn()
+        assert remembering.state() == forgetful.state()

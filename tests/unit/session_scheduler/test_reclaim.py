@@ -8,8 +8,11 @@ import pytest
 
 from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import hookimpl
-from session_scheduler.model.objects import Pod
-from session_scheduler.testing.builders import gang, pod
+from session_scheduler.model.groups import Group
+from session_scheduler.model.meta import LabelSelector
+from session_scheduler.model.objects import ObjectMeta, Pod
+from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from session_scheduler.testing.builders import gang, node, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
 LABEL = "fluence.flux-framework.org/queue"
@@ -220,3 +223,143 @@ def test_of_several_that_preempt_in_one_cycle_no_more_are_let_than_the_queue_may
     cluster.finish_deletions()
     cluster.run(cycles=2)
     assert len([name for name in running(cluster, "a") if name.startswith("high")]) == 2
+
+
+# ------------------------------------------------------------------ under a full limit of the queue above
+
+UNDER = (
+    {"name": "p", "limit": {"cpu": 8}},
+    {"name": "a", "parent": "p", "deserved": {"cpu": 4}},
+    {"name": "b", "parent": "p", "deserved": {"cpu": 4}},
+    {"name": "other", "deserved": {"cpu": 1}},
+)
+
+
+def test_what_a_queue_deserves_comes_back_from_a_sibling_that_fills_the_limit_above_both() -> None:
+    """There is room on nodes: only pods below the full queue help."""
+    cluster = cluster_of(*UNDER, nodes=4)
+    full_of("a", cluster)
+    full_of("other", cluster, 4)
+    cluster.add(*(of(f"b{number}", "b") for number in range(6)))
+    cluster.run()
+    assert (len(ending(cluster)), {name[0] for name in ending(cluster)}) == (4, {"a"})
+    cluster.finish_deletions()
+    cluster.run(cycles=2)
+    assert [len(running(cluster, queue)) for queue in ("a", "b", "other")] == [4, 4, 4]
+
+
+def test_a_pod_that_waits_for_room_below_a_limit_keeps_its_place_when_it_is_tried_again() -> None:
+    cluster = cluster_of(*UNDER, nodes=4)
+    full_of("a", cluster)
+    cluster.add(of("b0", "b", cpu="2"))
+    cluster.run()
+    (task,) = (one for one in cluster.scheduler.cache.tasks.values() if one.name == "b0")
+    place, before = cluster.scheduler.cache.nominations.node_of(task), ending(cluster)
+    assert place is not None
+    assert len(before) == 2
+    cluster.scheduler.pending.requeue(task.group.key, "test")
+    cluster.run(cycles=2)
+    assert (cluster.scheduler.cache.nominations.node_of(task), ending(cluster)) == (place, before)
+
+
+def test_a_gang_takes_what_its_queue_deserves_from_under_a_full_limit_whole() -> None:
+    cluster = cluster_of(*UNDER, nodes=4)
+    full_of("a", cluster)
+    cluster.add(*gang("g", 4, cpu="1", labels={LABEL: "b"}))
+    cluster.run()
+    assert len(ending(cluster)) == 4
+    cluster.finish_deletions()
+    cluster.run(cycles=2)
+    assert (len(running(cluster, "a")), len(running(cluster, "b"))) == (4, 4)
+
+
+def test_nobody_ends_where_the_queues_own_limit_is_in_the_way() -> None:
+    cluster = cluster_of(
+        {"name": "a", "deserved": {"cpu": 4}}, {"name": "b", "deserved": {"cpu": 2}, "limit": {"cpu": 2}}
+    )
+    full_of("a", cluster, 6)
+    full_of("b", cluster, 2)
+    cluster.add(of("b-more", "b"))
+    cluster.run(cycles=2)
+    assert not ending(cluster)
+
+
+def test_a_pod_that_needs_more_than_one_victim_takes_them_from_beside_it_below_one_queue() -> None:
+    """The queue above both has its share: only all of the victims together make room in it."""
+    queues = ({"name": "p", "deserved": {"cpu": 8}}, *UNDER[1:3])
+    cluster = cluster_of(*queues)
+    full_of("a", cluster)
+    cluster.add(of("b0", "b", cpu="3"))
+    cluster.run()
+    assert len(ending(cluster)) == 3
+
+
+def test_who_deserves_nothing_keeps_nothing_from_who_has_less_than_it_deserves() -> None:
+    """Fair shares are 5 and 3; a place of 5 CPUs costs pods of 6."""
+    cluster = cluster_of({"name": "a"}, {"name": "b", "deserved": {"cpu": 5}}, nodes=0)
+    cluster.nodes(1, cpu="6")
+    cluster.add(node("small", cpu="2"))
+    full_of("a", cluster, 4, cpu="2")
+    cluster.add(of("b0", "b", cpu="5"))
+    cluster.run()
+    assert len(ending(cluster)) == 3
+    cluster.finish_deletions()
+    cluster.add(of("a-more", "a", cpu="2"))
+    cluster.run(cycles=3)
+    assert not ending(cluster)
+    assert running(cluster, "b") == ["b0"]
+
+
+def test_what_a_node_costs_is_looked_at_again_once_a_budget_is_used_up() -> None:
+    """The two that are alike matter least, but only one of them may end."""
+    cluster = cluster_of({"name": "a", "deserved": {"cpu": 2}}, {"name": "b", "deserved": {"cpu": 4}}, nodes=3, cpu="2")
+    for number in range(3):
+        more = {"priority": 50} if number == 2 else {"labels": {"guarded": "yes"}}
+        cluster.add(of(f"a{number}", "a", cpu="2", bound_to=f"n{number + 1}", **more))
+    selector = LabelSelector(match_labels={"guarded": "yes"})
+    cluster.add(
+        PodDisruptionBudget(
+            metadata=ObjectMeta(name="budget", namespace="default"),
+            spec=PodDisruptionBudgetSpec(selector=selector),
+            status=PodDisruptionBudgetStatus(disruptions_allowed=1),
+        )
+    )
+    cluster.add(of("b0", "b", cpu="2"), of("b1", "b", cpu="2"))
+    cluster.run()
+    assert len(ending(cluster)) == 2
+    assert "a2" in ending(cluster)
+
+
+def test_a_plugin_that_says_that_a_group_may_take_nothing_back_is_asked_first() -> None:
+    asked: set[str] = set()
+
+    def may_end(group: Group, _: Group) -> bool:
+        asked.add(group.name)
+        return True
+
+    class Frozen:
+        name = "frozen"
+
+        @hookimpl
+        def on_session_open(self, session: Any) -> None:
+            session.add_can_reclaim(lambda group: "it is Sunday" if group.name == "b0" else None)
+            session.add_reclaimable(may_end)
+
+    cluster = cluster_of(*TWO)
+    cluster.start(Frozen())
+    full_of("a", cluster)
+    cluster.add(of("b0", "b"), of("b1", "b"))
+    cluster.run()
+    assert (len(ending(cluster)), asked) == (1, {"b1"})
+
+
+def test_what_a_node_costs_is_looked_at_again_once_a_queue_has_no_more_to_give() -> None:
+    """On each node a pod of `a` goes first, until `a` has its share; from then on those of `c` do."""
+    shares = {"a": 4, "b": 6, "c": 2}
+    cluster = cluster_of(*({"name": name, "deserved": {"cpu": cpu}} for name, cpu in shares.items()), nodes=6, cpu="2")
+    for number in range(1, 7):
+        cluster.add(of(f"a{number}", "a", bound_to=f"n{number}"))
+        cluster.add(of(f"c{number}", "c", bound_to=f"n{number}", priority=10))
+    cluster.add(*(of(f"b{number}", "b") for number in range(6)))
+    cluster.run()
+    assert sorted(name[0] for name in ending(cluster)) == ["a", "a", "c", "c", "c", "c"]
