@@ -215,8 +215,8 @@ class Callbacks:
     ) -> None:
         """As `add_preemptable`, where a queue that has less than its share takes it back from others.
 
-        `alike(group)` is a promise: as long as it returns an equal value, for this group or another one of its class
-        and queue, `may_end` answers the same for victims in the same queue and of the same classes.
+        `alike(group)` is a promise: where it returns an equal value, for this group or another one, `may_end` answers
+        the same for victims in the same queue and of the same classes.
         """
         self._reclaimable.append(self._callback("reclaimable", may_end))
         self._reclaims_alike.append(None if alike is None else self._callback("reclaimable alike", alike))

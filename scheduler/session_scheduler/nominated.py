@@ -51,6 +51,17 @@ def yielded_to(session: Session, tasks: Sequence[Task], nodes: Iterable[str] | N
     return {node: there for node, there in found.items() if there}
 
 
+def expected_on(session: Session, task: Task, node: str) -> Key | None:
+    """What it depends on whom a task must leave room for on a node; None for all that are to come there, or nobody: then
+    what it finds there is what others find that do so, whatever their queues.
+    """
+    if not session.nominations.is_awaited(node):
+        return None
+    key, starts = _key(session, task, task.preemptor_priority), session.nominations.starts
+    waiting = (other for _, tasks in session.nominations.waiting((node,)) for other in tasks)
+    return None if all(_counts(other, key, starts) for other in waiting) else key
+
+
 def _key(session: Session, task: Task, priority: int) -> Key:
     """Between queues shares decide, not priorities: what is to come to a queue is not for another one to take."""
     apart = session.queues.active and priority < SYSTEM_CRITICAL

@@ -20,7 +20,7 @@ from session_scheduler.hook_calls import PluginError
 from session_scheduler.interrupting import answer_in_time
 from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
-from session_scheduler.nominated import left_out
+from session_scheduler.nominated import expected_on, left_out
 from session_scheduler.session import Outcome, Session
 
 _T = TypeVar("_T")
@@ -65,8 +65,9 @@ class Trial:
         """Whether a node's answer depends on what else a plugin that places groups has: all that ends already may be
         in the way.
         """
-        self._key = (tasks[0].cls, self.priority, left_out(session, tasks[0]), group.queue if self._limited else "",
-                     alike)  # fmt: skip
+        limited = alike if reclaims else group.queue if self._limited else ""
+        traits = (group.preemptible, group.priority, group.queue) if session.predicates else ()
+        self._key = (tasks[0].cls, self.priority, left_out(session, tasks[0]), limited, traits)
         self._objections: dict[object, str | None] | None = (
             {} if self._memorable and alone and session.judges_alike else None
         )
@@ -140,7 +141,11 @@ class Trial:
             self._binding.add(node)
         if self.reclaims:
             return self._session.reclaimable(self.group, filter(self._of_other_queue, found))
-        return self._session.preemptable(self.group, found) if self._limited else found
+        return self._session.preemptable(self.group, filter(self._is_outranked, found)) if self._limited else found
+
+    def _is_outranked(self, task: Task) -> bool:
+        """Whether a task, or its group as a whole, is of lower priority: callbacks are asked about no others."""
+        return task.standing < self.priority or task.group.priority < self.priority
 
     def _of_other_queue(self, task: Task) -> bool:
         """Whether a task is another queue's, and may end at all."""
@@ -220,15 +225,21 @@ class Trial:
         """
         if not (self.by_node and self._memorable):
             return dict.fromkeys(nodes)
-        row_of = self._session.table.row_of
-        return dict(
-            zip(nodes, self._session.trials.recall((self._key, now), [row_of[node] for node in nodes]), strict=True)
-        )
+        session, task = self._session, self.tasks[0]
+        row_of, trials = session.table.row_of, session.trials
+        found = dict(zip(nodes, trials.recall((self._key, now, None), [row_of[node] for node in nodes]), strict=True))
+        for node in filter(session.nominations.is_awaited, nodes):
+            expected = expected_on(session, task, node)
+            if expected is not None:
+                found[node] = trials.recall((self._key, now, expected), [row_of[node]])[0]
+        return found
 
     def keep(self, node: str, found: object, now: Hashable = None) -> None:
         """Keep something that the node's own pods decide, and `now`, for the next task like this one."""
         if self.by_node and self._memorable and node not in self._binding:
-            self._session.trials.put((self._key, now), self._session.table.row_of[node], found)
+            session = self._session
+            key = self._key, now, expected_on(session, self.tasks[0], node)
+            session.trials.put(key, session.table.row_of[node], found)
 
     # ------------------------------------------------------------------ thinking away
 

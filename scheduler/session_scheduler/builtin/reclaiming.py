@@ -8,7 +8,6 @@ sessions before whose victims still end, take no more together than is to be tak
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from session_scheduler.model.groups import Group, Phase, Task
@@ -23,15 +22,6 @@ _Usage = tuple[tuple[int, int], ...]
 """What a task has, by number of the resource."""
 _Kind = tuple[str, _Usage]
 """Of a running task: its queue, and what it has."""
-
-
-@dataclass(slots=True)
-class _Known:
-    """What was answered for groups of one queue that need the same."""
-
-    number: int = 0
-    """Moves whenever an answer is another one."""
-    answers: dict[_Kind, bool] = field(default_factory=dict)
 
 
 class Reclaiming:
@@ -54,11 +44,10 @@ class Reclaiming:
         """The group's queue."""
         self._open: dict[str, bool] = {}
         """By queue: whether the end of its pods helps at all."""
-        self._alike: tuple[Hashable, ...] = ()
-        self._amounts: dict[_Usage, Amounts] = {}
-        self._answers = _Known()
-        self._known: dict[tuple[Hashable, ...], _Known] = {}
-        """By queue, whether preemptible, and what is needed."""
+        self._kinds: dict[_Kind, Amounts] = {}
+        """What pods have that run, as the session began: of these may end who does."""
+        self._answers: dict[_Kind, bool] = {}
+        """Whether they may end for the group."""
         self._others: list[Group] | None = None
         """The running groups that may end at all, those that matter least first."""
         self._capped: dict[Group, bool] = {}
@@ -70,9 +59,11 @@ class Reclaiming:
         return self._refusal
 
     def alike(self, group: Group) -> Hashable:
-        """What `may_end` depends on beside the group's class and the victims' queues and classes."""
+        """What `may_end` depends on beside the victims' queues and classes: all its answers."""
         self._look(group)
-        return self._of if self._capped else (*self._alike, self._answers.number)
+        if self._capped or len(self._answers) > len(self._kinds):
+            return self._of
+        return frozenset(kind for kind, may_end in self._answers.items() if may_end)
 
     def may_end(self, group: Group, victim: Group) -> bool:
         """Whether tasks of the victim may end for the group."""
@@ -123,16 +114,15 @@ class Reclaiming:
 
     def _answer(self, task: Task) -> bool:
         kind = task.group.queue, task.cls.usage
-        if kind not in self._answers.answers:
-            self._amounts.setdefault(kind[1], _amounts(task))
-            self._answers.answers[kind] = self._ask(*kind)
-        return self._answers.answers[kind]
+        if kind not in self._answers:
+            self._answers[kind] = self._ask(task.group.queue, _amounts(task))
+        return self._answers[kind]
 
-    def _ask(self, queue: str, usage: _Usage) -> bool:
+    def _ask(self, queue: str, has: Amounts) -> bool:
         """Whether one pod that has this may end for the group."""
         if self._refusal is not None or not self._is_open(queue):
             return False
-        return self._giving(queue).why_not([self._amounts[usage]]) is None
+        return self._giving(queue).why_not([has]) is None
 
     def _is_open(self, queue: str) -> bool:
         """Whether the end of a queue's pods helps the group's, and all above it, to stay within what they may have.
@@ -164,12 +154,11 @@ class Reclaiming:
         self._needs = _total(pending[:together])
         self._taker = group.queue
         self._refusal = self._refused(group)
-        self._alike = group.queue, group.preemptible, tuple(sorted(self._needs.items()))
-        self._answers = self._known.setdefault(self._alike, _Known())
-        answers = {kind: self._ask(*kind) for kind in self._answers.answers}
-        if answers != self._answers.answers:
-            self._answers.answers = answers
-            self._answers.number += 1
+        if not self._kinds:
+            self._kinds = {(queue, cls.usage): {**cls.requests, PODS: 1} for queue, cls in session.queues.kinds}
+        may = self._refusal is None
+        self._answers = {kind: kind[0] != group.queue and self._ask(kind[0], has)
+                         for kind, has in self._kinds.items()} if may else {}  # fmt: skip
         self._capped.clear()
         if (together > 1 or self._within) and self._refusal is None:
             self._cap(group)

@@ -47,6 +47,10 @@ class Nominations:
         """For how many nodes tasks are nominated."""
         return len(self._on_node)
 
+    def is_awaited(self, node: str) -> bool:
+        """Whether tasks are nominated for a node."""
+        return node in self._on_node
+
     def on_node(self, node: str) -> list[Task]:
         """The tasks that are nominated for a node, in the order in which they were."""
         return list(self._on_node.get(node, {}).values())

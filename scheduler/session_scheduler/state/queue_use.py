@@ -6,6 +6,7 @@ this costs nothing. What sessions place, and undo, moves the same counts, so tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -102,6 +103,8 @@ class QueueUse:
         """Moves whenever anything here changes."""
         self._counts: dict[str, Counts] = {}
         self._counted: dict[Task, _Counted] = {}
+        self.kinds: Counter[tuple[str, TaskClass]] = Counter()
+        """By queue and class, how many pods on nodes are preemptible."""
         self._kept: set[Group] = set()
         """The groups whose pods are not preemptible, as last seen."""
         self._dirty: dict[Group, None] = {}
@@ -227,6 +230,7 @@ class QueueUse:
         self.tree = tree
         self.version += 1
         self._ours = {}
+        self.kinds.clear()
         self._counts = {
             name: Counts(freed=old.freed + 1, changed=old.changed + 1)
             for name, old in self._counts.items()
@@ -271,6 +275,11 @@ class QueueUse:
                     _add_each(counts.kept_gpus, counted.cls.gpu_amounts, sign)
         if counted.decided:
             self._decide(counted, sign)
+        if state is not _State.PENDING and not counted.kept:
+            kind = counted.queue, counted.cls
+            self.kinds[kind] += sign
+            if not self.kinds[kind]:
+                del self.kinds[kind]
         counts = self._counts[counted.queue]
         if counted.queue not in self.tree.specs and not counts.allocated and not counts.pending:
             del self._counts[counted.queue]  # anybody can name a queue that there is not
