@@ -52,8 +52,9 @@ def yielded_to(session: Session, tasks: Sequence[Task], nodes: Iterable[str] | N
 
 
 def expected_on(session: Session, task: Task, node: str) -> Key | None:
-    """What it depends on whom a task must leave room for on a node; None for all that are to come there, or nobody: then
-    what it finds there is what others find that do so, whatever their queues.
+    """What it depends on whom a task must leave room for on a node; None for all that are to come there, or nobody.
+
+    Then what it finds there is what others find that do so, whatever their queues.
     """
     if not session.nominations.is_awaited(node):
         return None

@@ -173,10 +173,20 @@ class Reclaiming:
                 filter(None, (_over_deserved(shares, name, needs) for name in shares.tree.path(group.queue))), None
             )
         if why is None:
+            why = self._over_gpus(group)
+        if why is None:
             path = shares.tree.path(group.queue)
             self._within = next((name for name in path if _over_limit(shares, name, needs)), "")
             self._beyond = {name: beyond(shares, name, needs, preemptible=preemptible) is not None for name in path}
         return why
+
+    def _over_gpus(self, group: Group) -> str | None:
+        """Parts of GPUs are held to limits, and are no part of shares: they are not taken back."""
+        needs = _gpus(group.in_phase(Phase.PENDING))
+        for name in self._as_decided.tree.path(group.queue) if needs else ():
+            if _is_beyond(self._as_decided.tree.specs[name].limit, self._session.queues.counts(name).gpus, needs):
+                return f"queue {name!r} has reached a limit of parts of GPUs, which are not taken back"
+        return None
 
     def _thought_away(self) -> list[Change]:
         """What differs just now from what was decided: tasks thought away, and what is being decided."""
@@ -241,6 +251,12 @@ def _change(task: Task, sign: int) -> Change:
 
 def _amounts(task: Task) -> Amounts:
     return {**task.cls.requests, PODS: 1}
+
+
+def _gpus(tasks: Iterable[Task]) -> Amounts:
+    """The least parts of GPUs that any of the tasks asks for."""
+    asked = [task.cls.gpu_amounts for task in tasks]
+    return {name: min(one.get(name, 0) for one in asked) for name in asked[0]} if asked else {}
 
 
 def _total(tasks: Iterable[Task]) -> Amounts:
