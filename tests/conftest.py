@@ -6,6 +6,9 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+CONSOLE = structlog.get_config()["processors"][-1]
+CONSOLE.exception_formatter = structlog.dev.plain_traceback  # with colours and every local name it takes a second
+
 
 @pytest.fixture(scope="module", autouse=True)
 def small_heap() -> None:

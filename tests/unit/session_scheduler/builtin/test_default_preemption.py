@@ -14,6 +14,7 @@ from session_scheduler.builtin.default_preemption import DefaultPreemption, Defa
 from session_scheduler.builtin.victims import Budgets, Unit
 from session_scheduler.config_text import validated
 from session_scheduler.errors import InputError
+from session_scheduler.model.columns import tie_break
 from session_scheduler.model.groups import Group, GroupRef, Task
 from session_scheduler.model.label_selectors import Selector
 from session_scheduler.model.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
@@ -216,13 +217,20 @@ def priced(nodes: int) -> list[Pod]:
     return [running(f"r{number}", f"n{number}", ALL, number) for number in range(1, nodes + 1)]
 
 
+def one_for_each_offset(nodes: int) -> list[str]:
+    """Names of pods; of each the nodes are looked at from another one on."""
+    names = {tie_break(0, f"default/{number}") % nodes: str(number) for number in range(20 * nodes)}
+    assert len(names) == nodes
+    return list(names.values())
+
+
 @pytest.mark.parametrize(("absolute", "percentage", "looked_at"), [(2, 0, 2), (0, 40, 4), (100, 10, 10), (1, 10, 1)])
 def test_only_so_many_candidates_are_worked_out(absolute: int, percentage: int, looked_at: int) -> None:
     arguments = DefaultPreemptionArguments(
         min_candidate_nodes_absolute=absolute, min_candidate_nodes_percentage=percentage
     )
     chosen = set()
-    for name in map(str, range(30)):  # the offset is by the pod's name
+    for name in one_for_each_offset(10):
         cluster = tried(*priced(10), pod(name, cpu=ALL, priority=HIGH), nodes=10, arguments=arguments)
         chosen.update(ended(cluster))
     assert len(chosen) <= 11 - looked_at
