@@ -21,6 +21,7 @@ from session_scheduler.config import SchedulerConfig
 from session_scheduler.hook_calls import HookCalls
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Node, Pod, PodGroup
+from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, minima_said
 from session_scheduler.observer import Observer
 from session_scheduler.plans import ATTEMPT_ANNOTATION, plan_here
 from session_scheduler.pod_binding import HELD_ANNOTATION
@@ -85,7 +86,7 @@ class Watched(MemoryCluster):
     def _look_at_gang(self, name):
         group = self._store(PodGroup).objects.get(("scheduling.k8s.io", "default", name))
         bound = self.bound(name)
-        if group is None or len(bound) < group.min_count:
+        if group is None or not enough(group, bound):
             return
         new = [one for one in bound if one.metadata.uid not in self.veterans]
         started = len(new) < len(bound)
@@ -96,6 +97,12 @@ class Watched(MemoryCluster):
     def held_twice(self):
         places = Counter(place for place in map(held_by, self.bound()) if place is not None)
         return [f"{place} is held {count} times" for place, count in places.items() if count > 1]
+
+
+def enough(group, bound):
+    """Whether these pods of a gang are as many as it needs, of each sub-group, too."""
+    there = Counter(one.metadata.labels.get(SUB_GROUP_LABEL, "") for one in bound)
+    return len(bound) >= group.min_count and all(there[name] >= least for name, least in minima_said(group).items())
 
 
 def held_by(one):
@@ -132,8 +139,8 @@ class Telling(Observer):
     def group_scheduled(self, pod_group, message):
         group = self._replica.scheduler.cache.groups[f"PodGroup {pod_group.key}"]
         bound = group.in_phase(Phase.BOUND)
-        if len(bound) < group.min_count:
-            self._cluster.wrong.append(f"{group.key} is called scheduled with {len(bound)} pods")
+        if not enough(pod_group, [task.pod for task in bound]):
+            self._cluster.wrong.append(f"{group.key} is called scheduled with {bound}")
         self._cluster.veterans.update(task.uid for task in bound)
 
 
@@ -209,8 +216,11 @@ def is_alone(request):
 class World:
     """A cluster, gangs and the pods that their controller makes, and the replicas that live."""
 
-    def __init__(self, random, *, gangs=2, nodes=4, faults=1.0, extra=0, topology=None):
-        """`extra` is how many pods a gang has over its minCount; `topology` may be "zone", of which there are two."""
+    def __init__(self, random, *, gangs=2, nodes=4, faults=1.0, extra=0, topology=None, led=False):
+        """`extra` is how many pods a gang has over its minCount; `topology` may be "zone", of which there are two.
+
+        With `led` the first pod of each gang is a leader, without which the others are of no use.
+        """
         self.random = random
         self.config = SchedulerConfig(gang_bind_timeout_seconds=20.0)
         self.clock = StoppedClock()
@@ -221,7 +231,7 @@ class World:
         """Requests on their way, with whoever still waits for the answer."""
         self.replicas = []
         self._sizes = {f"g{number}": random.randint(2, 4) for number in range(gangs)}
-        self._nodes, self._extra, self._topology = nodes, extra, topology
+        self._nodes, self._extra, self._topology, self._led = nodes, extra, topology, led
         for number in range(nodes):
             self._put_node(number)
         self.control()
@@ -270,10 +280,13 @@ class World:
         pods = {one.metadata.name for one in self.cluster.all(Pod)}
         for name, size in self._sizes.items():
             if name not in groups:
-                self.cluster.put(pod_group(name, max(2, size - self._extra), topology=self._topology))
+                least = max(2, size - self._extra)
+                minima = f"leader=1,worker={least - 1}" if self._led else None
+                self.cluster.put(pod_group(name, least, topology=self._topology, sub_groups=minima))
             for index in range(size):
                 if f"{name}-{index}" not in pods:
-                    self.cluster.put(pod(f"{name}-{index}", group=name, cpu="1"))
+                    part = ("worker" if index else "leader") if self._led else ""
+                    self.cluster.put(pod(f"{name}-{index}", group=name, sub_group=part, cpu="1"))
 
     async def disturb(self):
         """A pod or a node goes, or a node comes back, or a pod is changed by somebody."""

@@ -12,7 +12,7 @@ from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.plans import PLAN_ANNOTATION
 
-from .crashing_world import World, held_by
+from .crashing_world import World, enough, held_by
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,8 @@ def not_whole(world):
     for group in world.cluster.all(PodGroup):
         bound = world.cluster.bound(group.metadata.name)
         started = any(one.metadata.uid in world.cluster.veterans for one in bound)
-        if 0 < len(bound) < group.min_count and not started:
-            found.append(f"{group.key} is bound with {len(bound)} of {group.min_count}")
+        if bound and not enough(group, bound) and not started:
+            found.append(f"{group.key} is bound with {[one.key for one in bound]} of {group.min_count}")
     return found
 
 
@@ -62,8 +62,8 @@ async def end_everything(world, replica):
     return [f"{key} has a plan and no pods" for key in left]
 
 
-async def life(seed, *, most, steps=70, topology=None):
-    world = World(Random(seed), extra=seed % 2, topology=topology)
+async def life(seed, *, most, steps=70, topology=None, led=False):
+    world = World(Random(seed), extra=seed % 2 or int(led), topology=topology, led=led)
     for _ in range(steps):
         await world.step(most)
         assert topology is None or torn(world) == []
@@ -94,3 +94,8 @@ def test_with_overlapping_replicas_no_gang_is_mixed_or_bound_in_part(seed):
 @pytest.mark.parametrize("seed", range(24))
 def test_a_gang_with_a_topology_constraint_is_in_one_domain_at_every_moment(seed):
     asyncio.run(life(seed, most=1 + 2 * (seed % 3 == 0), topology="zone"))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_gang_is_left_without_its_leader_however_many_workers_are_bound(seed):
+    asyncio.run(life(seed, most=1 + 2 * (seed % 3 == 0), led=True))
