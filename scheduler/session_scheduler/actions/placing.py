@@ -187,10 +187,11 @@ def _place_together(
 def _waits(attempt: Attempt, *, together: bool) -> str:
     """Why a task waits that would fit by itself."""
     waits = GANG_WAITS if together else UNSCHEDULABLE
-    short = [reason for task, reason in attempt.refused.items() if task.sub_group in attempt.lacks]
-    blocking = next(iter(short or attempt.refused.values()), attempt.refusal.reason if attempt.refusal else "")
+    refused = list(attempt.refused.values())
     if attempt.lacks:
+        refused = [why for task, why in attempt.refused.items() if task.sub_group in attempt.lacks] or refused
         waits = f"{waits}, and {as_text(attempt.lacks)} for which there is no place"
+    blocking = next(iter(refused), attempt.refusal.reason if attempt.refusal else "")
     return f"{waits}: {blocking}" if blocking else waits
 
 
