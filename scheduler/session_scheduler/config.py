@@ -6,12 +6,13 @@ spelling, what is wrong, what to do.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.alias_generators import to_camel
 
 from session_scheduler.config_text import read_values, validated, wrong_value
@@ -59,10 +60,18 @@ def _refuse_twice(field: str, key: str, names: Sequence[str]) -> None:
             raise wrong_value(f"{name!r} is also {first}: keep one of the two", at=at)
 
 
+def _finite(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise wrong_value(f"{value} is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi")
+    return value
+
+
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Action = Annotated[str, AfterValidator(_known_action)]
 Name = Annotated[str, Field(min_length=1)]
+Amount = Annotated[str | int | float, BeforeValidator(_finite)]
+"""A quantity, as text or number."""
 
 
 class PluginConfig(Strict):
@@ -177,8 +186,8 @@ class QueueConfig(Strict):
 
     name: Name
     parent: str = ""
-    deserved: Mapping[Name, str | int | float] = {}
-    limit: Mapping[Name, str | int | float] = {}
+    deserved: Mapping[Name, Amount] = {}
+    limit: Mapping[Name, Amount] = {}
     over_quota_weight: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     priority: int = 0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from session_scheduler.config import SchedulerConfig
-from session_scheduler.model.queues import QueueTree, shown_amounts
+from session_scheduler.model.queues import QueueSpec, QueueTree, shown_amounts
 from session_scheduler.offline import ClusterState, open_state
 from session_scheduler.service import Scheduler
 
@@ -17,12 +17,16 @@ async def queues_of_state(state: ClusterState, config: SchedulerConfig) -> dict[
 
 
 def queue_report(scheduler: Scheduler) -> dict[str, Any]:
-    """{"queues": […]}, each before those below it, in order of name. The scheduler was started; no session is open."""
+    """{"queues": […]}, each before those below it, in order of name; last those that only pods name.
+
+    The scheduler was started; no session is open.
+    """
     use = scheduler.cache.queues
     use.start()
     use.settle()
     shares = use.shares(scheduler.cache.table)
-    return {"queues": [_shown(scheduler, name, depth, shares.fair.get(name, {})) for name, depth in _ordered(use.tree)]}
+    shown = [_shown(scheduler, name, depth, shares.fair.get(name, {})) for name, depth in _ordered(use.tree)]
+    return {"queues": [*shown, *(_shown(scheduler, name, 0, {}) for name in use.deleted())]}
 
 
 def _ordered(tree: QueueTree, parent: str = "", depth: int = 0) -> Iterator[tuple[str, int]]:
@@ -35,7 +39,8 @@ def _ordered(tree: QueueTree, parent: str = "", depth: int = 0) -> Iterator[tupl
 
 def _shown(scheduler: Scheduler, name: str, depth: int, fair: dict[str, int]) -> dict[str, Any]:
     use = scheduler.cache.queues
-    spec, counts, problem = use.tree.specs[name], use.counts(name), use.tree.problem(name)
+    spec, counts = use.tree.specs.get(name, QueueSpec(name)), use.counts(name)
+    problem = use.tree.problem(name) if name in use.tree.specs else QueueTree.missing(name)
     return {
         "name": name,
         "parent": spec.parent or None,

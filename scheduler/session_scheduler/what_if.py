@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace as changed
 
+from session_scheduler.cluster.documents import SNAPSHOT
 from session_scheduler.cluster.manifests import read_manifests
 from session_scheduler.cluster.workloads import made_up_uid
 from session_scheduler.config import Profile, SchedulerConfig
@@ -53,7 +54,9 @@ class WhatIf:
 
     def config(self, config: SchedulerConfig) -> SchedulerConfig:
         """The configuration with the plugins switched off. Raises InputError."""
-        for name in self.without_plugins:
+        for place, name in enumerate(self.without_plugins):
+            if name in self.without_plugins[:place]:
+                raise InputError(f"--without-plugin {name}: given twice: name it once")
             config = _without_plugin(config, name)
         return config
 
@@ -129,7 +132,8 @@ def _nodes(state: ClusterState) -> list[Node]:
 
 
 def _nodes_in(file: str, state: ClusterState, where: str) -> tuple[Node, ...]:
-    loaded = read_manifests([file], there=(*state.objects, *state.brought))
+    there = (*state.objects, *state.brought)
+    loaded = read_manifests([file], there=there, refused={SNAPSHOT: f"is a whole cluster: give {where} nodes alone"})
     others = [obj for obj in (*loaded.objects, *loaded.saved) if not isinstance(obj, Node)]
     if others or not loaded.nodes:
         found = f"a {type(others[0]).__name__}" if others else "no Node"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from session_scheduler.session import Session
     from session_scheduler.state.queue_use import QueueUse
 
+_OF_PODS = ("allocated", "pending")
+"""The metrics that queues have, too, which only pods name."""
 _REMEMBERED = 10_000
 """Classes, and queues of each, of which it is known why they were refused; of others every end is taken to help."""
 
@@ -131,7 +133,7 @@ class Proportion(WithoutArguments):
         found = []
         for what, text, amounts in families:
             family = GaugeMetricFamily(f"fluence_queue_{what}", f"{text}, cpu in cores.", labels=["queue", "resource"])
-            for name in use.tree:
+            for name in (*use.tree, *(use.deleted() if what in _OF_PODS else ())):
                 for resource, amount in sorted(amounts(name).items()):
                     family.add_metric([name, resource], amount / 1000 if resource in IN_THOUSANDTHS else amount)
             found.append(family)

@@ -183,6 +183,8 @@ def _read(stream: BinaryIO, file: str) -> bytes:
 def _documents(file: str, text: bytes) -> Iterator[Document]:
     head = _list_head(text)
     if head is not None and head.items is not msgspec.UNSET:
+        if head.kind == SNAPSHOT and not head.is_snapshot:
+            raise _other_snapshot(file, "document 1", head.api_version)
         if head.is_snapshot:
             configuration = _plain(bytes(head.configuration))
             yield _snapshot(file, "document 1", configuration)
@@ -246,6 +248,11 @@ def _no_item(file: str, place: str) -> ManifestError:
     return ManifestError("is no object: take the snapshot again", file=file, object=f"{SNAPSHOT} ({place})")
 
 
+def _other_snapshot(file: str, place: str, api_version: object) -> ManifestError:
+    problem = f"{api_version!r} is no version that is read here: take the snapshot again, with {CONFIG_API_VERSION}"
+    return ManifestError(problem, file=file, object=f"{SNAPSHOT} ({place})", field="apiVersion")
+
+
 def _snapshot(file: str, place: str, configuration: Any) -> Document:
     if not isinstance(configuration, dict):
         raise ManifestError("must be a mapping: take the snapshot again", file=file, object=f"{SNAPSHOT} ({place})",
@@ -273,6 +280,8 @@ def _tree_documents(file: str, place: str, value: Any, parent: _Head | None = No
     if value.get("kind") == SNAPSHOT and value.get("apiVersion") == CONFIG_API_VERSION and parent is None:
         yield from _snapshot_tree(file, place, value)
         return
+    if value.get("kind") == SNAPSHOT and "items" in value and parent is None:
+        raise _other_snapshot(file, place, value.get("apiVersion", ""))
     tree = _without_nulls(value, file, place)
     if parent is not None and parent.kind != "List":  # the items of a typed list do not repeat what they are
         tree = {"apiVersion": parent.api_version, "kind": parent.kind.removesuffix("List"), **tree}

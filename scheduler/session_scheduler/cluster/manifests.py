@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, BinaryIO, TextIO, cast
 
 import msgspec
@@ -39,7 +40,7 @@ from session_scheduler.model.devices import (
 from session_scheduler.model.group_api import V1BETA1, GroupVersion, WirePodGroup
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PortObject, PriorityClass
 from session_scheduler.model.policy import PodDisruptionBudget
-from session_scheduler.model.queue_objects import Queue
+from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
 from session_scheduler.model.related import Namespace, Service
 from session_scheduler.model.storage import (
     STORAGE_KINDS,
@@ -110,17 +111,23 @@ def load_manifests(
 
 
 def read_manifests(
-    paths: Sequence[str], stdin: BinaryIO | None = None, there: Sequence[PortObject] = ()
+    paths: Sequence[str],
+    stdin: BinaryIO | None = None,
+    there: Sequence[PortObject] = (),
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> LoadedManifests:
     """The objects in files, directories and `-` (see `documents.read_documents`), workloads made into pods.
 
     `stdin` is what `-` reads: the process's standard input unless given. `there` is a cluster to which they are
-    brought, as a snapshot among the files is: its names are taken, its priority classes and nodes known.
+    brought, as a snapshot among the files is: its names are taken, its priority classes and nodes known. `refused`, by
+    kind: what is wrong with an object of it here.
 
     Raises ManifestError: one line that names file, object and field, and says what to do.
     """
     loader = _Loader(there)
     for document in read_documents(paths, stdin or _standard_input()):
+        if document.kind in refused and not document.saved:
+            raise document.error("", refused[document.kind])
         loader.add(document)
     return loader.finish()
 
@@ -178,6 +185,15 @@ def _check_service(service: _Any) -> None:
 
 def _check_namespace(namespace: _Any) -> None:
     check_metadata(namespace.metadata)
+
+
+def _check_fields(document: Document) -> None:
+    """A Queue's spec has no other fields: the API server, which would drop them, is not asked here."""
+    spec = document.tree().get("spec")
+    known = sorted(QueueObjectSpec.__struct_encode_fields__)
+    for name in spec if isinstance(spec, dict) else ():
+        if name not in known:
+            raise document.error(f"spec.{name}", f"is no field: use one of {', '.join(known)}")
 
 
 def _check_metadata(obj: _Any) -> None:
@@ -301,6 +317,8 @@ class _Loader:
         metadata = value.metadata
         if not metadata.name and not (isinstance(value, Pod) and metadata.generate_name):
             raise document.error("metadata.name", "is missing: give the object a name")
+        if isinstance(value, Queue):
+            _check_fields(document)
         try:
             kind.check(value)
         except FieldError as error:

@@ -6,6 +6,7 @@ pods, and nothing else suffers for it. Only queues without children take pods.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,6 +23,12 @@ QUEUE_LABEL: Final = "fluence.flux-framework.org/queue"
 PODS: Final = "pods"
 IN_THOUSANDTHS: Final = frozenset({"cpu", GPU_FRACTION})
 """The resources of which less than one can be had."""
+
+MOST_LEVELS: Final = 32
+"""How many queues a path to the top has at most."""
+_LONGEST_NAME: Final = 63
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
+"""What the value of a label can be."""
 
 Amounts = dict[str, int]
 """By resource: cpu in millicores, parts of GPUs in thousandths, the rest in base units."""
@@ -81,7 +88,7 @@ def _spec(
 ) -> QueueSpec:
     """A queue of what is written; its `problem` is the first thing that is wrong with it."""
     amounts: dict[str, Amounts] = {"deserved": {}, "limit": {}}
-    problem: Problem | None = None
+    problem = _wrong_name(name)
     for which, named in quantities.items():
         for resource, quantity in named.items():
             try:
@@ -102,6 +109,17 @@ def _spec(
             )
             problem = problem or Problem("Invalid", text, at)
     return QueueSpec(name, parent, deserved, limit, max(0, weight), priority, problem)
+
+
+def _wrong_name(name: str) -> Problem | None:
+    """Why no pod could name the queue by its label."""
+    if len(name) > _LONGEST_NAME:
+        why = f"has {len(name)} characters, and a label, by which pods name it, at most {_LONGEST_NAME}: shorten it"
+    elif not _NAME.fullmatch(name):
+        why = "is no value of a label, by which pods name it: use letters, digits, '-', '_' and '.' between such"
+    else:
+        return None
+    return Problem("Invalid", f"name: {why}", "name")
 
 
 def of_config(queue: QueueConfig) -> QueueSpec:
@@ -176,6 +194,10 @@ class QueueTree:
                 return
             above.append(at)
             at = spec.parent
+            if at and len(above) == MOST_LEVELS:
+                text = f"parent: more than {MOST_LEVELS - 1} queues are above it: give it one that is nearer to the top"
+                self._fail(name, name, Problem("TooDeep", text, "parent"))
+                return
         self._paths[name] = tuple(above)
 
     def _fail(self, name: str, culprit: str, problem: Problem) -> None:
@@ -199,6 +221,12 @@ class QueueTree:
     def usable(self, name: str) -> bool:
         """Whether the queue is there and has its place."""
         return name in self._paths
+
+    @staticmethod
+    def missing(name: str) -> Problem:
+        """What is wrong with a queue that only pods name."""
+        text = f"there is no queue {name!r}, or no more: create it; what its pods have counts in no other queue"
+        return Problem("Missing", text)
 
     def why_not(self, name: str) -> str | None:
         """Why no pod can be in the queue; None where some can."""

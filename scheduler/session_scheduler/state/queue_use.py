@@ -135,6 +135,10 @@ class QueueUse:
                 self._counts[queue] = found
         return found
 
+    def deleted(self) -> list[str]:
+        """The queues that pods on nodes, or that wait, name and that there are not, in order."""
+        return sorted(name for name in self._counts if name not in self.tree.specs)
+
     def holds_as_decided(self, group: Group) -> bool:
         """Whether a group's queue, and all above it, keep to their bounds once all is done that was decided."""
         for name in self.tree.path(group.queue) if self.tree.usable(group.queue) else ():

@@ -2,9 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from session_scheduler.config import parse_config
+from session_scheduler.config import QueueConfig, parse_config
 from session_scheduler.errors import InputError
+from session_scheduler.model.objects import ObjectMeta, Pod
+from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
+from session_scheduler.model.queues import QueueSpec, QueueTree
 from session_scheduler.plugin_loading import load_profiles
+from session_scheduler.queue_report import queue_report
+from session_scheduler.testing.builders import pod
+from session_scheduler.testing.fake_cluster import FakeCluster
 
 HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\nqueues:\n"
 
@@ -22,6 +28,18 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
      "f: queues[0].deserved.cpu: 3 is more than the limit of 2: lower it, or raise the limit"),
     ("- {name: a, overQuotaWeight: -1}", "f: queues[0].overQuotaWeight: is -1: use 0 or more"),
     ("- {name: a}\n- {name: a}", "f: queues[1].name: 'a' is also queues[0]: keep one of the two"),
+    ("- {name: a, deserved: {cpu: .inf}}",
+     "f: queues[0].deserved.cpu: inf is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+    ("- {name: a, limit: {cpu: -.inf}}",
+     "f: queues[0].limit.cpu: -inf is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+    ("- {name: a, limit: {cpu: .nan}}",
+     "f: queues[0].limit.cpu: nan is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+    ("- {name: a, limit: {cpu: 1e400}}",
+     "f: queues[0].limit.cpu: inf is no amount: write a number with an optional suffix, as 500m, 2 or 4Gi"),
+    (f"- {{name: {'a' * 64}}}", "f: queues[0].name: has 64 characters, and a label, by which pods name it, at most 63: "
+     "shorten it"),
+    ("- {name: my team}", "f: queues[0].name: is no value of a label, by which pods name it: use letters, digits, '-', "
+     "'_' and '.' between such"),
     ("- {name: a, wieght: 1}", "f: queues[0].wieght: is no field: "
      "use one of deserved, limit, name, overQuotaWeight, parent, priority"),
 ])  # fmt: skip
@@ -29,6 +47,7 @@ def test_a_wrong_queue_is_refused_at_the_start_with_its_path(queues: str, line: 
     with pytest.raises(InputError) as raised:
         load_profiles(parse_config(HEADER + queues, "f"))
     assert raised.value.messages[0] == line
+    assert len(raised.value.messages) <= len(queues.splitlines())
 
 
 def test_right_queues_are_taken_with_quantities_as_numbers_or_text() -> None:
@@ -36,3 +55,52 @@ def test_right_queues_are_taken_with_quantities_as_numbers_or_text() -> None:
                           "f")  # fmt: skip
     load_profiles(config)
     assert [queue.name for queue in config.queues] == ["top", "a"]
+
+
+def test_a_queue_can_have_31_above_it_and_no_more() -> None:
+    chain = [QueueSpec(f"q{number}", parent=f"q{number - 1}" if number else "") for number in range(1100)]
+    tree = QueueTree(chain)
+    assert [name for name in tree if tree.usable(name)] == sorted(["default", *(f"q{number}" for number in range(32))])
+    problem = tree.problem("q32")
+    assert problem is not None
+    assert (problem.reason, problem.message) == (
+        "TooDeep",
+        "parent: more than 31 queues are above it: give it one that is nearer to the top",
+    )
+
+
+def test_a_chain_of_a_thousand_queues_is_shown_and_takes_pods_as_far_as_it_can() -> None:
+    queues = (QueueConfig(name=f"q{number}", parent=f"q{number - 1}" if number else "") for number in range(1100))
+    objects = [Queue(metadata=ObjectMeta(name=one.name), spec=QueueObjectSpec(parent=one.parent)) for one in queues]
+    cluster = FakeCluster()
+    cluster.add(*objects)
+    cluster.nodes(1, cpu="4")
+    label = "fluence.flux-framework.org/queue"
+    cluster.add(pod("shallow", labels={label: "q31"}), pod("deep", labels={label: "q1099"}), pod("none"))
+    cluster.run()
+    cluster.assert_bound("none")
+    cluster.assert_bound("shallow")
+    cluster.assert_pending("deep", "queue 'q1099' takes no pods: parent: more than 31 queues are above it")
+    assert len(queue_report(cluster.scheduler)["queues"]) == 1101
+
+
+def test_what_pods_have_in_a_queue_that_is_gone_is_shown_and_measured() -> None:
+    cluster = FakeCluster()
+    queue = Queue(metadata=ObjectMeta(name="gone"))
+    cluster.add(queue, Queue(metadata=ObjectMeta(name="there")))
+    cluster.nodes(1, cpu="4")
+    cluster.add(pod("p", cpu="2", labels={"fluence.flux-framework.org/queue": "gone"}))
+    cluster.run()
+    cluster.delete(Queue, "gone")
+    cluster.run()
+    (row,) = (one for one in queue_report(cluster.scheduler)["queues"] if one["name"] == "gone")
+    assert (row["allocated"]["cpu"], row["ready"]) == ("2", False)
+    assert row["reason"].startswith("there is no queue 'gone', or no more: create it")
+    assert cluster.scheduler.cache.queues.deleted() == ["gone"]
+    families = {one.name: one for one in cluster.scheduler.profiles["fluence"].instances["Proportion"].metrics()}
+    samples = {(one.labels["queue"], one.labels["resource"]): one.value
+               for one in families["fluence_queue_allocated"].samples}  # fmt: skip
+    assert samples["gone", "cpu"] == 2
+    cluster.delete(Pod, "p")
+    cluster.run()
+    assert all(one["name"] != "gone" for one in queue_report(cluster.scheduler)["queues"])

@@ -40,6 +40,12 @@ spec:
   containers: [{name: c, image: i, resources: {requests: {cpu: CPU}}}]
 """
 BIG = "apiVersion: v1\nkind: Node\nmetadata: {name: big}\nstatus: {allocatable: {cpu: '12', memory: 8Gi, pods: '9'}}\n"
+SNAPSHOT = {
+    "apiVersion": "fluence.flux-framework.org/v1alpha1",
+    "kind": "Snapshot",
+    "configuration": {},
+    "items": [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n9", "uid": "u9"}}],
+}
 
 
 def pod(name: str, cpu: str, priority: str = "") -> str:
@@ -171,3 +177,43 @@ def test_the_state_and_the_configuration_stay_as_they_were() -> None:
     state = ClusterState((node("n1"),))
     WhatIf(["3"]).state(state)
     assert len(state.objects) == 1
+
+
+def test_a_plugin_named_twice_is_told_as_that(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del cluster
+    twice = ("--without-plugin", "TaintToleration") * 2
+    assert main(["simulate", "c.yaml", *twice]) == 2
+    assert capsys.readouterr().err == "fluence: --without-plugin TaintToleration: given twice: name it once\n"
+
+
+def test_a_directory_with_a_snapshot_is_no_place_for_nodes(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = cluster / "more"
+    more.mkdir()
+    (more / "big.yaml").write_text(BIG)
+    (more / "state.json").write_text(json.dumps(SNAPSHOT))
+    assert main(["simulate", "c.yaml", "--add-nodes", "more"]) == 2
+    line = "more/state.json: Snapshot (document 1): is a whole cluster: give --add-nodes more nodes alone"
+    assert capsys.readouterr().err == f"fluence: {line}\n"
+
+
+@pytest.mark.parametrize("name", ["state.json", "state.yaml"])
+def test_a_snapshot_of_another_version_is_refused_by_name(
+    cluster: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (cluster / name).write_text(json.dumps({**SNAPSHOT, "apiVersion": "fluence.flux-framework.org/v9"}))
+    assert main(["simulate", name]) == 2
+    line = f"{name}: Snapshot (document 1): apiVersion: 'fluence.flux-framework.org/v9' is no version that is read here"
+    assert capsys.readouterr().err.startswith(
+        f"fluence: {line}: take the snapshot again, with fluence.flux-framework.org/"
+    )
+
+
+def test_a_queue_has_no_other_fields(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: Queue\nmetadata: {name: a}\nspec: {wieght: 1}\n"
+    (cluster / "q.yaml").write_text(text)
+    for command in ("simulate", "queues"):
+        assert main([command, "q.yaml"]) == 2
+        line = (
+            "q.yaml: Queue a: spec.wieght: is no field: use one of deserved, limit, overQuotaWeight, parent, priority"
+        )
+        assert capsys.readouterr().err == f"fluence: {line}\n"
