@@ -16,7 +16,7 @@ from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import Node, Pod, PodGroup
-from session_scheduler.model.sub_groups import NONE, minima_said, sub_group_of
+from session_scheduler.model.sub_groups import NONE, SUB_GROUPS_ANNOTATION, minima_said, sub_group_of
 
 PREEMPTIBILITY_LABEL = "fluence.flux-framework.org/preemptibility"
 NON_PREEMPTIBLE_PRIORITY = 100
@@ -164,10 +164,12 @@ class Group:
 
         At least as many as the minima of its sub-groups come to.
         """
-        if self.pod_group is None:
+        pod_group = self.pod_group
+        if pod_group is None:
             return self.ref.min_count
-        minima = self.minima
-        return max(self.pod_group.min_count, sum(minima.values())) if minima else self.pod_group.min_count
+        if SUB_GROUPS_ANNOTATION not in pod_group.metadata.annotations:
+            return pod_group.min_count
+        return max(pod_group.min_count, sum(self.minima.values()))
 
     @property
     def minima(self) -> Mapping[str, int]:
@@ -177,6 +179,8 @@ class Group:
     @property
     def is_gang(self) -> bool:
         """Whether tasks wait for others of the group: it needs several to start, or one of some sub-group."""
+        if self.pod_group is None:  # asked of every running pod when room is looked for
+            return self.ref.min_count > 1
         return self.min_count > 1 or any(self.minima.values())
 
     def short_of(self, tasks: Iterable[Task]) -> Mapping[str, int]:
