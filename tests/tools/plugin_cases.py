@@ -74,7 +74,10 @@ def placed(answer: Mapping[str, Any]) -> set[str]:
 
 QUEUES: list[dict[str, Any]] = [
     *({"name": name} for name in ("batch", "urgent", "shared", "kept")),
-    *({"name": name, "deserved": {"cpu": 1}} for name in ("production", "research", "training", "serving")),
+    *(
+        {"name": name, "deserved": {"cpu": 1}}
+        for name in ("production", "research", "training", "serving", "offline", "online")
+    ),
 ]
 """No two cases have one in common: they may be in one cluster."""
 NO_SHARES = {"Proportion": None}
@@ -151,6 +154,11 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Callable[[Mapping[str, Any]], 
     "queues-kept": (
         [a_node("n1", "3"), *running("x", "y", "z", **{QUEUE_LABEL: "production"}),
          a_pod("a", **{QUEUE_LABEL: "research"})], {},
+        lambda answer: len(ended(answer)), 1, 0,
+    ),
+    "patient": (
+        [a_node("n1", "3"), *running("x", "y", "z", **{QUEUE_LABEL: "offline"}),
+         a_pod("a", patient="yes", **{QUEUE_LABEL: "online"})], {},
         lambda answer: len(ended(answer)), 1, 0,
     ),
     "gangs-kept-whole": (
