@@ -21,6 +21,7 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent, ClusterEventWithHint, QueueingHint
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import Namespace, RelatedObject
 from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION
 from session_scheduler.state.cache import Cache, pod_group_key, schedulers_of
@@ -111,6 +112,8 @@ class Waking:
         if task is None:
             if known is not None and was and wanted & DELETE:
                 self._gone(known.pod, known.cls)
+            elif known is not None and not was:
+                self._asks_no_more()
         elif stays and (known is None or not known.pod.spec.node_name):
             if wanted & ADD:
                 self._tell(task, ADD, None, None)
@@ -118,6 +121,11 @@ class Waking:
             action = pod_actions(known.pod, task.pod, known.cls, task.cls) & wanted
             if action:
                 self._tell(task, action, known.pod, known.cls)
+
+    def _asks_no_more(self) -> None:
+        """A pod that waited went: what its queue asked for is for others to share, as if queues had changed."""
+        if self._cache.queues.active and self._pending.wants(Queue) & OTHER:
+            self._pending.happened(self._event(Queue, OTHER, None, None))
 
     def _tell(self, task: Task, action: int, old: Pod | None, old_class: TaskClass | None) -> None:
         self._pending.happened(self._pod_event(action, old, task.pod, old_class, task.cls))

@@ -363,3 +363,20 @@ def test_what_a_node_costs_is_looked_at_again_once_a_queue_has_no_more_to_give()
     cluster.add(*(of(f"b{number}", "b") for number in range(6)))
     cluster.run()
     assert sorted(name[0] for name in ending(cluster)) == ["a", "a", "c", "c", "c", "c"]
+
+
+def test_a_share_that_was_kept_for_a_pod_that_fits_nowhere_goes_to_others_once_that_pod_is_gone() -> None:
+    """What c asks for is its share as long as it asks for it: b has none of it until then, and is told."""
+    cluster = cluster_of({"name": "a"}, {"name": "b", "deserved": {"cpu": 2}}, {"name": "c", "deserved": {"cpu": 6}})
+    full_of("a", cluster, labels={"fluence.flux-framework.org/preemptibility": "preemptible"})
+    cluster.add(of("huge", "c", cpu="6"))
+    cluster.run()
+    cluster.add(*(of(f"b{number}", "b", cpu="2") for number in range(2)))
+    cluster.run()
+    assert len(ending(cluster)) == 2, "b has what it deserves, and no fair share beyond"
+    cluster.finish_deletions()
+    cluster.run(cycles=2)
+    assert len(ending(cluster)) == 0
+    cluster.delete(Pod, "huge")
+    cluster.run()
+    assert len(ending(cluster)) == 2
