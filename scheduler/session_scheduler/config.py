@@ -171,8 +171,11 @@ class LeaderElection(Strict):
 
 
 class ConsolidationConfig(Strict):
-    """The action `consolidate`. rest_seconds: a controller whose pod was moved has its pods left alone so long."""
+    """The action `consolidate`. max_moves: for one group. rest_seconds: how long a controller's pods are left alone
+    after one of them was moved.
+    """
 
+    max_moves: Count = 64
     rest_seconds: Seconds = 300.0
 
 

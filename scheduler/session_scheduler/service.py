@@ -119,6 +119,7 @@ class Scheduler:
             preempts="preempt" in config.actions,
             preempts_at_once=("allocate", "preempt") in pairwise(config.actions),
             reservations=config.reservations if "backfill" in config.actions else 0,
+            most_moves=config.consolidation.max_moves,
             rest_seconds=config.consolidation.rest_seconds,
         )
         table = NodeTable(config.seed)

@@ -44,6 +44,8 @@ class SessionOptions:
     """Whole new starts of a gang in another order."""
     search_steps: int = 2000
     """Steps of the exhaustive search that ends the tries for a small gang."""
+    most_moves: int = 64
+    """How many pods are moved at most for one group."""
     rest_seconds: float = 300.0
     """How long the pods of a controller are left alone after one of them was moved."""
     preempts: bool = True

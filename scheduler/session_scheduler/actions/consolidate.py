@@ -163,21 +163,16 @@ class _Movable:
         self._priority = min(task.preemptor_priority for task in tasks)
         self._profile = tasks[0].pod.spec.scheduler_name
         self._budgets = budgets
-        self._known: dict[Task, bool] = {}
+        self._on: dict[str, Sequence[Task]] = {}
 
-    def on(self, node: str) -> list[Task]:
+    def on(self, node: str) -> Sequence[Task]:
         """Those on a node, the more important first: who can stay stays. Raises PluginError."""
-        tasks = []
-        for task in self._session.snapshot.cache.tasks_on(node):
-            if task.phase is not Phase.BOUND:
-                continue  # another one, or put there to see whether it fits
-            if task not in self._known:
-                self._known[task] = self._may_be_moved(task)
-            if self._known[task]:
-                tasks.append(task)
-        if self._session.limits_preemption:
-            tasks = self._session.preemptable(self._group, tasks)
-        return [task for unit in sorted(_units(tasks), key=importance) for task in unit.tasks]
+        if node not in self._on:
+            tasks = [task for task in self._session.snapshot.cache.tasks_on(node) if self._may_be_moved(task)]
+            if self._session.limits_preemption:
+                tasks = self._session.preemptable(self._group, tasks)
+            self._on[node] = [task for unit in sorted(_units(tasks), key=importance) for task in unit.tasks]
+        return [task for task in self._on[node] if task.phase is Phase.BOUND and task.node == node]
 
     def _may_be_moved(self, task: Task) -> bool:
         """Whether it would be made anew, what is known of it holds elsewhere, and it matters no more than who waits."""
@@ -185,7 +180,8 @@ class _Movable:
         pod_group = group.pod_group
         together = group.is_gang or group.topology_key is not None
         return (
-            controller_of(pod) is not None
+            task.phase is Phase.BOUND
+            and controller_of(pod) is not None
             and not (together or (pod_group is not None and pod_group.disrupted_whole))
             and pod.spec.scheduler_name == self._profile
             and task.standing <= self._priority

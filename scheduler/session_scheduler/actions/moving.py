@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from types import TracebackType
 from typing import Final, Self
 
@@ -24,9 +25,12 @@ from session_scheduler.session import Session
 
 _MOST_NODES: Final = 100
 """Nodes of which it is worked out what a task's seat there takes."""
+_MOST_LOOKED_AT: Final = 1000
+"""Nodes of which it is looked whether anything on them can be moved."""
 _MOST_TRIES: Final = 4
 """Nodes that are tried for a pod that is moved: a plugin that places groups may refuse those that filters offer."""
 _NO_USE: Final = 2**62
+_MORE_THAN_ANY: Final = 2**50
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,10 @@ class Moving:
         self._statement = session.statement(group)
         self._away: dict[Task, tuple[str, Phase]] = {}
         self._aside = aside
-        self._use: dict[int, int] = {}
-        """By row that a task might be seated on: how much it lacks; with `aside` only."""
+        self._use: IntColumn | None = None
+        """How much each row lacks for a task that might be seated there; with `aside` only."""
+        self._room: dict[object, BoolColumn] = {}
+        """By class, and what else decides: the rows that have room for a task that is moved."""
         self._vacated: set[int] = set()
         """The rows that tasks leave: what they leave is for the group, and free only when they have ended."""
         self.seats: dict[Task, int] = {}
@@ -126,38 +132,73 @@ class Moving:
 
     def _cheapest(self, task: Task) -> _Seat | None:
         best: _Seat | None = None
-        for row in self._rows(task):
-            if self._session.expired():
+        left = self._session.options.most_moves - len(self.moves)
+        for least, row in self._rows(task):
+            if self._session.expired() or least > left or (best is not None and len(best.moves) <= least):
                 break
             seat = self._seat_on(task, row)
-            if seat is not None and (best is None or seat.price < best.price):
+            if seat is not None and len(seat.moves) <= left and (best is None or seat.price < best.price):
                 best = seat
-                if len(best.moves) == 1:
-                    break
         return best
 
-    def _rows(self, task: Task) -> list[int]:
-        """The rows that refuse a task and have something that can be moved; those first that lack least."""
+    def _rows(self, task: Task) -> list[tuple[int, int]]:
+        """The rows that refuse a task and have something that can be moved: (how many pods at least, row), the fewest
+        first. Looked at are those that lack least.
+        """
         session = self._session
         board = session.board(task, self._subset)
-        rows = board.helpable(task)
+        rows = np.array(board.helpable(task), np.int64)
         if has_placers(session):  # what filters offer was refused by who places groups
-            rows = [*rows, *np.flatnonzero(board.mask).tolist()]
-        lacking, ties = self._lacking(task), session.ties()
+            rows = np.concatenate([rows, np.flatnonzero(board.mask)])
+        lacking = self._lacking(task)
         if self._aside:
-            self._use = {row: int(lacking[row]) for row in rows}
-        ordered = sorted(rows, key=lambda row: (lacking[row], ties[row]))
-        found = (row for row in ordered if self._movable(session.node_at(row)))
-        return [row for row, _ in zip(found, range(_MOST_NODES), strict=False)]
+            self._use = np.full(session.table.size, _NO_USE)
+            self._use[rows] = lacking[rows]
+        self._room.clear()
+        rows = rows[np.lexsort((session.ties()[rows], lacking[rows]))][:_MOST_LOOKED_AT]
+        found: list[tuple[int, int]] = []
+        for row in rows.tolist():
+            tasks = self._movable_on(row)
+            fewest = self._fewest(task, row, tasks)
+            if fewest <= len(tasks):
+                found.append((fewest, row))
+            if len(found) == _MOST_NODES:
+                break
+        return sorted(found, key=lambda entry: entry[0])
 
     def _lacking(self, task: Task) -> IntColumn:
         """How much of what a task requests each row lacks, summed up over the resources, in thousandths of each."""
-        view = self._session.table.all_rows()
-        total = np.zeros(self._session.table.size, np.int64)
-        for resource, amount in task.cls.requests.items():
+        view, total = self._session.table.all_rows(), np.zeros(self._session.table.size, np.int64)
+        for resource, amount in _amounts(task):
             free = view.allocatable(resource) - view.used(resource)
-            total += np.maximum(amount - free, 0) * 1000 // amount if amount < 2**50 else 0
+            total += np.maximum(amount - free, 0) * 1000 // amount
         return total
+
+    def _fewest(self, task: Task, row: int, tasks: Sequence[Task]) -> int:
+        """How many of the tasks on a row must leave it at least: the largest ones of each resource that it lacks."""
+        view, fewest = self._session.table.all_rows(), 1
+        for resource, amount in _amounts(task):
+            lacks = amount - int(view.allocatable(resource)[row]) + int(view.used(resource)[row])
+            if lacks > 0:
+                sizes = sorted((other.cls.requests.get(resource, 0) for other in tasks), reverse=True)
+                sums = accumulate(sizes)
+                fewest = max(fewest, 1 + sum(size < lacks for size in sums))
+        return fewest
+
+    def _movable_on(self, row: int) -> list[Task]:
+        """The tasks on a row that may be moved, and for which there is room elsewhere."""
+        return [task for task in self._movable(self._session.node_at(row)) if self._has_room(task, row)]
+
+    def _has_room(self, task: Task, left: int) -> bool:
+        """Whether filters offer a task another row, as things are before anything is moved for the seat."""
+        key = task.cls, task.standing, task.group.queue
+        rows = self._room.get(key)
+        if rows is None:
+            board = self._session.board(task)
+            board.sync(task)
+            rows = self._room[key] = board.mask.copy()
+            rows[list(self._vacated)] = False
+        return bool(rows.sum() > rows[left])
 
     def _seat_on(self, task: Task, row: int) -> _Seat | None:
         """What it takes to seat a task there; all is as it was then."""
@@ -170,7 +211,7 @@ class Moving:
 
     def _in_the_way(self, task: Task, row: int) -> list[Task]:
         """Think away what must leave a row for a task; nothing where that does not help, or nobody need leave."""
-        tasks = self._movable(self._session.node_at(row))
+        tasks = self._movable_on(row)
         for other in tasks:
             self._remove(other)
         if not self._fits(task, row):
@@ -220,13 +261,12 @@ class Moving:
         session = self._session
         board = session.board(task)
         board.sync(task)
-        barred = {left, *self._vacated}
-        rows = [row for row in np.flatnonzero(board.mask).tolist() if row not in barred]
-        totals, ties, use = board.total, session.ties(), self._use
-        for row in sorted(rows, key=lambda row: (-use.get(row, _NO_USE), -totals[row], ties[row]))[:_MOST_TRIES]:
-            if self._place(task, task.group, row):
-                return row
-        return None
+        mask = board.mask.copy()
+        mask[[left, *self._vacated]] = False
+        rows = np.flatnonzero(mask)
+        use = self._use[rows] if self._use is not None else np.zeros(len(rows), np.int64)
+        best = rows[np.lexsort((session.ties()[rows], -board.total[rows], -use))][:_MOST_TRIES]
+        return next((row for row in best.tolist() if self._place(task, task.group, row)), None)
 
     def _fits(self, task: Task, row: int) -> bool:
         if not self._session.fits_on(task, row):
@@ -279,3 +319,8 @@ class Moving:
 def _size(task: Task) -> tuple[int, int, str]:
     requests = task.cls.requests
     return requests.get("cpu", 0), requests.get("memory", 0), task.key
+
+
+def _amounts(task: Task) -> list[tuple[str, int]]:
+    """What a task requests, without what is more than any node has."""
+    return [(name, amount) for name, amount in task.cls.requests.items() if amount < _MORE_THAN_ANY]

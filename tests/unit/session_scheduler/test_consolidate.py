@@ -128,6 +128,14 @@ def test_the_fewest_pods_are_moved_and_of_these_the_least_important() -> None:
     assert len(ending(cluster)) == 1
 
 
+@pytest.mark.parametrize(("most", "moved"), [(1, 0), (2, 2)])
+def test_no_more_pods_are_moved_for_a_group_than_is_allowed(most: int, moved: int) -> None:
+    cluster = cluster_of("4", "4", "2", "2", consolidation=ConsolidationConfig(max_moves=most))
+    cluster.add(on("a", "n1", "2"), on("b", "n2", "2"), *gang("g", 2, cpu="4"))
+    cluster.run()
+    assert len(ending(cluster)) == moved
+
+
 def test_who_can_stay_beside_it_stays() -> None:
     cluster = cluster_of("4", "4")
     cluster.add(on("a1", "n1", priority=1), on("a2", "n1", priority=2), on("a3", "n1", priority=3))
