@@ -31,16 +31,20 @@ Key = tuple[int, frozenset[str], str, float]
 where it yields to those of others whatever their priority, else nothing; and when it ends (seconds since 1970), where
 it need not yield to those that start only then.
 """
+_ALL: Key = (-(2**31), frozenset(), "", math.inf)
+"""Of whoever yields to all that are nominated, whatever the priority and queue."""
 Expected = Mapping[int, Sequence[Task]]
 """By row: the nominated tasks that are to come there."""
 
 
 def nominated_key(session: Session, task: Task) -> Key | None:
     """What a task's answers depend on beside its class; None where it yields to nobody."""
-    key = _key(session, task, task.preemptor_priority)
-    others = (other for _, tasks in session.nominations.waiting() for other in tasks)
-    starts = session.nominations.starts
-    return key if any(_counts(other, key, starts) for other in others) else None
+    key, nominations = _key(session, task, task.preemptor_priority), session.nominations
+    if key[1] or nominations.starts:
+        others = (other for _, tasks in nominations.waiting() for other in tasks)
+        return key if any(_counts(other, key, nominations.starts) for other in others) else None
+    counts = {_is_first(standing, queue, key) for standing, queue in nominations.kinds}
+    return None if True not in counts else _ALL if False not in counts else key
 
 
 def yielded_to(session: Session, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
@@ -80,9 +84,13 @@ def left_out(session: Session, task: Task) -> frozenset[str]:
 
 def _counts(nominated: Task, key: Key, starts: Mapping[Task, float]) -> bool:
     """Whether a nominated task is yielded to."""
-    priority, own, queue, end = key
-    first = nominated.standing >= priority or (bool(queue) and nominated.group.queue != queue)
+    _, own, _, end = key
+    first = _is_first(nominated.standing, nominated.group.queue, key)
     return first and nominated.uid not in own and (end is math.inf or starts.get(nominated, -math.inf) < end)
+
+
+def _is_first(standing: int, queue: str, key: Key) -> bool:
+    return standing >= key[0] or (bool(key[2]) and queue != key[2])
 
 
 def with_nominated(session: Session, plan: ClassPlan, key: Key) -> ClassPlan:

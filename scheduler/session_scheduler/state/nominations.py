@@ -6,6 +6,7 @@ Source: kube-scheduler's nominator (pkg/scheduler/backend/queue/nominator.go), K
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from session_scheduler.model.groups import Task
@@ -27,6 +28,9 @@ class Nominations:
         """Of those that are to have their node only later: when, in seconds since 1970."""
         self.version = 0
         """Moves whenever anything is nominated, or no more."""
+        self.kinds: Counter[tuple[int, str]] = Counter()
+        """How many of them there are of each standing and queue, as these were when last counted."""
+        self._kind_of: dict[str, tuple[int, str]] = {}
         self._ended: list[tuple[Task, str]] = []
         self.on_change: Callable[[Task], None] = lambda _: None
         """Called with each task that is nominated, or no more."""
@@ -73,6 +77,7 @@ class Nominations:
         elif node:
             self.node_by_uid[task.uid] = node
             self._on_node.setdefault(node, {})[task.uid] = task
+            self._count(task)
             self.version += 1
             self.on_change(task)
             if (task, node) in self._ended:  # it was so before
@@ -89,6 +94,17 @@ class Nominations:
         else:
             self.starts[task] = start
 
+    def _count(self, task: Task) -> None:
+        kind = self._kind_of[task.uid] = task.standing, task.group.queue
+        self.kinds[kind] += 1
+
+    def recount(self) -> None:
+        """Take in that priorities or queues have changed."""
+        self.kinds.clear()
+        for there in self._on_node.values():
+            for task in there.values():
+                self._count(task)
+
     def drop(self, task: Task) -> None:
         """The task is to go anywhere again."""
         self._placed.pop(task.uid, None)
@@ -99,6 +115,10 @@ class Nominations:
         if task.node != node:
             self._ended.append((task, node))
         del self._on_node[node][task.uid]
+        kind = self._kind_of.pop(task.uid)
+        self.kinds[kind] -= 1
+        if not self.kinds[kind]:
+            del self.kinds[kind]
         if not self._on_node[node]:
             del self._on_node[node]
         self.version += 1
