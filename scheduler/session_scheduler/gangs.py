@@ -266,14 +266,15 @@ class GangKeeper:
         """A member that ran is gone."""
         group = task.group
         if group.is_gang and not succeeded and group.tasks and group.key not in self._starting:
-            self._cache.stale_gangs.lost(group, self._scheduler.clock.now())
+            self._cache.stale_gangs.lost(task, self._scheduler.clock.now())
 
     def stale(self) -> list[Group]:
         """The gangs that are to be looked at because they are short of members they need for too long."""
         if not self._evicts_stale:
             return []
         due = self._cache.stale_gangs.due(self._cache.groups, self._scheduler.clock.now(), self._stale_seconds)
-        return [group for group in due if group.key not in self._evicting and not self._scheduler.is_busy(group.key)]
+        waits = (group for group in due if group.key not in self._evicting and not self._scheduler.is_busy(group.key))
+        return [group for group in waits if group.in_phase(Phase.BOUND)]  # else all that is left of it ends already
 
     def end_stale(self, group: Group, members: Sequence[Task]) -> None:
         """Let these members end, again and again until they have; nothing of the gang is placed until then."""

@@ -271,7 +271,7 @@ class Scheduler:
             due = self._refuse_mixed(self._due(name))
             begun = tuple(group for group in due if self.gangs.begun(group))
             others = tuple(group for group in due if group not in begun) if begun else due
-            stale = tuple(group for group in self.gangs.stale() if _scheduler_of(group) == name)
+            stale = tuple(group for group in self.gangs.stale() if self._profile_of(group) == name)
             if begun:  # to be ended first
                 await self._decide_on(name, begun, (), failed, errors)
             if others or stale:
@@ -328,6 +328,11 @@ class Scheduler:
         waiting = self.cache.pending_groups(wanted)
         free = (group for group in waiting if not self.is_busy(group.key) and not self.gangs.holds_back(group))
         return tuple(group for group in free if schedulers_of(group)[0] == scheduler_name)
+
+    def _profile_of(self, group: Group) -> str | None:
+        """Who places the group's pods, of several the first by name; None where nobody here does."""
+        names = {task.pod.spec.scheduler_name for task in group.tasks.values()}
+        return min(names & self.profiles.keys(), default=None)
 
     def _refuse_mixed(self, due: tuple[Group, ...]) -> tuple[Group, ...]:
         """The groups without those whose pods name several schedulers: a session places its own profile's pods only."""
@@ -527,11 +532,6 @@ class Scheduler:
             elif not outcome.placed:  # else its binds must be done before its failures are forgotten
                 self.pending.placed(group.key)
             self.observer.decided(outcome)
-
-
-def _scheduler_of(group: Group) -> str:
-    """Who places the group's pods, of several the first one's."""
-    return group.tasks[min(group.tasks)].pod.spec.scheduler_name
 
 
 def _wants_other_pods(outcome: Outcome) -> Wants:

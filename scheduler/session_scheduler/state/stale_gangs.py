@@ -7,10 +7,10 @@ scheduler a gang that is short of members is left alone until it loses another o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from session_scheduler.model.groups import Group, Phase
+from session_scheduler.model.groups import Group, Phase, Task
 
 _RUNNING: Final = (Phase.ASSUMED, Phase.BOUND, Phase.RELEASING)
 
@@ -30,11 +30,11 @@ class StaleGangs:
         if sum(name == sub_group for name in known.values()) < needed:
             known[uid] = sub_group
 
-    def lost(self, group: Group, now: float) -> None:
-        """A group has just lost a pod that ran and has not succeeded."""
-        short = self._short(group)
-        if short == 1:  # it was whole before
-            self._since.setdefault(group.key, now)
+    def lost(self, task: Task, now: float) -> None:
+        """A task's group has just lost it: it ran and has not succeeded."""
+        group = task.group
+        if self._short(group) > 0 and (group.key not in self._since or self._short(group, (task,)) <= 0):
+            self._since[group.key] = now  # it was whole before, whatever is known of an earlier loss
 
     def forget(self, group: str) -> None:
         """A group (its key) has no pods any more: what comes by its name is another start."""
@@ -47,16 +47,16 @@ class StaleGangs:
             group = groups.get(key)
             if group is None or self._short(group) <= 0 or not group.in_phase(*_RUNNING):
                 del self._since[key]
-            elif now - self._since[key] >= seconds:
+            elif self._since[key] + seconds <= now:  # as `next_after` reckons, to the last digit
                 yield group
 
     def next_after(self, now: float, seconds: float) -> float | None:
         """When one will have been short for so long next, of those that are not due yet."""
         return min((since + seconds for since in self._since.values() if since + seconds > now), default=None)
 
-    def _short(self, group: Group) -> int:
+    def _short(self, group: Group, beside: Sequence[Task] = ()) -> int:
         """How many members a gang lacks beside those that run and those that succeeded."""
-        running = group.in_phase(*_RUNNING)
+        running = [*group.in_phase(*_RUNNING), *beside]
         done = Counter(self._succeeded.get(group.key, {}).values())
         short = group.min_count - len(running) - done.total()
         if not group.minima:

@@ -219,3 +219,65 @@ def test_members_whose_eviction_is_refused_are_deleted_then() -> None:
     lose(cluster, "g-1")
     assert later(cluster) == set()
     assert later(cluster, 6) == {"g-0", "g-2"}
+
+
+def test_a_gang_that_was_whole_again_has_all_its_time_when_it_loses_another_member() -> None:
+    cluster = running()
+    lose(cluster, "g-1")
+    taken = {cluster.node_of("g-0"), cluster.node_of("g-2")}
+    free = next(node for node in ("n1", "n2", "n3") if node not in taken)
+    cluster.advance(50)
+    cluster.add(pod("again", cpu="4", group="g", bound_to=free))
+    cluster.assert_invariants()  # it is heard of, and no session comes between
+    cluster.advance(50)
+    cluster.end("again", succeeded=False)
+    assert later(cluster, 1) == set()
+    assert later(cluster, 60) == {"g-0", "g-2"}
+
+
+def test_a_broken_gang_that_a_successor_finds_is_stale_once_it_loses_another_member() -> None:
+    cluster = running(4, nodes=4)
+    group = cluster.find(PodGroup, "g")
+    plan = group.metadata.annotations[PLAN_ANNOTATION]
+    started = PodGroupStatus(conditions=(PodCondition(SCHEDULED, "True", "Scheduled", plan),))
+    cluster.add(replace(group, status=started))
+    lose(cluster, "g-1")
+    cluster.restart()
+    assert later(cluster, 1000) == set()
+    lose(cluster, "g-2")
+    assert later(cluster, 59) == set()
+    assert later(cluster, 2) == {"g-0", "g-3"}
+
+
+def test_a_gang_of_which_another_scheduler_placed_a_member_ends_whichever_of_them_came_first() -> None:
+    for number in (11, 12):  # by uid the first of all, and not
+        cluster = cluster_of(4)
+        cluster.add(pod(f"theirs{number}", cpu="4", group="g", scheduler="other", bound_to="n4"))
+        cluster.add(*gang("g", 3, min_count=4, cpu="4"))
+        cluster.run()
+        lose(cluster, "g-1")
+        assert later(cluster) == {f"theirs{number}", "g-0", "g-2"}
+
+
+def test_no_session_is_opened_for_a_broken_gang_of_which_all_that_is_left_ends_already() -> None:
+    opened = []
+
+    class Counts:
+        name = "counts"
+
+        @hookimpl
+        def on_session_open(self, session: Any) -> None:
+            opened.append(session.now)
+
+    cluster = cluster_of()
+    cluster.use(Counts())
+    cluster.add(gang("g", 3, cpu="4"))
+    cluster.run()
+    lose(cluster, "g-1")
+    for name in ("g-0", "g-2"):
+        one = cluster.find(Pod, name)
+        cluster.add(replace(one, metadata=replace(one.metadata, deletion_timestamp="2026-01-01T00:00:00Z")))
+    before = len(opened)
+    cluster.advance(61)
+    cluster.run(cycles=10)
+    assert len(opened) == before
