@@ -213,7 +213,8 @@ class Teller(Observer):
     def _tell(self, outcome: Outcome) -> None:
         failed = _is_error(outcome)
         for task, reason in outcome.reasons.items():
-            if task in outcome.nominated:  # its condition is written with the node
+            node = task.pod.status.nominated_node_name
+            if outcome.nominated.get(task, node) != node:  # its condition is written with the node
                 self._reporter.nominated(task.pod, reason)
             elif task.phase is Phase.PENDING:
                 (self._reporter.failed if failed else self._reporter.unschedulable)(task.pod, reason)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from session_scheduler.actions.allocate import ordered, trying
 from session_scheduler.actions.placing import place_group
 from session_scheduler.model.durations import known_seconds
-from session_scheduler.model.groups import Group
+from session_scheduler.model.groups import Group, Phase
 from session_scheduler.outcome import Outcome
 from session_scheduler.session import Session
 from session_scheduler.statement import Decision
@@ -32,11 +32,18 @@ def backfill(session: Session) -> Iterator[Decision | None]:
 
 
 def _ends_within(outcome: Outcome, seconds: float) -> bool:
-    """Whether nodes were looked for in vain, and the group, once begun, ends within so many seconds."""
-    if not outcome.refused or any(outcome.nominated.values()):
+    """Whether something of a group waits for room, or for what its queue may have, and ends within so many seconds."""
+    failed = outcome.refusal is not None and outcome.refusal.failed
+    if failed or any(outcome.nominated.values()) or (outcome.placed and not _each_alone(outcome.group)):
         return False
-    known = [known_seconds(task) for task in outcome.tried]
+    waits = [task for task in (*outcome.tried, *outcome.over_capacity) if task.phase is Phase.PENDING]
+    known = [known_seconds(task) for task in waits]
     return bool(known) and all(one is not None and one <= seconds for one in known)
+
+
+def _each_alone(group: Group) -> bool:
+    """Whether each of its pods stands for itself: the rest can be placed when some were, in the same session."""
+    return not group.is_gang and group.topology_key is None
 
 
 def _fill(session: Session, group: Group) -> Decision | None:

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from session_scheduler.actions.preempting import nominate
 from session_scheduler.actions.preempting import preempt as ask
 from session_scheduler.actions.refused import ask_in_order
+from session_scheduler.hookspecs import Preemption
+from session_scheduler.model.groups import Group
+from session_scheduler.outcome import Outcome
 from session_scheduler.session import Session
 from session_scheduler.statement import Decision
 
@@ -18,4 +22,20 @@ from session_scheduler.statement import Decision
 def preempt(session: Session) -> Iterator[Decision | None]:
     """Try what was refused, in order. Yields a decision where pods are to end for a group, or end for it no more."""
     if not session.options.preempts_at_once:
-        yield from ask_in_order(session, lambda outcome: not any(outcome.nominated.values()), ask)
+        starts = session.nominations.starts
+        yield from ask_in_order(
+            session,
+            lambda outcome: not any(node and task not in starts for task, node in outcome.nominated.items()),
+            _ask,
+        )
+
+
+def _ask(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
+    """As in a group's try; where nobody ends for it, the nodes that are kept for it for later still are."""
+    nominations = session.nominations
+    kept = {task: (node, start) for task, start in nominations.starts.items()
+            if task.group is group and (node := nominations.node_of(task))}  # fmt: skip
+    preemptions = ask(session, group, outcome)
+    for task, (node, start) in kept.items() if not preemptions else ():
+        nominate(session, outcome, task, node, start=start)
+    return preemptions

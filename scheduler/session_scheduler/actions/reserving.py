@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
 
 from session_scheduler.actions.preempting import give_up_places, nominate
 from session_scheduler.actions.trial import Trial
@@ -15,6 +17,8 @@ from session_scheduler.hookspecs import Reservation
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.outcome import Outcome
 from session_scheduler.session import Session
+
+_LATEST: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 
 
 def reserve(session: Session, group: Group, outcome: Outcome) -> None:
@@ -31,9 +35,16 @@ def reserve(session: Session, group: Group, outcome: Outcome) -> None:
         return
     for task, node in found.nominated.items():
         nominate(session, outcome, task, node, start=found.start)
-    where = f"nodes are kept for it, where it can start in {found.start - session.wall:.0f} s"
+    where = f"nodes are kept for it, where it can start {_at(session, found.start)}"
     for task in tasks:
         outcome.reasons[task] = f"{outcome.reasons[task].removesuffix('.')}. {where}"
+
+
+def _at(session: Session, start: float) -> str:
+    """A time for people: the same at each try, so that what is told of a gang changes only where that does."""
+    if start <= session.wall:
+        return "as soon as those there have ended whose time is over"
+    return f"at {datetime.fromtimestamp(min(start, _LATEST), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _waiting(session: Session, group: Group, outcome: Outcome) -> list[Task]:
@@ -54,11 +65,12 @@ def _may_reserve(session: Session, group: Group) -> bool:
 def _reservation(session: Session, group: Group, tasks: Sequence[Task]) -> Reservation | None:
     """The first plugin's answer, else the core's own."""
     with Trial(session, group, tasks, alone=False) as trial:
+        session.trials_made += 1
         for call in session.calls.functions("reservation"):
             answer = call(session, trial)
             if answer is None:
                 continue
-            if not isinstance(answer, Reservation) or not _is_sound(session, trial, answer):
+            if not isinstance(answer, Reservation) or not call.guarded(_is_sound, session, trial, answer):
                 raise call.wrong(
                     f"{answer!r} is no reservation: return a Reservation of tasks of the trial on nodes of the table, "
                     "from session.wall or later, or None"

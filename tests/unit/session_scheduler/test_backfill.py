@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.cluster.write_rules import time_text
+from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import Reservation, hookimpl
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing.builders import gang, pod
@@ -45,6 +47,21 @@ def test_a_gang_that_waits_keeps_the_nodes_on_which_it_can_start_first() -> None
     assert placed(cluster) == {"soon", "late"}
     assert {cluster.scheduler.cache.nominations.node_of(task) for task in tasks(cluster, "g-")} == {"n1", "n3"}
     assert "nodes are kept for it" in cluster.reasons("g-0")
+
+
+def test_a_gang_is_told_at_what_time_it_can_start_and_the_same_at_each_try() -> None:
+    cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
+    cluster.add(*gang("g", 2, cpu="4"))
+    cluster.run()
+    said = cluster.find(Pod, "g-0").status.conditions[0].message
+    start = next(iter(cluster.scheduler.cache.nominations.starts.values()))
+    assert said.endswith(
+        f"nodes are kept for it, where it can start at {time_text(datetime.fromtimestamp(start, UTC))}"
+    )
+    cluster.advance(500)
+    cluster.scheduler.pending.activate("PodGroup default/g", cluster.clock.now())
+    cluster.run()
+    assert cluster.reasons("g-0") == said
 
 
 def tasks(cluster: FakeCluster, prefix: str) -> list[Any]:
@@ -133,6 +150,23 @@ def test_a_pod_that_is_late_may_end_at_any_moment_so_nothing_is_filled_in_any_mo
     cluster.add(*gang("g", 2, cpu="4"), lasting("short", 10, cpu="1"))
     assert placed(cluster) == {"first"}
     assert {cluster.scheduler.cache.nominations.node_of(task) for task in tasks(cluster, "g-")} == {"n1", "n2"}
+
+
+def test_of_pods_that_stand_for_themselves_the_rest_is_filled_in_where_some_found_room_elsewhere() -> None:
+    cluster = begun(cluster_of(2).node("n3", cpu="3"), lasting("first", 1000, bound_to="n1"))
+    cluster.add(*gang("g", 2, cpu="4"))
+    cluster.run()
+    cluster.add(*gang("b", 2, min_count=1, cpu="3", annotations={DURATION: "500"}))
+    assert placed(cluster) == {"first", "b-0", "b-1"}
+
+
+def test_what_ends_in_time_uses_what_its_queue_may_have_until_the_gang_starts() -> None:
+    cluster = cluster_of(3, queues=(QueueConfig(name="a", limit={"cpu": 9}),))
+    begun(cluster, *(lasting(f"p{number}", 1000, bound_to=f"n{number}") for number in (1, 2)))
+    cluster.add(*gang("g", 2, cpu="4", queue="a"))
+    cluster.run()
+    cluster.add(lasting("short", 500, cpu="2", queue="a"), lasting("long", 2000, cpu="2", queue="a"))
+    assert placed(cluster) == {"p1", "p2", "short"}
 
 
 def test_what_is_kept_is_given_up_when_the_gang_goes() -> None:

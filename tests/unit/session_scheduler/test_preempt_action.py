@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.model.objects import Pod, PodStatus
-from session_scheduler.testing.builders import pod
+from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
 
@@ -72,3 +72,23 @@ def test_a_place_for_which_nobody_ends_is_not_kept_where_preempt_is_no_action() 
     cluster.add(pod("there", cpu="4", bound_to="n1"), replace(waits, status=PodStatus(nominated_node_name="n1")))
     cluster.run()
     assert not cluster.find(Pod, "waits").status.nominated_node_name
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        ("allocate", "preempt", "backfill"),
+        ("allocate", "backfill", "preempt"),
+        ("allocate", "reclaim", "preempt", "backfill"),
+    ],
+)
+def test_pods_of_lower_priority_end_for_a_gang_for_which_nodes_are_kept_for_later_and_no_others(actions: Any) -> None:
+    for priority, ends in ((9, {"there"}), (0, set())):
+        cluster = cluster_of(*actions).node("n2", cpu="4")
+        cluster.add(pod("there", cpu="4", bound_to="n1", active_deadline_seconds=9000, priority=0))
+        cluster.run()
+        cluster.add(*gang("g", 2, cpu="4", priority=priority))
+        cluster.run(cycles=2)
+        assert ending(cluster) == ends
+        assert cluster.scheduler.cache.nominations.nodes == 2
+        assert bool(cluster.scheduler.cache.nominations.starts) is not bool(ends)

@@ -110,6 +110,15 @@ def test_of_a_pod_that_is_nominated_the_condition_is_left_to_whoever_writes_the_
     ]
 
 
+def test_of_a_pod_whose_status_names_its_node_already_the_condition_is_told_as_of_any_other(world):
+    outcome = refused(a_group())
+    first, _ = outcome.reasons
+    first.pod = replace(first.pod, status=replace(first.pod.status, nominated_node_name="n1"))
+    outcome.nominated[first] = "n1"
+    world.teller.decided(outcome)
+    assert world.told[0] == ("unschedulable", "g-0", "Insufficient cpu")
+
+
 def test_a_scheduler_that_failed_itself_says_so(world):
     world.teller.decided(refused(a_group(), failed=True, reason="plugin x failed"))
     assert world.told[-1] == ("group", "g", "False", "SchedulerError", "plugin x failed")
