@@ -102,7 +102,7 @@ class Reclaiming:
             return None
         self._look(group)
         going = [task for task in scenario.victims if not session.leaves(task) and session.queues.concerns(task)]
-        coming = filter(session.nominations.node_of, scenario.nominated)
+        coming = filter(session.nominations.comes_next, scenario.nominated)
         shares = self._after([_change(task, -1) for task in (*going, *coming)], self._as_decided)
         needs = _total(scenario.nominated)
         for name in shares.tree.path(group.queue):

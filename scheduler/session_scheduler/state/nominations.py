@@ -46,6 +46,10 @@ class Nominations:
         """The node that a task's pod names, or is about to, wherever the task is; empty for none."""
         return self.node_by_uid.get(task.uid) or self._placed.get(task.uid, "")
 
+    def comes_next(self, task: Task) -> bool:
+        """Whether a task is to have its node as soon as it can, and not only later."""
+        return task.uid in self.node_by_uid and task not in self.starts
+
     @property
     def nodes(self) -> int:
         """For how many nodes tasks are nominated."""
@@ -93,6 +97,7 @@ class Nominations:
             del self.starts[task]
         else:
             self.starts[task] = start
+        self.on_change(task)
 
     def _count(self, task: Task) -> None:
         kind = self._kind_of[task.uid] = task.standing, task.group.queue

@@ -84,10 +84,10 @@ class QueueUse:
         objects: ObjectTables,
         tasks: Mapping[str, Task],
         to_end: Container[str] = (),
-        to_come: Container[str] = (),
+        to_come: Callable[[Task], bool] = lambda _: False,
     ) -> None:
-        """`to_end` and `to_come` are the pods (uids) that were made to end for others, and that are to come to nodes:
-        where that changes for one, `moved` is to be told.
+        """`to_end` are the pods (uids) that were made to end for others, `to_come` tells which are to come to nodes as
+        soon as they can: where that changes for one, `moved` is to be told.
         """
         self._to_end = to_end
         self._to_come = to_come
@@ -257,7 +257,7 @@ class QueueUse:
         if task.node is not None:
             return _Counted(group.queue, _State.ALLOCATED, task.cls, kept, task.uid not in self._to_end)
         if task.phase is Phase.PENDING:
-            return _Counted(group.queue, _State.PENDING, task.cls, kept, task.uid in self._to_come)
+            return _Counted(group.queue, _State.PENDING, task.cls, kept, self._to_come(task))
         return None
 
     def _add(self, counted: _Counted, sign: int) -> None:

@@ -169,6 +169,19 @@ def test_what_ends_in_time_uses_what_its_queue_may_have_until_the_gang_starts() 
     assert placed(cluster) == {"p1", "p2", "short"}
 
 
+def test_what_is_kept_for_later_takes_from_no_queue_what_it_may_have_now() -> None:
+    for also in ((), gang("g", 2, cpu="4", queue="a")):
+        queues = tuple(QueueConfig(name=name, deserved={"cpu": cpu}) for name, cpu in (("a", 4), ("b", 4)))
+        cluster = cluster_of(2, actions=(*BACKFILL, "reclaim"), queues=queues)
+        begun(cluster, lasting("own", 9000, bound_to="n1", queue="a"), lasting("theirs", 9000, cpu="3", bound_to="n2"))
+        cluster.add(also)
+        cluster.run()
+        assert bool(cluster.scheduler.cache.nominations) is bool(also)
+        cluster.add(pod("waits", cpu="4", queue="b"))
+        cluster.run(cycles=2)
+        assert not any(task.pod.metadata.deletion_timestamp for task in tasks(cluster, "own"))
+
+
 def test_what_is_kept_is_given_up_when_the_gang_goes() -> None:
     cluster = begun(cluster_of(2), lasting("first", 1000, bound_to="n1"))
     cluster.add(*gang("g", 2, cpu="4"), pod("endless", cpu="1"))
