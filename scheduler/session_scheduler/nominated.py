@@ -37,9 +37,14 @@ Expected = Mapping[int, Sequence[Task]]
 """By row: the nominated tasks that are to come there."""
 
 
-def nominated_key(session: Session, task: Task) -> Key | None:
-    """What a task's answers depend on beside its class; None where it yields to nobody."""
+def nominated_key(session: Session, task: Task, *, beside_itself: bool = False) -> Key | None:
+    """What a task's answers depend on beside its class; None where it yields to nobody.
+
+    With `beside_itself` it leaves room for itself, too, where it is nominated.
+    """
     key, nominations = _key(session, task, task.preemptor_priority), session.nominations
+    if beside_itself:
+        key = (key[0], frozenset(), *key[2:])
     if key[1] or nominations.starts:
         others = (other for _, tasks in nominations.waiting() for other in tasks)
         return key if any(_counts(other, key, nominations.starts) for other in others) else None

@@ -240,7 +240,9 @@ class Session(CallbackAnswers):
 
         Raises PluginError.
         """
-        yields = nominated_key(self, task) if self._nominated else None
+        return self._plan_with(task, nominated_key(self, task) if self._nominated else None)
+
+    def _plan_with(self, task: Task, yields: NominatedKey | None) -> ClassPlan:
         plan = self.plan(task.cls)
         if yields is None:
             return plan
@@ -260,7 +262,7 @@ class Session(CallbackAnswers):
             traits = found
         plan = None
         if self._nominated:
-            plan = self.plan_for(task)
+            plan = self._plan_of_board(task)
             traits = (*traits, id(plan))
         key = (task.cls.index, None if subset is None else id(subset), *traits)
         board = self._boards.pop(key, None)
@@ -270,6 +272,18 @@ class Session(CallbackAnswers):
                 del self._boards[next(iter(self._boards))]
         self._boards[key] = board
         return board
+
+    def _plan_of_board(self, task: Task) -> ClassPlan:
+        """As `plan_for`. A pod that is nominated for a node that it does not fit is judged like others of its class:
+        that it need not leave room for itself only matters there.
+        """
+        node = self.nominations.node_of(task)
+        if node is None or task.group.is_gang:
+            return self.plan_for(task)
+        row = self.table.row_of.get(node, -1)
+        if row >= 0 and self.fits_on(task, row):
+            return self.plan_for(task)
+        return self._plan_with(task, nominated_key(self, task, beside_itself=True))
 
     def fits_on(self, task: Task, row: int) -> bool:
         """Whether the filters let a task go to a row now: that row alone is looked at. Raises PluginError."""
