@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 NAME = "NominatedPods"
 _FEW = 64
 """Rows that are looked up one by one faster than all at once."""
-Key = tuple[int, frozenset[str], str, float]
+Key = tuple[int, frozenset[str], str, float, frozenset[str]]
 """What a task looks for room with; the nominated pods (uids) that it does not yield to: itself and its gang; its queue,
-where it yields to those of others whatever their priority, else nothing; and when it ends (seconds since 1970), where
-it need not yield to those that start only then.
+where it yields to those of others whatever their priority, else nothing; when it ends (seconds since 1970), where
+it need not yield to those that start only then; and the queues whose pods it does not yield to where they start later.
 """
-_ALL: Key = (-(2**31), frozenset(), "", math.inf)
+_ALL: Key = (-(2**31), frozenset(), "", math.inf, frozenset())
 """Of whoever yields to all that are nominated, whatever the priority and queue."""
 Expected = Mapping[int, Sequence[Task]]
 """By row: the nominated tasks that are to come there."""
@@ -42,7 +42,7 @@ def nominated_key(session: Session, task: Task, *, beside_itself: bool = False) 
 
     With `beside_itself` it leaves room for itself, too, where it is nominated.
     """
-    key, nominations = _key(session, task, task.preemptor_priority), session.nominations
+    key, nominations = _key(session, (task,), task.preemptor_priority), session.nominations
     if beside_itself:
         key = (key[0], frozenset(), *key[2:])
     if key[1] or nominations.starts:
@@ -54,7 +54,7 @@ def nominated_key(session: Session, task: Task, *, beside_itself: bool = False) 
 
 def yielded_to(session: Session, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
     """By node, of all or of these: the nominated tasks that some tasks of one group must leave room for."""
-    key = _key(session, tasks[0], min(task.preemptor_priority for task in tasks))
+    key = _key(session, tasks, min(task.preemptor_priority for task in tasks))
     waiting, starts = session.nominations.waiting(nodes), session.nominations.starts
     found = {node: [task for task in there if _counts(task, key, starts)] for node, there in waiting}
     return {node: there for node, there in found.items() if there}
@@ -67,17 +67,25 @@ def expected_on(session: Session, task: Task, node: str) -> Key | None:
     """
     if not session.nominations.is_awaited(node):
         return None
-    key, starts = _key(session, task, task.preemptor_priority), session.nominations.starts
+    key, starts = _key(session, (task,), task.preemptor_priority), session.nominations.starts
     waiting = (other for _, tasks in session.nominations.waiting((node,)) for other in tasks)
     return None if all(_counts(other, key, starts) for other in waiting) else key
 
 
-def _key(session: Session, task: Task, priority: int) -> Key:
-    """Between queues shares decide, not priorities: what is to come to a queue is not for another one to take."""
-    apart = session.queues.active and priority < SYSTEM_CRITICAL
-    seconds = known_seconds(task) if session.backfills else None
-    end = math.inf if seconds is None else session.wall + seconds
-    return priority, left_out(session, task), task.group.queue if apart else "", end
+def _key(session: Session, tasks: Sequence[Task], priority: int) -> Key:
+    """Between queues shares decide, not priorities: what is to come to a queue is not for another one to take.
+
+    But what is kept for later is for whoever's queue goes first now: else it would wait beside idle nodes.
+    """
+    queue = tasks[0].group.queue if session.queues.active and priority < SYSTEM_CRITICAL else ""
+    behind = session.queues_behind(queue) if queue and session.nominations.starts else frozenset()
+    return priority, left_out(session, tasks[0]), queue, _end(session, tasks), behind
+
+
+def _end(session: Session, tasks: Sequence[Task]) -> float:
+    """When the last of them ends if they are placed now; infinite where that does not matter, or is not known."""
+    known = [known_seconds(task) for task in tasks] if session.backfills else [None]
+    return session.wall + max((math.inf if one is None else one for one in known), default=math.inf)
 
 
 def left_out(session: Session, task: Task) -> frozenset[str]:
@@ -89,9 +97,11 @@ def left_out(session: Session, task: Task) -> frozenset[str]:
 
 def _counts(nominated: Task, key: Key, starts: Mapping[Task, float]) -> bool:
     """Whether a nominated task is yielded to."""
-    _, own, _, end = key
-    first = _is_first(nominated.standing, nominated.group.queue, key)
-    return first and nominated.uid not in own and (end is math.inf or starts.get(nominated, -math.inf) < end)
+    _, own, _, end, behind = key
+    if nominated.uid in own or not _is_first(nominated.standing, nominated.group.queue, key):
+        return False
+    start = starts.get(nominated)
+    return start is None or (start < end and nominated.group.queue not in behind)
 
 
 def _is_first(standing: int, queue: str, key: Key) -> bool:

@@ -89,6 +89,8 @@ class Session(CallbackAnswers):
         self._plans: dict[TaskClass, ClassPlan] = {}
         self._plans_with: dict[tuple[TaskClass, NominatedKey], ClassPlan] = {}
         self._boards: dict[tuple[Any, ...], Board] = {}
+        self._behind: dict[str, tuple[tuple[int, int], frozenset[str]]] = {}
+        """By queue: for which state of things the answer of `queues_behind` is."""
         self._traits: dict[Group, tuple[Any, ...]] = {}
         self._not_opened = {call.plugin for call in calls.functions("on_session_open")}
         self.reasons_wanted = True
@@ -159,6 +161,20 @@ class Session(CallbackAnswers):
         Filters count them. A plugin that places by a state of its own leaves them room in it; mostly it is nothing.
         """
         return yielded_to(self, tasks, nodes) if self._nominated else {}
+
+    def queues_behind(self, queue: str) -> frozenset[str]:
+        """Of the queues for whose gangs nodes are kept for later, those that another one goes before.
+
+        It is so for all of a group, whatever it has been given so far. Raises PluginError.
+        """
+        state = self.committed, self.nominations.version
+        known = self._behind.get(queue)
+        if known is None or known[0] != state:
+            others = {task.group.queue for task in self.nominations.starts} - {queue}
+            own = self.queue_key(queue)[:-1]  # without the name, which ends ties
+            found = frozenset(other for other in others if own < self.queue_key(other)[:-1])
+            known = self._behind[queue] = state, found
+        return known[1]
 
     def ends_at(self, task: Task) -> float | None:
         """When a task on a node ends, in seconds since 1970; None where that is not known.

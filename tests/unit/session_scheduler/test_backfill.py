@@ -12,7 +12,7 @@ from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import Reservation, hookimpl
 from session_scheduler.model.objects import Pod
-from session_scheduler.testing.builders import gang, pod
+from session_scheduler.testing.builders import gang, pod, pod_group
 from session_scheduler.testing.fake_cluster import FakeCluster
 
 DURATION = "fluence.flux-framework.org/duration"
@@ -180,6 +180,43 @@ def test_what_is_kept_for_later_takes_from_no_queue_what_it_may_have_now() -> No
         cluster.add(pod("waits", cpu="4", queue="b"))
         cluster.run(cycles=2)
         assert not any(task.pod.metadata.deletion_timestamp for task in tasks(cluster, "own"))
+
+
+def test_nodes_that_are_kept_for_a_gang_are_for_queues_that_go_before_its_own_and_nobody_ends_for_these() -> None:
+    for share, bound in ((6, "n2"), (0, None)):
+        queues = QueueConfig(name="a", deserved={"cpu": 2}), QueueConfig(name="b", deserved={"cpu": share})
+        cluster = cluster_of(2, actions=(*BACKFILL, "reclaim"), queues=queues)
+        begun(cluster, lasting("own", 9000, bound_to="n1", queue="a" if share else "b"))
+        cluster.add(gang("g", 2, cpu="4", queue="a"))
+        cluster.run()
+        cluster.add(pod("waits", cpu="4", queue="b"))
+        cluster.run()
+        assert cluster.node_of("waits") == bound
+        assert not any(task.pod.metadata.deletion_timestamp for task in tasks(cluster, "own"))
+
+
+def test_what_places_groups_by_a_state_of_its_own_leaves_room_for_as_long_as_the_longest_of_a_gang_runs() -> None:
+    left: list[set[str]] = []
+
+    class Places:
+        name = "places"
+
+        @hookimpl
+        def place_group(self, session: Any, tasks: Any) -> None:
+            if session.backfills:
+                left.append({task.group.name for there in session.yields_to(tasks).values() for task in there})
+
+    cluster = cluster_of(2, cpu="5", reservations=2)
+    cluster.use(Places())
+    begun(cluster, lasting("soon", 1000, bound_to="n1"), lasting("late", 5000, bound_to="n2"))
+    cluster.add(*gang("a", 2, cpu="2500m"), *gang("b", 2, cpu="2500m"))
+    cluster.run()
+    starts = cluster.scheduler.cache.nominations.starts
+    assert {task.group.name for task in starts} == {"a", "b"}
+    cluster.add(pod_group("m", 2), *(lasting(f"m-{seconds}", seconds, cpu="1", group="m") for seconds in (500, 3000)))
+    cluster.run()
+    assert left
+    assert all("a" in names for names in left)
 
 
 def test_what_is_kept_is_given_up_when_the_gang_goes() -> None:
