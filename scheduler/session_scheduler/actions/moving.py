@@ -7,7 +7,7 @@ must find another node that has room now. So at any time the session shows how i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -20,7 +20,7 @@ from session_scheduler.actions.placing import one_way
 from session_scheduler.actions.plugin_placement import has_placers
 from session_scheduler.hook_calls import PluginError
 from session_scheduler.model.columns import BoolColumn, IntColumn
-from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.groups import NO_COUNTS, Group, Phase, Task
 from session_scheduler.session import Session
 
 _MOST_NODES: Final = 100
@@ -68,7 +68,7 @@ class Moving:
         self._subset = subset
         self._movable = movable
         self._statement = session.statement(group)
-        self._away: dict[Task, tuple[str, Phase]] = {}
+        self._away: dict[Task, tuple[str, Phase, Mapping[Hashable, int]]] = {}
         self._aside = aside
         self._use: IntColumn | None = None
         """How much each row lacks for a task that might be seated there; with `aside` only."""
@@ -292,11 +292,11 @@ class Moving:
 
     def _remove(self, task: Task) -> None:
         node = task.node or ""
-        self._away[task] = node, task.phase
+        self._away[task] = node, task.phase, task.counts
         try:
             self._session.remove(task)
         finally:
-            task.phase = Phase.PENDING
+            task.phase, task.counts = Phase.PENDING, NO_COUNTS  # elsewhere it has others
         self._session.tell_deallocated(task, node)
 
     def _put_back(self, tasks: Sequence[Task]) -> None:
@@ -305,7 +305,7 @@ class Moving:
         for task in tasks:
             if task not in self._away:
                 continue
-            node, phase = self._away.pop(task)
+            node, phase, task.counts = self._away.pop(task)
             for tell in (partial(self._session.put_back, task, node, phase),
                          partial(self._session.tell_allocated, task, node)):  # fmt: skip
                 try:

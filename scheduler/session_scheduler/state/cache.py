@@ -218,6 +218,7 @@ class Cache:
             self._update(known, pod, cls)
             if heard and not pod.spec.node_name:  # the cluster was restored
                 self.vacate(known, Phase.PENDING)
+                self._reclass((known,))
             self._settle_phase(known)
 
     def _send_on(self, task: Task) -> None:
@@ -239,9 +240,16 @@ class Cache:
             self.stale_gangs.succeeded(key, pod.metadata.uid, needed, sub_group_of(pod, minima))
 
     def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass:
-        """The pod's class; of one that runs, and is not what it should be any more, the one that it had."""
-        if known is not None and known.node is not None and not known.cls.problem and needs_alike(known.pod, pod):
-            return known.cls
+        """The pod's class; of one that runs, and is not what it should be any more, the one that it had.
+
+        What it was given by its annotations it keeps as long as it runs, whatever is written in them meanwhile.
+        """
+        if known is not None and known.node is not None:
+            if not known.cls.problem and needs_alike(known.pod, pod):
+                return known.cls
+            annotations = known.cls.pod.metadata.annotations
+            if annotations != pod.metadata.annotations:
+                pod = replace(pod, metadata=replace(pod.metadata, annotations=annotations))
         cls = self._class_of(pod)
         if not cls.problem:
             self.problems.pop(f"Pod {pod.key}", None)

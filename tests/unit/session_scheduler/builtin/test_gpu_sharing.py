@@ -19,6 +19,8 @@ from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.evaluations import check_evaluations
 from session_scheduler.testing.fake_cluster import FakeCluster
 
+from ....tools.replacing import of_controller
+
 NVIDIA = "nvidia.com/gpu"
 MEMORY = "nvidia.com/gpu.memory"
 
@@ -498,6 +500,32 @@ def test_what_is_written_of_a_running_pod_later_changes_nothing(edited: dict[str
     cluster.add(part("c", "0.2"))
     cluster.run()
     assert used(cluster, "n1") == {**before, (0, False): 800}
+
+
+@pytest.mark.parametrize("left", [{}, {GPU_FRACTION: "0.001"}, {GPU_COUNT: "2"}])
+def test_a_running_pod_shares_what_it_was_given_whatever_becomes_of_its_annotations(left: dict[str, str]) -> None:
+    queue = QueueConfig(name="default", limit={GPU_FRACTION: 1})
+    cluster = gpus(2, nodes=2, config=SchedulerConfig(queues=(queue,)))
+    cluster.add(part("a", "0.9"))
+    cluster.run()
+    old = cluster.find(Pod, "a")
+    cluster.add(replace(old, metadata=replace(old.metadata, annotations=left)))
+    cluster.add(whole("w", 2), whole("x", 2), part("b", "0.2"))
+    cluster.run(cycles=2)
+    assert [cluster.node_of(name) for name in ("w", "x")].count(None) == 1
+    cluster.assert_pending("b", "limit")
+
+
+def test_a_pod_that_is_moved_in_thought_only_has_its_own_gpu_still() -> None:
+    cluster = gpus(0, nodes=0, config=SchedulerConfig(actions=("allocate", "consolidate")))
+    cluster.node("n1", cpu="4", offers={NVIDIA: 2}).node("n2", cpu="4", offers={NVIDIA: 2})
+    running = (part("a", "0.5", gpu="1", bound_to="n1", cpu="2"), part("b", "0.9", gpu="1", bound_to="n2", cpu="2"))
+    cluster.add(*map(of_controller, running), pod("big", cpu="4"))
+    cluster.run()
+    ending = [one.metadata.name for one in cluster.memory.objects(Pod) if one.metadata.deletion_timestamp]
+    assert len(ending) == 1
+    assert used(cluster, "n1") == {(1, False): 500}
+    assert used(cluster, "n2") == {(1, False): 900}
 
 
 def test_a_failed_bind_gives_the_gpu_back() -> None:
