@@ -314,9 +314,10 @@ def _stood_before(group: Group, allocated: Collection[Task]) -> bool:
     """Whether the gang had started before these were placed."""
     if group.started - len(allocated) < group.min_count:
         return False
-    return not group.minima or group.suffice(
-        [t for t in group.in_phase(Phase.BOUND, Phase.ASSUMED) if t not in allocated]
-    )
+    if not group.minima:
+        return True
+    now = set(allocated)
+    return group.suffice([task for task in group.in_phase(Phase.BOUND, Phase.ASSUMED) if task not in now])
 
 
 def _by_plan(task: Task) -> bool:

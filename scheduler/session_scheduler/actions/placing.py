@@ -70,7 +70,7 @@ def _within_capacity(
     """The tasks that may have what they request, together; none where these are too few to start, which is noted."""
     over = session.over_capacity(group, tasks)
     _note_over(outcome, over)
-    left = [task for task in tasks if task not in over]
+    left = required_first(session, group, [task for task in tasks if task not in over])
     if can_start(group, left):
         return left
     outcome.over_capacity_together = list(tasks)
@@ -144,7 +144,7 @@ def _place_each(session: Session, statement: Statement, tasks: Sequence[Task], o
             _note_over(outcome, over)
             continue
         mark = statement.checkpoint()
-        attempt = _try_subsets(session, statement, task.group, [task], 1, len(tasks) - index)
+        attempt = _try_subsets(session, statement, task.group, [task], 1, len(tasks) - index, lone=True)
         if statement.placed_since(mark):
             outcome.placed.append(task)
         else:
@@ -205,21 +205,31 @@ def _refusal(attempt: Attempt, waits: str) -> Refusal:
 
 
 def _try_subsets(
-    session: Session, statement: Statement, group: Group, tasks: Sequence[Task], needed: int, expected: int
+    session: Session,
+    statement: Statement,
+    group: Group,
+    tasks: Sequence[Task],
+    needed: int,
+    expected: int,
+    *,
+    lone: bool = False,
 ) -> Attempt:
-    """Try each node set on its own, undone; the best of those that hold the group is done again."""
+    """Try each node set on its own, undone; the best of those that hold the group is done again.
+
+    `lone`: it is one task, of whose group no sub-group is short; that costs to find out in large groups.
+    """
     try:
         sets = node_sets(session, group)
     except NotFitting as nowhere:
         return Attempt({}, refusal=nowhere.refusal, nowhere=True)
     if sets is None:
-        return _try_ways(session, statement, group, tasks, needed, None, expected)
+        return _try_ways(session, statement, group, tasks, needed, None, expected, lone=lone)
     tried, best_first = promising(session, group, sets, tasks, needed)
     attempts: list[Attempt] = []
     fits: list[tuple[Fit, Attempt, list[Operation]]] = []
     mark = statement.checkpoint()
     for nodes in tried or sets[:1]:  # one is tried for its reasons
-        attempt = _try_ways(session, statement, group, tasks, needed, nodes.mask, expected)
+        attempt = _try_ways(session, statement, group, tasks, needed, nodes.mask, expected, lone=lone)
         attempts.append(attempt)
         placed = statement.placed_since(mark)
         session.forget_boards(nodes.mask)
@@ -252,6 +262,8 @@ def _try_ways(
     needed: int,
     subset: BoolColumn | None,
     expected: int,
+    *,
+    lone: bool = False,
 ) -> Attempt:
     """Try orders of the tasks, then the exhaustive search, until as many stand as start the group."""
     mark = statement.checkpoint()
@@ -259,19 +271,19 @@ def _try_ways(
     if len(kept) >= needed:
         placed = [task for task in tasks if task in kept]
         attempt = one_way(session, statement, group, placed, subset, expected, needed, kept)
-        if _stands(group, statement, mark, len(placed)):
+        if _stands(group, statement, mark, len(placed), lone=lone):
             return attempt
         statement.rollback(mark)
     elif kept and subset is None and not has_placers(session):  # somebody else chose for some of them
         others = _beside_nominated(session, statement, tasks, kept)
         attempt = one_way(session, statement, group, others, None, expected, needed)
-        if _stands(group, statement, mark, needed):
+        if _stands(group, statement, mark, needed, lone=lone):
             return attempt
         statement.rollback(mark)
     first: Attempt | None = None
     for order in orders(session, tasks, subset):
         attempt = one_way(session, statement, group, order, subset, expected, needed)
-        if _stands(group, statement, mark, needed):
+        if _stands(group, statement, mark, needed, lone=lone):
             return attempt
         attempt.lacks = group.lacks if statement.placed_since(mark) else {}
         statement.rollback(mark)
@@ -285,15 +297,15 @@ def _try_ways(
     if found is not None:
         placed = [task for task in tasks if task in found]
         attempt = one_way(session, statement, group, placed, subset, expected, needed, found)
-        if _stands(group, statement, mark, needed):
+        if _stands(group, statement, mark, needed, lone=lone):
             return attempt
         statement.rollback(mark)
     return first
 
 
-def _stands(group: Group, statement: Statement, mark: int, needed: int) -> bool:
+def _stands(group: Group, statement: Statement, mark: int, needed: int, *, lone: bool) -> bool:
     """Whether what was placed since the mark lets the group start: as many tasks, and of each sub-group its minimum."""
-    return len(statement.placed_since(mark)) >= needed and not group.lacks
+    return len(statement.placed_since(mark)) >= needed and (lone or not group.lacks)
 
 
 def _nominated_rows(session: Session, tasks: Sequence[Task]) -> dict[Task, int]:

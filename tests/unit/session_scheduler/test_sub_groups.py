@@ -179,6 +179,23 @@ def test_a_started_gang_takes_the_others_one_by_one_as_room_comes() -> None:
     assert len(bound(cluster)) == 4
 
 
+def test_what_a_started_gang_takes_later_costs_no_look_at_all_of_it_for_each_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    short_of = Group.short_of
+    monkeypatch.setattr(Group, "short_of", lambda group, tasks: asked.append(group) or short_of(group, tasks))
+    cluster = crew(FakeCluster(), "leader=1,worker=2", leader=1, worker=2).nodes(2, cpu="64", pods=100).schedule()
+    counts = []
+    for prefix, count in (("few", 4), ("many", 40)):
+        cluster.pods(count, prefix=prefix, group="crew", sub_group="worker", cpu="1")
+        asked.clear()
+        cluster.schedule()
+        counts.append(len(asked))
+    cluster.assert_all_bound()
+    assert counts[0] == counts[1]
+
+
 def test_a_gang_that_lost_its_leader_takes_no_more_workers_until_a_leader_can_be_placed() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="3"), "leader=1,worker=1", leader=1, worker=2).schedule()
     assert len(bound(cluster)) == 3
@@ -206,6 +223,18 @@ def test_a_queues_limit_lets_a_gang_have_the_minima_of_its_sub_groups_first() ->
         cluster.pods(count, prefix=name, group="crew", sub_group=name, cpu="1", queue="team")
     cluster.schedule()
     assert bound(cluster) == {"leader-0", "worker-0", "worker-1"}
+
+
+def test_a_pod_beyond_its_queues_limit_is_replaced_by_the_next_of_its_sub_group() -> None:
+    """So are more pods than are searched through: the minima are the first ones, whom the limit leaves, too."""
+    cluster = FakeCluster().node("n1", cpu="202", memory="1Ti", pods=1000).queue("default", limit={"cpu": 205})
+    cluster.group("crew", 1, sub_groups="aide=200,worker=2")
+    cluster.pods(1, prefix="worker-large", group="crew", sub_group="worker", cpu="300")
+    cluster.pods(2, prefix="worker-small", group="crew", sub_group="worker", cpu="1")
+    cluster.pods(202, prefix="aide", group="crew", sub_group="aide", cpu="1")
+    cluster.schedule()
+    assert len(bound(cluster)) == 202
+    assert {"worker-small-0", "worker-small-1"} < bound(cluster)
 
 
 def test_a_queues_limit_below_the_minima_starts_nothing() -> None:
