@@ -16,15 +16,15 @@ from session_scheduler.actions.members import required_first
 from session_scheduler.actions.moving import Moving
 from session_scheduler.actions.node_sets import NotFitting, divides_nodes, node_sets
 from session_scheduler.actions.refused import waits_for_room
-from session_scheduler.builtin.victims import Budgets, Unit, importance
+from session_scheduler.builtin.victims import Unit, importance
 from session_scheduler.callbacks import Scenario
 from session_scheduler.hookspecs import Preemption
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task
-from session_scheduler.model.policy import PodDisruptionBudget
 from session_scheduler.model.volumes import has_ephemeral_claims
 from session_scheduler.nominated import left_out
 from session_scheduler.session import Outcome, Session
+from session_scheduler.state.budgets import Budgets
 from session_scheduler.state.moves import controller_of
 from session_scheduler.statement import Decision
 
@@ -54,7 +54,7 @@ class _Consolidation:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._budgets = _budgets(session)
+        self._budgets = session.snapshot.cache.budgets.now()
         self._in_vain: set[tuple[Any, ...]] = set()
         """What was tried in vain, and would be so again."""
 
@@ -140,14 +140,6 @@ def _awaited(preemption: Preemption) -> str:
     names = sorted(task.key for task in preemption.moves)
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return f"consolidation: pods are moved to other nodes for it: {', '.join(names[:_MOST_NAMED])}{more}."
-
-
-def _budgets(session: Session) -> Budgets:
-    """As they are, less the pods that were asked to end for others: their budgets' status need not know of it yet."""
-    budgets, cache = Budgets(session.objects(PodDisruptionBudget)), session.snapshot.cache
-    leaving = (cache.tasks.get(uid) for uid in cache.preempted | session.to_end)
-    budgets.use(task for task in leaving if task is not None)
-    return budgets
 
 
 def _units(tasks: Iterable[Task]) -> list[Unit]:

@@ -135,6 +135,8 @@ def _note(
     if isinstance(answer, Preemption):
         for task, node in answer.nominated.items():
             nominate(session, outcome, task, node)
+        budgets = session.snapshot.cache.budgets.now()
+        budgets.use(task for task in answer.victims if not session.is_ending(task))
         session.to_end.update(task.uid for task in answer.victims)
         session.touched.extend(task.row for task in answer.victims if task.row >= 0)  # that they end changes a price
         return [answer]

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field, model_validator
 
-from session_scheduler.builtin.victims import (
-    Budgets,
-    Candidate,
-    Unit,
-    best,
-    importance,
-    importance_to_groups,
-    units_of,
-)
+from session_scheduler.builtin.victims import Candidate, Unit, best, importance, importance_to_groups, units_of
 from session_scheduler.config import PluginArguments
 from session_scheduler.config_text import wrong_value
 from session_scheduler.errors import FluenceError
@@ -28,11 +20,11 @@ from session_scheduler.hookspecs import NoPreemption, Preemption, hookimpl
 from session_scheduler.model.columns import tie_break
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.objects import Pod
-from session_scheduler.model.policy import PodDisruptionBudget
 
 if TYPE_CHECKING:
     from session_scheduler.actions.trial import Trial
     from session_scheduler.session import Session
+    from session_scheduler.state.budgets import Budgets
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 STILL_ENDING: Final = "not eligible due to a terminating pod on the nominated node."
@@ -69,8 +61,6 @@ class DefaultPreemption:
 
     def __init__(self, arguments: DefaultPreemptionArguments | None = None) -> None:
         self._arguments = arguments or DefaultPreemptionArguments()
-        self._budgets: tuple[int, Budgets] | None = None
-        """With the version of the objects that they were read from."""
 
     @hookimpl
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -87,22 +77,11 @@ class DefaultPreemption:
         helpable = trial.helpable() if trial.alone else []
         if _victims_are_ending(trial, helpable):
             return NoPreemption(STILL_ENDING, keep=True)
-        budgets = self._budgets_of(session)
+        budgets = session.snapshot.cache.budgets.now()
         if trial.alone:
             offset = tie_break(session.table.seed, trial.tasks[0].key) % max(1, len(helpable))
-            answer = self._on_one_node(trial, budgets, [*helpable[offset:], *helpable[:offset]])
-        else:
-            answer = _anywhere(trial, budgets)
-        if isinstance(answer, Preemption):
-            budgets.use(task for task in answer.victims if not trial.is_ending(task))
-        return answer
-
-    def _budgets_of(self, session: Session) -> Budgets:
-        version = session.objects_version(PodDisruptionBudget)
-        if self._budgets is None or self._budgets[0] != version:
-            before = self._budgets[1] if self._budgets is not None else None
-            self._budgets = version, Budgets(session.objects(PodDisruptionBudget), before)
-        return self._budgets[1]
+            return self._on_one_node(trial, budgets, [*helpable[offset:], *helpable[:offset]])
+        return _anywhere(trial, budgets)
 
     def _on_one_node(self, trial: Trial, budgets: Budgets, nodes: Sequence[str]) -> Preemption | NoPreemption:
         """Work out candidates among the nodes, in this order, until there are enough, and take the best."""

@@ -137,8 +137,8 @@ class Reclaiming:
             self._open[queue] = tree.usable(queue) and within and not beyond
         return self._open[queue]
 
-    def _giving(self, queue: str) -> Giving:
-        return Giving(self._as_decided, self._taker, queue, self._needs)
+    def _giving(self, queue: str, left: dict[str, Amounts] | None = None) -> Giving:
+        return Giving(self._as_decided, self._taker, queue, self._needs, left)
 
     def _look(self, group: Group) -> None:
         """Take in how things are; what is tried out for the group changes nothing of it."""
@@ -203,13 +203,14 @@ class Reclaiming:
     def _cap(self, group: Group) -> None:
         """Let only so many groups end, of all together, that each queue keeps its share whichever of them do."""
         givings: dict[str, Giving] = {}
+        left: dict[str, Amounts] = {}
         for one in self._candidates():
             if one.queue == group.queue:
                 continue
             if not self._is_open(one.queue):
                 self._capped[one] = False
                 continue
-            giving = givings.get(one.queue) or givings.setdefault(one.queue, self._giving(one.queue))
+            giving = givings.get(one.queue) or givings.setdefault(one.queue, self._giving(one.queue, left))
             more = [_amounts(task) for task in _running(one) if not self._session.leaves(task)]
             fits = giving.why_not(more) is None
             if fits or len(more) == 1:

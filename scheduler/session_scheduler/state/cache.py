@@ -18,6 +18,7 @@ from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, Pri
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.sub_groups import minima_said, sub_group_of
+from session_scheduler.state.budgets import KnownBudgets
 from session_scheduler.state.changes import needs_alike, what_matters
 from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.gates import Gates
@@ -70,6 +71,7 @@ class Cache:
         self.preempted: set[str] = set()
         """Pods (uids) that were asked to end for others, until they have. Changed by `made_to_end` and `spared`."""
         self.moves = Moves()
+        self.budgets = KnownBudgets(self.objects)
         self._foreign_pending: set[str] = set()
         self._waiting: dict[Group, None] = {}
         """Every group with a pending task that does not rest, and some that had one."""
@@ -471,6 +473,7 @@ class Cache:
     def spared(self, task: Task) -> None:
         """A task does not end for others after all."""
         self.preempted.discard(task.uid)
+        self.budgets.now().spare(task)
         self._moved(task)
 
     def _moved(self, task: Task) -> None:

@@ -188,6 +188,18 @@ def test_a_move_keeps_within_budgets(allowed: int, moved: int) -> None:
     assert len(ending(cluster)) == moved
 
 
+def test_preemption_counts_what_a_move_uses_of_a_budget_in_the_same_session() -> None:
+    cluster = cluster_of(actions=("allocate", "consolidate", "preempt"))
+    for number, of in enumerate("xxyy", 1):
+        cluster.node(f"n{number}", cpu="4", labels={"of": of})
+    cluster.add(budget(1), on("a", "n1", "2", labels={"app": "x"}), on("b", "n2", "2", priority=1000))
+    cluster.pod("c", cpu="4", bound_to="n3", labels={"app": "x"}).pod("d", cpu="4", bound_to="n4", priority=5)
+    cluster.pod("moves", cpu="4", priority=100, node_selector={"of": "x"})
+    cluster.pod("preempts", cpu="4", priority=50, node_selector={"of": "y"})
+    cluster.run()
+    assert ending(cluster) == {"a", "d"}, "c matters less than d, and its budget is used up"
+
+
 def test_what_the_api_server_does_not_let_go_leaves_its_place_to_nobody() -> None:
     cluster = in_pieces()
     cluster.memory._may_evict = lambda _: False

@@ -123,6 +123,18 @@ def test_a_gang_takes_from_each_queue_only_what_that_has_too_much() -> None:
     assert sorted(name[0] for name in ending(cluster)) == ["a", "a", "a", "c"]
 
 
+def test_a_gang_takes_from_queues_below_one_together_only_what_that_one_has_too_much() -> None:
+    """Each of a1 and a2 could give two, the queue above them only two in all."""
+    queues = ({"name": "a"}, {"name": "a1", "parent": "a"}, {"name": "a2", "parent": "a"}, {"name": "b"}, {"name": "c"})
+    cluster = cluster_of(*queues, nodes=3)
+    cluster.add(*(of(f"{queue}-{number}", queue) for queue in ("a1", "a2") for number in range(3)))
+    cluster.add(*(of(f"c{number}", "c", priority=50) for number in range(6)))
+    cluster.run()
+    cluster.add(*gang("g", 4, cpu="1", labels={LABEL: "b"}))
+    cluster.run()
+    assert sorted(name[0] for name in ending(cluster)) == ["a", "a", "c", "c"]
+
+
 def test_others_do_not_get_the_room_while_victims_end() -> None:
     cluster = cluster_of(*TWO, nodes=1, cpu="8")
     full_of("a", cluster)

@@ -9,9 +9,8 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler.builtin import default_preemption
 from session_scheduler.builtin.default_preemption import DefaultPreemption, DefaultPreemptionArguments
-from session_scheduler.builtin.victims import Budgets, Unit
+from session_scheduler.builtin.victims import Unit
 from session_scheduler.config_text import validated
 from session_scheduler.errors import InputError
 from session_scheduler.model.columns import tie_break
@@ -24,6 +23,7 @@ from session_scheduler.model.policy import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
+from session_scheduler.state import budgets as budget_counts
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
 from ....tools.preempting import ended
@@ -445,7 +445,7 @@ def test_budgets_are_matched_once_for_all_pods_that_they_cannot_tell_apart(monke
     evaluated: list[Selector] = []
     real = Selector.matches
     monkeypatch.setattr(Selector, "matches", lambda one, labels: evaluated.append(one) or real(one, labels))
-    found = Budgets(budgets)
+    found = budget_counts.Budgets(budgets)
     for _ in range(3):
         violating, others = found.parted(units)
         assert [len(violating), len(others)] == [1000 - sum(range(5)), sum(range(5))]
@@ -454,8 +454,8 @@ def test_budgets_are_matched_once_for_all_pods_that_they_cannot_tell_apart(monke
 
 def test_budgets_are_read_anew_only_when_one_of_them_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
-    real = default_preemption.Budgets
-    monkeypatch.setattr(default_preemption, "Budgets", lambda *budgets: read.append(1) or real(*budgets))
+    real = budget_counts.Budgets
+    monkeypatch.setattr(budget_counts, "Budgets", lambda *budgets: read.append(1) or real(*budgets))
     cluster = tried(running("a", "n1", ALL, LOW, labels=X), pod("new", cpu=ALL, priority=HIGH), nodes=1)
     assert len(read) == 1
     cluster.add(pod("more", cpu=ALL, priority=HIGH), pod("most", cpu=ALL, priority=HIGHEST))
