@@ -80,6 +80,8 @@ class Moving:
         """The row of each task of the group that has one."""
         self.moves: dict[Task, int] = {}
         """The row of each task that is moved."""
+        self._lacks = dict(group.lacks)
+        """By sub-group: how many more need a seat. Counted along: asked of the group it costs as much as that is large."""
 
     def __enter__(self) -> Self:
         return self
@@ -111,12 +113,20 @@ class Moving:
         return self._enough(needed)
 
     def _enough(self, needed: int) -> bool:
-        return len(self.seats) >= needed and not self._group.lacks
+        return len(self.seats) >= needed and not self._lacks
 
     def _is_wanted(self, task: Task, needed: int) -> bool:
         """Whether the group could start without a task only if others took its part."""
-        lacks = self._group.lacks
+        lacks = self._lacks
         return task.sub_group in lacks or len(self.seats) + sum(lacks.values()) < needed
+
+    def _seated(self, task: Task, row: int) -> None:
+        self.seats[task] = row
+        name = task.sub_group
+        if name in self._lacks:
+            self._lacks[name] -= 1
+            if not self._lacks[name]:
+                del self._lacks[name]
 
     # ------------------------------------------------------------------ a seat for one task
 
@@ -125,7 +135,7 @@ class Moving:
         with self._session.without_reasons():
             one_way(self._session, self._statement, self._group, [task], self._subset, 1, 1)
         if self._statement.placed_since(mark):
-            self.seats[task] = task.row
+            self._seated(task, task.row)
             return True
         self._statement.rollback(mark)
         return False
@@ -250,7 +260,7 @@ class Moving:
             self._statement.rollback(mark)
             self._put_back(list(seat.moves))
             return
-        self.seats[task] = seat.row
+        self._seated(task, seat.row)
         self.moves.update(seat.moves)
         self._vacated.add(seat.row)
 

@@ -8,6 +8,7 @@ import pytest
 
 from session_scheduler import Session, hookimpl
 from session_scheduler.cli.tables import print_tables
+from session_scheduler.config import SchedulerConfig
 from session_scheduler.explain import explain_pending
 from session_scheduler.model.groups import Group
 from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION, SubGroupsError, minima_of
@@ -193,6 +194,21 @@ def test_what_a_started_gang_takes_later_costs_no_look_at_all_of_it_for_each_pod
         cluster.schedule()
         counts.append(len(asked))
     cluster.assert_all_bound()
+    assert counts[0] == counts[1]
+
+
+def test_to_look_for_moves_costs_no_look_at_all_of_the_gang_for_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    short_of = Group.short_of
+    monkeypatch.setattr(Group, "short_of", lambda group, tasks: asked.append(group) or short_of(group, tasks))
+    counts = []
+    for count in (4, 40):
+        asked.clear()
+        cluster = FakeCluster(config=SchedulerConfig(actions=("allocate", "consolidate")))
+        cluster.node("n1", cpu=str(count), memory="1Ti", pods=100)
+        crew(cluster, f"leader=1,worker={count}", leader=1, worker=count).schedule()
+        assert not bound(cluster)
+        counts.append(len(asked))
     assert counts[0] == counts[1]
 
 
