@@ -81,7 +81,7 @@ class Moving:
         self.moves: dict[Task, int] = {}
         """The row of each task that is moved."""
         self._lacks = dict(group.lacks)
-        """By sub-group: how many more need a seat. Counted along: asked of the group it costs as much as that is large."""
+        """By sub-group: how many more need a seat. Counted along, for a large group is slow to ask."""
 
     def __enter__(self) -> Self:
         return self
