@@ -79,6 +79,8 @@ class Session(CallbackAnswers):
         """How often a plugin was waited for in vain."""
         self.to_end: set[str] = set()
         """Pods (uids) that are to end for tasks of the group whose turn it is."""
+        self.asked_for: Task | None = None
+        """The task for which it is asked who ends, where it may go without the others of its group."""
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
         """By class and priority: what `postfilter` could not do (see `actions.preempting`)."""
         self.away: dict[Task, None] = {}
@@ -197,6 +199,15 @@ class Session(CallbackAnswers):
             yield
         finally:
             self.backfills = False
+
+    @contextmanager
+    def asking_for(self, task: Task) -> Iterator[None]:
+        """It is asked for this task alone who ends for its group."""
+        self.asked_for = task
+        try:
+            yield
+        finally:
+            self.asked_for = None
 
     def is_ending(self, task: Task) -> bool:
         """Whether a running task was asked to end, by whomever."""

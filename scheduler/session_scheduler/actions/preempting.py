@@ -56,23 +56,29 @@ def reclaimed(session: Session, group: Group, outcome: Outcome) -> list[Preempti
 
     Where nothing can be taken the reasons stay as they are.
     """
-    if session.can_reclaim(group) is not None:
-        return []
     refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
-    outcome.preempts = True
-    found: list[Preemption] = []
-    if group.topology_key is not None or (not group.single and not group.whole):
+    if group.topology_key is not None or (group.is_gang and not group.whole):
+        if session.can_reclaim(group) is not None:
+            return []
+        outcome.preempts = True
         together = refused or outcome.over_capacity_together
         answer, _ = _asked(session, group, together, alone=False, reclaims=True) if together else (None, ())
-        return found + _reclaimed(session, outcome, together, answer)
-    for task in refused:
-        alone = not (has_placers(session) and session.board(task).mask.any()) or tells_of_each_node(session, task)
-        answer = _ask_once(session, group, task, alone=alone, reclaims=True)
-        found += _reclaimed(session, outcome, [task], answer)
-    for task in outcome.over_capacity:  # who must end for it may be anywhere below the queue that is full
-        answer = _ask_once(session, group, task, alone=False, reclaims=True)
-        found += _reclaimed(session, outcome, [task], answer)
+        return _reclaimed(session, outcome, together, answer)
+    found: list[Preemption] = []
+    for task in (*refused, *outcome.over_capacity):
+        with session.asking_for(task):
+            if session.can_reclaim(group) is None:
+                outcome.preempts = True
+                found += _reclaimed_alone(session, group, outcome, task)
     return found
+
+
+def _reclaimed_alone(session: Session, group: Group, outcome: Outcome, task: Task) -> list[Preemption]:
+    """Who must end for one beyond a limit may be anywhere below the queue that is full."""
+    placed = has_placers(session) and session.board(task).mask.any()
+    alone = task not in outcome.over_capacity and (not placed or tells_of_each_node(session, task))
+    answer = _ask_once(session, group, task, alone=alone, reclaims=True)
+    return _reclaimed(session, outcome, [task], answer)
 
 
 def _reclaimed(

@@ -142,16 +142,15 @@ class Reclaiming:
 
     def _look(self, group: Group) -> None:
         """Take in how things are; what is tried out for the group changes nothing of it."""
-        session = self._session
-        key = group, session.committed, session.nominations.version, len(session.to_end)
+        session, asked = self._session, self._session.asked_for
+        cls = asked.cls if asked is not None else None
+        key = group, cls, session.committed, session.nominations.version, len(session.to_end)
         if self._of == key:
             return
         self._of = key
         self._as_decided = self._after(self._thought_away(), self._shares.as_decided())
-        lacks, together = group.lacks, group.needed
-        pending = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
-        pending.sort(key=lambda task: task.sub_group not in lacks)
-        self._needs = _total(pending[:together])
+        tasks = self._together(group) if asked is None else [asked]
+        self._needs = _total(tasks)
         self._taker = group.queue
         self._refusal = self._refused(group)
         if not self._kinds:
@@ -160,8 +159,15 @@ class Reclaiming:
         self._answers = {kind: kind[0] != group.queue and self._ask(kind[0], has)
                          for kind, has in self._kinds.items()} if may else {}  # fmt: skip
         self._capped.clear()
-        if (together > 1 or self._within) and self._refusal is None:
+        if (len(tasks) > 1 or self._within) and self._refusal is None:
             self._cap(group)
+
+    def _together(self, group: Group) -> list[Task]:
+        """The tasks that must be placed together."""
+        lacks = group.lacks
+        pending = sorted(group.in_phase(Phase.PENDING), key=self._session.task_key)
+        pending.sort(key=lambda task: task.sub_group not in lacks)
+        return pending[: group.needed]
 
     def _refused(self, group: Group) -> str | None:
         """Why it may take nothing; else it is noted from where it may."""
@@ -182,7 +188,8 @@ class Reclaiming:
 
     def _over_gpus(self, group: Group) -> str | None:
         """Parts of GPUs are held to limits, and are no part of shares: they are not taken back."""
-        needs = _gpus(group.in_phase(Phase.PENDING))
+        asked = self._session.asked_for
+        needs = _gpus(group.in_phase(Phase.PENDING) if asked is None else [asked])
         for name in self._as_decided.tree.path(group.queue) if needs else ():
             if _is_beyond(self._as_decided.tree.specs[name].limit, self._session.queues.counts(name).gpus, needs):
                 return f"queue {name!r} has reached a limit of parts of GPUs, which are not taken back"

@@ -8,11 +8,11 @@ import pytest
 
 from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import hookimpl
-from session_scheduler.model.groups import Group
+from session_scheduler.model.groups import Group, Task
 from session_scheduler.model.meta import LabelSelector
 from session_scheduler.model.objects import ObjectMeta, Pod
 from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from session_scheduler.testing.builders import gang, node, pod
+from session_scheduler.testing.builders import gang, node, pod, pod_group
 from session_scheduler.testing.fake_cluster import FakeCluster
 
 LABEL = "fluence.flux-framework.org/queue"
@@ -45,6 +45,10 @@ def running(cluster: FakeCluster, queue: str) -> list[str]:
 
 def ending(cluster: FakeCluster) -> set[str]:
     return {task.name for task in cluster.scheduler.cache.tasks.values() if task.pod.metadata.deletion_timestamp}
+
+
+def waiting(cluster: FakeCluster, name: str) -> list[Task]:
+    return [task for task in cluster.scheduler.cache.unbound.values() if task.name.endswith(name)]
 
 
 def full_of(queue: str, cluster: FakeCluster, count: int = 8, **options: Any) -> None:
@@ -133,6 +137,19 @@ def test_a_gang_takes_from_queues_below_one_together_only_what_that_one_has_too_
     cluster.add(*gang("g", 4, cpu="1", labels={LABEL: "b"}))
     cluster.run()
     assert sorted(name[0] for name in ending(cluster)) == ["a", "a", "c", "c"]
+
+
+@pytest.mark.parametrize("names", [("p1-big", "p2-small"), ("p1-small", "p2-big")])
+def test_of_pods_that_need_not_start_together_each_takes_what_it_needs_itself(names: tuple[str, str]) -> None:
+    """The big one would be more than the queue's share, whether it comes before the small one or after it."""
+    cluster = cluster_of(*TWO)
+    full_of("a", cluster)
+    cluster.add(pod_group("g", labels={LABEL: "b"}))
+    cluster.add(*(of(name, "b", cpu="5" if name.endswith("big") else "1", group="g") for name in names))
+    cluster.run()
+    assert len(ending(cluster)) == 1
+    nominated = [cluster.scheduler.cache.nominations.node_of(task) for task in waiting(cluster, "small")]
+    assert all(nominated)
 
 
 def test_others_do_not_get_the_room_while_victims_end() -> None:
