@@ -206,7 +206,8 @@ class Callbacks:
     def add_can_reclaim(self, check: Callable[[Group], str | None]) -> None:
         """`check(group) -> None, or the reason why the group may take no share back, whoever would end`.
 
-        Asked once a group, before any running pods are looked at; the first reason counts.
+        Asked once a group, before any running pods are looked at; the first reason counts. Where its pods need not
+        start together it is asked for each of them, which is `session.asked_for` then.
         """
         self._can_reclaim.append(self._callback("can reclaim", check))
 
