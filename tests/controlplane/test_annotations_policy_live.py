@@ -196,6 +196,19 @@ def test_nobody_else_makes_changes_or_removes_what_fluence_recorded_on_a_pod(spa
     assert space.annotations(f"pods/{name}") == REQUESTS | RECORDS
 
 
+@pytest.mark.parametrize("name", ["gpu-fraction", "gpu-memory", "gpu-count"])
+def test_what_a_pod_asks_of_gpus_is_settled_once_it_is_bound(space: Space, name: str) -> None:
+    asked = PREFIX + name
+    space.new_pod(name, {asked: "1"})
+    assert space.annotate(f"pods/{name}", {asked: "2"}) == HTTPStatus.OK
+    status, answer = space.ask("POST", f"pods/{name}/binding", binding(name, {}))
+    assert status == HTTPStatus.CREATED, answer
+    for end in (f"pods/{name}", f"pods/{name}/status"):
+        for other in ("3", None):
+            assert space.annotate(end, {asked: other}) == HTTPStatus.FORBIDDEN
+    assert space.annotate(f"pods/{name}", {"example.com/other": "1"}) == HTTPStatus.OK
+
+
 def test_a_pod_that_is_replaced_keeps_its_records_or_is_refused(space: Space) -> None:
     space.new_pod("replaced")
     space.record("replaced", {HELD: "{}", REGION: "here"})
