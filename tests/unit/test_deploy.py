@@ -9,7 +9,7 @@ import pytest
 from fluence_plugins.fluence import names
 from session_scheduler.binding import LEADER_ANNOTATION
 from session_scheduler.config import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
-from session_scheduler.model.gpu_shares import GPU
+from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY
 from session_scheduler.plans import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
 from session_scheduler.pod_binding import HELD_ANNOTATION
 
@@ -175,7 +175,7 @@ def test_each_policy_about_records_denies_and_leaves_fluences_account_alone() ->
     assert [each["spec"]["matchConditions"][0]["expression"] for each in policies] == [user] * len(policies)
 
 
-def test_the_policy_about_pods_names_what_is_written_there_and_nothing_that_users_write() -> None:
+def test_the_policy_about_pods_names_what_is_written_there_and_of_users_what_is_settled_by_the_binding() -> None:
     spec = policy("fluence-writes-pods")
     written = {
         HELD_ANNOTATION,
@@ -185,8 +185,9 @@ def test_the_policy_about_pods_names_what_is_written_there_and_nothing_that_user
         names.JOBID_ANNOTATION,
         GPU,
     }
+    settled = {GPU_FRACTION, GPU_MEMORY, GPU_COUNT}
     found = set(re.findall(r"'([^' ]+/[^' ]*)'", expressions(spec)))
-    assert found == written | {names.ATTRIBUTE_ANNOTATION_PREFIX, names.ANNOTATION_PREFIX}
+    assert found == written | settled | {names.ATTRIBUTE_ANNOTATION_PREFIX, names.ANNOTATION_PREFIX}
     assert not names.REQUIRE_ANNOTATION_PREFIX.startswith(names.ATTRIBUTE_ANNOTATION_PREFIX)
     changed = {("/v1", resource, operation, "Fail") for resource in ("pods", "pods/status")
                for operation in ("CREATE", "UPDATE")}  # fmt: skip
