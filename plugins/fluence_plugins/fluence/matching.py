@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, permutations
 from typing import Any
 
@@ -15,7 +16,13 @@ from fluence_plugins.fluence.group_placement import GroupPlacement, divide_devic
 from fluence_plugins.fluence.live_graph import Job, LiveGraph
 from fluence_plugins.fluence.needs import Needs
 from fluence_plugins.fluence.placement import DeviceHolding, Placement
-from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text, device_jobspecs, matching_devices
+from fluence_plugins.fluence.requests import (
+    PodShape,
+    compute_jobspec_text,
+    device_jobspecs,
+    matching_devices,
+    satisfied,
+)
 from fluxion_cy import Busy, Unsatisfiable
 from fluxion_cy.policy import policy_of
 from session_scheduler import Refusal
@@ -52,6 +59,8 @@ class GroupMatcher:
         self._budget = budget
         self._values_each = self._values_left = budget
         """How many attribute values may be tried for one pod whose devices disagree, and how many still may."""
+        self._prefers = True
+        """Whether devices that pods prefer are tried first."""
         self._free_of_charge = True
         """Whether this is the first order: it is tried to its end."""
         self._picked: dict[int, tuple[DeviceHolding, ...]] = {}
@@ -60,7 +69,22 @@ class GroupMatcher:
     def place(
         self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
     ) -> GroupPlacement | Refusal:
-        """All of the tasks, or a refusal. Classes are tried most constrained first, then in other orders."""
+        """All of the tasks, or a refusal. Classes are tried most constrained first, then in other orders.
+
+        What pods prefer never refuses: where all fail that way, they are tried again as if they preferred nothing.
+        """
+        if any(self._prefers_of(cls) for cls in {task.cls for task in tasks}):
+            budget, tells = self._budget, self._tells
+            self._tells = False
+            found = self._place(tasks, room, scores)
+            if isinstance(found, GroupPlacement):
+                return found
+            self._budget, self._tells, self._prefers = budget, tells, False
+        return self._place(tasks, room, scores)
+
+    def _place(
+        self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
+    ) -> GroupPlacement | Refusal:
         by_class: dict[TaskClass, list[Task]] = {}
         for task in tasks:
             by_class.setdefault(task.cls, []).append(task)
@@ -89,13 +113,18 @@ class GroupMatcher:
     def devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
         """The devices that a pod would get, which stay free; nothing where there are none for it."""
         first, jobs = self._live.next_jobid, list[int]()
-        try:
-            found = self._agreeing([task], self._needs[task.cls], {}, jobs)
-        except NoMatchError:
-            found = []
+        found: list[_DeviceShare] = []
+        for prefers in (True, False) if self._prefers_of(task.cls) else (False,):
+            self._prefers = prefers
+            with suppress(NoMatchError):
+                found = self._agreeing([task], self._needs[task.cls], {}, jobs)
+                break
         self._picked.clear()
         self._live.retract(reversed(jobs), (), first)
         return tuple(device for _, _, held in found for device in held)
+
+    def _prefers_of(self, cls: TaskClass) -> bool:
+        return bool(self._needs[cls].prefer and self._needs[cls].devices)
 
     def _constrained(self, cls: TaskClass, number: int, room: IntColumn) -> tuple[int, int, int]:
         shape = self._needs[cls].shape
@@ -148,10 +177,7 @@ class GroupMatcher:
         key, problem = clash
         if len(tasks) > 1:
             return self._agreeing_each(tasks, needs, jobs)
-        values = {
-            node.attributes[key] for kind in needs.devices for node in self._of_type(kind) if key in node.attributes
-        }
-        for value in sorted(values) if key not in agreed else ():
+        for value in self._values(needs, key) if key not in agreed else ():
             if self._values_left <= 0:
                 raise NoMatchError(f"{problem}; the match budget ended before every value was tried")
             self._values_left -= 1
@@ -171,6 +197,16 @@ class GroupMatcher:
             raise
         jobs.extend(made)
         return found
+
+    def _values(self, needs: Needs, key: str) -> list[str]:
+        """The values of an attribute that devices have: those of devices that satisfy more preferences first."""
+        liked: dict[str, int] = {}
+        prefer = needs.prefer if self._prefers else {}
+        for kind in needs.devices:
+            for node in self._of_type(kind):
+                if (value := node.attributes.get(key)) is not None:
+                    liked[value] = max(liked.get(value, 0), satisfied(node, prefer.items()))
+        return sorted(liked, key=lambda value: (-liked[value], value))
 
     def _of_type(self, kind: str) -> list[VirtualNode]:
         return [node for node in self._live.graph.virtual.values() if node.type == kind]
@@ -204,7 +240,15 @@ class GroupMatcher:
     def _match_devices(self, needs: Needs, kind: str, require: Mapping[str, str], slots: int, jobs: list[int]) -> Job:
         count = needs.devices[kind]
         try:
-            jobspecs = device_jobspecs(self._live.graph, kind, count, require, needs.backend, slots=slots)
+            jobspecs = device_jobspecs(
+                self._live.graph,
+                kind,
+                count,
+                require,
+                needs.backend,
+                slots=slots,
+                prefer=needs.prefer if self._prefers else None,
+            )
         except DeviceError as error:
             raise NoMatchError(str(error)) from error
         job = self._match([jobspec.to_json() for jobspec in jobspecs], jobs)

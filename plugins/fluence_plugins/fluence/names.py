@@ -18,6 +18,7 @@ BACKEND_ANNOTATION = ANNOTATION_PREFIX + "backend"
 JOBID_ANNOTATION = ANNOTATION_PREFIX + "jobid"
 ATTRIBUTE_ANNOTATION_PREFIX = ANNOTATION_PREFIX + "attr-"
 REQUIRE_ANNOTATION_PREFIX = ANNOTATION_PREFIX + "require-"
+PREFER_ANNOTATION_PREFIX = ANNOTATION_PREFIX + "prefer-"
 REQUIRE_BACKEND_ANNOTATION = REQUIRE_ANNOTATION_PREFIX + "backend"
 ENV_PREFIX = "FLUXION_"
 BACKEND_ENV = ENV_PREFIX + "BACKEND"
@@ -73,13 +74,24 @@ def requirements(annotations: Mapping[str, str]) -> tuple[dict[str, str], str | 
     Returns the required attributes by key, and the name in `require-backend` (None where there is none). An empty
     value requires nothing.
     """
-    start = len(REQUIRE_ANNOTATION_PREFIX)
-    found = {
-        name[start:]: value
-        for name, value in sorted(annotations.items())
-        if name.startswith(REQUIRE_ANNOTATION_PREFIX) and len(name) > start and value
-    }
+    found = _named(annotations, REQUIRE_ANNOTATION_PREFIX)
     return found, found.pop(BACKEND_KEY, None)
+
+
+def preferences(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Read a pod's `prefer-<attribute>` annotations: the preferred attributes by key, `backend` among them.
+
+    An empty value prefers nothing.
+    """
+    return _named(annotations, PREFER_ANNOTATION_PREFIX)
+
+
+def _named(annotations: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in sorted(annotations.items())
+        if name.startswith(prefix) and name != prefix and value
+    }
 
 
 def env_name(key: str) -> str:

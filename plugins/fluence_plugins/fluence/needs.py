@@ -23,12 +23,14 @@ Amounts = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """One class of pods: the shape on a host, devices by type, and the `require-…` annotations."""
+    """One class of pods: the shape on a host, devices by type, and the `require-…` and `prefer-…` annotations."""
 
     shape: PodShape
     devices: Mapping[str, int]
     require: Mapping[str, str]
     backend: str | None
+    prefer: Mapping[str, str]
+    """What is preferred, by key; `backend` names the backend. It refuses nothing."""
 
 
 def cores_of(millicores: int) -> int:
@@ -49,7 +51,8 @@ def needs_of(pod: Pod, requests: Mapping[str, int]) -> Needs:
         for name, amount in sorted(requests.items())
         if (kind := names.requested_type(name)) is not None and amount > 0
     }
-    return Needs(shape=shape_of(requests), devices=devices, require=require, backend=backend)
+    prefer = names.preferences(pod.metadata.annotations)
+    return Needs(shape=shape_of(requests), devices=devices, require=require, backend=backend, prefer=prefer)
 
 
 def shape_of(requests: Mapping[str, int]) -> PodShape:
@@ -62,9 +65,10 @@ def shape_of(requests: Mapping[str, int]) -> PodShape:
 
 
 def class_key(pod: Pod) -> str | None:
-    """The part of the class key that the pod's annotations make: pods that require different things differ."""
+    """The part of the class key that the pod's annotations make: what it requires and what it prefers."""
     require, backend = names.requirements(pod.metadata.annotations)
-    return json.dumps([require, backend], sort_keys=True) if require or backend else None
+    prefer = names.preferences(pod.metadata.annotations)
+    return json.dumps([require, backend, prefer], sort_keys=True) if require or backend or prefer else None
 
 
 def host_of(name: str, allocatable: Mapping[str, int]) -> HostResources:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluence_plugins.fluence import names, needs
+from fluence_plugins.fluence import label_groups, names, needs
 from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments
 from fluence_plugins.fluence.cluster_graph import HostResources
 from fluence_plugins.fluence.errors import ResourcesError
@@ -38,7 +38,7 @@ from session_scheduler import (
 from session_scheduler.model.bindings import Allocation, Binding, Holding
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
-from session_scheduler.model.groups import Group, NodeChange, Task
+from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import QuantityError, parse_quantity
 
@@ -96,10 +96,21 @@ class FluencePlugin:
 
     @hookimpl
     def class_key(self, pod: Pod) -> Hashable | None:
-        """Pods that require different attributes, or came without the environment, are of different classes."""
+        """What pods require and prefer tells them apart, and whether they came without the environment."""
         bare = not_injected(pod) if self._env_required else None
         required = needs.class_key(pod)
         return required if bare is None else (required, bare)
+
+    @hookimpl
+    def group_of(self, pod: Pod) -> GroupRef | None:
+        """Pods that name no PodGroup may name a group by label."""
+        return label_groups.group_of(pod)
+
+    @hookimpl
+    def prefilter(self, group: Group) -> Refusal | None:
+        """Refuse a group by label of which it is not known how many pods it needs."""
+        reason = label_groups.wrong_size(group)
+        return Refusal(reason) if reason is not None else None
 
     @hookimpl
     def serve(self) -> None:

@@ -5,8 +5,9 @@ devices (`virtual=true`) never share one: a class of pods makes one compute jobs
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 
@@ -64,11 +65,16 @@ def device_jobspecs(
     backend: str | None = None,
     slots: int = 1,
     task: str = "pod",
+    prefer: Mapping[str, str] | None = None,
 ) -> tuple[Jobspec, ...]:
     """Return the jobspecs, to be tried in order, that each get `slots` times `count` devices of one type.
 
     They satisfy `require` (attribute to value) and belong to `backend`, if given. The devices of a slot come from one
-    resource tree; so do those of all slots, except where each slot is a single root. Raises UnknownDeviceTypeError for
+    resource tree; so do those of all slots, except where each slot is a single root.
+
+    Those that satisfy more of `prefer` (attribute, or `backend`, to value) come first, the last are as without it. Of
+    several slots there are only the first: where too few of the devices that satisfy the most are free, each slot is
+    to be asked for by itself, that one may still get such a device. Raises UnknownDeviceTypeError for
     a type in no tree, NoMatchingDeviceError where no tree could ever hold as many; both say what there is.
 
     Why the shape is what it is. Every level of a tree is a `node` vertex, and a request for a `node` takes the first
@@ -93,11 +99,13 @@ def device_jobspecs(
     _check_count(count)
     _check_count(slots)
     asked = _Asked(device_type, count, tuple(sorted((require or {}).items())), backend, slots, task)
+    if prefer:
+        asked = replace(asked, prefer=tuple(sorted(prefer.items())))
     known = graph.memo.get(asked)
     if known is None:
         if len(graph.memo) >= _REMEMBERED:
             graph.memo.clear()
-        known = graph.memo[asked] = _device_jobspecs(graph, asked)
+        known = graph.memo[asked] = _by_preference(graph, asked)
     found: tuple[Jobspec, ...] = known
     return found
 
@@ -110,10 +118,27 @@ class _Asked:
     backend: str | None
     slots: int
     task: str
+    prefer: _Attributes = ()
+    least: int = 0
+    """How many of `prefer` a device satisfies, at least."""
 
     def __str__(self) -> str:
         parts = [f"{key}={value}" for key, value in self.require]
         return (f" with {', '.join(parts)}" if parts else "") + (f" of backend {self.backend}" if self.backend else "")
+
+
+def _by_preference(graph: ClusterGraph, asked: _Asked) -> tuple[Jobspec, ...]:
+    """The jobspecs of each number of satisfied preferences that devices have, the highest first."""
+    first, *others = sorted({satisfied(node, asked.prefer) for node in _matching(graph, asked)}, reverse=True)
+    if not others:
+        return _device_jobspecs(graph, asked)
+    if asked.slots > 1:
+        return _device_jobspecs(graph, replace(asked, least=first))
+    found: list[Jobspec] = []
+    for least in (first, *others[:-1]):
+        with suppress(NoMatchingDeviceError):  # there are more that are liked less
+            found.extend(_device_jobspecs(graph, replace(asked, least=least)))
+    return (*found, *_device_jobspecs(graph, asked))
 
 
 def _device_jobspecs(graph: ClusterGraph, asked: _Asked) -> tuple[Jobspec, ...]:
@@ -157,6 +182,13 @@ def matching_devices(
     return _matching(graph, _Asked(device_type, 1, tuple(sorted(require.items())), backend, 1, ""))
 
 
+def satisfied(node: VirtualNode, prefer: Iterable[tuple[str, str]]) -> int:
+    """How many of the preferences (attribute, or `backend`, and value) a device satisfies."""
+    return sum(
+        (node.backend if key == names.BACKEND_KEY else node.attributes.get(key)) == value for key, value in prefer
+    )
+
+
 def _matching(graph: ClusterGraph, asked: _Asked) -> list[VirtualNode]:
     of_type = [node for node in graph.virtual.values() if node.type == asked.type]
     if not of_type:
@@ -167,6 +199,7 @@ def _matching(graph: ClusterGraph, asked: _Asked) -> list[VirtualNode]:
         for node in of_type
         if asked.backend in (None, node.backend)
         and all(node.attributes.get(key) == value for key, value in asked.require)
+        and (not asked.least or satisfied(node, asked.prefer) >= asked.least)
     ]
     if not found:
         offers = {node.backend: node.attributes for node in sorted(of_type, key=lambda node: (node.backend, node.path))}

@@ -155,3 +155,54 @@ async def test_without_a_resources_file_work_is_classical(world: World) -> None:
     await world.place(node("n1"), pod("p"), pod("q", device("qpu")))
     assert world.pod("p")["node"] == "n1"
     assert "modelled are: none" in world.pod("q")["reason"]
+
+
+PREFIX = "fluence.flux-framework.org/"
+
+
+async def test_preferred_devices_go_first_and_others_serve_too(world: World) -> None:
+    east = {PREFIX + "prefer-region": "east"}
+    await world.place(node("n1", cpu="8"), *(pod(f"q{i}", device("qpu"), annotations=east) for i in range(4)))
+    assert [world.pod(f"q{i}")["backend"] for i in range(4)] == ["aurora", "borealis", "borealis", None]
+    assert world.pod("q0")["attributes"] == {"region": "east", "vendor": "a"}
+    assert world.pod("q3")["reason"] == (await reason_of_the_last(world))
+
+
+async def reason_of_the_last(world: World) -> str:
+    """The same, where nobody prefers anything."""
+    await world.place(node("n1", cpu="8"), *(pod(f"q{i}", device("qpu")) for i in range(4)))
+    return str(world.pod("q3")["reason"])
+
+
+async def test_a_gang_gets_the_preferred_devices_that_there_are(world: World) -> None:
+    west = {PREFIX + "prefer-backend": "borealis"}
+    members = [pod(f"q{i}", device("qpu"), group="g", annotations=west) for i in range(3)]
+    result = await world.place(node("n1", cpu="8"), gang("g", 3), *members)
+    assert sorted(entry["backend"] for entry in result["pods"]) == ["aurora", "borealis", "borealis"]
+
+
+async def test_who_prefers_a_device_leaves_it_to_the_member_that_requires_it(world: World) -> None:
+    prefers = pod("prefers", device("qpu"), group="g", annotations={PREFIX + "prefer-region": "east"})
+    requires = pod("requires", device("qpu"), group="g", annotations={PREFIX + "require-region": "east"})
+    await world.place(node("n1", cpu="8"), gang("g", 2), prefers, requires)
+    assert (world.pod("prefers")["backend"], world.pod("requires")["backend"]) == ("borealis", "aurora")
+
+
+async def test_devices_of_several_types_agree_on_what_is_preferred_where_they_can(world: World) -> None:
+    wanted = device("qdevice") | device("licence")
+    await world.place(
+        node("n1", cpu="8"),
+        pod("can", wanted, annotations={PREFIX + "prefer-vendor": "b"}),
+        pod("cannot", device("qpu") | device("licence"), annotations={PREFIX + "prefer-vendor": "a"}),
+    )
+    assert world.pod("can")["backend"] == "borealis,solver2"
+    assert world.pod("cannot")["node"] is None  # borealis is held, and aurora's vendor has no licence
+
+
+async def test_pods_that_prefer_different_things_are_of_different_classes(world: World) -> None:
+    members = [
+        pod(f"q{region}", device("qpu"), group="g", annotations={PREFIX + "prefer-region": region})
+        for region in ("east", "west")
+    ]
+    await world.place(node("n1", cpu="8"), gang("g", 2), *members)
+    assert [world.pod(f"q{region}")["attributes"]["region"] for region in ("east", "west")] == ["east", "west"]

@@ -76,3 +76,15 @@ def test_the_graphs_own_property_keys_are_not_attributes():
     for key in ("virtual", "class", "backend"):
         with pytest.raises(NamingError, match=f"'{key}' is a property that the graph sets"):
             names.check_attribute(key, "x")
+
+
+def test_preferences_are_read_from_annotations_the_backend_among_them():
+    annotations = {
+        "fluence.flux-framework.org/prefer-region": "us-east-1",
+        "fluence.flux-framework.org/prefer-backend": "ibm_fez",
+        "fluence.flux-framework.org/prefer-vendor": "",
+        "fluence.flux-framework.org/prefer-": "x",
+        "fluence.flux-framework.org/require-vendor": "ibm",
+    }
+    assert names.preferences(annotations) == {"region": "us-east-1", "backend": "ibm_fez"}
+    assert names.preferences({}) == {}

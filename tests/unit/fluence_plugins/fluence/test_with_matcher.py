@@ -201,3 +201,45 @@ def test_what_one_host_gives_is_read_alike_either_way(policy, shape):
     assert placement == placement_from_allocation(found.R)
     assert placement.hosts[0].exclusive == policy.endswith("x")
     assert len(placement.hosts[0].cores) == (4 if policy.endswith("x") else shape["cores"])
+
+
+FOUR = """
+resources:
+- {type: qpu, name: none, attributes: {region: west, vendor: z}}
+- {type: qpu, name: one, attributes: {region: east, vendor: z}}
+- {type: qpu, name: both, attributes: {region: east, vendor: a}}
+- {type: qpu, name: other, attributes: {region: west, vendor: a}}
+"""
+
+
+@pytest.mark.parametrize("policy", ["first", "low", "high", "lonode"])
+def test_devices_that_satisfy_more_preferences_are_taken_first_and_the_others_at_last(policy):
+    cluster = Cluster(config=FOUR)
+    cluster.matcher = Matcher(cluster.graph.jgf(), policy=policy)
+    prefer = {"region": "east", "vendor": "a"}
+    taken = [cluster.devices("qpu", prefer=prefer) for _ in range(5)]
+    assert taken[0] == ["both"]
+    assert sorted(taken[1:3]) == [["one"], ["other"]]
+    assert taken[3:] == [["none"], None]
+
+
+def test_a_preferred_backend_counts_like_an_attribute():
+    assert Cluster(config=FOUR).devices("qpu", prefer={"backend": "none"}) == ["none"]
+    prefer = {"backend": "one", "region": "west", "vendor": "a"}
+    assert Cluster(config=FOUR).devices("qpu", prefer=prefer) == ["other"]
+
+
+def test_preferences_choose_among_what_is_required():
+    cluster = Cluster(config=FOUR)
+    options = {"require": {"region": "west"}, "prefer": {"region": "east", "vendor": "a"}}
+    assert [cluster.devices("qpu", **options) for _ in range(3)] == [["other"], ["none"], None]
+
+
+def test_what_no_device_has_is_preferred_in_vain(cluster):
+    plain = device_jobspecs(cluster.graph, "qubit", 2)
+    assert device_jobspecs(cluster.graph, "qubit", 2, prefer={"no such key": "a|b", "region": "nowhere"}) == plain
+
+
+def test_too_few_preferred_devices_in_one_tree_leave_the_others(cluster):
+    assert cluster.devices("qubit", 4, prefer={"region": "west"}) == [f"rigetti/qpu1/qubit{i}" for i in range(4)]
+    assert cluster.devices("qubit", 3, prefer={"region": "west"}) == [f"ibm/qpu0/qubit{i}" for i in range(3)]
