@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
 
 import structlog
@@ -45,6 +46,7 @@ class Engine:
         self._metrics = metrics
         self._clock = clock
         self._changes: deque[tuple[Change, KubeObject]] = deque()
+        self._plugins_changes: deque[tuple[str, Callable[[], None]]] = deque()
         self._woken = asyncio.Event()
         self._stopping = False
         self._ended = asyncio.Event()
@@ -67,6 +69,11 @@ class Engine:
         _log.debug("woken", group=group, why=why)
         if group in self._scheduler.cache.groups:
             self._scheduler.pending.activate(group, self._clock.now())
+        self._woken.set()
+
+    def change(self, plugin: str, work: Callable[[], None]) -> None:
+        """Call `work` in the next turn, before any session, and wake those whom the plugin refused."""
+        self._plugins_changes.append((plugin, work))
         self._woken.set()
 
     def problem(self) -> str | None:
@@ -120,6 +127,7 @@ class Engine:
         try:
             await self._take_in()
             await self._scheduler.settle_finished()
+            self._change_plugins()
             self._look_again()
             await self._scheduler.decide()
         except Exception:  # noqa: BLE001 (a bug in one turn is told, and the next one goes on)
@@ -149,6 +157,12 @@ class Engine:
                 errors.append(error)
             self._teller.seen(change, obj)
         raise_first(errors)
+
+    def _change_plugins(self) -> None:
+        while self._plugins_changes:
+            plugin, work = self._plugins_changes.popleft()
+            work()
+            self._scheduler.pending.plugin_changed(plugin)
 
     def _look_again(self) -> None:
         now = self._clock.now()

@@ -247,6 +247,8 @@ def serve(runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
     """A context in which the plugin's own tasks and watches run for as long as the scheduler does.
 
     `runtime.wake(group, why)` makes a group due; `runtime.elected` tells whether this replica leads.
+    `runtime.change(plugin, work)` has `work` change what sessions read between two of them, and has those tried again
+    whom the plugin refused.
     """
 
 

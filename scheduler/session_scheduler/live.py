@@ -179,7 +179,8 @@ class Replica:
 
     async def _serve(self, plugins: AsyncExitStack, engine: Engine, cluster: KubernetesCluster) -> None:
         """Start each plugin's own tasks. Raises PluginError."""
-        runtime = Runtime(engine.wake, lambda: self._elector is None or self._elector.fence.leading, cluster)
+        runtime = Runtime(engine.wake, lambda: self._elector is None or self._elector.fence.leading, cluster,
+                          engine.change)  # fmt: skip
         served: set[int] = set()
         for calls in self._profiles.values():
             for call in calls.functions("serve"):

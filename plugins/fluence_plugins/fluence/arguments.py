@@ -41,8 +41,14 @@ class FluenceArguments(PluginArguments):
         """What describes the trees, and where that is from. Raises ResourcesError."""
         if self.resources_text is not None and not self.resources:
             return self.resources_text, "resourcesText"
-        file = ResourcesFile.configured(self.resources)
+        file = self.file()
         return (file.read(), file.path) if file is not None else ("", "")
+
+    def file(self) -> ResourcesFile | None:
+        """The file that describes the trees; None where none does."""
+        if self.resources_text is not None and not self.resources:
+            return None
+        return ResourcesFile.configured(self.resources)
 
     def saved(self) -> dict[str, Any]:
         """The same as arguments that need no file and no environment. Raises ResourcesError."""

@@ -3,12 +3,12 @@
 Everything that is allocated or filtered on is a vertex of type `node`, because constraints only prune those. A host
 carries `virtual=false` and holds cores, gpus and one divisible pool of memory. A virtual resource, at every depth,
 carries `virtual=true`, `class=` its own and its descendants' types (so that a constraint that asks for a nested class
-does not prune the way to it), `backend=` the name of its tree, and its attributes. Every such vertex has a rank of its
-own, from one counter.
+does not prune the way to it; none where it is down, so that each does), `backend=` the name of its tree, and its
+attributes. Every such vertex has a rank of its own, from one counter.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count, islice
 from typing import Any
@@ -43,6 +43,7 @@ class VirtualNode:
     `backend` is the name of its tree's root. `entry` numbers the configuration's trees; the `count` equal roots of
     one tree share it. `level` is the depth in the tree, 0 at its root. `above` are the paths of the `node` vertices
     that hold it, outermost first: other virtual resources and, where the tree hangs below one, the physical host.
+    `down`: it is found by no request.
     """
 
     path: str
@@ -55,6 +56,7 @@ class VirtualNode:
     above: tuple[str, ...]
     attributes: Mapping[str, str]
     properties: frozenset[str]
+    down: bool = False
 
 
 class ClusterGraph:
@@ -137,13 +139,56 @@ class ClusterGraph:
 
     def remove_host(self, name: str) -> str:
         """Remove a host and what lies below it; return the path that shrinks a loaded graph by it."""
-        path = self.host_path(name)
+        path = self.remove_tree(self.host_path(name))
+        self._drop_rank(self.host_names, self.host_ranks.pop(name))
+        return path
+
+    def remove_tree(self, path: str) -> str:
+        """Remove what is at a path and below it; return the path, which shrinks a loaded graph."""
         for vertex in self.builder.remove(path):
             if vertex.path in self.virtual:
                 self.memo.clear()
                 self._drop_rank(self._virtual_ranks, self.virtual.pop(vertex.path).rank)
-        self._drop_rank(self.host_names, self.host_ranks.pop(name))
         return path
+
+    # ------------------------------------------------------------------ another configuration
+
+    def outdated(self, config: ResourcesConfig) -> list[str]:
+        """Return the paths of the trees' roots that a configuration does not have, or has otherwise, sorted."""
+        now, then = self._trees(self.config), self._trees(config)
+        return sorted(path for path, tree in now.items() if then.get(path) != tree)
+
+    def adopt(self, config: ResourcesConfig) -> list[str]:
+        """Make a configuration the graph's own once what is `outdated` was removed; return the paths of the new roots.
+
+        Raises GraphError for two vertices of one path, when it is too late: build a graph of it before.
+        """
+        self.config = config
+        self._root_names = _root_names(config)
+        self.memo.clear()
+        entry_of = {name: entry for entry, found in enumerate(self._root_names) for name in found}
+        for path, node in self.virtual.items():
+            self.virtual[path] = replace(node, entry=entry_of[node.backend])
+        before = set(self.virtual)
+        for parent, vertex in self._parents(config).items():
+            self._add_trees(parent, vertex)
+        return [path for path, node in self.virtual.items() if not node.level and path not in before]
+
+    def _trees(self, config: ResourcesConfig) -> dict[str, VirtualResource]:
+        """The trees that a configuration makes here, by the path of each root: of equal roots each is its own."""
+        parents = self._parents(config)
+        return {
+            f"{parents[tree.parent].path}/{name}": replace(tree, count=min(tree.count, 2))  # as its name says: if many
+            for tree, found in zip(config.resources, _root_names(config), strict=True)
+            for name in found
+            if tree.parent in parents
+        }
+
+    def _parents(self, config: ResourcesConfig) -> dict[str, Vertex]:
+        """What is here of that below which trees hang: the cluster itself, and hosts."""
+        wanted = dict.fromkeys(tree.parent for tree in config.resources)
+        paths = {name: self.host_path(name) for name in wanted if name in self.host_ranks and name != CLUSTER}
+        return {CLUSTER: self.root} | {name: self.builder[path] for name, path in paths.items()}
 
     def _drop_rank(self, table: dict[int, str], rank: int) -> None:
         del table[rank]
@@ -168,6 +213,8 @@ class ClusterGraph:
         for entry, tree in enumerate(self.config.resources):
             if tree.parent == parent:
                 for name in self._root_names[entry]:
+                    if f"{vertex.path}/{name}" in self.virtual:
+                        continue  # it is there, and as it is to be
                     self._add_resource(tree, vertex, _Place(entry, name, above, level=0), name)
 
     def _add_resource(self, resource: VirtualResource, parent: Vertex, place: "_Place", name: str) -> None:
@@ -189,6 +236,7 @@ class ClusterGraph:
             above=place.above,
             attributes=resource.attributes,
             properties=frozenset(properties),
+            down=resource.down,
         )
         below = _Place(place.entry, place.backend, (*place.above, vertex.path), place.level + 1)
         for child in resource.children:
@@ -207,9 +255,12 @@ class _Place:
 
 
 def _properties(resource: VirtualResource, backend: str) -> list[str]:
+    """Every request asks for a class, so what is down has none: the matcher does not go there, nor below it."""
+    classes = () if resource.down else sorted(resource.classes())
     return [
         names.VIRTUAL_TRUE,
-        *(names.class_property(found) for found in sorted(resource.classes())),
+        *([names.STATUS_DOWN] if resource.down else []),
+        *(names.class_property(found) for found in classes),
         *(names.property_of(key, value) for key, value in sorted(resource.attributes.items())),
         names.property_of(names.BACKEND_KEY, backend),
     ]

@@ -85,7 +85,11 @@ class LiveGraph:
         """By jobid: the pods (uids) that hold of it."""
         self.missing: dict[str, list[tuple[int, Placement]]] = {}
         """What pods got and the graph does not have now, with the jobid that it had, by pod uid."""
+        self.moved: set[str] = set()
+        """Pods (uids) that began or ceased to hold something since somebody emptied this."""
         self._hosts: dict[str, HostResources] = {}
+        self._left_out: dict[str, HostResources] = {}
+        """Hosts that cannot be in the graph: something else has their path."""
         self._used: dict[str, Amounts] = {}
         """Cores, MiB and gpus that our pods hold of each host."""
         self._whole_hosts = 0
@@ -139,18 +143,20 @@ class LiveGraph:
             self._lose(self.graph.host_path(name))
             self.matcher.remove_subgraph(self.graph.remove_host(name))
             del self._hosts[name]
+        self._left_out.pop(name, None)
         if host is None:
             return
         try:
             grown = self.graph.add_host(host)
         except GraphError as error:
             log.warning("[fluence] node %s is left out of the graph: %s", name, error)
+            self._left_out[name] = host
             return
         self.matcher.add_subgraph(grown)
         self._hosts[name] = host
 
     def _lose(self, path: str) -> None:
-        """Let go of what pods hold of a host, and of devices below it; all else stays theirs."""
+        """Let go of what pods hold of a host or tree, and of devices below it; all else stays theirs."""
         for uid in [uid for uid, share in self.shares.items() if any(_touches(part, path) for part in share.values())]:
             share = self._leave(uid)
             kept: dict[int, Placement] = {}
@@ -165,12 +171,78 @@ class LiveGraph:
 
     def _take_missing(self) -> None:
         """Take again what the graph has once more, under the same jobid where it is free."""
-        for uid, parts in list(self.missing.items()):
-            left = [(jobid, part) for jobid, part in parts if not self._take_again(jobid, uid, part)]
-            if left:
-                self.missing[uid] = left
-            else:
-                del self.missing[uid]
+        by_job: dict[int, dict[str, Placement]] = {}
+        for uid, found in self.missing.items():
+            for jobid, part in found:
+                parts = by_job.setdefault(jobid, {})
+                parts[uid] = parts[uid].merged(part) if uid in parts else part
+        self.missing.clear()
+        for jobid, parts in sorted(by_job.items()):
+            if not self._rejoin(jobid, parts):
+                for uid, part in sorted(parts.items()):
+                    self._take_what_is_there(jobid, uid, part)
+
+    def _take_what_is_there(self, jobid: int, uid: str, part: Placement) -> None:
+        """Take piece by piece; the others are missing, as one part."""
+        left = [piece for piece in _pieces(part) if not self._take_again(jobid, uid, piece)]
+        if left:
+            self.missing.setdefault(uid, []).append((jobid, left[0].merged(*left[1:])))
+
+    def _rejoin(self, jobid: int, parts: Mapping[str, Placement]) -> bool:
+        """Hold parts, by pod uid, under their jobid, together with what pods still hold of it; whether that can be."""
+        if jobid not in self._pods_of:
+            return self._take(jobid, parts)
+        held = self._parts(jobid).values()
+        try:
+            allocation_from_placement(self.graph, Placement().merged(*parts.values()))  # the cheaper half of it
+            whole = allocation_from_placement(self.graph, Placement().merged(*held, *parts.values()))
+        except AllocationError:
+            return False
+        self.matcher.retract(jobid)
+        try:
+            self.matcher.update_allocate(jobid, whole)
+        except FluxionError:
+            self.matcher.update_allocate(jobid, allocation_from_placement(self.graph, Placement().merged(*held)))
+            return False
+        for uid, part in parts.items():
+            before = self.shares.get(uid, {}).get(jobid)
+            self._count([part], 1)
+            self._pods_of[jobid][uid] = None
+            self.shares[uid] = {**self.shares.get(uid, {}), jobid: before.merged(part) if before else part}
+        return True
+
+    # ------------------------------------------------------------------ another configuration
+
+    def set_config(self, config: ResourcesConfig) -> None:
+        """Make the virtual resources those of another configuration. What pods hold of those that stay, stays theirs,
+        under the same jobids; what they hold of others is missing until it is there again.
+
+        Trees that stay as they were are not touched. Raises GraphError, and changes nothing, where two vertices would
+        have one path. Nothing may be held aside.
+        """
+        self._check(config)
+        self.version += 1
+        missing, self.missing = self.missing, {}
+        for path in self.graph.outdated(config):
+            self._lose(path)
+            self.matcher.remove_subgraph(self.graph.remove_tree(path))
+        self._config = config
+        for path in self.graph.adopt(config):
+            self.matcher.add_subgraph(self.graph.builder.subgraph(path))
+        for name, host in list(self._left_out.items()):
+            self._change_host(name, host)
+        self._take_missing()  # what was held until now goes first: others may have got what holds, or is in, the rest
+        for uid, parts in missing.items():
+            self.missing.setdefault(uid, []).extend(parts)
+        self._take_missing()
+
+    def _check(self, config: ResourcesConfig) -> None:
+        """Raise GraphError where the configuration cannot be in a graph of these hosts."""
+        parents = {tree.parent for tree in config.resources}
+        trial = build_graph((self._hosts[name] for name in sorted(parents & self._hosts.keys())), config, True)
+        for name in self._hosts:
+            if f"{trial.root.path}/{name}" in trial.virtual:
+                raise GraphError(f"resource {name}: has the name of a node of the cluster; give it another name")
 
     # ------------------------------------------------------------------ our pods
 
@@ -220,6 +292,7 @@ class LiveGraph:
 
     def hold(self, uid: str, share: Share) -> None:
         """Note what a pod holds of allocations that were just made."""
+        self.moved.add(uid)
         self._enter(uid, share)
 
     def retract(self, jobids: Iterable[int], uids: Iterable[str], first: int | None = None) -> None:
@@ -234,6 +307,7 @@ class LiveGraph:
 
     def free(self, uid: str) -> None:
         """Give back what a pod holds, if anything: it ended, or its place was refused."""
+        self.moved.add(uid)
         self.missing.pop(uid, None)
         for jobid, part in self._leave(uid).items():
             self._give_back(jobid, part)
@@ -295,6 +369,11 @@ class LiveGraph:
             return None
         return sum(len(on.cores) for on in found), sum(on.memory_mib for on in found), sum(len(on.gpus) for on in found)
 
+    def hosts_of(self, uid: str) -> set[str]:
+        """The hosts of which a pod holds, or misses, something."""
+        parts = [*self.shares.get(uid, {}).values(), *(part for _, part in self.missing.get(uid, ()))]
+        return {host.name for part in parts for host in part.hosts}
+
     @property
     def amounts_tell(self) -> bool:
         """Whether a host has room for a pod without devices wherever enough of each amount is free: no host is, or is
@@ -317,8 +396,8 @@ class LiveGraph:
         return max(0, known.cores - cores), max(0, known.memory_mib - mib), max(0, known.gpus - gpus)
 
     def is_free(self, device: VirtualNode) -> bool:
-        """Whether nothing holds the device, anything in it, or anything that it is in."""
-        return not self._held[device.path] and not any(self._taken[path] for path in device.above)
+        """Whether it is up, and nothing holds the device, anything in it, or anything that it is in."""
+        return not device.down and not self._held[device.path] and not any(self._taken[path] for path in device.above)
 
     def touches(self, uid: str, path: str) -> bool:
         """Whether a pod holds the device at this path, one in it, or one that it is in."""
@@ -494,10 +573,10 @@ def _touches(part: Placement, path: str) -> bool:
 
 
 def _split(part: Placement, path: str) -> tuple[Placement | None, Placement | None]:
-    """(what a part holds of the host at `path` and below it, what else it holds); None for nothing."""
+    """(what a part holds at `path`, of a host or a device, and below it, what else it holds); None for nothing."""
     below = path + "/"
     hosts = [[host for host in part.hosts if (host.path == path) is here] for here in (True, False)]
-    devices = [[d for d in part.devices if d.path.startswith(below) is here] for here in (True, False)]
+    devices = [[d for d in part.devices if f"{d.path}/".startswith(below) is here] for here in (True, False)]
     lost, rest = (Placement(tuple(h), tuple(d)) if h or d else None for h, d in zip(hosts, devices, strict=True))
     return lost, rest
 

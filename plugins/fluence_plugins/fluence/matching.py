@@ -20,6 +20,7 @@ from fluence_plugins.fluence.requests import (
     PodShape,
     compute_jobspec_text,
     device_jobspecs,
+    down_devices,
     matching_devices,
     satisfied,
 )
@@ -265,7 +266,9 @@ class GroupMatcher:
             return ""  # the error that led here says it
         free = sum(device.path not in others and self._live.is_free(device) for device in devices)
         asked = "".join(f" with {key}={value}" for key, value in sorted(require.items()))
-        short = f"{wanted} {kind}{asked} wanted, {free} of {len(devices)} free"
+        down = len(down_devices(self._live.graph, kind, require, needs.backend))
+        besides = f" ({down} more down in the resources file)" if down else ""
+        short = f"{wanted} {kind}{asked} wanted, {free} of {len(devices)} free{besides}"
         each = needs.devices[kind]
         return short if free < wanted else f"{short}, but not {each} for each pod in one tree"
 

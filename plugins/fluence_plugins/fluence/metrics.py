@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+    from fluence_plugins.fluence.following import Following
     from fluence_plugins.fluence.live_graph import LiveGraph
 
 Outcome = Literal["matched", "busy", "unsatisfiable"]
@@ -77,6 +78,21 @@ class GraphMetrics:
         if self._vertices[0] != self._live.version:
             self._vertices = (self._live.version, self._live.matcher.stat()["by_type"])
         return self._vertices[1]
+
+
+def of_drift(pods: Mapping[str, int]) -> Metric:
+    """About how many pods graph and cluster disagree, by how."""
+    return _gauges("graph_drift_pods", "Pods about which graph and cluster disagree.", "kind", pods)
+
+
+def of_resources(following: Following) -> Iterator[Metric]:
+    """What became of the resources file."""
+    from prometheus_client.core import CounterMetricFamily  # only where it is asked for
+
+    text = "Whether the resources file, as it is now, could be used."
+    yield _gauge("resources_last_load_successful", text, following.usable)
+    text = "Changes of the resources file that were taken over."
+    yield CounterMetricFamily("fluence_resources_changes", text, value=following.changes)
 
 
 def _gauge(name: str, text: str, count: int) -> Metric:

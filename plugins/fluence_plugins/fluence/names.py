@@ -26,6 +26,7 @@ BACKEND_ENV = ENV_PREFIX + "BACKEND"
 VIRTUAL_KEY, CLASS_KEY, BACKEND_KEY = "virtual", "class", "backend"
 VIRTUAL_TRUE = f"{VIRTUAL_KEY}=true"
 VIRTUAL_FALSE = f"{VIRTUAL_KEY}=false"
+STATUS_DOWN = "status=down"
 RESERVED_KEYS = frozenset({VIRTUAL_KEY, CLASS_KEY, BACKEND_KEY})
 """Property keys that the graph uses itself; an attribute may not take them."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,16 @@ from fluence_plugins.fluence import label_groups, names, needs
 from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments
 from fluence_plugins.fluence.cluster_graph import HostResources
 from fluence_plugins.fluence.errors import ResourcesError
+from fluence_plugins.fluence.following import Following
 from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
 from fluence_plugins.fluence.injection import not_injected, refusal_text
 from fluence_plugins.fluence.live_graph import LiveGraph
 from fluence_plugins.fluence.matching import NO_MATCH, GroupMatcher, NoMatchError, direction_of, place_on
-from fluence_plugins.fluence.metrics import GraphMetrics
+from fluence_plugins.fluence.metrics import GraphMetrics, of_drift, of_resources
 from fluence_plugins.fluence.nominated import Nominated, amounts_of
 from fluence_plugins.fluence.placement import DeviceHolding, Placement
 from fluence_plugins.fluence.requests import PodShape
-from fluence_plugins.fluence.resources import env_contract, resource_types
+from fluence_plugins.fluence.resources import ResourcesConfig, env_contract, resource_types
 from fluence_plugins.fluence.resources_file import capacity
 from fluence_plugins.fluence.trials import Trials
 from fluxion_cy import FluxionError
@@ -35,7 +37,7 @@ from session_scheduler import (
     Session,
     hookimpl,
 )
-from session_scheduler.model.bindings import Allocation, Binding, Holding
+from session_scheduler.model.bindings import Allocation, Binding, Holding, Runtime
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
@@ -64,15 +66,16 @@ class FluencePlugin:
 
     def __init__(self, arguments: FluenceArguments) -> None:
         self._arguments = arguments
-        self._config = arguments.load()
-        self._types = frozenset(resource_types(self._config))
-        self._env = env_contract(self._config)
+        self._following = Following(arguments.file(), self.set_resources)
+        config = self._following.load() or arguments.load()
+        self._types = frozenset(resource_types(config))
+        self._env = env_contract(config)
         self._budget = arguments.match_budget
         self._env_required = arguments.require_injected_env
         self._admitted = False
         """Whether pods come from an API server, which had them go through the webhook."""
         try:
-            self._live = LiveGraph(self._config, arguments.policy)
+            self._live = LiveGraph(config, arguments.policy)
         except FluxionError as error:
             raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
         self._direction = direction_of(arguments.policy)
@@ -81,6 +84,8 @@ class FluencePlugin:
         self._unsettled: set[str] = set()
         """Pods of which the graph lost something, or got it back, at the last change."""
         self._tasks_on: dict[str, tuple[Task, ...]] = {}
+        self._told_lost: set[str] = set()
+        """Pods of which it was told that what they have recorded is not held."""
         self._needs: dict[TaskClass, needs.Needs] = {}
         self._ranks: tuple[tuple[int, int], IntColumn] | None = None
         self._nominated = Nominated(self._live, self._count_foreign, self._devices_of)
@@ -113,13 +118,18 @@ class FluencePlugin:
         return Refusal(reason) if reason is not None else None
 
     @hookimpl
-    def serve(self) -> None:
-        """From here on pods are judged as an API server admitted them: manifests went through no webhook."""
+    def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
+        """Follow the resources file. From here on pods are judged as an API server admitted them: manifests went
+        through no webhook.
+        """
         self._admitted = True
+        return self._following.serve(runtime, self.name)
 
     @hookimpl
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
         """Hosts grow, shrink, come and go; what others run there is foreign load."""
+        if not self._tasks_on:
+            self._following.look()  # it may have stood by for long
         hosts = {change.name: None if change.node is None else _host(change.node) for change in changes}
         for change in changes:
             self._tasks_on[change.name] = change.tasks
@@ -129,13 +139,36 @@ class FluencePlugin:
         self._nominated.let_go()
         self._live.set_hosts(hosts)
         self._tell_missing(before)
-        for tree in self._live.graph.waiting_trees() if not self._told_waiting else ():
+        if not self._told_waiting:
+            self._tell_waiting()
+        self._recount({change.name for change in changes})
+        self._live.moved.clear()
+
+    def set_resources(self, config: ResourcesConfig) -> None:
+        """Take over other virtual resources, between sessions: what pods hold stays theirs.
+
+        Raises GraphError, and changes nothing, where they do not go together with the cluster's nodes.
+        """
+        before = set(self._live.missing)
+        self._nominated.let_go()
+        self._live.set_config(config)
+        self._types = frozenset(resource_types(config))
+        self._env = env_contract(config)
+        self._tell_missing(before)
+        self._tell_waiting()
+        self._recount(set())
+        log.info("[fluence] the resources have changed; known devices: %s", ", ".join(sorted(self._types)) or "none")
+
+    def _tell_waiting(self) -> None:
+        for tree in self._live.graph.waiting_trees():
             log.warning("[fluence] resource %s: waits for its parent, node %r", tree.name or tree.type, tree.parent)
         self._told_waiting = True
-        recount = {change.name for change in changes}
+
+    def _recount(self, hosts: set[str]) -> None:
+        """Count foreign load anew on these hosts, and on those of pods whose holdings in the graph have changed."""
         if self._unsettled:
-            recount |= {name for name, tasks in self._tasks_on.items() if any(t.uid in self._unsettled for t in tasks)}
-        for name in sorted(recount):
+            hosts |= {name for name, tasks in self._tasks_on.items() if any(t.uid in self._unsettled for t in tasks)}
+        for name in sorted(hosts):
             self._count_foreign(name)
 
     def _tell_missing(self, before: set[str]) -> None:
@@ -193,6 +226,7 @@ class FluencePlugin:
         )
         for name in sorted(concerned):
             self._count_foreign(name)
+        self._told_lost |= lost.keys()
         return lost
 
     @hookimpl
@@ -381,8 +415,26 @@ class FluencePlugin:
 
     @hookimpl
     def metrics(self) -> list[Metric]:
-        """Matches, the graph's size, and who holds what."""
-        return list(self._measured.families())
+        """Matches, the graph's size, who holds what, how far that is from what runs, and what became of the file."""
+        return [*self._measured.families(), of_drift(self.drift), *of_resources(self._following)]
+
+    @property
+    def drift(self) -> Mapping[str, int]:
+        """How many pods graph and cluster disagree about, but for those on whose way something is just now.
+
+        `unheld`: it runs, was told a jobid, and neither holds nor misses anything. `ended`: something of a node is held
+        for it, and it is not there. (Of a node that is gone nobody knows who runs there.)
+        """
+        running = {task.uid: task.pod for tasks in self._tasks_on.values() for task in tasks}
+        known = self._live.shares.keys() | self._live.missing.keys()
+        told = {uid for uid, pod in running.items() if names.JOBID_ANNOTATION in pod.metadata.annotations}
+        return {
+            "unheld": len(told - known - self._live.moved - self._told_lost),
+            "ended": sum(
+                not self._live.hosts_of(uid).isdisjoint(self._tasks_on)
+                for uid in known - running.keys() - self._live.moved
+            ),
+        }
 
     @hookimpl
     def simulated_node(self, node: Node) -> Mapping[str, str] | None:

@@ -17,6 +17,8 @@ from fluence_plugins.fluence.errors import JobspecError, NoMatchingDeviceError, 
 from fluence_plugins.fluence.jobspec import Jobspec, Resource, Task, slot
 
 _Attributes = tuple[tuple[str, str], ...]
+_LISTED = 8
+"""How many names a message lists."""
 _REMEMBERED = 1024
 """How many different requests a graph keeps the answers to."""
 
@@ -175,7 +177,7 @@ def _check_count(count: int) -> None:
 def matching_devices(
     graph: ClusterGraph, device_type: str, require: Mapping[str, str], backend: str | None = None
 ) -> list[VirtualNode]:
-    """Return the vertices of a type that satisfy `require` and belong to `backend`, held or not.
+    """Return the vertices of a type that satisfy `require` and belong to `backend`, held or not, but for those down.
 
     Raises UnknownDeviceTypeError for a type in no tree, NoMatchingDeviceError where none is left.
     """
@@ -205,7 +207,31 @@ def _matching(graph: ClusterGraph, asked: _Asked) -> list[VirtualNode]:
         offers = {node.backend: node.attributes for node in sorted(of_type, key=lambda node: (node.backend, node.path))}
         listed = "; ".join(f"{backend}{_in_brackets(attributes)}" for backend, attributes in offers.items())
         raise NoMatchingDeviceError(f"no {asked.type}{asked} exists; offered are {listed}")
-    return found
+    up = [node for node in found if not node.down]
+    if not up:
+        raise NoMatchingDeviceError(f"every {asked.type}{asked} is down in the resources file: {_told(found)}")
+    return up
+
+
+def down_devices(
+    graph: ClusterGraph, device_type: str, require: Mapping[str, str], backend: str | None = None
+) -> list[VirtualNode]:
+    """Return the vertices of a type that satisfy `require`, belong to `backend`, and are down."""
+    return [
+        node
+        for node in graph.virtual.values()
+        if node.down
+        and node.type == device_type
+        and backend in (None, node.backend)
+        and all(node.attributes.get(key) == value for key, value in require.items())
+    ]
+
+
+def _told(nodes: list[VirtualNode]) -> str:
+    """Names of vertices, with their backends', sorted."""
+    found = sorted({node.name if not node.level else f"{node.name} of {node.backend}" for node in nodes})
+    more = [f"{len(found) - _LISTED} more"] if len(found) > _LISTED else []
+    return ", ".join([*found[:_LISTED], *more])
 
 
 def _in_brackets(attributes: Mapping[str, str]) -> str:

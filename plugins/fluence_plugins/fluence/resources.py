@@ -28,7 +28,8 @@ lets all annotations of a pod be 256 KiB (apimachinery, TotalAnnotationSizeLimit
 MAX_ATTRIBUTES_OF_ALL = 16 << 20
 """The same for all vertices together: each has its own in the graph."""
 
-_FIELDS = {"type", "name", "parent", "count", "attributes", "with"}
+UP, DOWN = "up", "down"
+_FIELDS = {"type", "name", "parent", "count", "status", "attributes", "with"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
 _LISTED = 8
 """How many names a message lists."""
@@ -39,7 +40,8 @@ class VirtualResource:
     """One entry of the file: `count` equal vertices, each with the same attributes and children.
 
     `attributes` are resolved: references looked up, inherited ones included, cleared ones gone. `parent` is only of
-    use on a tree's root: the cluster's or a physical node's name.
+    use on a tree's root: the cluster's or a physical node's name. `down`: it, or one that it lies in, is not to be
+    given to anybody; who holds it keeps it.
     """
 
     type: str
@@ -48,6 +50,7 @@ class VirtualResource:
     count: int = 1
     attributes: Mapping[str, str] = field(default_factory=dict)
     children: tuple["VirtualResource", ...] = ()
+    down: bool = False
 
     def walk(self) -> Iterator["VirtualResource"]:
         """Yield this resource and everything below it, parents first."""
@@ -121,6 +124,7 @@ class _Entry:
     name: str | None
     parent: str
     count: int
+    down: bool
     own: Mapping[str, str | None]
     children: tuple["_Entry", ...]
 
@@ -174,7 +178,7 @@ class _Loader:
         entries = self.entries("resources", data["resources"], nested=False)
         roots = self.attached(entries)
         self.check_size(roots)
-        config = ResourcesConfig(tuple(self.resolved(root, _Attributes(), 1) for root in roots))
+        config = ResourcesConfig(tuple(self.resolved(root, _Attributes(), 1, down=False) for root in roots))
         try:
             names.env_names(attribute_keys(config))
         except NamingError as error:
@@ -214,6 +218,7 @@ class _Loader:
             name=self.name_at(f"{path}.name", data.get("name")),
             parent=self.name_at(f"{path}.parent", data.get("parent")) or CLUSTER,
             count=self.count_at(f"{path}.count", data.get("count")),
+            down=self.status_at(f"{path}.status", data.get("status")) == DOWN,
             own=self.attributes_at(f"{path}.attributes", data.get("attributes")),
             children=self.entries(f"{path}.with", data.get("with"), nested=True),
         )
@@ -243,6 +248,11 @@ class _Loader:
         if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < 1:
             self.fail(path, f"{shown(value)} is not a count; use a whole number from 1")
         return int(value)
+
+    def status_at(self, path: str, value: Any) -> str:
+        if value is not None and value not in (UP, DOWN):
+            self.fail(path, f"{shown(value)} is no status; use {UP} or {DOWN}")
+        return value or UP
 
     def attributes_at(self, path: str, value: Any) -> dict[str, str | None]:
         if isinstance(value, str):
@@ -320,15 +330,16 @@ class _Loader:
         if vertices > MAX_VERTICES:
             self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count")
 
-    def resolved(self, entry: _Entry, above: _Attributes, siblings: int) -> VirtualResource:
-        """The resource below one of which there are so many."""
+    def resolved(self, entry: _Entry, above: _Attributes, siblings: int, *, down: bool) -> VirtualResource:
+        """The resource below one of which there are so many, and which may be down."""
+        down = down or entry.down
         attributes, number = self.handed_down(entry, above), siblings * entry.count
         self.attributes_of_all += number * attributes.size
         if self.attributes_of_all > MAX_ATTRIBUTES_OF_ALL:
             self.fail(f"{entry.path}.attributes", "make the attributes of all vertices together more than "
                       f"{MAX_ATTRIBUTES_OF_ALL >> 20} MiB; shorten them, or lower a count")  # fmt: skip
-        children = tuple(self.resolved(child, attributes, number) for child in entry.children)
-        return VirtualResource(entry.type, entry.name, entry.parent, entry.count, attributes.values, children)
+        children = tuple(self.resolved(child, attributes, number, down=down) for child in entry.children)
+        return VirtualResource(entry.type, entry.name, entry.parent, entry.count, attributes.values, children, down)
 
     def handed_down(self, entry: _Entry, above: _Attributes) -> _Attributes:
         """The attributes of the entry, one of which may come from each resource that it lies in."""

@@ -71,16 +71,29 @@ class Runtime:
     """What a plugin's own tasks may do to the scheduler."""
 
     def __init__(
-        self, wake: Callable[[str, str], None], elected: Callable[[], bool], cluster: Cluster | None = None
+        self,
+        wake: Callable[[str, str], None],
+        elected: Callable[[], bool],
+        cluster: Cluster | None = None,
+        change: Callable[[str, Callable[[], None]], None] = lambda _, work: work(),
     ) -> None:
         self._wake = wake
         self._elected = elected
+        self._change = change
         self.cluster = cluster
         """To read and to write what no single pod's binding needs; None where there is none."""
 
     def wake(self, group: str, why: str) -> None:
         """Make a group (its key) due."""
         self._wake(group, why)
+
+    def change(self, plugin: str, work: Callable[[], None]) -> None:
+        """Have `work` called between two sessions, soon: what it changes, no session sees half way.
+
+        Then those are due that the plugin of this name refused. A state that sessions read is changed here, or in the
+        hooks that are called between sessions, and nowhere else.
+        """
+        self._change(plugin, work)
 
     @property
     def elected(self) -> bool:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FLUSH_SECONDS: Final = 30.0
 """How often it is looked for groups that sleep for too long, unless that is less."""
 FORCE_ACTIVATE: Final = "ForceActivate"
+PLUGIN_CHANGED: Final = "PluginChanged"
 UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
 
 
@@ -202,6 +203,14 @@ class PendingGroups:
             self._wake(key)
             self.on_event(label, plugin, 1)
             return
+
+    def plugin_changed(self, plugin: str) -> None:
+        """Wake the groups that a plugin refused: its own state has changed; their backoff stands."""
+        for sleepers in self._rejections.refused_by(plugin):
+            keys = list(sleepers.keys)
+            for key in keys:
+                self._wake(key)
+            self.on_event(PLUGIN_CHANGED, plugin, len(keys))
 
     def requeue(self, key: str, label: str) -> None:
         """Something about the group itself has changed: it sleeps no more, its backoff stands."""

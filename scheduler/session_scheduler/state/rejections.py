@@ -104,6 +104,10 @@ class Rejections:
                         done.add(sleepers)
                         yield event.label(int(registered.action)), rejector[1], sleepers
 
+    def refused_by(self, plugin: str) -> list[Sleepers]:
+        """All sleepers that the plugin refused, in any profile, once."""
+        return list({one: None for (_, name), found in self._of.items() if name == plugin for one in found})
+
     def helps(self, sleepers: Sleepers, event: ClusterEvent) -> Iterator[tuple[str, str]]:
         """(the event's name, the plugin) for each plugin that refused these and that the event can help."""
         for rejector in _rejectors(sleepers.wants):

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler import Refusal, hookimpl
 from session_scheduler import engine as engine_module
-from session_scheduler import hookimpl
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.errors import Unavailable
@@ -438,3 +438,52 @@ async def test_a_bug_in_an_explanation_is_its_own(monkeypatch):
             await world.engine.explanations.ask("default", "p")
         world.deliver(pod("p"))
         await world.until(lambda: world.pod().spec.node_name == "n1")
+
+
+async def test_what_a_plugin_changes_is_changed_between_sessions_and_helps_whom_it_refused():
+    open_, seen = [False], []
+
+    class Gate:
+        name = "gate"
+
+        @hookimpl
+        def on_session_open(self, session):
+            seen.append("opens")
+
+        @hookimpl
+        def on_session_close(self, session):
+            seen.append("closes")
+
+        @hookimpl
+        def events_to_register(self):
+            return []
+
+        @hookimpl
+        def prefilter(self, session, group):
+            return None if open_[0] else Refusal("closed")
+
+    def change():
+        open_[0] = True
+        seen.append("changed")
+
+    world = World(pod("p"))
+    calls = HookCalls([*((name, builtin(None), None) for name, builtin in BUILTIN.items()), ("gate", Gate(), None)])
+    teller = Teller(Reporter(world.cluster, clock=world.clock), world.metrics, world.clock)
+    world.scheduler = Scheduler(world.cluster, SchedulerConfig(), {"fluence": calls}, world.clock, observer=teller)
+    world.engine = Engine(world.scheduler, teller, world.metrics, world.clock)
+    async with world.running():
+        await world.until(lambda: any(map(world.scheduler.pending.is_asleep, world.scheduler.cache.groups)))
+        world.engine.change("gate", change)
+        world.clock.advance(60)
+        await world.until(lambda: bool(world.pod().spec.node_name))
+    assert seen[seen.index("changed") - 1] == "closes"
+
+
+async def test_a_plugins_change_that_fails_is_told_and_the_next_turn_goes_on(monkeypatch):
+    monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
+    world = World()
+    changed = []
+    async with world.running():
+        world.engine.change("slow", lambda: 1 // 0)
+        world.engine.change("slow", lambda: changed.append(1))
+        await world.until(lambda: changed == [1])

@@ -158,3 +158,17 @@ def test_a_pod_of_another_class_sleeps_on_for_the_same_reasons():
     pending.changed_class("g", before, after, alone=True)
     pending.happened(ClusterEvent(Node, ActionType.ADD, None, node("n")))
     assert asked == [after]
+
+
+def test_a_plugin_that_changed_wakes_those_whom_it_refused_and_nobody_else():
+    pending = PendingGroups(1.0, 10.0, hints=lambda *_: ())
+    cls = refused_class()
+    woken: list[tuple[str, str, int]] = []
+    pending.on_event = lambda label, plugin, number: woken.append((label, plugin, number))
+    for key, plugins in (("a", {"mine"}), ("b", {"other"}), ("c", {"other", "mine"})):
+        pending.failed(key, 0.0, frozenset({(cls, frozenset(plugins))}))
+    pending.plugin_changed("mine")
+    assert [key for key in "abc" if pending.is_asleep(key)] == ["b"]
+    assert not pending.is_active("a", 0.5)  # its backoff stands
+    assert pending.is_active("a", 1.0)
+    assert woken == [("PluginChanged", "mine", 1)] * 2

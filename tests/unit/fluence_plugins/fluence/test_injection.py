@@ -10,6 +10,7 @@ import pytest
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.injection import not_injected, refusal_text
 from fluence_plugins.fluence.plugin import FluencePlugin
+from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Container, EnvVar, Pod, Quantity, ResourceRequirements
 from session_scheduler.testing import FakeCluster, pod
 
@@ -89,7 +90,7 @@ def resources(tmp_path: Path) -> str:
 def plugin(resources: str, *, required: bool, live: bool = True) -> FluencePlugin:
     made = FluencePlugin(FluenceArguments(resources=resources, require_injected_env=required))
     if live:
-        made.serve()
+        made.serve(Runtime(lambda *_: None, lambda: True))
     return made
 
 

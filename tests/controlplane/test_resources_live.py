@@ -1,0 +1,112 @@
+"""`fluence run` while its resources file changes: what pods hold stays theirs, and who waits gets what is new."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from .invariants import Manifest
+from .scenarios_world import Scenario
+from .scheduler_process import SchedulerProcess
+
+TWO = "resources: [{type: qpu, name: a, attributes: {region: east}}, {type: qpu, name: b}]\n"
+_FPGA = "fluxion.flux-framework.org/fpga"
+
+
+def write(scenario: Scenario, scheduler: SchedulerProcess, text: str) -> None:
+    """Replace the replica's file as a whole, and wait until it was looked at."""
+    before = scheduler.metrics()
+    file = _file(scenario, scheduler)
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    os.replace(new, file)
+
+    def looked() -> bool:
+        now = scheduler.metrics()
+        return any(now[f"fluence_resources_{name}"] != before[f"fluence_resources_{name}"]
+                   for name in ("changes_total", "last_load_successful"))  # fmt: skip
+
+    scenario.until("the file to be looked at", looked)
+
+
+def _file(scenario: Scenario, scheduler: SchedulerProcess) -> Path:
+    return scenario.folder / scenario.namespace / f"{scheduler.name}-resources.yaml"
+
+
+def start(scenario: Scenario, text: str) -> SchedulerProcess:
+    scheduler = scenario.new_scheduler()
+    scheduler.settings = type(scheduler.settings)(**(vars(scheduler.settings) | {"resources": text}))
+    scheduler.start()
+    scheduler.wait_ready()
+    return scheduler
+
+
+def holding(pod: Manifest) -> dict[str, list[str]]:
+    """The devices that a pod's record says it holds, by jobid."""
+    record = json.loads(pod["metadata"]["annotations"]["fluence.flux-framework.org/held"])
+    jobs = record["plugins"]["fluence"]["jobs"]
+    return {jobid: part["devices"] for jobid, part in jobs.items() if "devices" in part}
+
+
+def drift(scheduler: SchedulerProcess) -> list[float]:
+    return [value for name, value in scheduler.metrics().items() if name.startswith("fluence_graph_drift_pods")]
+
+
+def test_who_waits_gets_what_comes_and_what_is_held_stays_held(scenario: Scenario) -> None:
+    scenario.add_node(cpu=8, devices=8)
+    scheduler = start(scenario, TWO)
+    scenario.create_pod("first", device=True)
+    scenario.create_pod("second", device=True)
+    scenario.wait_bound("first", "second")
+    scenario.create_pod("third", device=True)
+    scenario.wait_refused("third", "1 qpu wanted, 0 of 2 free")
+    write(scenario, scheduler, "resources: [{type: qpu, name: b}, {type: qpu, name: a}, {type: qpu, name: c}]\n")
+    scenario.wait_bound("third")
+    assert list(holding(scenario.pod("third")).values()) == [["/cluster/c"]]
+    write(scenario, scheduler, "resources: [{type: qpu, name: c}, {type: qpu, name: d}]\n")
+    assert scheduler.metrics()["fluence_missing_parts"] == 2
+    scenario.create_pod("fourth", device=True)
+    scenario.wait_bound("fourth")
+    write(scenario, scheduler, TWO.replace("]\n", ", {type: qpu, name: c}, {type: qpu, name: d}]\n"))
+    assert scheduler.metrics()["fluence_missing_parts"] == 0
+    assert drift(scheduler) == [0, 0]
+    scenario.create_pod("fifth", device=True)
+    scenario.wait_refused("fifth", "1 qpu wanted, 0 of 4 free")
+    scenario.check()
+
+
+def test_a_file_that_cannot_be_used_changes_nothing_until_it_is_mended(scenario: Scenario) -> None:
+    scenario.add_node(cpu=8, devices=8)
+    scheduler = start(scenario, TWO)
+    write(scenario, scheduler, "resources: [{type: qpu, name: a}, {type: qpu, name: a}]\n")
+    assert scheduler.metrics()["fluence_resources_last_load_successful"] == 0
+    assert "the resources stay as they were" in scheduler.log.read_text()
+    scenario.create_pod("first", device=True)
+    scenario.wait_bound("first")
+    write(scenario, scheduler, TWO)
+    assert scheduler.metrics()["fluence_resources_last_load_successful"] == 1
+    scenario.check()
+
+
+def test_what_is_down_is_given_to_nobody_also_by_a_successor(scenario: Scenario) -> None:
+    scenario.add_node(cpu=8, devices=8)
+    scheduler = start(scenario, TWO)
+    scenario.create_pod("first", device=True)
+    scenario.wait_bound("first")
+    held = holding(scenario.pod("first"))
+    down = TWO.replace("name: a", "name: a, status: down").replace("name: b", "name: b, status: down")
+    write(scenario, scheduler, down)
+    scenario.create_pod("second", device=True)
+    scenario.wait_refused("second", "every qpu is down in the resources file: a, b")
+    scheduler.kill()
+    successor = start(scenario, down)
+    scenario.create_pod("third", device=True)
+    scenario.wait_refused("third", "every qpu is down in the resources file: a, b")
+    assert scenario.node_of("second") is None
+    assert holding(scenario.pod("first")) == held
+    assert successor.metrics()["fluence_missing_parts"] == 0
+    scenario.delete_pod("third")
+    write(scenario, successor, TWO)
+    scenario.wait_bound("second")
+    scenario.check()

@@ -1,0 +1,210 @@
+"""Virtual resources that change while pods hold them: what pods hold stays theirs, what is new can be had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluence_plugins.fluence.errors import GraphError
+from fluence_plugins.fluence.resources import load_resources
+
+from .conftest import World, device, gang, node, pod
+from .test_changes import arrives, change, shares
+
+TWO = "resources: [{type: qpu, name: a}, {type: qpu, name: b}]"
+OFFERS = {f"fluxion.flux-framework.org/{kind}": "9" for kind in ("qpu", "qubit", "fpga")}
+
+
+def set_resources(world: World, text: str) -> None:
+    world.plugin.set_resources(load_resources(text, "resources.yaml"))
+
+
+def jobids(world: World) -> dict[str, set[int]]:
+    """Of each pod the jobids under which it holds something."""
+    tasks = world.scheduler.cache.tasks
+    return {tasks[uid].name: set(share) for uid, share in world.plugin.live.shares.items()}
+
+
+def allocated(world: World) -> set[str]:
+    """The virtual vertices that the matcher itself holds."""
+    found = world.plugin.live.matcher.find("sched-now=allocated")
+    paths = {
+        vertex["metadata"]["paths"]["containment"] for vertex in (found or {"graph": {"nodes": []}})["graph"]["nodes"]
+    }
+    return {path for path in paths if path in world.plugin.live.graph.virtual}
+
+
+async def start(world: World, text: str, *objects: dict[str, Any]) -> None:
+    (world._folder / "resources.yaml").write_text(text)
+    await world.place(node("n1", **OFFERS), node("n2", **OFFERS), *objects)
+
+
+async def placed(world: World, name: str) -> bool:
+    return bool((await world.live_pod(name)).spec.node_name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "resources: [{type: qpu, name: a, attributes: {region: east}}, {type: qpu, name: b}]",
+        "resources: [{type: qpu, name: b}, {type: qpu, name: new}, {type: qpu, name: a}]",
+        "resources: [{type: qpu, name: a, with: [{type: qubit, count: 4}]}, {type: qpu, name: b}]",
+        "resources: [{type: qpu, name: a, status: down}, {type: qpu, name: b, status: down}]",
+    ],
+)
+async def test_what_is_held_and_still_there_stays_held_under_its_jobid(world: World, text: str) -> None:
+    await start(world, TWO, pod("p", device("qpu")), pod("q", device("qpu")))
+    before = shares(world), jobids(world)
+    set_resources(world, text)
+    assert (shares(world), jobids(world)) == before
+    assert {"/cluster/a", "/cluster/b"} <= allocated(world)
+    assert world.plugin.live.missing == {}
+
+
+async def test_a_gangs_one_allocation_stays_one_when_a_part_of_it_changes(world: World) -> None:
+    await start(world, "resources: [{type: qpu, name: r, count: 4}]", gang("g", 3),
+                *(pod(f"g{i}", device("qpu"), group="g") for i in range(3)))  # fmt: skip
+    before = shares(world), jobids(world)
+    devices = {path for held in before[0].values() for path in held if "/r" in path}
+    for text in (
+        "resources: [{type: qpu, name: r, count: 4, attributes: {x: y}}]",
+        "resources: [{type: qpu, name: r, count: 5, attributes: {x: y}}]",
+    ):
+        set_resources(world, text)
+        assert (shares(world), jobids(world)) == before
+        assert allocated(world) == devices
+
+
+async def test_what_goes_is_missing_and_held_again_under_its_jobid_once_it_is_back(world: World) -> None:
+    await start(world, TWO, pod("p", device("qpu")), pod("q", device("qpu")))
+    before = shares(world), jobids(world)
+    set_resources(world, "resources: [{type: qpu, name: c}]")
+    assert [len(parts) for parts in world.plugin.live.missing.values()] == [1, 1]
+    assert all(not any(path in ("/cluster/a", "/cluster/b") for path in held) for held in shares(world).values())
+    set_resources(world, TWO)
+    assert (shares(world), jobids(world)) == before
+    assert world.plugin.live.missing == {}
+    await arrives(world, pod("thief", device("qpu")))
+    assert not await placed(world, "thief")
+
+
+async def test_who_got_what_a_missing_device_lies_in_keeps_it(world: World) -> None:
+    whole = "resources: [{type: qpu, name: a, with: [{type: qubit, count: 2}]}]"
+    await start(world, whole, pod("p", device("qubit")))
+    set_resources(world, "resources: [{type: qpu, name: a}]")
+    await arrives(world, pod("q", device("qpu")))
+    assert await placed(world, "q")
+    set_resources(world, whole)
+    assert "/cluster/a" in shares(world)["q"]
+    assert len(world.plugin.live.missing) == 1
+
+
+async def test_a_new_type_can_be_had_and_one_that_left_is_unknown(world: World) -> None:
+    await start(world, TWO, pod("p", device("fpga")))
+    assert "is in no resource tree" in world.pod("p")["reason"]
+    set_resources(world, "resources: [{type: fpga, name: f}]")
+    world.scheduler.pending.plugin_changed("fluence")
+    world.scheduler.clock.advance(60)
+    await world.scheduler.cycle()
+    assert await placed(world, "p")
+    await arrives(world, pod("q", device("qpu")))
+    group = next(key for key in world.scheduler.outcomes if key.endswith("q"))
+    assert any("is in no resource tree" in reason for reason in world.scheduler.outcomes[group].reasons.values())
+
+
+async def test_a_tree_moves_below_a_node_and_back(world: World) -> None:
+    await start(world, TWO)
+    set_resources(world, "resources: [{type: qpu, name: a, parent: n1}, {type: qpu, name: b, parent: n9}]")
+    assert set(world.plugin.live.graph.virtual) == {"/cluster/n1/a"}
+    await change(world, "n1", "3")
+    assert set(world.plugin.live.graph.virtual) == {"/cluster/n1/a"}
+    set_resources(world, TWO)
+    assert set(world.plugin.live.graph.virtual) == {"/cluster/a", "/cluster/b"}
+    await arrives(world, pod("p", device("qpu", 1)))
+    assert await placed(world, "p")
+
+
+async def test_a_tree_with_the_name_of_a_node_changes_nothing(world: World) -> None:
+    await start(world, TWO, pod("p", device("qpu")))
+    before = shares(world), set(world.plugin.live.graph.virtual)
+    for text in ("resources: [{type: qpu, name: n2}]", "resources: [{type: qpu, name: core0, parent: n1}]"):
+        with pytest.raises(GraphError):
+            set_resources(world, text)
+        assert (shares(world), set(world.plugin.live.graph.virtual)) == before
+
+
+async def test_a_node_that_a_trees_name_kept_out_comes_in_when_that_goes(world: World) -> None:
+    await start(world, TWO)
+    await change(world, "a", "4")
+    assert "a" not in world.plugin.live.graph.host_ranks
+    set_resources(world, "resources: [{type: qpu, name: b}]")
+    assert "a" in world.plugin.live.graph.host_ranks
+
+
+async def test_load_of_others_is_what_it_was_when_resources_change(world: World) -> None:
+    foreign = pod("f", {"cpu": "3"}, schedulerName="other", nodeName="n1")
+    await start(world, "resources: [{type: qpu, name: a, parent: n1}]", foreign, pod("p", device("qpu")))
+    free = world.free_cores()
+    for text in (TWO, "", "resources: [{type: qpu, name: a, parent: n1, attributes: {x: y}}]"):
+        set_resources(world, text)
+        assert world.free_cores() == free
+
+
+# ------------------------------------------------------------------ down
+
+
+async def test_what_is_down_is_given_to_nobody_and_the_reason_says_so(world: World) -> None:
+    await start(world, "resources: [{type: qpu, name: a, status: down}, {type: qpu, name: b}]",
+                pod("p", device("qpu")), pod("q", device("qpu")), pod("r", device("qpu", 2)))  # fmt: skip
+    held = shares(world)
+    assert [sorted(path for path in held[name] if "n" not in path) for name in sorted(held)] == [["/cluster/b"]]
+    refused = next(world.pod(name)["reason"] for name in "pq" if world.pod(name)["node"] is None)
+    assert "1 qpu wanted, 0 of 1 free (1 more down in the resources file)" in refused
+    assert "2 qpu wanted, 0 of 1 free (1 more down in the resources file)" in world.pod("r")["reason"]
+
+
+async def test_what_is_below_something_down_is_down(world: World) -> None:
+    tree = "resources: [{type: qdevice, name: d, status: %s, with: [{type: qpu, status: up, with: [{type: qubit}]}]}]"
+    await start(world, tree % "down", pod("p", device("qubit")))
+    assert "every qubit is down in the resources file: qubit0 of d" in world.pod("p")["reason"]
+    set_resources(world, tree % "up")
+    world.scheduler.pending.plugin_changed("fluence")
+    world.scheduler.clock.advance(60)
+    await world.scheduler.cycle()
+    assert await placed(world, "p")
+
+
+async def test_what_lies_beside_something_down_is_given_and_what_it_lies_in_as_a_whole(world: World) -> None:
+    await start(
+        world,
+        "resources: [{type: qpu, name: d, with: [{type: qubit, name: x, status: down}, {type: qubit, name: y}]}]",
+        pod("p", device("qubit")),
+    )
+    assert "/cluster/d/y" in shares(world)["p"]
+    await world.scheduler.apply("DELETED", await world.live_pod("p"))
+    await arrives(world, pod("q", device("qpu")))
+    assert "/cluster/d" in shares(world)["q"]
+
+
+async def test_what_is_down_and_held_is_free_for_nobody_when_it_ends_until_it_is_up(world: World) -> None:
+    await start(world, "resources: [{type: qpu, name: a}]", pod("p", device("qpu")))
+    set_resources(world, "resources: [{type: qpu, name: a, status: down}]")
+    await world.scheduler.apply("DELETED", await world.live_pod("p"))
+    await arrives(world, pod("q", device("qpu")))
+    assert not await placed(world, "q")
+    set_resources(world, "resources: [{type: qpu, name: a}]")
+    world.scheduler.pending.plugin_changed("fluence")
+    world.scheduler.clock.advance(60)
+    await world.scheduler.cycle()
+    assert await placed(world, "q")
+
+
+async def test_what_is_held_and_down_is_held_again_after_a_restart(world: World) -> None:
+    await start(world, TWO, pod("p", device("qpu")))
+    before = shares(world), jobids(world)
+    (world._folder / "resources.yaml").write_text(
+        "resources: [{type: qpu, name: a, status: down}, {type: qpu, name: b, status: down}]"
+    )
+    await world.restarted()
+    assert (shares(world), jobids(world)) == before
