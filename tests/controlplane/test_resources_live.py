@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from http import HTTPStatus
 from pathlib import Path
 
+from .harness import ADMIN, SCHEDULER
 from .invariants import Manifest
 from .scenarios_world import Scenario
-from .scheduler_process import SchedulerProcess
+from .scheduler_process import SchedulerProcess, kubeconfig_for
 
 TWO = "resources: [{type: qpu, name: a, attributes: {region: east}}, {type: qpu, name: b}]\n"
 _FPGA = "fluxion.flux-framework.org/fpga"
@@ -109,4 +113,72 @@ def test_what_is_down_is_given_to_nobody_also_by_a_successor(scenario: Scenario)
     scenario.delete_pod("third")
     write(scenario, successor, TWO)
     scenario.wait_bound("second")
+    scenario.check()
+
+
+# ------------------------------------------------------------------ fluence backend
+
+
+def backend(scenario: Scenario, *words: str, user: str = ADMIN) -> tuple[int, str]:
+    """Exit status, and what was written."""
+    kubeconfig = kubeconfig_for(scenario.plane, scenario.folder / scenario.namespace, user=user)
+    given = ["--namespace", scenario.namespace, "--configmap", "resources", "--kubeconfig", str(kubeconfig)]
+    ended = subprocess.run([sys.executable, "-m", "session_scheduler.cli", "backend", *words, *given],
+                           capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def let_nobody_drain(scenario: Scenario) -> None:
+    """The user `nobody` may do what `fluence backend` needs, and nothing else."""
+    group, metadata = "rbac.authorization.k8s.io", {"name": "drain", "namespace": scenario.namespace}
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["resources"], "verbs": ["get", "patch"]}
+    scenario.plane.create({"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]})
+    scenario.plane.create({"apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": metadata,
+                           "roleRef": {"apiGroup": group, "kind": "Role", "name": "drain"},
+                           "subjects": [{"apiGroup": group, "kind": "User", "name": "nobody"}]})  # fmt: skip
+    path = f"/api/v1/namespaces/{scenario.namespace}/configmaps/resources"
+    scenario.until("the right", lambda: scenario.plane.request("GET", path, user="nobody")[0] == HTTPStatus.OK)
+
+
+def config_map(scenario: Scenario) -> Manifest:
+    status, found = scenario.plane.request("GET", f"/api/v1/namespaces/{scenario.namespace}/configmaps/resources")
+    assert status == HTTPStatus.OK
+    return found
+
+
+def test_a_backend_is_drained_and_resumed_in_the_config_map(scenario: Scenario) -> None:
+    text = "resources:  # ours\n  - name: a  # the first\n    type: qpu\n  - {type: qpu, name: b}\n"
+    scenario.add_node(cpu=8, devices=8)
+    scheduler = start(scenario, text)
+    assert backend(scenario, "drain", "a")[0] == 2  # there is none yet
+    scenario.plane.create({"apiVersion": "v1", "kind": "ConfigMap", "data": {"resources.yaml": text, "other": "x"},
+                           "metadata": {"name": "resources", "namespace": scenario.namespace}})  # fmt: skip
+
+    let_nobody_drain(scenario)
+
+    def set_to(*words: str) -> Manifest:
+        status, said = backend(scenario, *words, user="nobody")
+        assert status == 0, said
+        data: Manifest = config_map(scenario)["data"]
+        write(scenario, scheduler, data["resources.yaml"])  # as a kubelet brings it
+        return data
+
+    status, said = backend(scenario, "drain", "a", user=SCHEDULER)
+    assert (status, "forbidden" in said, said.count("\n")) == (2, True, 1)
+    drained = set_to("drain", "a")
+    assert drained == {"resources.yaml": text.replace("the first\n", "the first\n    status: down\n"), "other": "x"}
+    scenario.create_pod("first", device=True)
+    scenario.create_pod("second", device=True)
+    refused = "1 qpu wanted, 0 of 1 free (1 more down in the resources file)"
+    scenario.until("one of them", lambda: any(scenario.node_of(name) for name in ("first", "second")))
+    waiting = next(name for name in ("first", "second") if scenario.node_of(name) is None)
+    scenario.wait_refused(waiting, refused)
+    version = config_map(scenario)["metadata"]["resourceVersion"]
+    assert backend(scenario, "drain", "a") == (0, f"ConfigMap {scenario.namespace}/resources: a is down already\n")
+    assert config_map(scenario)["metadata"]["resourceVersion"] == version
+    assert set_to("resume", "a")["resources.yaml"] == text
+    scenario.wait_bound("first", "second")
+    status, said = backend(scenario, "drain", "c")
+    assert (status, said.count("\n")) == (2, 1)
+    assert "no resource is named 'c'; those with a name are a, b" in said
     scenario.check()

@@ -1,5 +1,7 @@
-"""What this plugin adds to the command `fluence`: the option `--resources` and the command `graph`."""
+"""What this plugin adds to the command `fluence`: the option `--resources`, the commands `graph` and `backend`."""
 
+import re
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +19,66 @@ RESOURCES = PluginOption(
     help="The file of virtual resources [env var: FLUENCE_RESOURCES].",
     metavar="FILE",
 )
+
+
+_OBJECT = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+class Action(Enum):
+    """What `fluence backend` does."""
+
+    DRAIN = "drain"
+    RESUME = "resume"
+
+
+def backend(
+    action: Annotated[Action, typer.Argument(help="drain: give it to nobody any more; resume: again.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The resource's name, of any depth.")],
+    *,
+    namespace: Annotated[str, typer.Option("--namespace", help="Of the ConfigMap.")] = "kube-system",
+    configmap: Annotated[str, typer.Option("--configmap", help="Where the resources are.")] = "fluence-resources",
+    resources: Annotated[
+        str | None, typer.Option("--resources", metavar="FILE", help="Change this file, and no ConfigMap.")
+    ] = None,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(
+            "--kubeconfig", metavar="FILE", help="The cluster; else KUBECONFIG, ~/.kube/config, or the pod's."
+        ),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig; else its current one.")
+    ] = None,
+) -> None:
+    """Take a backend out of use, or back into it: pods that hold it go on.
+
+    It writes `status: down` into the ConfigMap of the resources, or takes it out; scheduler, webhook and device plugin
+    follow.
+    """
+    import asyncio
+
+    from fluence_plugins.fluence.backends import ConfigMapText, set_in_config_map, set_in_file
+
+    down = action is Action.DRAIN
+
+    async def in_cluster(where: ConfigMapText) -> bool:
+        from session_scheduler.kube_api import connect
+
+        async with await connect(kubeconfig, context) as api:
+            return await set_in_config_map(api, where, name, down=down)
+
+    if resources is not None:
+        place, changed = resources, set_in_file(resources, name, down=down)
+    else:
+        where = ConfigMapText(_checked("--namespace", namespace), _checked("--configmap", configmap))
+        place, changed = str(where), asyncio.run(in_cluster(where))
+    typer.echo(f"{place}: {name} is {'down' if down else 'up'}{'' if changed else ' already'}")
+
+
+def _checked(option: str, name: str) -> str:
+    if not _OBJECT.fullmatch(name):
+        raise InputError(f"{option}: {name!r} is no name of an object: use lower-case letters, digits, - and .")
+    return name
 
 
 def graph(
