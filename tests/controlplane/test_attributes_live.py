@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from http import HTTPStatus
 
-from .invariants import Manifest
+from .invariants import Manifest, condition, plan_of
 from .scenarios_world import Scenario, pod_spec
 
 PREFIX = "fluence.flux-framework.org/"
@@ -36,13 +37,54 @@ def test_a_group_by_label_of_a_deployment_starts_whole_and_touches_no_podgroup(s
     scenario.create_group("gang", 1)
     before = scenario.group("gang")
     deploy_labelled(scenario, "gang", 3)
-    first = scenario.until("three pods", lambda: len(scenario.pods()) == 3 and min(map(name_of, scenario.pods())))
-    scenario.wait_refused(str(first))
-    assert not any(scenario.node_of(name_of(pod)) for pod in scenario.pods())
+    names = scenario.until("three pods", lambda: pod_names(scenario, 3))
+    scenario.wait_refused(names[0])
+    assert not any(scenario.node_of(name) for name in names)
     scenario.add_node(cpu=1, devices=0)
-    scenario.wait_bound(*map(name_of, scenario.pods()))
+    scenario.wait_bound(*names)
     assert scenario.group("gang") == before
     scenario.check()
+
+
+def test_the_podgroup_of_a_group_by_label_is_made_holds_its_plan_and_goes_with_its_pods(scenario: Scenario) -> None:
+    scenario.add_node(cpu=2, devices=0)
+    scenario.run(replace(scenario.settings, arguments={"makePodGroups": True}))
+    deploy_labelled(scenario, "gang", 2)
+    names = scenario.until("two pods", lambda: pod_names(scenario, 2))
+    assert "cannot be made for it (makePodGroups)" in scenario.wait_refused(names[0], "forbidden")
+    allow_making_groups(scenario)
+    scenario.wait_bound(*names)
+    made = scenario.group("fluence-gang")
+    assert made["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "fluence"}
+    assert [owner["kind"] for owner in made["metadata"]["ownerReferences"]] == ["ReplicaSet"]
+    assert plan_of(made) is not None
+    scenario.until("the group says that it is scheduled", lambda: is_scheduled(scenario.group("fluence-gang")))
+    path = f"/apis/apps/v1/namespaces/{scenario.namespace}/deployments/gang"
+    assert scenario.plane.request("DELETE", path)[0] == HTTPStatus.OK
+    scenario.until("the end of the group", lambda: scenario.group("fluence-gang").get("code") == HTTPStatus.NOT_FOUND)
+
+
+def allow_making_groups(scenario: Scenario) -> None:
+    """Give the scheduler the right that is no part of the deployment, here for one namespace."""
+    rbac = "rbac.authorization.k8s.io/v1"
+    metadata = {"name": "makes-pod-groups", "namespace": scenario.namespace}
+    rule = {"apiGroups": ["scheduling.k8s.io"], "resources": ["podgroups"], "verbs": ["create"]}
+    scenario.plane.create({"apiVersion": rbac, "kind": "Role", "metadata": metadata, "rules": [rule]})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": metadata["name"]}
+    account = {"kind": "ServiceAccount", "name": "fluence", "namespace": "kube-system"}
+    scenario.plane.create({"apiVersion": rbac, "kind": "RoleBinding", "metadata": metadata, "roleRef": role,
+                           "subjects": [account]})  # fmt: skip
+
+
+def is_scheduled(group: Manifest) -> bool:
+    said = condition(group, "PodGroupScheduled")
+    return said is not None and said["status"] == "True"
+
+
+def pod_names(scenario: Scenario, size: int) -> list[str] | None:
+    """The names of the pods, once there are so many."""
+    found = [name_of(pod) for pod in scenario.pods()]
+    return found if len(found) == size else None
 
 
 def annotations_of(scenario: Scenario, name: str) -> dict[str, str]:

@@ -23,7 +23,8 @@ class FluenceArguments(PluginArguments):
     policy of Fluxion (else FLUENCE_MATCH_POLICY, else first). matchBudget: the most matches that are tried for a
     group beyond the first order of its classes, which is always tried to its end; and the attribute values that are
     tried for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that asks for devices and
-    came without the webhook's environment is refused.
+    came without the webhook's environment is refused. makePodGroups: whether a live cluster's groups by label get
+    PodGroups.
     """
 
     resources: str | None = None
@@ -31,6 +32,7 @@ class FluenceArguments(PluginArguments):
     match_policy: str | None = None
     match_budget: Annotated[int, Field(ge=1)] = 64
     require_injected_env: bool = False
+    make_pod_groups: bool = False
 
     def load(self) -> ResourcesConfig:
         """The resource trees. Raises ResourcesError or DocumentError, naming the file."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Container, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from fluence_plugins.fluence.matching import NO_MATCH, GroupMatcher, NoMatchErro
 from fluence_plugins.fluence.metrics import GraphMetrics, of_drift, of_resources
 from fluence_plugins.fluence.nominated import Nominated, amounts_of
 from fluence_plugins.fluence.placement import DeviceHolding, Placement
+from fluence_plugins.fluence.pod_group_maker import PodGroupMaker
 from fluence_plugins.fluence.requests import PodShape
 from fluence_plugins.fluence.resources import ResourcesConfig, env_contract, resource_types
 from fluence_plugins.fluence.resources_file import capacity
@@ -78,6 +79,7 @@ class FluencePlugin:
             self._live = LiveGraph(config, arguments.policy)
         except FluxionError as error:
             raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
+        self._maker = PodGroupMaker() if arguments.make_pod_groups else None
         self._direction = direction_of(arguments.policy)
         self._measured = GraphMetrics(self._live)
         self._told_waiting = False
@@ -109,21 +111,36 @@ class FluencePlugin:
     @hookimpl
     def group_of(self, pod: Pod) -> GroupRef | None:
         """Pods that name no PodGroup may name a group by label."""
-        return label_groups.group_of(pod)
+        return label_groups.group_of(pod, made=self._maker is not None)
 
     @hookimpl
     def prefilter(self, group: Group) -> Refusal | None:
-        """Refuse a group by label of which it is not known how many pods it needs."""
-        reason = label_groups.wrong_size(group)
+        """Refuse a group by label of which it is not known how many pods it needs, or that waits for its PodGroup."""
+        pods = label_groups.members(group)
+        if not pods:
+            return None
+        reason = label_groups.wrong_size(pods)
+        if reason is None and self._maker is not None:
+            reason = self._maker.awaited(group)
         return Refusal(reason) if reason is not None else None
 
     @hookimpl
-    def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
-        """Follow the resources file. From here on pods are judged as an API server admitted them: manifests went
-        through no webhook.
+    def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
+        """Follow the resources file, and make PodGroups. From here on pods are judged as an API server admitted them:
+        manifests went through no webhook.
         """
         self._admitted = True
-        return self._following.serve(runtime, self.name)
+        return self._tasks(runtime)
+
+    @asynccontextmanager
+    async def _tasks(self, runtime: Runtime) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            following = self._following.serve(runtime, self.name)
+            if following is not None:
+                await stack.enter_async_context(following)
+            if self._maker is not None:
+                await stack.enter_async_context(self._maker.serve(runtime))
+            yield
 
     @hookimpl
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
