@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+
+import pytest
 
 from .conftest import World, device, gang, node, pod
 
@@ -206,3 +209,29 @@ async def test_pods_that_prefer_different_things_are_of_different_classes(world:
     ]
     await world.place(node("n1", cpu="8"), gang("g", 2), *members)
     assert [world.pod(f"q{region}")["attributes"]["region"] for region in ("east", "west")] == ["east", "west"]
+
+
+async def test_a_gang_that_fits_elsewhere_in_one_match_gets_what_is_preferred_as_far_as_it_goes(world: World) -> None:
+    east = {PREFIX + "prefer-region": "east"}
+    members = [pod(f"q{i}", device("qpu"), group="g", annotations=east) for i in range(2)]
+    result = await world.place(node("n1", cpu="8"), gang("g", 2), *members)
+    assert sorted(entry["backend"] for entry in result["pods"]) == ["aurora", "borealis"]
+
+
+@pytest.mark.parametrize("licences", ["az", "za"])
+@pytest.mark.parametrize("region", ["east", "west"])
+async def test_types_that_must_agree_take_the_value_that_the_preferred_device_has(
+    world: World, tmp_path: Path, region: str, licences: str
+) -> None:
+    (tmp_path / "resources.yaml").write_text(
+        f"""
+        resources:
+          - {{type: qpu, name: aurora, attributes: {{region: east, vendor: a}}}}
+          - {{type: qpu, name: borealis, attributes: {{region: west, vendor: z}}}}
+          - {{type: licence, name: first, attributes: {{vendor: {licences[0]}}}}}
+          - {{type: licence, name: last, attributes: {{vendor: {licences[1]}}}}}
+        """
+    )
+    wanted = device("qpu") | device("licence")
+    await world.place(node("n1"), pod("q", wanted, annotations={PREFIX + "prefer-region": region}))
+    assert world.pod("q")["attributes"] == {"region": region, "vendor": {"east": "a", "west": "z"}[region]}
