@@ -172,15 +172,25 @@ class LiveGraph:
     def _take_missing(self) -> None:
         """Take again what the graph has once more, under the same jobid where it is free."""
         by_job: dict[int, dict[str, Placement]] = {}
-        for uid, found in self.missing.items():
+        before, self.missing = self.missing, {}
+        for uid, found in before.items():
             for jobid, part in found:
+                if self._is_gone(part):
+                    self.missing.setdefault(uid, []).append((jobid, part))
+                    continue
                 parts = by_job.setdefault(jobid, {})
                 parts[uid] = parts[uid].merged(part) if uid in parts else part
-        self.missing.clear()
         for jobid, parts in sorted(by_job.items()):
             if not self._rejoin(jobid, parts):
                 for uid, part in sorted(parts.items()):
                     self._take_what_is_there(jobid, uid, part)
+
+    def _is_gone(self, part: Placement) -> bool:
+        """Whether the graph has nothing at any path of the part: then nothing of it need be tried."""
+        virtual = self.graph.virtual
+        return not any(host.name in self._hosts for host in part.hosts) and not any(
+            device.path in virtual for device in part.devices
+        )
 
     def _take_what_is_there(self, jobid: int, uid: str, part: Placement) -> None:
         """Take piece by piece; the others are missing, as one part."""

@@ -426,6 +426,7 @@ class FluencePlugin:
     @hookimpl
     async def cancel(self, allocation: Allocation) -> None:
         """The pod ended or was never bound: free its part."""
+        self._told_lost.discard(allocation.uid)
         self._live.free(allocation.uid)
 
     # ------------------------------------------------------------------ what people see

@@ -43,6 +43,8 @@ WELL = {
     'fluence_reports_dropped_total{kind="event",why="Full",pod="a"}': "0+1x120",
     'fluence_hook_seconds_total{plugin="fluence",pod="a"}': "0+6x120",
     'fluence_missing_parts{pod="a"}': "0x120",
+    'fluence_resources_last_load_successful{pod="a"}': "1x120",
+    'fluence_graph_drift_pods{kind="ended",pod="a"}': "0x120",
     'up{job="fluence-webhook",pod="w"}': "1x120",
     'up{job="fluence-webhook",pod="v"}': "0x120",
     'fluence_webhook_trusted{pod="w"}': "1x120",
@@ -75,6 +77,8 @@ FAULTS: dict[str, dict[str, str | None]] = {
     "FluenceReportsDropped": {'fluence_reports_dropped_total{kind="event",why="Full",pod="a"}': "0+60x120"},
     "FluencePluginSlow": {'fluence_hook_seconds_total{plugin="fluence",pod="a"}': "0+48x120"},
     "FluenceDevicesGone": {'fluence_missing_parts{pod="a"}': "0x60 2x60"},
+    "FluenceConfigStale": {'fluence_resources_last_load_successful{pod="a"}': "1x60 0x60"},
+    "FluenceGraphDrifts": {'fluence_graph_drift_pods{kind="ended",pod="a"}': "0x60 1x60"},
     "FluenceWebhookDown": {'up{job="fluence-webhook",pod="w"}': "1x60 0x60"},
     "FluenceWebhookNotTrusted": {'fluence_webhook_trusted{pod="w"}': "1x60 0x60"},
     "FluenceWebhookCertificateEnds": {

@@ -8,6 +8,11 @@ import pytest
 
 from fluence_plugins.fluence.errors import GraphError
 from fluence_plugins.fluence.resources import load_resources
+from session_scheduler.clock import StoppedClock
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.model.objects import Node, Pod
+from session_scheduler.offline import load_calls
+from session_scheduler.service import Scheduler
 
 from .conftest import World, device, gang, node, pod
 from .test_changes import arrives, change, shares
@@ -74,6 +79,22 @@ async def test_a_gangs_one_allocation_stays_one_when_a_part_of_it_changes(world:
         set_resources(world, text)
         assert (shares(world), jobids(world)) == before
         assert allocated(world) == devices
+
+
+async def test_a_gangs_one_allocation_stays_one_when_one_of_its_trees_changes_or_goes_for_a_while(world: World) -> None:
+    trees = "resources: [{type: qpu, name: a}, {type: qpu, name: b}, {type: qpu, name: c}]"
+    await start(world, trees, gang("g", 3), *(pod(f"g{i}", device("qpu"), group="g") for i in range(3)))
+    before = shares(world), jobids(world)
+    assert len({jobid for held in before[1].values() for jobid in held}) == 2, "one for the hosts, one for the devices"
+    for text in (
+        trees.replace("name: b", "name: b, attributes: {x: y}"),
+        trees.replace("{type: qpu, name: b}, ", ""),
+        trees,
+    ):
+        set_resources(world, text)
+        assert jobids(world).keys() == before[1].keys()
+    assert (shares(world), jobids(world)) == before
+    assert allocated(world) == {"/cluster/a", "/cluster/b", "/cluster/c"}
 
 
 async def test_what_goes_is_missing_and_held_again_under_its_jobid_once_it_is_back(world: World) -> None:
@@ -149,6 +170,35 @@ async def test_load_of_others_is_what_it_was_when_resources_change(world: World)
     for text in (TWO, "", "resources: [{type: qpu, name: a, parent: n1, attributes: {x: y}}]"):
         set_resources(world, text)
         assert world.free_cores() == free
+
+
+async def test_a_file_that_changed_while_the_replica_stood_by_is_read_before_anything_is_recovered(
+    world: World,
+) -> None:
+    await start(world, TWO, pod("p", device("qpu")))
+    before = shares(world), jobids(world)
+    file, config = world._folder / "resources.yaml", world.config()
+    file.write_text("resources: [{type: fpga, name: f}]")
+    calls = load_calls(config)
+    file.write_text(TWO)
+    objects = [*(await world.scheduler.cluster.list(Node)).items, *(await world.scheduler.cluster.list(Pod)).items]
+    world.scheduler = Scheduler(MemoryCluster(objects), config, calls, StoppedClock())
+    await world.scheduler.start()
+    assert (shares(world), jobids(world)) == before
+    assert world.plugin.drift == {"unheld": 0, "ended": 0}
+
+
+async def test_drift_counts_pods_of_which_the_graph_knows_nothing_and_what_is_held_for_nobody(world: World) -> None:
+    await start(world, TWO, pod("p", device("qpu")), pod("q"))
+    assert world.plugin.drift == {"unheld": 0, "ended": 0}
+    uids = {task.name: task.uid for task in world.scheduler.cache.tasks.values()}
+    held = world.plugin.live.shares[uids["q"]]
+    world.plugin.live.free(uids["q"])
+    world.plugin.live.replay({"nobody": held})
+    await world.scheduler.apply("MODIFIED", await world.live_pod("q"))
+    await change(world, "n1", "5")
+    await change(world, "n2", "5")
+    assert world.plugin.drift == {"unheld": 1, "ended": 1}
 
 
 # ------------------------------------------------------------------ down

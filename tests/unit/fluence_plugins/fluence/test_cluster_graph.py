@@ -135,3 +135,23 @@ def test_two_vertices_of_one_name_are_refused():
 def test_a_host_cannot_offer_less_than_nothing():
     with pytest.raises(GraphError, match="node n1: offers less than nothing"):
         HostResources("n1", -1, 0)
+
+
+def test_what_is_down_is_marked_and_of_no_class_nor_is_what_lies_in_it():
+    config = load_resources(CONFIG.replace("name: rigetti", "name: rigetti\n  status: down"), "resources.yaml")
+    found = metadata(build_graph(HOSTS, config).jgf())
+    for path in ("/cluster/rigetti", "/cluster/rigetti/qpu0", "/cluster/rigetti/qpu0/qubit0"):
+        properties = found[path]["properties"].keys()
+        assert {"virtual=true", "status=down", "backend=rigetti"} <= properties
+        assert not [name for name in properties if name.startswith("class=")]
+    assert "class=fpga" in found["/cluster/n2/fpga0"]["properties"]
+
+
+def test_only_trees_that_differ_are_outdated_and_only_they_are_built_anew(graph):
+    before = {path: node.rank for path, node in graph.virtual.items()}
+    other = load_resources(CONFIG.replace("count: 2", "count: 3"), "resources.yaml")
+    assert graph.outdated(other) == []
+    assert graph.adopt(other) == ["/cluster/n2/fpga2"]
+    assert {path: graph.virtual[path].rank for path in before} == before
+    moved = load_resources(CONFIG.replace("us-east-1", "eu"), "resources.yaml")
+    assert graph.outdated(moved) == ["/cluster/n2/fpga2", "/cluster/rigetti"]

@@ -133,6 +133,8 @@ ERRORS = [
     ("resources: [{type: {a: b}}]", "resources[0].type: must be a word"),
     ("resources: [{type: 'a b'}]", "resources[0].type: 'a b' cannot be requested"),
     ("resources: [{type: a, size: 2}]", "resources[0].size: is not a field; known are attributes, count, name"),
+    ("resources: [{type: a, status: off}]", "resources[0].status: 'off' is no status; use up or down"),
+    ("resources: [{type: a, with: [{type: b, status: [down]}]}]", "resources[0].with[0].status: ['down'] is no status"),
     ("resources: [{type: a, count: 0}]", "resources[0].count: '0' is not a count"),
     ("resources: [{type: a, count: 1.5}]", "resources[0].count: '1.5' is not a count"),
     ("resources: [{type: a, count: [1]}]", "resources[0].count: ['1'] is not a count"),
@@ -211,3 +213,15 @@ resources:
 def test_a_duplicate_key_in_the_file_is_refused():
     with pytest.raises(DocumentError, match=r"resources\.yaml:2: key 'type' appears twice"):
         load_resources("resources:\n- {type: a, type: b}\n", "resources.yaml")
+
+
+def test_what_is_below_something_down_is_down_whatever_it_says_itself():
+    config = load_resources(
+        "resources: [{type: a, status: down, with: [{type: b, status: up}]}, "
+        "{type: c, with: [{type: d, status: down}]}, {type: e, parent: x, status: up}, {type: f, name: x, status: down}]",
+        "resources.yaml",
+    )
+    assert {resource.type: resource.down for resource in config.walk()} == {
+        "a": True, "b": True, "c": False, "d": True, "e": True, "f": True,
+    }  # fmt: skip
+    assert resource_types(config) == ["a", "b", "c", "d", "e", "f"]
