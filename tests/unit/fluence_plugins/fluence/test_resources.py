@@ -218,7 +218,8 @@ def test_a_duplicate_key_in_the_file_is_refused():
 def test_what_is_below_something_down_is_down_whatever_it_says_itself():
     config = load_resources(
         "resources: [{type: a, status: down, with: [{type: b, status: up}]}, "
-        "{type: c, with: [{type: d, status: down}]}, {type: e, parent: x, status: up}, {type: f, name: x, status: down}]",
+        "{type: c, with: [{type: d, status: down}]}, "
+        "{type: e, parent: x, status: up}, {type: f, name: x, status: down}]",
         "resources.yaml",
     )
     assert {resource.type: resource.down for resource in config.walk()} == {
