@@ -339,6 +339,7 @@ class LiveGraph:
         The pods of one allocation are replayed together; where that fails each piece is tried on its own, and what the
         graph does not have is missing.
         """
+        self.moved.update(shares)
         by_job: dict[int, dict[str, Placement]] = {}
         for uid, share in shares.items():
             for jobid, part in share.items():
