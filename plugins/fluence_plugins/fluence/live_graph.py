@@ -223,12 +223,13 @@ class LiveGraph:
 
     # ------------------------------------------------------------------ another configuration
 
-    def set_config(self, config: ResourcesConfig) -> None:
-        """Make the virtual resources those of another configuration. What pods hold of those that stay, stays theirs,
-        under the same jobids; what they hold of others is missing until it is there again.
+    def set_config(self, config: ResourcesConfig) -> set[str]:
+        """Make the virtual resources those of another configuration; return the hosts that can be in the graph now, and
+        could not before.
 
-        Trees that stay as they were are not touched. Raises GraphError, and changes nothing, where two vertices would
-        have one path. Nothing may be held aside.
+        What pods hold of those that stay, stays theirs, under the same jobids; what they hold of others is missing
+        until it is there again. Trees that stay as they were are not touched. Raises GraphError, and changes nothing,
+        where two vertices would have one path. Nothing may be held aside.
         """
         self._check(config)
         self.version += 1
@@ -239,12 +240,14 @@ class LiveGraph:
         self._config = config
         for path in self.graph.adopt(config):
             self.matcher.add_subgraph(self.graph.builder.subgraph(path))
+        left_out = set(self._left_out)
         for name, host in list(self._left_out.items()):
             self._change_host(name, host)
         self._take_missing()  # what was held until now goes first: others may have got what holds, or is in, the rest
         for uid, parts in missing.items():
             self.missing.setdefault(uid, []).extend(parts)
         self._take_missing()
+        return left_out - self._left_out.keys()
 
     def _check(self, config: ResourcesConfig) -> None:
         """Raise GraphError where the configuration cannot be in a graph of these hosts."""

@@ -168,12 +168,12 @@ class FluencePlugin:
         """
         before = set(self._live.missing)
         self._nominated.let_go()
-        self._live.set_config(config)
+        entered = self._live.set_config(config)
         self._types = frozenset(resource_types(config))
         self._env = env_contract(config)
         self._tell_missing(before)
         self._tell_waiting()
-        self._recount(set())
+        self._recount(entered)
         log.info("[fluence] the resources have changed; known devices: %s", ", ".join(sorted(self._types)) or "none")
 
     def _tell_waiting(self) -> None:

@@ -258,3 +258,14 @@ async def test_what_is_held_and_down_is_held_again_after_a_restart(world: World)
     )
     await world.restarted()
     assert (shares(world), jobids(world)) == before
+
+
+async def test_what_others_run_on_a_node_that_was_left_out_is_counted_once_it_is_not(world: World) -> None:
+    await start(world, "resources: [{type: qpu, name: a}, {type: qpu, name: n3}]")
+    await change(world, "n3", "4")
+    foreign = pod("f", {"cpu": "3"}, nodeName="n3")
+    foreign["spec"]["schedulerName"] = "other"
+    await arrives(world, foreign)
+    assert world.free_cores() == 8
+    set_resources(world, "resources: [{type: qpu, name: a}]")
+    assert world.free_cores() == 9
