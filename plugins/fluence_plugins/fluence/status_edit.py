@@ -124,7 +124,8 @@ def _rewritten(text: str, key: yaml.Node, value: yaml.Node, *, down: bool) -> st
     if not down and alone:
         return text[:first] + text[last + 1 :]
     space = " " if start == end else ""  # an empty value begins right behind the colon
-    return f"{text[:start]}{space}{DOWN if down else UP}{text[end:]}"
+    quote = text[start] if text[start : start + 1] in ("'", '"') and start < end else ""
+    return f"{text[:start]}{space}{quote}{DOWN if down else UP}{quote}{text[end:]}"
 
 
 def _added_in_line(text: str, key: yaml.Node, value: yaml.Node) -> str:

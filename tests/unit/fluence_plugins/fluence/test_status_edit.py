@@ -94,6 +94,9 @@ def test_in_every_style_of_writing(text: str, after: str | None) -> None:
         ("resources:\n- name: a\n  type: q\n  status: down # broken\n",
          "resources:\n- name: a\n  type: q\n  status: up # broken\n"),
         ("resources: [{status: down, type: q, name: a}]", "resources: [{status: up, type: q, name: a}]"),
+        ('{"resources": [{"name": "a", "status": "down", "type": "q"}]}',
+         '{"resources": [{"name": "a", "status": "up", "type": "q"}]}'),
+        ("resources: [{status: 'down', type: q, name: a}]", "resources: [{status: 'up', type: q, name: a}]"),
     ],
 )  # fmt: skip
 def test_a_comment_beside_the_status_stays(text: str, after: str) -> None:
