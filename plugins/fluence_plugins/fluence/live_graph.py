@@ -155,13 +155,18 @@ class LiveGraph:
         self.matcher.add_subgraph(grown)
         self._hosts[name] = host
 
-    def _lose(self, path: str) -> None:
-        """Let go of what pods hold of a host or tree, and of devices below it; all else stays theirs."""
-        for uid in [uid for uid, share in self.shares.items() if any(_touches(part, path) for part in share.values())]:
-            share = self._leave(uid)
+    def _lose(self, *paths: str) -> None:
+        """Let go of what pods hold of hosts or trees, and of devices below them; all else stays theirs."""
+        lost_paths = frozenset(paths)
+        if not lost_paths:
+            return
+        for uid, share in list(self.shares.items()):
+            parts = {jobid: _split(part, lost_paths) for jobid, part in share.items()}
+            if all(lost is None for lost, _ in parts.values()):
+                continue
+            self._leave(uid)
             kept: dict[int, Placement] = {}
-            for jobid, part in share.items():
-                lost, rest = _split(part, path)
+            for jobid, (lost, rest) in parts.items():
                 if lost is not None:
                     self._give_back(jobid, lost)
                     self.missing.setdefault(uid, []).append((jobid, lost))
@@ -234,8 +239,9 @@ class LiveGraph:
         self._check(config)
         self.version += 1
         missing, self.missing = self.missing, {}
-        for path in self.graph.outdated(config):
-            self._lose(path)
+        outdated = self.graph.outdated(config)
+        self._lose(*outdated)
+        for path in outdated:
             self.matcher.remove_subgraph(self.graph.remove_tree(path))
         self._config = config
         for path in self.graph.adopt(config):
@@ -582,17 +588,23 @@ def _with_above(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def _touches(part: Placement, path: str) -> bool:
-    return _split(part, path)[0] is not None
-
-
-def _split(part: Placement, path: str) -> tuple[Placement | None, Placement | None]:
-    """(what a part holds at `path`, of a host or a device, and below it, what else it holds); None for nothing."""
-    below = path + "/"
-    hosts = [[host for host in part.hosts if (host.path == path) is here] for here in (True, False)]
-    devices = [[d for d in part.devices if f"{d.path}/".startswith(below) is here] for here in (True, False)]
+def _split(part: Placement, paths: frozenset[str]) -> tuple[Placement | None, Placement | None]:
+    """(what a part holds at any of these paths, of hosts or devices, and below them, what else it holds); None for
+    nothing.
+    """
+    hosts = [[host for host in part.hosts if (host.path in paths) is here] for here in (True, False)]
+    devices = [[d for d in part.devices if _is_within(d.path, paths) is here] for here in (True, False)]
     lost, rest = (Placement(tuple(h), tuple(d)) if h or d else None for h, d in zip(hosts, devices, strict=True))
     return lost, rest
+
+
+def _is_within(path: str, paths: frozenset[str]) -> bool:
+    """Whether a path is one of these, or below one."""
+    while path:
+        if path in paths:
+            return True
+        path = path.rpartition("/")[0]
+    return False
 
 
 def _pieces(part: Placement) -> Iterator[Placement]:

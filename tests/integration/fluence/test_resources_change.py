@@ -269,3 +269,15 @@ async def test_what_others_run_on_a_node_that_was_left_out_is_counted_once_it_is
     assert world.free_cores() == 8
     set_resources(world, "resources: [{type: qpu, name: a}]")
     assert world.free_cores() == 9
+
+
+async def test_several_trees_that_go_at_once_take_nothing_of_one_whose_name_begins_alike(world: World) -> None:
+    trees = ", ".join(f"{{type: qpu, name: {name}, with: [{{type: qubit}}]}}" for name in ("a", "ab", "b"))
+    await start(world, f"resources: [{trees}]", *(pod(name, device("qubit")) for name in "xyz"))
+    set_resources(world, "resources: [{type: qpu, name: ab, with: [{type: qubit}]}]")
+    assert sum("/cluster/ab/qubit0" in held for held in shares(world).values()) == 1
+    assert [len(parts) for parts in world.plugin.live.missing.values()] == [1, 1]
+    assert "/cluster/ab/qubit0" in allocated(world)
+    set_resources(world, f"resources: [{trees}]")
+    assert world.plugin.live.missing == {}
+    assert {f"/cluster/{name}/qubit0" for name in ("a", "ab", "b")} <= allocated(world)
