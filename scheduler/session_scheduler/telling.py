@@ -121,27 +121,28 @@ class Teller(Observer):
     def gang_timed_out(self, group: Group, members: int, seconds: float) -> None:
         """See `Observer`."""
         self._metrics.groups("timeout")
-        self._metrics.gang_evicted()
         lacks = group.short_of(group.in_phase(Phase.BOUND))
         without = f", and {as_text(lacks)} could not" if lacks else ""
         text = (
             f"{members} of at least {group.min_count} pods could be bound within {seconds:g} s{without}: they are "
             "evicted, and the gang starts over"
         )
-        _log.warning("gang timed out", group=group.key, why=text)
-        if group.pod_group is not None:
-            self._reporter.group(group.pod_group, "False", "Unschedulable", text)
+        self._starts_over("gang timed out", group, text)
 
     def gang_stale(self, group: Group, members: int, seconds: float) -> None:
         """See `Observer`."""
-        self._metrics.gang_evicted()
         lacks = group.short_of(group.in_phase(Phase.BOUND))
         without = f", without {as_text(lacks)}," if lacks else ""
         text = (
             f"{members} pods run of at least {group.min_count}{without} since others were lost, for {seconds:g} s: "
             "they are evicted, and the gang starts over"
         )
-        _log.warning("gang is stale", group=group.key, why=text)
+        self._starts_over("gang is stale", group, text)
+
+    def _starts_over(self, what: str, group: Group, text: str) -> None:
+        """A gang's members are evicted."""
+        self._metrics.gang_evicted()
+        _log.warning(what, group=group.key, why=text)
         if group.pod_group is not None:
             self._reporter.group(group.pod_group, "False", "Unschedulable", text)
 
