@@ -16,7 +16,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
-  bench-live soak-live dist constraints clean
+  test-reapi bench-live soak-live soak-sim dist constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -36,11 +36,13 @@ help:
 	@echo 'make lint         ruff, mypy and the import contract'
 	@echo 'make format       let ruff mend what it can'
 	@echo 'make conformance-reapi  compare with the library of Fluxion itself, which FLUXION_REAPI_LIB names'
+	@echo 'make test-reapi   the tests of the plugin fluence with that library, too'
 	@echo 'make bench        place pods in memory, and say how many a second, and what a preemptor costs'
 	@echo 'make bench-matcher  compare the matcher with Fluxion (beside its library where FLUXION_REAPI_LIB names it)'
 	@echo 'make bench-instructions  count what the matcher needs for a match (needs valgrind), and compare with what was recorded'
 	@echo 'make bench-live   compare pods per second on a real API server with kube-scheduler, for each kind of workload'
 	@echo 'make soak-live    let 10,000 pods and 1,000 nodes come and go for ten minutes: nothing is lost, nothing grows'
+	@echo 'make soak-sim     let an hour of random events happen in memory, in accelerated time: no rule is broken, nothing grows'
 	@echo 'make dist         build the sdist of fluxion-cy, and from it a wheel, into dist/'
 	@echo 'make constraints  write constraints.txt from what $(VENV) has now'
 	@echo 'make clean        remove $(VENV), caches and build results'
@@ -103,6 +105,12 @@ e2e: controlplane kwok
 conformance-reapi: $(STAMP)
 	@test -n "$$FLUXION_REAPI_LIB" || { echo 'FLUXION_REAPI_LIB must name libreapi_cli.so'; exit 1; }
 	$(BIN)/python -m pytest -v tests/conformance/fluxion/test_reapi.py
+
+# The plugin's tests of placements then run on both engines.
+test-reapi: $(STAMP)
+	@test -n "$$FLUXION_REAPI_LIB" || { echo 'FLUXION_REAPI_LIB must name libreapi_cli.so'; exit 1; }
+	$(BIN)/python -m pytest tests/unit/fluence_plugins/fluence tests/integration/fluence tests/property/fluence \
+	  tests/integration/test_examples_with_the_library.py
 
 # FUZZ='jobspec r --runs 10000 --seed 2' runs fewer; see tests/fuzz/run.py. A finding is kept in .cache/fuzz.
 FUZZ ?= --runs 1000000
@@ -168,6 +176,10 @@ bench-live: controlplane
 # SOAK='--seconds 60 --nodes 100 --pods 500' changes what is run.
 soak-live: controlplane
 	$(BIN)/python -m tests.controlplane.soak_live $(SOAK)
+
+# SOAK_SIM='--minutes 10 --seed 7 --policy low' changes what is run; what breaks a rule is brought down to few events.
+soak-sim: $(STAMP)
+	$(BIN)/python -m tests.soak.run $(SOAK_SIM)
 
 # The wheel is built from the sdist alone, so that nothing can be missing there. For every Python and machine:
 # `cibuildwheel --platform linux fluxion_cy`, configured in its pyproject.toml.

@@ -15,6 +15,7 @@ SOURCES = {
     "fluence-resources.yaml": "base/resources",
     "device-plugin.yaml": "base/device-plugin",
     "options/annotations.yaml": "options/annotations",
+    "options/coordination.yaml": "options/coordination",
     "options/fencing.yaml": "options/fencing",
     "options/monitoring.yaml": "options/monitoring",
 }

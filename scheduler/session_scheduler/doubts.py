@@ -90,6 +90,6 @@ class Doubts:
         if answer is None:
             task.phase = Phase.BOUND
             self._scheduler.observer.bound(task, doubt.failure.node)
-        elif await self._scheduler.undone(answer, doubt.calls):
+        elif await self._scheduler.undone(answer, doubt.calls, keeps=self._scheduler.gangs.may_have_begun(task.group)):
             self._scheduler.tell_failed(task.group, {task: answer.reason})
         self._scheduler.gangs.settled(task.group, None)

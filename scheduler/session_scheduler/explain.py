@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,6 +16,7 @@ from session_scheduler.actions.best_part import MOST_WAYS, best_part, is_gang
 from session_scheduler.actions.members import can_start, required_first, too_few, wrong_sub_groups
 from session_scheduler.actions.placing import UNSCHEDULABLE
 from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
+from session_scheduler.actions.reserving import first_start
 from session_scheduler.config import SchedulerConfig
 from session_scheduler.errors import InputError
 from session_scheduler.evaluation import ClassPlan, ScorePart, Verdict, judge, score_parts, totals
@@ -25,6 +27,8 @@ from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.offline import ClusterState, open_state, read_state
 from session_scheduler.service import Scheduler
 from session_scheduler.session import Session
+
+_LATEST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 
 
 def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = None) -> dict[str, Any]:
@@ -112,7 +116,7 @@ def _explained(scheduler: Scheduler, waiting: Sequence[Task]) -> dict[str, Any]:
     gangs = dict.fromkeys(task.group for task in waiting if is_gang(task.group))
     answer = {
         "pods": [explain_task(scheduler, task, spent=callbacks) for task in waiting],
-        "groups": [explain_gang(scheduler, group, spent=callbacks) for group in gangs],
+        "groups": [explain_gang(scheduler, group, spent=callbacks, asks=True) for group in gangs],
     }
     callbacks.update(_seconds(scheduler))
     callbacks.subtract(before)
@@ -143,7 +147,7 @@ def explain_task(
         with _opened(scheduler, calls, task.group, spent) as session:
             answer["nodes"] = _nodes(session, task, most, answer)
             gate = scheduler.cache.gates.of(task)
-            answer["reason"] = gate.reason if gate is not None else _reason(session, task)
+            answer["reason"] = gate.reason if gate is not None else _reason(session, task, answer)
             said = _changes_of_all(session, task, gate, answer["reason"])
             if said:
                 answer["fitsIf"] = said
@@ -153,13 +157,23 @@ def explain_task(
 
 
 def explain_gang(
-    scheduler: Scheduler, group: Group, ways: int = MOST_WAYS, spent: Counter[str] | None = None
+    scheduler: Scheduler,
+    group: Group,
+    ways: int = MOST_WAYS,
+    spent: Counter[str] | None = None,
+    *,
+    asks: bool = False,
 ) -> dict[str, Any]:
-    """How much of a gang could be placed now, where, and why not the rest; nothing is changed."""
+    """How much of a gang could be placed now, where, and why not the rest; nothing is changed.
+
+    `reservation` is there where nodes are kept for it; with `asks` also where they would be (action `backfill`).
+    """
+    reservation: dict[str, Any] = {}
     calls = scheduler.profiles[next(iter(group.tasks.values())).pod.spec.scheduler_name]
     try:
         with _opened(scheduler, calls, group, spent) as session:
             placed, refused, reason = best_part(session, group, ways)
+            reservation = _reservation(session, group, asks=asks and not can_start(group, list(placed)))
     except PluginError as error:
         placed, refused, reason = {}, {}, str(error)
     return {
@@ -172,7 +186,26 @@ def explain_gang(
         "refused": _by_name(refused),
         **_sub_groups(group, placed),
         "reason": reason,
+        **reservation,
     }
+
+
+def _reservation(session: Session, group: Group, *, asks: bool) -> dict[str, Any]:
+    """When and where a gang is to start; nothing where that is not known. `asks`: it is worked out if need be."""
+    known, starts = session.nominations, session.nominations.starts
+    nodes = {task: node for task in group.tasks.values() if task in starts and (node := known.node_of(task))}
+    start = max((starts[task] for task in nodes), default=0.0)
+    tasks = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
+    if not nodes and asks and tasks and session.options.reservations:
+        found = first_start(session, group, tasks)
+        if found is not None:
+            nodes, start = dict(found.nominated), found.start
+    return {"reservation": {"start": _time(start), "nodes": _by_name(nodes)}} if nodes else {}
+
+
+def _time(seconds: float) -> str:
+    """A time in RFC 3339, whole seconds."""
+    return f"{datetime.fromtimestamp(min(seconds, _LATEST), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _by_name(values: Mapping[Task, str]) -> dict[str, str]:
@@ -266,8 +299,8 @@ def _sub_groups(group: Group, placed: Iterable[Task]) -> dict[str, Any]:
                           for name, minimum in group.minima.items()}}  # fmt: skip
 
 
-def _reason(session: Session, task: Task) -> str | None:
-    """What refuses the pod whatever the node."""
+def _reason(session: Session, task: Task, told: dict[str, Any] | None = None) -> str | None:
+    """What refuses the pod whatever the node; until when, where time alone changes it, is added to `told`."""
     if task.group.missing:
         return missing_group(task)
     group = task.group
@@ -295,7 +328,10 @@ def _reason(session: Session, task: Task) -> str | None:
         return reason
     with session.statement(task.group) as statement:
         placed = ask_plugins(session, statement, task.group, [task], None)
-        return placed.refusal.reason if placed is not None and placed.refusal is not None else None
+        refusal = placed.refusal if placed is not None else None
+    if refusal is not None and refusal.until is not None and told is not None:
+        told["until"] = _time(refusal.until)
+    return refusal.reason if refusal is not None else None
 
 
 def _changes_of_all(session: Session, task: Task, gate: Gate | None, reason: str | None) -> list[str]:

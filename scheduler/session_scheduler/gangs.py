@@ -107,6 +107,8 @@ class GangKeeper:
             self.acknowledge(group)
         else:
             self._limit(group)
+            if self._cache.nominations.kept and not self.may_have_begun(group):
+                self._give_places_up(group)
 
     def acknowledge(self, group: Group) -> None:
         """Let the PodGroup say that it is scheduled, if it is."""
@@ -126,6 +128,32 @@ class GangKeeper:
     def _is_acknowledged(self, group: Group, pod_group: PodGroup) -> bool:
         plan = self._reader.plan_of(group)
         return ever_scheduled(pod_group) if plan is None else acknowledged(pod_group, plan)
+
+    def may_have_begun(self, group: Group) -> bool:
+        """Whether members of the group's start are bound, or may be, so that the others must follow.
+
+        What these give back, because their binds fail, is kept for them until they are placed again, the gang has
+        started, or its time is over: else what runs of it would be ended for somebody who came later.
+        """
+        starting = self._starting.get(group.key)
+        if not starting or group.missing or group.key in self._evicting:
+            return False
+        return any(uid in starting and self._may_be_bound(task) for uid, task in group.tasks.items())
+
+    def _may_be_bound(self, task: Task) -> bool:
+        return task.phase is Phase.BOUND or task.uid in self._scheduler.doubts
+
+    def _give_places_up(self, group: Group | None) -> None:
+        """What is kept of a start is anybody's."""
+        known = self._cache.nominations
+        kept = [task for uid, task in group.tasks.items() if uid in known.kept] if known.kept and group else []
+        for task in kept:
+            if task.pod.status.nominated_node_name:  # since before the start
+                self._scheduler.preempting.give_up(task)
+            else:
+                known.give_up(task, known.told_of(task))
+        if kept:
+            self._scheduler.waking.tell_nominations()
 
     def ended(self, key: str, pod_group: PodGroup | None) -> None:
         """A group has no live pod any more: its plan has nothing left to say."""
@@ -245,6 +273,7 @@ class GangKeeper:
         members = self._on_nodes(group, Phase.BOUND) if group is not None else []
         if group is None or not members or group.whole:
             self._deadlines.pop(key, None)
+            self._give_places_up(group)
             return
         if self._scheduler.is_busy(key):
             self._deadlines[key] = now + _LOOK_AGAIN
@@ -255,6 +284,7 @@ class GangKeeper:
             self._evicting.add(key)
             self._scheduler.observer.gang_timed_out(group, len(members), self._timeout)
         self._scheduler.spawn(key, self._scheduler.binder.evict_all(members, delete=again), self._evicted)
+        self._give_places_up(group)
 
     async def _evicted(self, _: str, answer: BaseException | None) -> None:
         if answer is not None:
@@ -308,6 +338,7 @@ class GangKeeper:
         self._starting.pop(key, None)
         self._deadlines.pop(key, None)
         self._evicting.discard(key)
+        self._give_places_up(self._cache.groups.get(key))
 
 
 def _stood_before(group: Group, allocated: Collection[Task]) -> bool:

@@ -188,7 +188,10 @@ class HookCall:
         said = answer.fits_if
         if not isinstance(said, tuple) or not all(isinstance(text, str) for text in said):
             raise self.wrong(f"{said!r} does not say what would help: give the Refusal a tuple of texts as fits_if")
-        return Refusal(answer.reason, self.plugin, fits_if=said)
+        until = answer.until
+        if until is not None and (not isinstance(until, int | float) or not math.isfinite(until)):
+            raise self.wrong(f"{until!r} is no time: give the Refusal seconds since 1970 as until, or None")
+        return Refusal(answer.reason, self.plugin, fits_if=said, until=until)
 
 
 guards.update((HookCall.__call__.__code__, HookCall._step.__code__))

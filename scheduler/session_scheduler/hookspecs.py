@@ -30,6 +30,8 @@ What a plugin declares beside its hooks, as attributes (the defaults in brackets
 * `prebind_waits` (True): whether its `prebind`, where it is needed, may have to wait. The pod then says before
   it where it is to be bound (`status.nominatedNodeName`), for those who make room for pods.
 * `single` (False): it keeps a state of the cluster of its own, so profiles that have it must give it equal arguments.
+* `refused_actions` ({}): actions that do not go with it, each with the reason and the remedy: a configuration that has
+  one is refused at the start.
 """
 
 from __future__ import annotations
@@ -117,6 +119,8 @@ class Refusal:
     """Whether the plugin failed, rather than refused."""
     fits_if: tuple[str, ...] = ()
     """What would have to be so for it not to refuse, as the hook `fits_if` says it."""
+    until: float | None = None
+    """When that may be otherwise, in seconds since 1970; None where time alone does not change it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +285,14 @@ def on_nodes_changed(changes: Sequence[NodeChange]) -> None:
 @hookspec
 def facts() -> object:
     """The plugin's state that its sessions read: taken when a session opens, as `session.facts(plugin)`."""
+
+
+@hookspec
+def offered() -> Mapping[str, int] | None:
+    """What the cluster has of some resources in whole units, where the sum of what nodes advertise does not say so.
+
+    Asked before each session where there are queues, whose fair shares are of that then. Answer from memory, at once.
+    """
 
 
 # ------------------------------------------------------------------ a session
@@ -490,7 +502,7 @@ def shown_holding(pod: Pod) -> Mapping[str, Any] | None:
 
 HOOKS: Final = (
     "class_key", "footprint", "group_of", "pre_enqueue", "recover", "metrics", "serve", "events_to_register",
-    "on_nodes_changed", "facts", "on_session_open",
+    "on_nodes_changed", "facts", "offered", "on_session_open",
     "prefilter", "prepare", "filter", "score", "why", "unresolvable", "fits_if", "node_subsets", "domain_quota",
     "place_group", "reserve", "reservable",
     "score_placement", "postfilter", "reservation",

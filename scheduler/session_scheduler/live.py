@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from importlib import metadata
@@ -24,6 +24,7 @@ from session_scheduler.engine import Engine
 from session_scheduler.hook_calls import HookCall, HookCalls
 from session_scheduler.metrics import Metrics
 from session_scheduler.model.bindings import Runtime
+from session_scheduler.model.objects import Pod
 from session_scheduler.offline import load_calls
 from session_scheduler.plugin_routes import PluginRoutes
 from session_scheduler.queue_telling import QueueTeller
@@ -143,7 +144,7 @@ class Replica:
             await _unless(stop, beside, self._recover(mirror, scheduler))
             if stop.is_set():
                 return True
-            async with self._serving(engine, cluster), background(mirror.run(), engine.run()) as inner:
+            async with self._serving(engine, cluster, teller.says), background(mirror.run(), engine.run()) as inner:
                 await _unless(stop, [*beside, *inner], _event(stop))
                 _log.info("stopping: bindings under way may end")
                 drained = await engine.stop(DRAIN_SECONDS)
@@ -164,11 +165,13 @@ class Replica:
         _log.info("the cluster is taken in", objects=len(objects), groups=len(scheduler.cache.groups))
 
     @asynccontextmanager
-    async def _serving(self, engine: Engine, cluster: KubernetesCluster) -> AsyncGenerator[None]:
+    async def _serving(
+        self, engine: Engine, cluster: KubernetesCluster, tell: Callable[[Pod, str, str], None]
+    ) -> AsyncGenerator[None]:
         """Each plugin's own tasks, which have little time to begin and to end."""
         plugins = AsyncExitStack()
         try:
-            await self._serve(plugins, engine, cluster)
+            await self._serve(plugins, engine, cluster, tell)
             yield
         finally:
             try:
@@ -177,10 +180,13 @@ class Replica:
             except TimeoutError:
                 _log.error("tasks of plugins have not ended in time", seconds=PLUGIN_SECONDS)
 
-    async def _serve(self, plugins: AsyncExitStack, engine: Engine, cluster: KubernetesCluster) -> None:
+    async def _serve(
+        self, plugins: AsyncExitStack, engine: Engine, cluster: KubernetesCluster,
+        tell: Callable[[Pod, str, str], None],
+    ) -> None:  # fmt: skip
         """Start each plugin's own tasks. Raises PluginError."""
         runtime = Runtime(engine.wake, lambda: self._elector is None or self._elector.fence.leading, cluster,
-                          engine.change)  # fmt: skip
+                          engine.change, tell)  # fmt: skip
         served: set[int] = set()
         for calls in self._profiles.values():
             for call in calls.functions("serve"):

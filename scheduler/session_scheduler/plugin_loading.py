@@ -130,7 +130,18 @@ def load_profiles(config: SchedulerConfig) -> dict[str, list[LoadedPlugin]]:
     """
     check_configured(config.queues, config.source)
     shared: dict[tuple[str, str], LoadedPlugin] = {}
-    return {profile.scheduler_name: load_plugins(profile, shared) for profile in config.profiles}
+    loaded = {profile.scheduler_name: load_plugins(profile, shared) for profile in config.profiles}
+    _check_actions(config, shared.values())
+    return loaded
+
+
+def _check_actions(config: SchedulerConfig, loaded: Iterable[LoadedPlugin]) -> None:
+    """A plugin says which actions do not go with it, and why (`refused_actions`)."""
+    for plugin in loaded:
+        refused = getattr(plugin.instance, "refused_actions", {})
+        for index, action in enumerate(config.actions):
+            if action in refused:
+                raise PluginArgumentsError(f"{config.source}: actions[{index}]: {refused[action]} [{plugin.source}]")
 
 
 def load_plugins(profile: Profile, shared: dict[tuple[str, str], LoadedPlugin] | None = None) -> list[LoadedPlugin]:

@@ -130,11 +130,15 @@ class Preempting:
         self._spawn(group, nominations, asked)
 
     def tried(self, outcomes: Mapping[Group, Outcome]) -> None:
-        """What failed by an error gives up its places, as in kube-scheduler; unless it was preemption that failed."""
+        """What failed by an error gives up its places, as in kube-scheduler; unless it was preemption that failed.
+
+        A gang that is bound in part keeps what its members had.
+        """
         for group, outcome in outcomes.items() if self._cache.nominations else ():
             if outcome.refusal is not None and outcome.refusal.failed and not outcome.preempts:
                 for task in group.in_phase(Phase.PENDING):
-                    self.give_up(task)
+                    if task.uid not in self._cache.nominations.kept:
+                        self.give_up(task)
 
     def ended(self, uid: str) -> None:
         """A pod went: with the last of its victims a group need not sleep any more."""

@@ -221,7 +221,8 @@ class Scheduler:
             return
         doubt = self.doubts.take(uid)
         if doubt is not None:
-            if not await self.undone(replace(doubt.failure, unknown=False), doubt.calls):
+            failure, keeps = replace(doubt.failure, unknown=False), self.gangs.may_have_begun(task.group)
+            if not await self.undone(failure, doubt.calls, keeps=keeps):
                 self.observer.bound(task, doubt.failure.node)
         elif before in (None, Phase.PENDING, Phase.GATED):
             self._informing.later(task)
@@ -400,12 +401,21 @@ class Scheduler:
     def open_session(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...] = ()) -> Session:
         """A session over these groups, with each plugin's facts. Raises PluginError."""
         facts = {call.plugin: call() for call in calls.functions("facts")}
+        self.ask_offered(calls)
         self.cache.table.pods.trim()
         session = Session(
             Snapshot(self.cache, due, self.clock.now(), facts, self.clock.wall(), stale), calls, self._options
         )
         session.open()
         return session
+
+    def ask_offered(self, calls: HookCalls) -> None:
+        """Have queues share what plugins say that there is. Raises PluginError."""
+        for call in calls.functions("offered") if self.cache.queues.active else ():
+            answer = call() or {}
+            if not all(type(amount) is int and amount >= 0 for amount in answer.values()):
+                raise call.wrong("an amount is no whole number from 0 on")
+            self.cache.queues.offered[call.plugin] = answer
 
     def close_session(self, session: Session) -> None:
         """Tell the plugins that it is over; one that fails is logged, for nothing depends on it any more."""
@@ -431,14 +441,16 @@ class Scheduler:
         for task, node in decision.evicted.items():
             self.cache.occupy(task, node)
             task.phase = Phase.RELEASING if await self.binder.evict(task) else Phase.BOUND
-        failed = {failure.task: failure.reason for failure in failures if await self.undone(failure, calls)}
+        not_bound = {failure.task for failure in failures}
+        self._stands([task for task in decision.allocated if task not in not_bound])
+        failed = await self._undone(decision.group, failures, calls)
         unknown = {
             failure.task: f"it is not known yet whether this was done: {failure.reason}"
             for failure in failures
             if failure.task.uid in self.doubts
         }
         bound = [task for task in decision.allocated if task not in failed and task not in unknown]
-        self._stands(bound)
+        self._stands([task for task in bound if task in not_bound])
         for failure in failures:
             self.observer.bind_failed(failure)
         if failed:
@@ -465,9 +477,22 @@ class Scheduler:
         if outcome is None or outcome.scheduled:
             self.pending.placed(group.key)
 
-    async def undone(self, failure: Failure, calls: HookCalls) -> bool:
+    async def _undone(self, group: Group, failures: Sequence[Failure], calls: HookCalls) -> dict[Task, str]:
+        """Those of a group whose binds came to nothing, and why. What is unknown comes first: by it a gang may have
+        begun.
+        """
+        found: dict[Task, str] = {}
+        for doubtful in (True, False):
+            keeps = self.gangs.may_have_begun(group)
+            for failure in failures:
+                if failure.unknown is doubtful and await self.undone(failure, calls, keeps=keeps):
+                    found[failure.task] = failure.reason
+        return found
+
+    async def undone(self, failure: Failure, calls: HookCalls, *, keeps: bool) -> bool:
         """Whether the bind came to nothing: then the task is pending again and its share is free.
 
+        With `keeps` nobody of its priority or less takes that before the task is placed again: its gang has begun.
         Nothing is freed of a task that is bound as decided (its event came before the answer), or may be.
         """
         task = failure.task
@@ -481,10 +506,12 @@ class Scheduler:
         self.cache.forget(task)
         await self._cancel(calls, task, failure.node)
         self.waking.freed(task)
-        if task.node is None:
-            self.preempting.give_up(task)
-        else:  # somebody else bound it
+        if task.node is not None:  # somebody else bound it
             self._informing.later(task)
+        elif keeps and failure.node in self.cache.table.row_of:
+            self.cache.nominations.keep(task, failure.node)
+        else:
+            self.preempting.give_up(task)
         return True
 
     async def give_up(self, task: Task, calls: HookCalls) -> None:

@@ -20,10 +20,11 @@ from session_scheduler.hookspecs import Gate
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent, ClusterEventWithHint, QueueingHint
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
-from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
+from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import Namespace, RelatedObject
-from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION
+from session_scheduler.model.sub_groups import SUB_GROUP_LABEL
+from session_scheduler.plans import PLAN_ANNOTATION
 from session_scheduler.state.cache import Cache, pod_group_key, schedulers_of
 from session_scheduler.state.changes import ADD, DELETE, OTHER, node_actions, object_actions, pod_actions
 from session_scheduler.state.pending import PendingGroups, everybody
@@ -231,10 +232,18 @@ def _moves(task: Task, old: Pod) -> bool:
 
 
 def _same(old: PodGroup, new: PodGroup) -> bool:
-    """Whether nothing changed that decides where its pods go: not its conditions, and not its plan."""
-    before, now = (one.metadata.annotations.get(SUB_GROUPS_ANNOTATION) for one in (old, new))
-    same = old.spec == new.spec and old.metadata.labels == new.metadata.labels and before == now
-    return same and (old.metadata.deletion_timestamp is None) == (new.metadata.deletion_timestamp is None)
+    """Whether nothing changed that may decide where its pods go: not its conditions, and not its plan.
+
+    Any other annotation may: plugins read those that they know.
+    """
+    before, now = old.metadata, new.metadata
+    same = old.spec == new.spec and before.labels == now.labels and _annotations(before) == _annotations(now)
+    return same and (before.deletion_timestamp is None) == (now.deletion_timestamp is None)
+
+
+def _annotations(metadata: ObjectMeta) -> Mapping[str, str]:
+    """The annotations, but for what the scheduler writes itself."""
+    return {name: value for name, value in metadata.annotations.items() if name != PLAN_ANNOTATION}
 
 
 def _as_it_was(obj: RelatedObject, known: object) -> RelatedObject | None:

@@ -22,6 +22,8 @@ HELD, PLAN, ATTEMPT = PREFIX + "held", PREFIX + "plan", PREFIX + "attempt"
 SUB_GROUPS, SUB_GROUP = PREFIX + "sub-groups", PREFIX + "sub-group"
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2"
 DEVICE_PREFIX = "fluxion.flux-framework.org/"
+SHARED = "/@"
+"""In the path of a device that is, or lies in, a place of something that pods share."""
 _UNITS = {"m": Decimal("0.001"), "": Decimal(1), "k": Decimal(1000), "M": Decimal(10**6), "G": Decimal(10**9),
           "Ki": Decimal(1 << 10), "Mi": Decimal(1 << 20), "Gi": Decimal(1 << 30)}  # fmt: skip
 Manifest = dict[str, Any]
@@ -210,13 +212,17 @@ def _holdings(state: State) -> Iterator[str]:
             yield f"pod {key_of(pod)}: was bound by fluence and holds nothing"
         for jobid, part in jobs.items():
             for device in part.get("devices", []):
-                owners["device", device].append(f"{key_of(pod)} (job {jobid})")
+                if SHARED not in device:  # else several may hold it, each a place
+                    owners["device", device].append(f"{key_of(pod)} (job {jobid})")
             if "host" not in part:
                 continue
             if part["host"] != pod["spec"]["nodeName"]:
                 yield f"pod {key_of(pod)}: holds {part['host']} and is bound to {pod['spec']['nodeName']}"
             for kind in ("cores", "gpus"):
                 for index in part[kind]:
+                    owners[kind, part["host"], str(index)].append(f"{key_of(pod)} (job {jobid})")
+            for kind, indices in part.get("otherGpus", {}).items():
+                for index in indices:
                     owners[kind, part["host"], str(index)].append(f"{key_of(pod)} (job {jobid})")
         yield from _devices_as_asked(pod, jobs)
     for what, pods in sorted(owners.items()):

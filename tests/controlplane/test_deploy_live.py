@@ -16,8 +16,13 @@ from ..tools.deploying import CHART, DEPLOY, NAMESPACE, RESOURCES, Manifest, cha
 from .harness import ADMIN, ControlPlane
 
 FLAT = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/annotations.yaml",
-        "options/fencing.yaml", "options/monitoring.yaml")  # fmt: skip
-EVERYTHING = ("--set-file", f"resourcesFile={RESOURCES}", "--set", "fencing.enabled=true,monitoring.enabled=true")
+        "options/coordination.yaml", "options/fencing.yaml", "options/monitoring.yaml")  # fmt: skip
+EVERYTHING = (
+    "--set-file",
+    f"resourcesFile={RESOURCES}",
+    "--set",
+    "coordination.enabled=true,fencing.enabled=true,monitoring.enabled=true",
+)
 DEFINITIONS = Path(__file__).parent / "monitoring_definitions.yaml"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fluence-webhook"
 SECONDS = 90.0
@@ -121,12 +126,13 @@ def test_what_the_webhook_writes_into_its_configuration_stays_when_that_is_appli
     text = (DEPLOY / "fluence.yaml").read_text()
     shell.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
     found = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]
-    found[0]["clientConfig"]["caBundle"] = bundle(shell)
+    for webhook in found:
+        webhook["clientConfig"]["caBundle"] = bundle(shell)
     assert shell.plane.request("PATCH", CONFIGURATION, {"webhooks": found})[0] == HTTPStatus.OK
     for how in (["--server-side"], []):
         shell.kubectl("apply", *how, "-f", "-", text=text)
-        (webhook,) = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]
-        assert webhook["clientConfig"]["caBundle"] == bundle(shell), how
+        webhooks = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]
+        assert [each["clientConfig"]["caBundle"] for each in webhooks] == [bundle(shell)] * 3, how
 
 
 def bundle(shell: Shell) -> str:
@@ -232,8 +238,8 @@ def test_the_chart_is_installed_upgraded_and_taken_away_by_helm(shell: Shell) ->
     shell.helm("upgrade", "fluence", CHART, *own, *EVERYTHING)
     made = chart(*EVERYTHING)
     assert shell.versions(yaml.safe_dump_all(made)).keys() == {key(each) for each in made}
-    (webhook,) = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]
-    assert webhook["failurePolicy"] == "Ignore"
+    webhooks = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]
+    assert [each["failurePolicy"] for each in webhooks] == ["Fail", "Fail", "Ignore"]
     shell.helm("uninstall", "fluence")
     left = shell.kubectl("get", "--ignore-not-found", "-o", "name", "-f", "-", text=yaml.safe_dump_all(made))
     assert left == ""

@@ -29,6 +29,9 @@ from .faults.outages import (
     stopped_politely,
     watches_cut,
 )
+from .faults.producers import PRODUCER
+from .faults.producers import WRITES as PRODUCER_WRITES
+from .faults.reserved import RESERVED
 from .faults.writes import ELECTED_KILLS, KILLS, OTHERS, SLOW, Kind, count_writes, one_write
 from .harness import ControlPlane
 
@@ -41,6 +44,10 @@ ELECTED_SAMPLE = [(_CHANCE.choice(ELECTED_KILLS), _CHANCE.choice(part)) for part
 DEVICE_POD_WRITES = 3
 """In a device pod's life: its bind, the word to another one that it has to wait, that one's bind."""
 DEVICE_POD_SAMPLE = [(kind, _CHANCE.randint(1, DEVICE_POD_WRITES)) for kind in OTHERS]
+
+RESERVED_WRITES = 8
+PRODUCER_SAMPLE = [(kind, _CHANCE.randint(1, PRODUCER_WRITES)) for kind in OTHERS]
+RESERVED_SAMPLE = [(kind, _CHANCE.randint(1, RESERVED_WRITES)) for kind in (*KILLS, *OTHERS)]
 
 
 def _id(value: object) -> str:
@@ -181,3 +188,43 @@ def test_a_former_leaders_late_bind_takes_no_device_under_the_fencing_policy(
 
 def test_a_device_goes_from_pod_to_pod_while_leaders_come_and_go(fault_plane: ControlPlane, tmp_path: Path) -> None:
     handed_on_by_six_leaders(fault_plane, tmp_path, seed=4, pods=4)
+
+
+# ---------------------------------------------------------------------- a producer and its consumers
+
+
+def test_a_producers_life_has_as_many_writes_as_the_faults_are_spread_over(
+    fault_plane: ControlPlane, tmp_path: Path
+) -> None:
+    assert count_writes(fault_plane, tmp_path, PRODUCER) >= PRODUCER_WRITES
+
+
+@pytest.mark.parametrize("number", range(1, PRODUCER_WRITES + 1))
+@pytest.mark.parametrize("kind", KILLS, ids=_id)
+def test_a_killed_scheduler_leaves_no_consumer_behind_its_gate(
+    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, kind, number, PRODUCER)
+
+
+@pytest.mark.parametrize(("kind", "number"), PRODUCER_SAMPLE, ids=_id)
+def test_a_write_of_a_producers_life_that_goes_wrong_is_made_good(
+    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, kind, number, PRODUCER)
+
+
+# ---------------------------------------------------------------------- a gang for which devices are kept
+
+
+def test_a_kept_gangs_life_has_as_many_writes_as_the_faults_are_spread_over(
+    fault_plane: ControlPlane, tmp_path: Path
+) -> None:
+    assert count_writes(fault_plane, tmp_path, RESERVED) >= RESERVED_WRITES
+
+
+@pytest.mark.parametrize(("kind", "number"), RESERVED_SAMPLE, ids=_id)
+def test_a_write_of_a_kept_gangs_life_that_goes_wrong_is_made_good(
+    fault_plane: ControlPlane, tmp_path: Path, kind: Kind, number: int
+) -> None:
+    one_write(fault_plane, tmp_path, kind, number, RESERVED)

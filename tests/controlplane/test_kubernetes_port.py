@@ -5,7 +5,7 @@ What a scheduler never makes (pods, groups) is made by the administrator; everyt
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
@@ -13,7 +13,7 @@ from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
 from session_scheduler.cluster.port import Cluster, Kube
-from session_scheduler.model.objects import ConfigMap, KubeObject, Lease
+from session_scheduler.model.objects import ConfigMap, KubeObject, Lease, Pod
 
 from ..integration.cluster.port_suite import PortSuite
 from .harness import ADMIN, SCHEDULER, ControlPlane
@@ -37,6 +37,10 @@ class _WithFixtures(KubernetesCluster):
 
     async def replace(self, obj: Lease) -> Lease:
         return await self._administrator.replace(obj)
+
+    async def open_gate(self, pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> Pod:
+        # A right that an option of deploy/ gives: test_quantum_live.py does so as the scheduler's user.
+        return await self._administrator.open_gate(pod, gate, annotations)
 
 
 class LiveHarness:

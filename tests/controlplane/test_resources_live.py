@@ -116,6 +116,29 @@ def test_what_is_down_is_given_to_nobody_also_by_a_successor(scenario: Scenario)
     scenario.check()
 
 
+def test_so_many_share_a_device_and_a_successor_knows_also_where_fewer_may_by_then(scenario: Scenario) -> None:
+    three = "resources: [{type: qpu, name: a, sharing: 3}]\n"
+    scenario.add_node(cpu=8, devices=8)
+    scheduler = start(scenario, three)
+    for name in ("first", "second", "third"):
+        scenario.create_pod(name, device=True)
+    scenario.wait_bound("first", "second", "third")
+    scenario.create_pod("fourth", device=True)
+    scenario.wait_refused("fourth", "1 qpu wanted, 0 of 3 places free")
+    assert list(holding(scenario.pod("first")).values()) == [["/cluster/a/@"]]
+    scheduler.kill()
+    successor = start(scenario, three.replace("3", "1"))
+    assert successor.metrics()["fluence_missing_parts"] == 0
+    assert drift(successor) == [0, 0]
+    scenario.delete_pod("first")
+    scenario.delete_pod("second")
+    scenario.wait_refused("fourth")
+    write(scenario, successor, three)
+    scenario.wait_bound("fourth")
+    assert successor.metrics()["fluence_missing_parts"] == 0
+    scenario.check()
+
+
 # ------------------------------------------------------------------ fluence backend
 
 

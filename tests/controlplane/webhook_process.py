@@ -48,10 +48,11 @@ def kubeconfig_of_the_account(plane: ControlPlane, folder: Path) -> Path:
     return file
 
 
-def configuration(port: int) -> dict[str, Any]:
-    """The configuration of deploy/fluence.yaml, leading to a port of this machine."""
+def configuration(port: int, handlers: Sequence[str] = ("fluxion",)) -> dict[str, Any]:
+    """The configuration of deploy/fluence.yaml for some handlers, leading to a port of this machine."""
     manifests = yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text())
     found: dict[str, Any] = next(each for each in manifests if each["kind"] == "MutatingWebhookConfiguration")
+    found["webhooks"] = [each for each in found["webhooks"] if each["name"].partition(".")[0] in handlers]
     for webhook in found["webhooks"]:
         path = webhook["clientConfig"].pop("service")["path"]
         webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
@@ -151,9 +152,9 @@ class Shared:
         for path in (SECRET, CONFIGURATION):
             self.plane.request("DELETE", path)
 
-    def configure(self, port: int) -> None:
+    def configure(self, port: int, handlers: Sequence[str] = ("fluxion",)) -> None:
         """Apply the configuration anew."""
-        self.plane.create(configuration(port))
+        self.plane.create(configuration(port, handlers))
 
     def secret(self) -> dict[str, Any]:
         """The Secret as it is."""

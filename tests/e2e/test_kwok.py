@@ -1,7 +1,7 @@
-"""Both examples, as they are, in a cluster of 500 nodes that kwok plays; all else is real, as is `fluence run`.
+"""The examples, as they are, in a cluster of 500 nodes that kwok plays; all else is real, as is `fluence run`.
 
-Each node offers the devices that its device plugin would advertise. There is no webhook here: what containers are told
-is shown where there are containers.
+Each node offers the devices that its device plugin would advertise. The webhook is there for the gangs that it makes:
+what containers are told is shown where there are containers.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ..controlplane.bulk import Bulk
 from ..controlplane.harness import ADMIN, DEPLOY, ControlPlane
 from ..controlplane.invariants import DEVICE_PREFIX, GROUPS, PREFIX, annotation, condition, is_bound
 from ..controlplane.processes import Program
+from ..controlplane.quantum_world import option, webhook
 from ..controlplane.scheduler_process import SchedulerProcess, Settings, kubeconfig_for
 
 HERE = Path(__file__).parent
@@ -196,3 +197,30 @@ def test_the_quantum_pod_gets_a_backend_runs_and_gives_it_back_by_its_end(cluste
     assert {backend_of(pod) for pod in both} == set(BACKENDS)
     cluster.kubectl("delete", "pods", "--wait=false", *(pod["metadata"]["name"] for pod in both))
     cluster.until("end of what the two held", lambda: cluster.held() == before, SOON)
+
+
+def test_the_quantum_gang_of_the_example_lives_from_its_producers_start_to_the_jobs_end(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Nobody here plays a part: the Job controller makes pods, kwok runs them, fluence opens the gates."""
+    before, file = cluster.held(), EXAMPLES / "09-quantum-gang" / "workloads.yaml"
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+
+    def complete(job: str) -> bool:
+        return condition(cluster.plane.request("GET", f"{jobs}/{job}")[1], "Complete") is not None
+
+    with webhook(cluster.plane, tmp_path, resources()), option(cluster.plane):
+        cluster.kubectl("apply", "-f", file)
+        cluster.until("end of both Jobs", lambda: complete("vqe") and complete("samplers"))
+        vqe = cluster.pods("vqe")
+        cluster.until("running Deployment", lambda: cluster.in_phase("Running", "post-processing", 2), SOON)
+        assert sorted(str(annotation(pod, PREFIX + "coordination-role")) for pod in vqe) == ["consumer"] * 3 + [
+            "producer"
+        ]
+        assert {(backend_of(pod), annotation(pod, PREFIX + "attr-region")) for pod in vqe} == {
+            ("marrakesh", "us-east-1")
+        }
+        assert {backend_of(pod) for pod in cluster.pods("samplers")} == set(BACKENDS)
+        cluster.kubectl("delete", "--wait=false", "-f", file)
+        cluster.until("end of all pods", lambda: not any(map(cluster.pods, ("vqe", "samplers", "post-processing"))))
+        cluster.until("end of what they held", lambda: cluster.held() == before, SOON)

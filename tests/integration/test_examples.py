@@ -120,6 +120,19 @@ def test_leader_and_workers_start_together_and_without_its_workers_a_leader_does
     assert why in (ROOT / "docs" / "how-to" / "start-pods-together.md").read_text()
 
 
+def test_small_pods_all_run_where_cpu_is_counted_in_millicores_and_four_where_in_cores() -> None:
+    folder = EXAMPLES / "06-small-pods"
+    files = [folder / "cluster.yaml", folder / "workloads.yaml"]
+    answer = fluence("simulate", *files, "--config", folder / "scheduler.yaml", "-o", "json")
+    pods = placed(answer)
+    assert answer.returncode == 0
+    assert len(pods) == 19
+    assert (pods["on-nvidia"]["node"], pods["on-amd"]["node"]) == ("n1", "n2")
+    in_cores = fluence("simulate", *files, "-o", "json")
+    assert in_cores.returncode == 1
+    assert sum(1 for pod in placed(in_cores).values() if pod["node"]) == 4
+
+
 # ------------------------------------------------------------------ the plugins
 
 
@@ -210,3 +223,61 @@ def test_the_readme_shows_what_the_demo_prints() -> None:
     shown = readme.partition("```\nNAMESPACE")[2].partition("```")[0].splitlines()[1:]
     for line in (line for line in shown if line):
         assert any(row.startswith(line.partition("…")[0].rstrip()) for row in printed), line
+
+
+def test_so_many_share_a_device_as_it_says_and_a_queue_takes_no_more_of_them_than_its_limit() -> None:
+    folder = EXAMPLES / "11-sharing"
+    files = [folder / "cluster.yaml", folder / "workloads.yaml", "--resources", folder / "resources.yaml"]
+    pods = placed(fluence("simulate", *files, "-o", "json"))
+    held = Counter(pod["backend"] for pod in pods.values() if pod["node"])
+    assert held == {"simmer": 4, "east": 2}
+    (waiting,) = (name for name, pod in pods.items() if not pod["node"])
+    assert waiting.startswith("sense-")
+    limit = "queue 'sensing' has reached its limit of fluxion.flux-framework.org/sampler: 2, 2 allocated, 1 needed"
+    assert pods[waiting]["reason"] == limit
+
+
+def test_the_groups_of_the_topology_example_stay_in_one_rack_or_are_spread_over_several() -> None:
+    folder = EXAMPLES / "07-topology"
+    levels = {"zone": "topology.kubernetes.io/zone", "rack": "example.com/rack"}
+    files = [folder / "cluster.yaml", folder / "workloads.yaml", "--config", folder / "scheduler.yaml"]
+    answer = fluence("simulate", *files, "-o", "json")
+    assert answer.returncode == 1
+    options = [word for kind, label in levels.items() for word in ("--topology", f"{kind}={label}")]
+    graph = json.loads(fluence("graph", folder / "cluster.yaml", *options).stdout)["graph"]
+    paths = [vertex["metadata"]["paths"]["containment"] for vertex in graph["nodes"]]
+    level_of = {path.rpartition("/")[2]: path.split("/")[2:-1] for path in paths if path.count("/") == 4}
+    assert level_of["n3"] == ["zone=a", "rack=r2"]
+    racks: dict[str, list[Any]] = {}
+    for name, pod in placed(answer).items():
+        racks.setdefault(name.rpartition("-")[0], []).append(pod["node"] and tuple(level_of[pod["node"]]))
+    assert racks["training"] == [("zone=a", "rack=r2")] * 8
+    assert len(set(racks["database"])) == 3
+    assert {zone for zone, _ in racks["service"]} == {"zone=b"}
+    assert len(set(racks["service"])) == 3
+    assert racks["simulation"] == [None] * 6
+    why = "no rack has room for 6 pods: at most 5 in rack r1 of zone a"
+    assert why in placed(answer)["simulation-0"]["reason"]
+
+
+def test_a_gang_of_the_topology_example_that_is_too_large_is_told_which_rack_lacks_the_least(tmp_path: Path) -> None:
+    folder = EXAMPLES / "07-topology"
+    larger = tmp_path / "larger.yaml"
+    text = (folder / "workloads.yaml").read_text()
+    larger.write_text(text.replace("minCount: 6", "minCount: 9").replace(": 6\n", ": 9\n"))
+    answer = fluence("explain", folder / "cluster.yaml", larger, "--config", folder / "scheduler.yaml")
+    assert "no rack has room for 9 pods: at most 8 in rack r2 of zone a" in answer.stdout
+
+
+def test_a_gang_is_kept_nodes_for_nine_o_clock_and_windows_are_left_free() -> None:
+    folder = EXAMPLES / "08-time"
+    files = [folder / "cluster.yaml", folder / "workloads.yaml", "--resources", folder / "resources.yaml"]
+    pods = placed(fluence("simulate", *files, "--config", folder / "config.yaml", "-o", "json"))
+    assert {name for name, pod in pods.items() if pod["node"]} == {"short"}
+    assert pods["short"]["backend"] == "aurora"
+    for number in range(4):
+        assert pods[f"climate-{number}"]["reason"].endswith("where it can start at 2026-11-23T09:00:00Z")
+    firmware = "node n5 is to be free for maintenance window firmware from 2026-11-23T12:00:00Z to 2026-11-23T14:00:00Z"
+    assert firmware in pods["archive"]["reason"]
+    calibration = "backend borealis is in maintenance window calibration from 2026-11-23T07:00:00Z to 2026-11-23T10:00"
+    assert calibration in pods["calibrated"]["reason"]

@@ -14,8 +14,8 @@ from ..tools.deploying import CHART, DEPLOY, manifests
 ROOT = DEPLOY.parent
 PAGES = ("docs/how-to/deploy.md", "docs/how-to/migrate.md", "docs/how-to/alerts.md", "deploy/README.md")
 EVERY = pytest.mark.parametrize("page", PAGES)
-FILES = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/fencing.yaml",
-         "options/monitoring.yaml")  # fmt: skip
+FILES = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/coordination.yaml",
+         "options/fencing.yaml", "options/monitoring.yaml")  # fmt: skip
 
 
 def text(page: str) -> str:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
 from fluence_plugins.device_advertisement.commands import KUBELET_DIR, device_plugin
 from fluence_plugins.env_injection.commands import webhook
+from fluence_plugins.env_injection.gang import DEPLOYMENT, JOB
+from fluence_plugins.env_injection.handlers import HandlerSettings, load_handlers
 from fluence_plugins.env_injection.reviews import DEADLINE_SECONDS
+from fluence_plugins.fluence.coordination import COORDINATION, OBSERVE_LABEL, ROLE
+from fluence_plugins.fluence.label_groups import GROUP_LABEL
 from fluence_plugins.fluence.resources import fluxion_resource_names, load_resources
 from fluence_plugins.fluence.resources_file import CAPACITY_ENV, DEFAULT_CAPACITY, RESOURCES_ENV
 
@@ -120,24 +126,67 @@ def test_each_has_room_that_is_bounded_where_bounds_do_not_slow_it(name: str) ->
 # ---------------------------------------------------------------------- the webhook
 
 
-def the_webhook() -> Manifest:
-    (found,) = the("MutatingWebhookConfiguration", called="fluence-webhook")["webhooks"]
-    return dict(found)
+HANDLERS = ("quantum", "gang", "fluxion")
+"""In the order in which the API server asks them: what one adds, the last one sees."""
 
 
-def test_the_configuration_leads_to_the_webhooks_pods() -> None:
-    service = the_webhook()["clientConfig"]["service"]
+def the_webhook(handler: str = "fluxion") -> Manifest:
+    webhooks = the("MutatingWebhookConfiguration", called="fluence-webhook")["webhooks"]
+    assert [each["name"].partition(".")[0] for each in webhooks] == list(HANDLERS)
+    return dict(webhooks[HANDLERS.index(handler)])
+
+
+def served_names() -> list[str]:
+    command = container("fluence-webhook")["command"]
+    return [command[i + 1] for i, word in enumerate(command) if word == "--scheduler-name"]
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_the_configuration_leads_to_the_webhooks_pods(handler: str) -> None:
+    service = the_webhook(handler)["clientConfig"]["service"]
     found = the("Service", called="fluence-webhook")
     assert (service["namespace"], service["name"]) == (found["metadata"]["namespace"], found["metadata"]["name"])
     (port,) = found["spec"]["ports"]
     ports = {each["name"]: each["containerPort"] for each in container("fluence-webhook")["ports"]}
     assert (service["port"], ports[port["targetPort"]]) == (port["port"], default(webhook, "tls_port"))
     assert found["spec"]["selector"] == workload("fluence-webhook")["spec"]["selector"]["matchLabels"]
-    assert service["path"] == "/mutate/fluxion"
+    assert service["path"] == f"/mutate/{handler}"
+    command = container("fluence-webhook")["command"]
+    assert handler in command[command.index("--handlers") + 1].split(",")
 
 
 def test_what_the_webhook_writes_is_not_in_the_manifest() -> None:
-    assert "caBundle" not in the_webhook()["clientConfig"]
+    assert not any("caBundle" in the_webhook(handler)["clientConfig"] for handler in HANDLERS)
+
+
+@pytest.mark.parametrize("handler", ["quantum", "gang"])
+def test_a_handler_is_asked_about_what_it_decides_on_and_only_who_asks_waits_for_it(handler: str) -> None:
+    asked = the_webhook(handler)
+    built = load_handlers([handler], HandlerSettings(frozenset({"fluence"}), None, CollectorRegistry()))[handler]
+    kinds = {("", "pods"): ("", "Pod"), ("batch", "jobs"): JOB, ("apps", "deployments"): DEPLOYMENT}
+    rules = {kinds[group, resource]: set(rule["operations"]) for rule in asked["rules"]
+             for group in rule["apiGroups"] for resource in rule["resources"]}  # fmt: skip
+    assert rules.keys() == set(getattr(built, "kinds", ()))
+    assert set().union(*rules.values()) == set(built.operations)
+    ours, asks = (condition["expression"] for condition in asked["matchConditions"])
+    assert f"schedulerName in {served_names()}" in ours
+    told = re.findall(r"fluence.flux-framework.org/[a-z-]+", asks)
+    assert set(told) == ({COORDINATION, ROLE, OBSERVE_LABEL} if handler == "quantum" else {GROUP_LABEL})
+    assert (asked["failurePolicy"], asked["sideEffects"]) == ("Fail", "None")
+    assert asked["timeoutSeconds"] == DEADLINE_SECONDS
+    assert asked["reinvocationPolicy"] == "IfNeeded"
+
+
+def test_the_scheduler_opens_gates_and_changes_nothing_else_of_a_pod() -> None:
+    option = "options/coordination.yaml"
+    rules = the("ClusterRole", option)["rules"]
+    granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    assert granted == {("pods", "patch"), ("podgroups", "create")}
+    account = {"kind": "ServiceAccount", "name": "fluence", "namespace": NAMESPACE}
+    assert the("ClusterRoleBinding", option)["subjects"] == [account]
+    (condition,) = the("ValidatingAdmissionPolicy", option)["spec"]["matchConditions"]
+    assert condition["expression"].endswith(f"'system:serviceaccount:{NAMESPACE}:fluence'")
+    assert the("ValidatingAdmissionPolicyBinding", option)["spec"]["validationActions"] == ["Deny"]
 
 
 def test_the_webhook_is_asked_about_new_pods_of_our_schedulers_alone_and_hinders_nobody() -> None:
@@ -145,8 +194,7 @@ def test_the_webhook_is_asked_about_new_pods_of_our_schedulers_alone_and_hinders
     assert asked["rules"] == [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
                                "resources": ["pods"], "scope": "Namespaced"}]  # fmt: skip
     (condition,) = asked["matchConditions"]
-    command = container("fluence-webhook")["command"]
-    served = [command[i + 1] for i, word in enumerate(command) if word == "--scheduler-name"]
+    served = served_names()
     assert condition["expression"].endswith(f"object.spec.schedulerName in {served}")
     config = yaml.safe_load(the("ConfigMap")["data"]["config.yaml"])
     assert served == [profile["schedulerName"] for profile in config["profiles"]]

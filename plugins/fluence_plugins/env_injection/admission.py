@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from fluence_plugins.env_injection.handlers import AdmissionRequest, Handler, Operation, Refusal
+from fluence_plugins.env_injection.handlers import PODS, AdmissionRequest, Handler, Operation, Refusal
 from session_scheduler.errors import FluenceError
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -89,8 +89,9 @@ def _decoded(body: bytes) -> _Review:
 
 
 def _decision(request: _Request, handler: Handler) -> Sequence[Operation] | Refusal:
-    kind = request.kind
-    if (kind.group, kind.kind) != ("", "Pod") or request.sub_resource or request.operation not in handler.operations:
+    kind = (request.kind.group, request.kind.kind)
+    concerned = kind in getattr(handler, "kinds", PODS)
+    if not concerned or request.sub_resource or request.operation not in handler.operations:
         return []
     try:
         pod = msgspec.json.decode(request.object)
@@ -104,6 +105,7 @@ def _decision(request: _Request, handler: Handler) -> Sequence[Operation] | Refu
         namespace=request.namespace or "",
         name=request.name or "",
         dry_run=bool(request.dry_run),
+        kind=request.kind.kind,
     )
     return handler.mutate(pod, facts)
 

@@ -26,6 +26,10 @@ def webhook(
         str | None,
         typer.Option("--resources", metavar="FILE", help="The file of virtual resources [env var: FLUENCE_RESOURCES]."),
     ] = None,
+    sidecar_image: Annotated[
+        str | None,
+        typer.Option("--sidecar-image", metavar="IMAGE", help="Of the container for pods with the label observe."),
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to serve on.")] = "0.0.0.0",  # noqa: S104
     tls_port: Annotated[int, typer.Option("--tls-port", min=0, max=65535, help="For API servers; 0 is any.")] = 8443,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="For metrics and probes; 0 is any.")] = 8080,
@@ -73,6 +77,7 @@ def webhook(
         handlers=_words(handlers),
         scheduler_names=frozenset(_checked("--scheduler-name", name) for name in scheduler_names or ["fluence"]),
         resources=resources,
+        sidecar_image=sidecar_image,
         host=host,
         tls_port=tls_port,
         port=port,

@@ -14,13 +14,19 @@ from prometheus_client import Gauge
 
 from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Operation, Refusal
 from fluence_plugins.env_injection.logs import log
-from fluence_plugins.fluence.names import BACKEND_ENV, requested_type
+from fluence_plugins.env_injection.patches import (
+    LISTS,
+    Object,
+    annotation_variable,
+    are_objects,
+    devices_of,
+    with_variables,
+)
+from fluence_plugins.fluence.names import BACKEND_ENV
 from fluence_plugins.fluence.resources import ResourcesConfig, env_contract
 from fluence_plugins.fluence.resources_file import ResourcesFile
 from session_scheduler.model.gpu_shares import GPU, GPU_FRACTION, GPU_MEMORY
 
-Object = dict[str, Any]
-_LISTS: Final = ("initContainers", "containers")
 GPUS_ENV: Final = "NVIDIA_VISIBLE_DEVICES"
 """By this NVIDIA's container runtime knows which GPUs a container is to see."""
 MOST_VARIABLES: Final = 10_000
@@ -45,7 +51,7 @@ class FluxionHandler:
 
     def _use(self, config: ResourcesConfig) -> None:
         self._contract = env_contract(config)
-        self._variables = {env: _variable(env, annotation) for env, annotation in self._contract.items()}
+        self._variables = {env: annotation_variable(env, annotation) for env, annotation in self._contract.items()}
         self._loaded.set(1)
 
     def contract(self) -> str:
@@ -68,27 +74,27 @@ class FluxionHandler:
         name = spec.get("schedulerName")
         if not isinstance(name, str) or name not in self._scheduler_names:
             return []
-        containers = {field: spec.get(field) or [] for field in _LISTS}
-        if not all(_are_objects(listed) for listed in containers.values()):
+        containers = {field: spec.get(field) or [] for field in LISTS}
+        if not all(are_objects(listed) for listed in containers.values()):
             return []
         variables = self._variables_of(pod)
         count = sum(len(listed) for listed in containers.values())
         if count * len(variables) > MOST_VARIABLES:
-            asks = any(_asks_for_device(container) for listed in containers.values() for container in listed)
+            asks = any(True for listed in containers.values() for each in listed for _ in devices_of(each))
             return _too_many(count, len(variables)) if asks else []
-        if not all(container.get("env") is None or _are_objects(container["env"])
+        if not all(container.get("env") is None or are_objects(container["env"])
                    for listed in containers.values() for container in listed):  # fmt: skip
             return []
         return [
             operation for field, listed in containers.items() for index, container in enumerate(listed)
-            for operation in _added(container, f"/spec/{field}/{index}/env", variables)
+            for operation in with_variables(container, f"/spec/{field}/{index}/env", variables)
         ]  # fmt: skip
 
     def _variables_of(self, pod: Mapping[str, Any]) -> Mapping[str, Object]:
         metadata = pod.get("metadata")
         annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
         if isinstance(annotations, dict) and (GPU_FRACTION in annotations or GPU_MEMORY in annotations):
-            return {**self._variables, GPUS_ENV: _variable(GPUS_ENV, GPU)}
+            return {**self._variables, GPUS_ENV: annotation_variable(GPUS_ENV, GPU)}
         return self._variables
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
@@ -108,32 +114,3 @@ def _too_many(containers: int, variables: int) -> Refusal:
         f"({BACKEND_ENV} and one for each attribute key of the resources file), {MOST_VARIABLES} at most are added "
         "to a pod: use fewer containers, or have fewer attribute keys"
     )
-
-
-def _added(container: Object, path: str, variables: Mapping[str, Object]) -> list[Operation]:
-    """The operations for one container.
-
-    Ours go before the user's own, which can then say $(FLUXION_BACKEND): only earlier variables are expanded.
-    """
-    env = container.get("env")
-    if env is None:
-        return [{"op": "add", "path": path, "value": list(variables.values())}]
-    theirs = {name for each in env if isinstance(name := each.get("name"), str)}
-    missing = [variable for name, variable in variables.items() if name not in theirs]
-    return [{"op": "add", "path": f"{path}/{position}", "value": variable} for position, variable in enumerate(missing)]
-
-
-def _are_objects(listed: Any) -> bool:
-    return isinstance(listed, list) and all(isinstance(each, dict) for each in listed)
-
-
-def _asks_for_device(container: Object) -> bool:
-    resources = container.get("resources")
-    lists = [resources.get(field) for field in ("requests", "limits")] if isinstance(resources, dict) else []
-    return any(requested_type(name) is not None for listed in lists if isinstance(listed, dict) for name in listed)
-
-
-def _variable(name: str, annotation: str) -> dict[str, Any]:
-    """As the API server would complete it, so that nothing differs when the pod is seen again."""
-    field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}
-    return {"name": name, "valueFrom": {"fieldRef": field}}

@@ -39,10 +39,20 @@ class AdmissionRequest:
     """Empty where the API server will make one of generateName."""
     dry_run: bool
     """Nothing will be stored. Handlers have no side effects in any case."""
+    kind: str = "Pod"
+    """What the object is, one of the handler's `kinds`."""
+
+
+PODS: Final = (("", "Pod"),)
+"""The API groups and kinds that a handler decides on which does not say more."""
 
 
 class Handler(Protocol):
-    """Decides on pods one by one, on the event loop's thread: no method waits or has side effects, except `run`."""
+    """Decides on pods one by one, on the event loop's thread: no method waits or has side effects, except `run`.
+
+    With an attribute `kinds`, pairs of an API group and a kind, it is asked about such objects in place of pods alone:
+    a Job, say, whose template its pods are made of. `request.kind` says which one it is.
+    """
 
     @property
     def operations(self) -> Collection[str]:
@@ -72,6 +82,8 @@ class HandlerSettings:
     """The resources file that was given; else the environment says."""
     registry: CollectorRegistry
     """Where a handler's own metrics go, named `fluence_webhook_…`."""
+    sidecar_image: str | None = None
+    """The image of containers that are added to pods; None where none are."""
 
 
 Builder = Callable[[HandlerSettings], Handler]

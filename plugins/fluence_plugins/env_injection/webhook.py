@@ -36,6 +36,7 @@ class WebhookOptions:
     handlers: tuple[str, ...] = ("fluxion",)
     scheduler_names: frozenset[str] = frozenset({"fluence"})
     resources: str | None = None
+    sidecar_image: str | None = None
     host: str = "0.0.0.0"  # noqa: S104 (a pod's only address)
     tls_port: int = 8443
     port: int = 8080
@@ -74,7 +75,9 @@ class _Replica:
         """Raises InputError."""
         self._options = options
         self._metrics = WebhookMetrics(metadata.version("fluence-scheduler"))
-        settings = HandlerSettings(options.scheduler_names, options.resources, self._metrics.registry)
+        settings = HandlerSettings(
+            options.scheduler_names, options.resources, self._metrics.registry, options.sidecar_image
+        )
         self._handlers = load_handlers(options.handlers, settings)
         self._reviews = Reviews(self._handlers, self._metrics)
         self._context = tls_context()

@@ -1,5 +1,6 @@
 """Placement of pods and devices by matching them against a Fluxion resource graph."""
 
+from fluence_plugins.fluence.amounts import Accounting
 from fluence_plugins.fluence.cluster_graph import ClusterGraph, HostResources, VirtualNode, build_graph
 from fluence_plugins.fluence.errors import (
     AllocationError,
@@ -29,6 +30,7 @@ from fluence_plugins.fluence.resources import (
 )
 
 __all__ = [
+    "Accounting",
     "AllocationError",
     "AttributeConflictError",
     "ClusterGraph",

@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
+from fluence_plugins.fluence import names
+from fluence_plugins.fluence.amounts import GPU_RESOURCES, Accounting
+from fluence_plugins.fluence.engines import DEFAULT_CHUNK_MIB, Engine, EngineName
 from fluence_plugins.fluence.resources import ResourcesConfig, load_resources
 from fluence_plugins.fluence.resources_file import ResourcesFile
+from fluence_plugins.fluence.topology import TopologyLevel, checked
 from session_scheduler import PluginArguments
+from session_scheduler.config_text import wrong_value
+from session_scheduler.errors import shown
+from session_scheduler.model.quantity import QuantityError, parse_quantity
 
 MATCH_POLICY_ENV = "FLUENCE_MATCH_POLICY"
 DEFAULT_POLICY = "first"
+LIBRARY_ENV = "FLUXION_REAPI_LIB"
+_MIB = 1 << 20
+_LARGEST_CHUNK_MIB = 1 << 30
+
+
+def _gpu_resource(name: str) -> str:
+    if names.is_extended_resource(name) and names.requested_type(name) is None:
+        return name
+    raise wrong_value(f"{shown(name)} is no extended resource of a device: write its whole name, as nvidia.com/gpu")
+
+
+def _named_once(found: tuple[str, ...]) -> tuple[str, ...]:
+    for place, name in enumerate(found):
+        if name in found[:place]:
+            raise wrong_value(f"{name!r} is named twice: keep one", at=(place,))
+    return found
+
+
+GpuResources = Annotated[
+    tuple[Annotated[str, AfterValidator(_gpu_resource)], ...], Field(max_length=16), AfterValidator(_named_once)
+]
 
 
 class FluenceArguments(PluginArguments):
@@ -24,7 +52,12 @@ class FluenceArguments(PluginArguments):
     group beyond the first order of its classes, which is always tried to its end; and the attribute values that are
     tried for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that asks for devices and
     came without the webhook's environment is refused. makePodGroups: whether a live cluster's groups by label get
-    PodGroups.
+    PodGroups. cpuAccounting: whether cpu is counted in whole cores, at least one a pod, or in millicores as Kubernetes
+    does. gpuResources: the extended resources that are gpus; the first is of type `gpu`, each other one of its own.
+    engine: what answers the matches, the embedded engine or Fluxion's own library. library: the path of that library
+    (else FLUXION_REAPI_LIB, else the loader's search). memoryChunk: the amount of memory that is given away at once,
+    with the library.
+    topology: the levels between cluster and nodes, outermost first, each a type and a label of the nodes.
     """
 
     resources: str | None = None
@@ -33,6 +66,42 @@ class FluenceArguments(PluginArguments):
     match_budget: Annotated[int, Field(ge=1)] = 64
     require_injected_env: bool = False
     make_pod_groups: bool = False
+    cpu_accounting: Literal["cores", "millicores"] = "cores"
+    gpu_resources: GpuResources = GPU_RESOURCES
+    topology: Annotated[tuple[TopologyLevel, ...], AfterValidator(checked)] = ()
+    engine: EngineName = "embedded"
+    library: Annotated[str, Field(min_length=1)] | None = None
+    memory_chunk: str | int | None = None
+
+    @model_validator(mode="after")
+    def _fits_the_engine(self) -> Self:
+        """What has an effect with one engine only is refused with the other."""
+        if self.engine == "embedded":
+            for field, value in (("library", self.library), ("memoryChunk", self.memory_chunk)):
+                if value is not None:
+                    problem = "has no effect with engine: embedded: remove it, or choose engine: reapi"
+                    raise wrong_value(problem, at=(field,))
+        elif self.cpu_accounting == "millicores":
+            problem = "is not to be had with engine: reapi, which has no divisible vertices: use cores"
+            raise wrong_value(problem, at=("cpuAccounting",))
+        _ = self._chunk_mib
+        return self
+
+    @property
+    def _chunk_mib(self) -> int:
+        if self.memory_chunk is None:
+            return DEFAULT_CHUNK_MIB
+        try:
+            size = parse_quantity(self.memory_chunk)
+        except QuantityError as error:
+            raise wrong_value(str(error), at=("memoryChunk",)) from None
+        if size % _MIB or not _MIB <= size <= _LARGEST_CHUNK_MIB * _MIB:
+            raise wrong_value(f"{self.memory_chunk} is not 1Mi to 1Pi in whole MiB: use 1Gi", at=("memoryChunk",))
+        return size // _MIB
+
+    def matching(self) -> Engine:
+        """The engine that is asked for."""
+        return Engine() if self.engine == "embedded" else Engine("reapi", self.library, self._chunk_mib)
 
     def load(self) -> ResourcesConfig:
         """The resource trees. Raises ResourcesError or DocumentError, naming the file."""
@@ -54,7 +123,13 @@ class FluenceArguments(PluginArguments):
 
     def saved(self) -> dict[str, Any]:
         """The same as arguments that need no file and no environment. Raises ResourcesError."""
-        return {"resources": None, "resourcesText": self._text()[0], "matchPolicy": self.policy}
+        saved = {"resources": None, "resourcesText": self._text()[0], "matchPolicy": self.policy}
+        return saved if self.engine == "embedded" else saved | {"library": self.library or os.environ.get(LIBRARY_ENV)}
+
+    @property
+    def accounting(self) -> Accounting:
+        """How hosts and pods are counted."""
+        return Accounting(self.cpu_accounting == "millicores", self.gpu_resources, self.matching().chunk_mib)
 
     @property
     def policy(self) -> str:

@@ -15,12 +15,24 @@ from typing import TYPE_CHECKING, Final
 
 from fluence_plugins.fluence.errors import ResourcesError
 from fluence_plugins.fluence.resources_file import ResourcesFile
-from fluence_plugins.fluence.status_edit import with_status
+from fluence_plugins.fluence.status_edit import down_above, with_status
 
 if TYPE_CHECKING:
     from session_scheduler.kube_api import KubeApi
 
 _TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """What came of it. True where the resource was not so before."""
+
+    changed: bool
+    within: tuple[str, ...] = ()
+    """What it lies in and is down, the nearest first: as long as it is, the resource is, too."""
+
+    def __bool__(self) -> bool:
+        return self.changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +52,8 @@ class ConfigMapText:
         return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
 
 
-async def set_in_config_map(api: KubeApi, where: ConfigMapText, name: str, *, down: bool) -> bool:
-    """Mark the resource of that name; whether it was not so before.
+async def set_in_config_map(api: KubeApi, where: ConfigMapText, name: str, *, down: bool) -> Marked:
+    """Mark the resource of that name.
 
     Raises ResourcesError or DocumentError for what the text says, ClusterError for what the API server answers:
     Conflict where somebody else changed it each time.
@@ -53,9 +65,11 @@ async def set_in_config_map(api: KubeApi, where: ConfigMapText, name: str, *, do
         text = (found.get("data") or {}).get(where.key)
         if text is None:
             raise ResourcesError(f"{where}: has no {where.key}; name the ConfigMap of the resources by --configmap")
-        changed = with_status(text, name, down=down, source=f"{where}: {where.key}")
+        source = f"{where}: {where.key}"
+        changed = with_status(text, name, down=down, source=source)
+        within = tuple(down_above(changed, name, source))
         if changed == text:
-            return False
+            return Marked(changed=False, within=within)
         version = found["metadata"]["resourceVersion"]
         try:
             await api.patch(where.path, {"metadata": {"resourceVersion": version}, "data": {where.key: changed}})
@@ -63,20 +77,21 @@ async def set_in_config_map(api: KubeApi, where: ConfigMapText, name: str, *, do
             if not left:
                 raise
             continue
-        return True
+        return Marked(changed=True, within=within)
     raise AssertionError("unreachable")
 
 
-def set_in_file(path: str, name: str, *, down: bool) -> bool:
-    """Mark the resource of that name in a file, which is replaced as a whole; whether it was not so before.
+def set_in_file(path: str, name: str, *, down: bool) -> Marked:
+    """Mark the resource of that name in a file, which is replaced as a whole.
 
     Raises ResourcesError or DocumentError.
     """
     file = ResourcesFile(path)
     text = file.read()
     changed = with_status(text, name, down=down, source=path)
+    within = tuple(down_above(changed, name, path))
     if changed == text:
-        return False
+        return Marked(changed=False, within=within)
     real = Path(path).resolve()
     try:
         mode = real.stat().st_mode & 0o7777
@@ -95,7 +110,7 @@ def set_in_file(path: str, name: str, *, down: bool) -> bool:
     finally:
         with suppress(FileNotFoundError):
             Path(temporary).unlink()
-    return True
+    return Marked(changed=True, within=within)
 
 
 def _unwritable(path: str, error: OSError) -> ResourcesError:

@@ -1,6 +1,7 @@
 """What this plugin adds to the command `fluence`: the option `--resources`, the commands `graph` and `backend`."""
 
 import re
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,28 +58,38 @@ def backend(
     """
     import asyncio
 
-    from fluence_plugins.fluence.backends import ConfigMapText, set_in_config_map, set_in_file
+    from fluence_plugins.fluence.backends import ConfigMapText, Marked, set_in_config_map, set_in_file
 
     down = action is Action.DRAIN
 
-    async def in_cluster(where: ConfigMapText) -> bool:
+    async def in_cluster(where: ConfigMapText) -> Marked:
         from session_scheduler.kube_api import connect
 
         async with await connect(kubeconfig, context) as api:
             return await set_in_config_map(api, where, name, down=down)
 
     if resources is not None:
-        place, changed = resources, set_in_file(resources, name, down=down)
+        place, marked = resources, set_in_file(resources, name, down=down)
     else:
         where = ConfigMapText(_checked("--namespace", namespace), _checked("--configmap", configmap))
-        place, changed = str(where), asyncio.run(in_cluster(where))
-    typer.echo(f"{place}: {name} is {'down' if down else 'up'}{'' if changed else ' already'}")
+        place, marked = str(where), asyncio.run(in_cluster(where))
+    said = f"{place}: {name} is {'down' if down else 'up'}{'' if marked else ' already'}"
+    if marked.within and not down:
+        said += f", but stays out of use while what it lies in is down: {', '.join(marked.within)}"
+    typer.echo(said)
 
 
 def _checked(option: str, name: str) -> str:
     if not _OBJECT.fullmatch(name):
         raise InputError(f"{option}: {name!r} is no name of an object: use lower-case letters, digits, - and .")
     return name
+
+
+class CpuAccounting(Enum):
+    """The values of the argument `cpuAccounting`."""
+
+    CORES = "cores"
+    MILLICORES = "millicores"
 
 
 def graph(
@@ -89,20 +100,41 @@ def graph(
         str | None,
         typer.Option(RESOURCES.flag, metavar=RESOURCES.metavar, help=RESOURCES.help),
     ] = None,
+    topology: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topology",
+            metavar="TYPE=LABEL",
+            help="A level of the graph, as zone=topology.kubernetes.io/zone; the outermost first.",
+        ),
+    ] = None,
+    cpu_accounting: Annotated[
+        CpuAccounting, typer.Option("--cpu-accounting", help="How cpu is counted.")
+    ] = CpuAccounting.CORES,
     output: Annotated[Output, typer.Option("-o", "--output", help="json or yaml.")] = Output.JSON,
 ) -> None:
     """Print the resource graph as JGF.
 
-    JGF is the JSON Graph Format; the graph holds the nodes of the manifests and the virtual resources.
+    JGF is the JSON Graph Format; the graph holds the nodes of the manifests, below the levels that their labels name,
+    and the virtual resources.
     """
+    from fluence_plugins.fluence.amounts import Accounting
     from fluence_plugins.fluence.arguments import FluenceArguments
     from fluence_plugins.fluence.cluster_graph import build_graph
-    from fluence_plugins.fluence.needs import host_of
+    from fluence_plugins.fluence.topology import levels_from, levels_of
 
     if output is Output.TABLE:
         raise InputError("graph has no table: use -o json or -o yaml")
     host: Host = context.obj
-    hosts = [host_of(node.metadata.name, _allocatable(node)) for node in host.nodes(files)]
+    levels = levels_from(topology or ())
+    accounting = Accounting(millicores=cpu_accounting is CpuAccounting.MILLICORES)
+    hosts = [
+        replace(
+            accounting.host_of(node.metadata.name, _allocatable(node)),
+            levels=levels_of(node.metadata.labels, levels),
+        )
+        for node in host.nodes(files)
+    ]
     if not hosts:
         raise InputError(f"{', '.join(files)}: no object of kind Node: name manifests that hold the cluster's nodes")
     trees = FluenceArguments(resources=resources).load()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from session_scheduler.errors import FluenceError
+from session_scheduler.stopping import alongside
 
 if TYPE_CHECKING:
     from fluence_plugins.fluence.resources import ResourcesConfig
@@ -55,26 +56,30 @@ class Following:
         """A context in which the file is followed, for the plugin of that name; None without a file."""
         if self._file is None:
             return None
-        changes = self._file.changes(self._failed, sleep=sleep)
+        changes = partial(self._file.changes, self._failed, sleep=sleep)
         return self._followed(changes, partial(runtime.change, plugin))
 
     @asynccontextmanager
     async def _followed(
-        self, configs: AsyncGenerator[ResourcesConfig], change: Callable[[Callable[[], None]], None]
+        self,
+        changes: Callable[[], AsyncGenerator[ResourcesConfig]],
+        change: Callable[[Callable[[], None]], None],
     ) -> AsyncGenerator[None]:
-        task = asyncio.create_task(self._follow(configs, change))
-        try:
+        async with alongside(self._follow(changes, change)):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def _follow(
-        self, configs: AsyncGenerator[ResourcesConfig], change: Callable[[Callable[[], None]], None]
+        self,
+        changes: Callable[[], AsyncGenerator[ResourcesConfig]],
+        change: Callable[[Callable[[], None]], None],
     ) -> None:
-        async for config in configs:
-            change(partial(self._take_over, config))
+        while True:
+            try:
+                async for config in changes():
+                    change(partial(self._take_over, config))
+            except Exception:  # a bug, which is told; the file is looked at again when it changes again
+                self.usable = False
+                log.exception("the resources stay as they were: an unexpected error")
 
     def _failed(self, _: FluenceError) -> None:
         self.usable = False
@@ -85,6 +90,9 @@ class Following:
         except FluenceError as error:
             log.warning("the resources stay as they were: %s", error)
             self.usable = False
+        except Exception:  # a bug, which whoever asked for the change tells
+            self.usable = False
+            raise
         else:
             self.usable = True
             self.changes += 1

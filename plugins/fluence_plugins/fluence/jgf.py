@@ -153,6 +153,10 @@ class JGFBuilder:
         if vertex.parent is not None:
             self._children.setdefault(vertex.parent, []).append(path)
 
+    def next_name(self, parent: Vertex, basename: str) -> str:
+        """Return the name that the next vertex below `parent` gets which has this basename, and no name of its own."""
+        return f"{basename}{self._numbers.get(parent.path, {}).get(basename, 0)}"
+
     def children(self, path: str) -> list[Vertex]:
         """Return the vertices directly below a path, in the order in which they were added."""
         return [self._vertices[child] for child in self._children.get(path, ())]

@@ -12,28 +12,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add, sub
 from time import perf_counter
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fluence_plugins.fluence import names
-from fluence_plugins.fluence.cluster_graph import (
-    CORE,
-    GPU,
-    MEMORY,
-    ClusterGraph,
-    HostResources,
-    VirtualNode,
-    build_graph,
-)
+from fluence_plugins.fluence.amounts import Accounting, Amounts, less
+from fluence_plugins.fluence.cluster_graph import ClusterGraph, HostResources, VirtualNode, build_graph
+from fluence_plugins.fluence.engines import EMBEDDED, Engine
 from fluence_plugins.fluence.errors import AllocationError, GraphError
 from fluence_plugins.fluence.jobspec import Jobspec, Resource, slot
+from fluence_plugins.fluence.level_names import HostLevels
 from fluence_plugins.fluence.metrics import MatchTimes
-from fluence_plugins.fluence.needs import Amounts, ForeignLoad
 from fluence_plugins.fluence.placement import (
     HostHolding,
     Placement,
@@ -43,6 +39,7 @@ from fluence_plugins.fluence.placement import (
 )
 from fluence_plugins.fluence.replay import allocation_from_placement
 from fluence_plugins.fluence.resources import ResourcesConfig
+from fluence_plugins.fluence.seating import ByJob, seated
 from fluxion_cy import Busy, FluxionError, InvalidJobspec, Matcher, Unsatisfiable
 from session_scheduler.model.columns import BoolColumn, IntColumn
 
@@ -50,7 +47,10 @@ log = logging.getLogger("fluence")
 
 _FOREIGN_JOBS = 1 << 62
 """Where the jobids of what is no pod's share start: far from those of pods, which count from 1."""
-_NOTHING: Amounts = (0, 0, 0)
+_MANY_TREES = 32
+"""From how many changed trees on the matcher is built anew: it works out its orders anew after each of them."""
+_MOST_DEAD = 10_000
+"""How many vertices that are gone a matcher may have beside twice those that are there: it keeps room for them all."""
 _REMEMBERED = 1024
 """For how many different foreign loads the jobspec is kept."""
 
@@ -69,9 +69,14 @@ class Job:
 class LiveGraph:
     """Built on the first hosts, then grown and shrunk. All changes of the matcher go through here."""
 
-    def __init__(self, config: ResourcesConfig, policy: str) -> None:
+    def __init__(
+        self, config: ResourcesConfig, policy: str, accounting: Accounting | None = None, engine: Engine = EMBEDDED
+    ) -> None:
+        """`accounting`: how hosts given to `set_hosts` are counted."""
+        self.accounting = accounting or Accounting(chunk_mib=engine.chunk_mib)
         self._config = config
         self._policy = policy
+        self.engine = engine
         self._whole_nodes = policy.endswith("nodex") or "node_exclusive=true" in policy
         self.graph: ClusterGraph = build_graph((), config, wait_for_parents=True)
         self.matcher = self._new_matcher()
@@ -91,19 +96,24 @@ class LiveGraph:
         self._left_out: dict[str, HostResources] = {}
         """Hosts that cannot be in the graph: something else has their path."""
         self._used: dict[str, Amounts] = {}
-        """Cores, MiB and gpus that our pods hold of each host."""
+        """What our pods hold of each host."""
         self._whole_hosts = 0
         """How often a pod holds a host as a whole."""
         self._taken: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
         """Paths of the devices that pods hold, and the same with all that they lie in."""
-        self._foreign: dict[str, tuple[int, ForeignLoad, bool]] = {}
+        self._left_crowd = False
+        """Whether somebody left what more pods hold than may share it."""
+        self._foreign: dict[str, tuple[int, Amounts, bool]] = {}
         """Of each host with foreign load: the jobid that holds it, the load, and whether all of it is held."""
         self._next_foreign = _FOREIGN_JOBS
         self.match_times = MatchTimes()
+        self.many_trees = _MANY_TREES
+        self._dead = 0
+        """Vertices that are gone and of which the matcher still has something."""
 
     def _new_matcher(self) -> Matcher:
-        return Matcher(self.graph.jgf(), policy=self._policy)
+        return self.engine.matcher(self.graph.jgf(), self._policy)
 
     # ------------------------------------------------------------------ hosts
 
@@ -123,6 +133,7 @@ class LiveGraph:
             for name, host in changed.items():
                 self._change_host(name, host)
         self._take_missing()
+        self._compact()
 
     def _build(self, hosts: Mapping[str, HostResources | None]) -> None:
         found = {name: host for name, host in hosts.items() if host is not None}
@@ -133,6 +144,7 @@ class LiveGraph:
         for account in (self.shares, self._pods_of, self._foreign, self._used, self._held, self._taken):
             account.clear()
         self._whole_hosts = 0
+        self._dead = 0
         self.matcher = self._new_matcher()
         if log.isEnabledFor(logging.DEBUG):
             log.debug("[fluence] graph %s", self.graph.jgf())
@@ -141,7 +153,9 @@ class LiveGraph:
         if name in self._hosts:
             self.drop_foreign(name)
             self._lose(self.graph.host_path(name))
+            before = len(self.graph.builder)
             self.matcher.remove_subgraph(self.graph.remove_host(name))
+            self._dead += before - len(self.graph.builder)
             del self._hosts[name]
         self._left_out.pop(name, None)
         if host is None:
@@ -185,6 +199,9 @@ class LiveGraph:
                     continue
                 parts = by_job.setdefault(jobid, {})
                 parts[uid] = parts[uid].merged(part) if uid in parts else part
+        self._take_lost(self._seated(by_job))
+
+    def _take_lost(self, by_job: ByJob) -> None:
         for jobid, parts in sorted(by_job.items()):
             if not self._rejoin(jobid, parts):
                 for uid, part in sorted(parts.items()):
@@ -194,7 +211,7 @@ class LiveGraph:
         """Whether the graph has nothing at any path of the part: then nothing of it need be tried."""
         virtual = self.graph.virtual
         return not any(host.name in self._hosts for host in part.hosts) and not any(
-            device.path in virtual for device in part.devices
+            device.path in virtual or self.graph.same_device(device.path) for device in part.devices
         )
 
     def _take_what_is_there(self, jobid: int, uid: str, part: Placement) -> None:
@@ -240,12 +257,8 @@ class LiveGraph:
         self.version += 1
         missing, self.missing = self.missing, {}
         outdated = self.graph.outdated(config)
-        self._lose(*outdated)
-        for path in outdated:
-            self.matcher.remove_subgraph(self.graph.remove_tree(path))
         self._config = config
-        for path in self.graph.adopt(config):
-            self.matcher.add_subgraph(self.graph.builder.subgraph(path))
+        self._replace(outdated)
         left_out = set(self._left_out)
         for name, host in list(self._left_out.items()):
             self._change_host(name, host)
@@ -253,7 +266,85 @@ class LiveGraph:
         for uid, parts in missing.items():
             self.missing.setdefault(uid, []).extend(parts)
         self._take_missing()
+        self._compact()
         return left_out - self._left_out.keys()
+
+    def _replace(self, roots: Sequence[str], crowded: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Remove trees, and add those that the configuration has and the graph does not; with so many places more.
+
+        What pods hold of those that go is missing then.
+        """
+        self._lose(*roots)
+        before = len(self.graph.builder)
+        gone = [self.graph.remove_tree(path) for path in roots]
+        self._dead += before - len(self.graph.builder)
+        self.graph.crowded.update(crowded)
+        added = self.graph.adopt(self._config)
+        if max(len(roots), len(added)) >= self.many_trees:
+            self._renew()
+            return
+        for path in gone:
+            self.matcher.remove_subgraph(path)
+        for path in added:
+            self.matcher.add_subgraph(self.graph.subgraph(path))
+
+    def _renew(self) -> None:
+        """A new matcher of the graph as it is now, in which the same is held under the same jobids."""
+        self.matcher = self._new_matcher()
+        self._dead = 0
+        for jobid in sorted(self._pods_of):
+            self._hold_again(jobid, held=False)
+        foreign = {name: load for name, (_, load, _) in self._foreign.items()}
+        self._foreign.clear()
+        for name, load in sorted(foreign.items()):
+            self.set_foreign(name, load)
+
+    def _compact(self) -> None:
+        """Begin with a new matcher where most of what this one has is gone: nodes and trees came and went for long."""
+        if self._dead > _MOST_DEAD + 2 * len(self.graph.builder):
+            self._renew()
+
+    # ------------------------------------------------------------------ what pods share
+
+    def _seated(self, wanted: ByJob) -> ByJob:
+        """What pods are to hold, of places that are there; where these are too few, there are more from now on."""
+        found, lacking = seated(self.graph, wanted, self._is_unheld)
+        if lacking:
+            crowded = {path: self.graph.crowded.get(path, 0) + more for path, more in lacking.items()}
+            self._rebuild({self.graph.tree_of(path) for path in lacking}, {**self.graph.crowded, **crowded})
+            found, _ = seated(self.graph, wanted, self._is_unheld)
+        return found
+
+    def _rebuild(self, roots: set[str], crowded: Mapping[str, int]) -> None:
+        """Build trees anew, with so many places more; who holds of them holds the same, or the same of another place,
+        as before.
+        """
+        self.version += 1
+        missing, self.missing = self.missing, {}
+        self._replace(sorted(roots), crowded)
+        self._take_missing()
+        for uid, parts in missing.items():
+            self.missing.setdefault(uid, []).extend(parts)
+
+    @property
+    def left_crowd(self) -> bool:
+        """Whether `settle_crowds` has something to do."""
+        return self._left_crowd
+
+    def settle_crowds(self) -> None:
+        """Let what more pods hold than may share it have no more places than it needs, since some of them ended, and
+        open it where they are few enough. Nothing may be held aside.
+        """
+        self._left_crowd = False
+        if self.graph.crowded:
+            roots = {self.graph.tree_of(path) for path in self.graph.crowded}
+            self.graph.crowded.clear()
+            self._rebuild(roots, {})
+
+    def _is_unheld(self, path: str) -> bool:
+        """Whether nothing holds what is at a path, anything in it, or anything that it is in."""
+        above = self.graph.virtual[path].above
+        return not self._held[path] and not any(self._taken[one] for one in above)
 
     def _check(self, config: ResourcesConfig) -> None:
         """Raise GraphError where the configuration cannot be in a graph of these hosts."""
@@ -266,7 +357,10 @@ class LiveGraph:
     # ------------------------------------------------------------------ our pods
 
     def match(
-        self, jobspec: str, candidates: IntColumn | None = None, prefer: NDArray[np.float64] | None = None
+        self,
+        jobspec: str,
+        candidates: IntColumn | BoolColumn | None = None,
+        prefer: NDArray[np.float64] | None = None,
     ) -> Job:
         """Allocate. Raises Busy or Unsatisfiable; `why` says more, and costs far more than the match."""
         log.debug("[fluence] jobspec %s", jobspec)
@@ -285,7 +379,7 @@ class LiveGraph:
         log.debug("[fluence] allocation %d: %s", found.jobid, found.R)
         return Job(found.jobid, placement_from_allocation(found.R))
 
-    def why(self, jobspec: str, candidates: IntColumn | None = None) -> str:
+    def why(self, jobspec: str, candidates: IntColumn | BoolColumn | None = None) -> str:
         """Why `match` refuses it now."""
         try:
             return self.matcher.why(jobspec, candidates=candidates)
@@ -328,6 +422,7 @@ class LiveGraph:
         """Give back what a pod holds, if anything: it ended, or its place was refused."""
         self.moved.add(uid)
         self.missing.pop(uid, None)
+        self._left_crowd = self._left_crowd or bool(self.graph.crowded)
         for jobid, part in self._leave(uid).items():
             self._give_back(jobid, part)
 
@@ -342,18 +437,18 @@ class LiveGraph:
             log.info("[fluence] Cancel jobid: %d", jobid)
             self.matcher.retract(jobid)
 
-    def replay(self, shares: Mapping[str, Share]) -> None:
+    def replay(self, shares: Mapping[str, Share], *, exactly: bool = False) -> None:
         """Hold what pods held, under the same jobids where they are free.
 
         The pods of one allocation are replayed together; where that fails each piece is tried on its own, and what the
-        graph does not have is missing.
+        graph does not have is missing. Of what is shared a pod may get another place, unless `exactly`.
         """
         self.moved.update(shares)
         by_job: dict[int, dict[str, Placement]] = {}
         for uid, share in shares.items():
             for jobid, part in share.items():
                 by_job.setdefault(jobid, {})[uid] = part
-        for jobid, parts in sorted(by_job.items()):
+        for jobid, parts in sorted((by_job if exactly else self._seated(by_job)).items()):
             if not self._take(jobid, parts):
                 self._take_pieces(jobid, parts)
 
@@ -380,14 +475,14 @@ class LiveGraph:
         return True
 
     def held_of(self, uid: str, host: str) -> Amounts | None:
-        """Cores, MiB and gpus that a pod holds of a host; None where it holds nothing of it."""
+        """What a pod holds of a host; None where it holds nothing of it."""
         share = self.shares.get(uid)
         if not share:
             return None
-        found = [on for part in share.values() for on in part.hosts if on.name == host]
+        found = [self.accounting.held(on) for part in share.values() for on in part.hosts if on.name == host]
         if not found:
             return None
-        return sum(len(on.cores) for on in found), sum(on.memory_mib for on in found), sum(len(on.gpus) for on in found)
+        return found[0] if len(found) == 1 else tuple(map(sum, zip(*found, strict=True)))
 
     def hosts_of(self, uid: str) -> set[str]:
         """The hosts of which a pod holds, or misses, something."""
@@ -401,23 +496,24 @@ class LiveGraph:
         """
         return not self._whole_nodes and not self._whole_hosts
 
-    def free_on(self, host: str, given_back: Iterable[Amounts], load: ForeignLoad | None) -> Amounts | None:
+    def free_on(self, host: str, given_back: Iterable[Amounts], load: Amounts | None) -> Amounts | None:
         """What would be free of a host if its pods gave so much back and others took this load, as far as there is
         room for it; None where it is not in the graph.
         """
         known = self._hosts.get(host)
         if known is None:
             return None
-        cores, mib, gpus = self._used.get(host, _NOTHING)
+        used = self.used_on(host)
         for back in given_back:
-            cores, mib, gpus = cores - back[0], mib - back[1], gpus - back[2]
+            used = less(used, back)
+        free = less(self.accounting.offered(known), used)
         if load is not None:
-            cores, mib, gpus = cores + load.cores, mib + load.memory_mib, gpus + load.gpus
-        return max(0, known.cores - cores), max(0, known.memory_mib - mib), max(0, known.gpus - gpus)
+            free = less(free, load)
+        return tuple([max(0, amount) for amount in free])
 
     def is_free(self, device: VirtualNode) -> bool:
-        """Whether it is up, and nothing holds the device, anything in it, or anything that it is in."""
-        return not device.down and not self._held[device.path] and not any(self._taken[path] for path in device.above)
+        """Whether it is up and open, and nothing holds the device, anything in it, or anything that it is in."""
+        return not device.down and not device.closed and self._is_unheld(device.path)
 
     def touches(self, uid: str, path: str) -> bool:
         """Whether a pod holds the device at this path, one in it, or one that it is in."""
@@ -474,18 +570,33 @@ class LiveGraph:
         """Whether the policy gives whole nodes."""
         return self._whole_nodes
 
+    def levels_of(self, host: str) -> HostLevels:
+        """The levels that a host lies in; none where it is not in the graph."""
+        known = self._hosts.get(host)
+        return known.levels if known is not None else ()
+
     def used_on(self, host: str) -> Amounts:
-        """Cores, MiB and gpus that our pods hold of a host."""
-        return self._used.get(host, _NOTHING)
+        """What our pods hold of a host."""
+        return self._used.get(host, self.accounting.nothing)
 
     def whole_host(self, host: str) -> Placement | None:
         """All of a host; None where it is not in the graph."""
         known = self._hosts.get(host)
         if known is None:
             return None
-        cores, gpus = tuple(range(known.cores)), tuple(range(known.gpus))
-        path = self.graph.host_path(host)
-        return Placement((HostHolding(host, path, cores, gpus, known.memory_mib, exclusive=True),))
+        pooled = known.core_pool
+        whole = HostHolding(
+            host,
+            self.graph.host_path(host),
+            tuple(range(0 if pooled else known.cores)),
+            tuple(range(known.gpus)),
+            known.memory_mib,
+            exclusive=True,
+            millicores=known.cores if pooled else 0,
+            pods=known.pods,
+            others=tuple(sorted((kind, tuple(range(amount))) for kind, amount in known.others)),
+        )
+        return Placement((whole,))
 
     def hold_aside(self, part: Placement) -> int | None:
         """Hold something that is no pod's share until `let_go`: the jobid; None where it is not free."""
@@ -509,13 +620,18 @@ class LiveGraph:
         """By host with foreign load that is held: whether all of it is."""
         return {name: whole for name, (_, _, whole) in self._foreign.items()}
 
+    @property
+    def foreign_jobs(self) -> Mapping[str, int]:
+        """By host with foreign load that is held: the jobid that holds it."""
+        return {name: jobid for name, (jobid, _, _) in self._foreign.items()}
+
     def drop_foreign(self, name: str) -> None:
         """Hold nothing for foreign pods on a host."""
         held = self._foreign.pop(name, None)
         if held is not None:
             self.matcher.retract(held[0])
 
-    def set_foreign(self, name: str, load: ForeignLoad | None) -> None:
+    def set_foreign(self, name: str, load: Amounts | None) -> None:
         """Hold what foreign pods take of a host, or as much of it as is free: the host may be overcommitted."""
         if self._whole_nodes:
             return  # nothing would be left of a node on which the cluster's own pods run
@@ -526,19 +642,18 @@ class LiveGraph:
         host = self._hosts.get(name)
         if load is None or host is None:
             return
-        used = self._used.get(name, _NOTHING)
-        free = (host.cores - used[0], host.memory_mib - used[1], host.gpus - used[2])
-        asked = (load.cores, load.memory_mib, load.gpus)
-        wanted = tuple(max(0, min(pair)) for pair in zip(asked, free, strict=True))
+        free = less(self.accounting.offered(host), self.used_on(name))
+        wanted = tuple(max(0, min(pair)) for pair in zip(load, free, strict=True))
         if not any(wanted):
             return
         only = self._only(self.graph.rank_of(name))
         try:
-            self.matcher.allocate(_foreign_jobspec(*wanted), jobid=self._next_foreign, candidates=only)
+            jobspec = _foreign_jobspec(wanted, self.accounting.types)
+            self.matcher.allocate(jobspec, jobid=self._next_foreign, candidates=only)
         except (Busy, Unsatisfiable) as error:
             log.warning("[fluence] node %s: foreign load %s is not held: %s", name, load, error)
             return
-        self._foreign[name] = (self._next_foreign, load, wanted == asked)
+        self._foreign[name] = (self._next_foreign, load, wanted == load)
         self._next_foreign += 1
 
     # ------------------------------------------------------------------ accounts
@@ -566,9 +681,8 @@ class LiveGraph:
         for part in parts:
             for host in part.hosts:
                 self._whole_hosts += sign * host.exclusive
-                used = self._used.get(host.name, _NOTHING)
-                more = (len(host.cores), host.memory_mib, len(host.gpus))
-                self._used[host.name] = (used[0] + sign * more[0], used[1] + sign * more[1], used[2] + sign * more[2])
+                change = add if sign > 0 else sub
+                self._used[host.name] = tuple(map(change, self.used_on(host.name), self.accounting.held(host)))
             for device in part.devices:
                 for path in _with_above(device.path):
                     self._held[path] += sign
@@ -576,9 +690,9 @@ class LiveGraph:
 
 
 @lru_cache(_REMEMBERED)
-def _foreign_jobspec(cores: int, memory_mib: int, gpus: int) -> str:
+def _foreign_jobspec(amounts: Amounts, types: tuple[str, ...]) -> str:
     """One slot of whatever is not 0 of these, on a host, as JSON."""
-    parts = [Resource(kind, n) for kind, n in ((CORE, cores), (MEMORY, memory_mib), (GPU, gpus)) if n]
+    parts = [Resource(kind, amount) for kind, amount in zip(types, amounts, strict=True) if amount]
     return Jobspec.of(slot(1, *parts), constraints={"properties": [names.VIRTUAL_FALSE]}).to_json()
 
 

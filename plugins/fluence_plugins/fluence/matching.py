@@ -28,7 +28,7 @@ from fluxion_cy import Busy, Unsatisfiable
 from fluxion_cy.policy import policy_of
 from session_scheduler import Refusal
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.columns import IntColumn
+from session_scheduler.model.columns import BoolColumn, IntColumn
 from session_scheduler.model.groups import Task
 
 NO_MATCH = "the resource graph has no match"
@@ -51,8 +51,12 @@ class GroupMatcher:
         budget: int,
         *,
         tells: bool = True,
+        open_devices: BoolColumn | None = None,
     ) -> None:
-        """`tells`: whether a refusal says what is in the way, and not only that something is."""
+        """`tells`: whether a refusal says what is in the way, and not only that something is. `open_devices`: by rank,
+        whether a device there may be had; None for all.
+        """
+        self._open_devices = open_devices
         self._live = live
         self._tells = tells
         self._ranks = ranks
@@ -72,8 +76,10 @@ class GroupMatcher:
     ) -> GroupPlacement | Refusal:
         """All of the tasks, or a refusal. Classes are tried most constrained first, then in other orders.
 
-        What pods prefer never refuses: where all fail that way, they are tried again as if they preferred nothing.
+        What pods prefer never refuses: where all fail that way, they are tried again as if they preferred nothing. It
+        may be asked again, with other room: the budget is for all of it.
         """
+        self._prefers = True
         if any(self._prefers_of(cls) for cls in {task.cls for task in tasks}):
             budget, tells = self._budget, self._tells
             self._tells = False
@@ -252,7 +258,7 @@ class GroupMatcher:
             )
         except DeviceError as error:
             raise NoMatchError(str(error)) from error
-        job = self._match([jobspec.to_json() for jobspec in jobspecs], jobs)
+        job = self._match([jobspec.to_json() for jobspec in jobspecs], jobs, self._open_devices)
         self._picked[job.jobid] = job.placement.devices
         return job
 
@@ -264,13 +270,19 @@ class GroupMatcher:
             devices = matching_devices(self._live.graph, kind, require, needs.backend)
         except DeviceError:
             return ""  # the error that led here says it
-        free = sum(device.path not in others and self._live.is_free(device) for device in devices)
+        free = sum(
+            device.path not in others and self._is_open(device) and self._live.is_free(device) for device in devices
+        )
         asked = "".join(f" with {key}={value}" for key, value in sorted(require.items()))
         down = len(down_devices(self._live.graph, kind, require, needs.backend))
         besides = f" ({down} more down in the resources file)" if down else ""
-        short = f"{wanted} {kind}{asked} wanted, {free} of {len(devices)} free{besides}"
+        places = " places" if any(device.is_place for device in devices) else ""
+        short = f"{wanted} {kind}{asked} wanted, {free} of {len(devices)}{places} free{besides}"
         each = needs.devices[kind]
         return short if free < wanted else f"{short}, but not {each} for each pod in one tree"
+
+    def _is_open(self, device: VirtualNode) -> bool:
+        return self._open_devices is None or bool(self._open_devices[device.rank])
 
     def _retract(self, jobs: Sequence[int]) -> None:
         for jobid in jobs:
@@ -281,7 +293,7 @@ class GroupMatcher:
         self,
         jobspecs: Iterable[str],
         jobs: list[int],
-        candidates: IntColumn | None = None,
+        candidates: IntColumn | BoolColumn | None = None,
         prefer: NDArray[np.float64] | None = None,
         *,
         tells: bool = False,

@@ -33,9 +33,43 @@ RESERVED_KEYS = frozenset({VIRTUAL_KEY, CLASS_KEY, BACKEND_KEY})
 FORBIDDEN_IN_PROPERTIES = "!&'\"^`|()"
 """Characters that RFC 31 does not allow in a property string."""
 
+_PLACE = "@"
+_PLACE_AT = f"/{_PLACE}"
+_NUMBERED_PLACE = re.compile(rf"{_PLACE_AT}[0-9]+(?![^/])")
+
 _QUALIFIED = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
+_LONGEST_DOMAIN = 253
 _LONGEST_NAME = 63  # the part after the slash of a Kubernetes resource or annotation name
 _LONGEST_KEY = _LONGEST_NAME - len("require-")
+
+
+def place_name(number: int) -> str:
+    """Return the name of a place in something that pods share: no resource can have it (see `resources`)."""
+    return f"{_PLACE}{number}"
+
+
+def is_place(path: str) -> bool:
+    """Whether a path is that of a place, and not of something in it."""
+    return path.rpartition("/")[2].startswith(_PLACE)
+
+
+def without_places(path: str) -> str:
+    """Return a path without the places of shared resources in it: the path of what is shared."""
+    if _PLACE_AT not in path:
+        return path
+    return "/".join(part for part in path.split("/") if not part.startswith(_PLACE))
+
+
+def any_place(path: str) -> str:
+    """Return a path in which the places of shared resources have no numbers: who holds one may be given another."""
+    return _NUMBERED_PLACE.sub(_PLACE_AT, path)
+
+
+def shared_path(path: str) -> str | None:
+    """Return the path of the outermost shared resource of whose places one is in a path; None where there is none."""
+    before, found, _ = path.partition(_PLACE_AT)
+    return before if found else None
 
 
 def property_of(key: str, value: str) -> str:
@@ -62,6 +96,18 @@ def resource_name(resource_type: str) -> str:
 def requested_type(name: str) -> str | None:
     """Return the graph's type that a pod's resource name asks for, or None for other resources (cpu, memory)."""
     return name.removeprefix(REQUEST_PREFIX) if name.startswith(REQUEST_PREFIX) else None
+
+
+def is_extended_resource(name: str) -> bool:
+    """Whether a resource's name is one that a device plugin may give: with a domain that is not Kubernetes' own."""
+    domain, _, rest = name.partition("/")
+    return (
+        len(domain) <= _LONGEST_DOMAIN
+        and len(rest) <= _LONGEST_NAME
+        and bool(_DOMAIN.fullmatch(domain) and _QUALIFIED.fullmatch(rest))
+        and not domain.startswith("requests.")
+        and not f".{domain}".endswith(".kubernetes.io")
+    )
 
 
 def attribute_annotation(key: str) -> str:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fluence_plugins.fluence.amounts import Accounting, Amounts
 from fluence_plugins.fluence.live_graph import LiveGraph, Share
-from fluence_plugins.fluence.needs import Amounts, shape_of
 from fluence_plugins.fluence.placement import DeviceHolding, Placement, overlap
 from session_scheduler.model.groups import Task
 
@@ -112,18 +112,25 @@ class Nominated:
     def loads_on(self, host: str) -> Iterator[Amounts]:
         """What each of those counted on a host is to take of it."""
         counted = self._on.get(host)
-        return amounts_of(counted[0] if counted is not None else ())
+        return amounts_of(counted[0] if counted is not None else (), self._live.accounting)
 
     # ------------------------------------------------------------------ devices
 
+    def promise(self, task: Task, devices: Devices, holders: frozenset[str]) -> None:
+        """A pod is to have these devices once their holders (uids) have ended: that is its plan from now on."""
+        before = self._plans.pop(task.uid, None)
+        if before is not None:
+            self._let_go(before)
+        self._plans[task.uid] = _Plan(devices, holders)
+
     def settle_devices(
-        self, wanted: Iterable[Task], asking: Iterable[Task], ending: Callable[[], Iterable[str]] | None
+        self, wanted: Iterable[Task], asking: Iterable[Task], ending: Callable[[Task], frozenset[str]] | None
     ) -> None:
         """Hold the devices of these, and of nobody else.
 
         Who has no plan that can still come true gets one, the nominated among those that ask (`asking`), too: what
-        others are to have is not planned for anybody else. `ending` are the pods (uids) with devices that are ending;
-        None: this is no time for plans.
+        others are to have is not planned for anybody else. `ending` says which pods (uids) with devices will have ended
+        when a task is to come; None: this is no time for plans.
         """
         there = {task.uid: task for task in wanted}
         for uid, plan in self._plans.items():
@@ -134,29 +141,42 @@ class Nominated:
         if ending is None:
             return
         concerned = there | {task.uid: task for task in asking}
-        lacking = [task for uid, task in concerned.items() if not self._may_come_true(uid)]
+        lacking: dict[frozenset[str], list[Task]] = {}
+        for task in concerned.values():
+            if not self._may_come_true(task, ending):
+                lacking.setdefault(ending(task), []).append(task)
+        for away, tasks in lacking.items():
+            self._make_plans(tasks, concerned, away)
         if lacking:
-            self._make_plans(lacking, concerned, ending())
             for uid in concerned.keys() - there.keys():
                 self._let_go(self._plans[uid])
 
-    def _may_come_true(self, uid: str) -> bool:
-        """Whether each planned device is held for the pod, or free, or held by somebody whose end was counted on."""
-        plan = self._plans.get(uid)
-        return plan is not None and all(
-            device.path in plan.held
-            or self._is_free(device)
-            or any(self._live.touches(holder, device.path) for holder in plan.holders)
-            for device in plan.devices
-        )
+    def _may_come_true(self, task: Task, ending: Callable[[Task], frozenset[str]]) -> bool:
+        """Whether each planned device is held for the pod, or free, or held by somebody whose end was counted on, or
+        can be by now: what is filled in beside a gang that starts later has its devices until then.
+        """
+        plan = self._plans.get(task.uid)
+        if plan is None:
+            return False
+        taken = [device for device in plan.devices if device.path not in plan.held and not self._is_free(device)]
+        if all(self._is_held_by(plan.holders, device) for device in taken):
+            return True
+        holders = ending(task)
+        if not all(self._is_held_by(holders, device) for device in taken):
+            return False
+        plan.holders = holders
+        return True
+
+    def _is_held_by(self, holders: Iterable[str], device: DeviceHolding) -> bool:
+        return any(self._live.touches(holder, device.path) for holder in holders)
 
     def _is_free(self, device: DeviceHolding) -> bool:
         known = self._live.graph.virtual.get(device.path)
         return known is not None and self._live.is_free(known)
 
-    def _make_plans(self, lacking: Iterable[Task], concerned: Iterable[str], ending: Iterable[str]) -> None:
+    def _make_plans(self, lacking: Iterable[Task], concerned: Iterable[str], ending: frozenset[str]) -> None:
         """One after the other, none with what is another one's, as if what is ending had ended."""
-        away = {uid: self._live.set_aside(uid) for uid in ending}
+        away = {uid: self._live.set_aside(uid) for uid in sorted(ending)}
         try:
             for uid in concerned:
                 if uid in self._plans:
@@ -189,9 +209,8 @@ class Nominated:
                 self._live.let_go(plan.held.pop(device.path), Placement((), (device,)))
 
 
-def amounts_of(tasks: Iterable[Task]) -> Iterator[Amounts]:
+def amounts_of(tasks: Iterable[Task], accounting: Accounting) -> Iterator[Amounts]:
     """What each of these is to take of its host, but for those that have a place by now."""
     for task in tasks:
         if task.node is None:
-            shape = shape_of(task.cls.requests)
-            yield shape.cores, shape.memory_mib, shape.gpus
+            yield accounting.asked(accounting.shape_of(task.cls.requests))

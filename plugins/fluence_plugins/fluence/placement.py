@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluence_plugins.fluence import names
-from fluence_plugins.fluence.cluster_graph import CORE, GPU, MEMORY, NODE
+from fluence_plugins.fluence.cluster_graph import CORE, GPU, GPU_OF, MEMORY, NODE, POD
 from fluence_plugins.fluence.errors import AllocationError, AttributeConflictError
 from fluence_plugins.fluence.jgf import SUBSYSTEM
 
@@ -21,7 +21,9 @@ _TOLD = 4
 class HostHolding:
     """What is held of one host: indices of cores and gpus, MiB of its memory pool.
 
-    `exclusive` is set where the host itself was taken, as the policies that hand out whole nodes do.
+    `exclusive` is set where the host itself was taken, as the policies that hand out whole nodes do. Where cpu is
+    counted in millicores, these and units of the host's `pods` are held, and no cores. `others` are the indices of
+    vertices of further types, by type in order: the other kinds of gpu.
     """
 
     name: str
@@ -30,6 +32,17 @@ class HostHolding:
     gpus: tuple[int, ...] = ()
     memory_mib: int = 0
     exclusive: bool = False
+    millicores: int = 0
+    pods: int = 0
+    others: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The amounts in words: `2 cores, 512 MiB`."""
+        found = [(len(self.cores), "cores"), (self.millicores, "millicores"), (len(self.gpus), "gpus")]
+        found += [(len(indices), kind.removeprefix(GPU_OF)) for kind, indices in self.others]
+        found.append((self.memory_mib, "MiB"))
+        return ", ".join(f"{amount} {unit}" for amount, unit in found if amount) or "a place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +74,7 @@ class Placement:
     @property
     def summary(self) -> str:
         """Where it is, in a bounded line: `2 cores, 512 MiB of n1`; `81 devices of aurora: /cluster/… and 80 more`."""
-        told = []
-        for host in self.hosts[:_TOLD]:
-            amounts = [f"{len(host.cores)} cores", f"{len(host.gpus)} gpus" if host.gpus else "",
-                       f"{host.memory_mib} MiB" if host.memory_mib else ""]  # fmt: skip
-            told.append(f"{', '.join(filter(None, amounts))} of {host.name}")
+        told = [f"{host.told} of {host.name}" for host in self.hosts[:_TOLD]]
         if self.devices:
             more = f" and {len(self.devices) - 1} more" if len(self.devices) > 1 else ""
             told.append(f"{len(self.devices)} devices of {self.backend}: {self.devices[0].path}{more}")
@@ -120,6 +129,11 @@ class _Taken:
         return names.VIRTUAL_TRUE in self.properties
 
     @property
+    def core_pool(self) -> bool:
+        """Whether it is the pool of a host's millicores, which bears no number; each single core bears one."""
+        return self.type == CORE == self.name and self.id is not None
+
+    @property
     def index(self) -> int:
         if self.id is not None:
             return self.id
@@ -132,7 +146,8 @@ class _Taken:
 def placement_from_allocation(allocation: Mapping[str, Any] | str) -> Placement:
     """Read an allocation in the jgf, rv1 or rfc40 form, as a mapping or JSON text.
 
-    A `node` vertex with `virtual=true` is a device; any other `node` vertex is a host. The result has the hosts of
+    A `node` vertex with `virtual=true` is a device; any other `node` vertex is a host. Paths leave out the levels above
+    a host (see `cluster_graph`). The result has the hosts of
     which something is held, and the outermost devices held (what is in them is held with them). Raises
     AllocationError where R cannot be read.
     """
@@ -147,9 +162,10 @@ def placement_from_allocation(allocation: Mapping[str, Any] | str) -> Placement:
         elif vertex.type == NODE:
             if vertex.exclusive:
                 hosts.setdefault(vertex.path, [])
-        elif vertex.type in (CORE, GPU, MEMORY):
+        elif vertex.type in (CORE, GPU, MEMORY, POD) or vertex.type.startswith(GPU_OF):
             hosts.setdefault(_host_of(vertex, above).path, []).append(vertex)
-    held = [_host(vertices[path], taken) for path, taken in sorted(hosts.items())]
+    found = (_host(vertices[path], taken, _above(path, vertices)) for path, taken in hosts.items())
+    held = sorted(found, key=lambda host: host.path)
     return Placement(tuple(held), tuple(sorted(devices, key=lambda device: device.path)))
 
 
@@ -158,22 +174,38 @@ def placement_on_host(allocation: Mapping[str, Any]) -> Placement:
     path, exclusive = "", False
     cores: list[int] = []
     gpus: list[int] = []
-    memory = 0
+    others: dict[str, list[int]] = {}
+    memory = millicores = pods = 0
     for node in allocation["graph"]["nodes"]:
         metadata = node["metadata"]
         kind = metadata["type"]
         if kind == CORE:
-            cores.append(metadata["id"])
+            if metadata.get("name") == CORE:  # it is written where it is not the type and a number
+                millicores += metadata.get("size", 1)
+            else:
+                cores.append(metadata["id"])
         elif kind == MEMORY:
             memory += metadata.get("size", 1)
         elif kind == GPU:
             gpus.append(metadata["id"])
+        elif kind == POD:
+            pods += metadata.get("size", 1)
+        elif kind.startswith(GPU_OF):
+            others.setdefault(kind, []).append(metadata["id"])
         elif kind == NODE:
             if path:  # the host has devices, which are held with it
                 return placement_from_allocation(allocation)
             path, exclusive = metadata["paths"][SUBSYSTEM], metadata.get("exclusive", False)
     name = path.rpartition("/")[2]
-    return Placement((HostHolding(name, path, tuple(sorted(cores)), tuple(sorted(gpus)), memory, exclusive),))
+    path = f"/{path.split('/', 2)[1]}/{name}"  # without the levels above it
+    more = _in_order(others) if others else ()
+    return Placement(
+        (HostHolding(name, path, tuple(sorted(cores)), tuple(sorted(gpus)), memory, exclusive, millicores, pods, more),)
+    )
+
+
+def _in_order(others: Mapping[str, list[int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((kind, tuple(sorted(indices))) for kind, indices in sorted(others.items()))
 
 
 def _vertices(allocation: Mapping[str, Any] | str) -> Iterable[_Taken]:
@@ -217,17 +249,32 @@ def _device(vertex: _Taken, above: list[_Taken]) -> DeviceHolding:
     root = next((node for node in reversed(above) if node.virtual), vertex)
     named = [value for key, value in pairs if key == names.BACKEND_KEY]
     attributes = {key: value for key, value in pairs if key not in names.RESERVED_KEYS}
-    return DeviceHolding(vertex.path, named[0] if named else root.name, attributes)
+    return DeviceHolding(_path(vertex, above), named[0] if named else root.name, attributes)
 
 
-def _host(host: _Taken, taken: list[_Taken]) -> HostHolding:
+def _path(vertex: _Taken, above: list[_Taken]) -> str:
+    """The path without levels: from below the cluster on, that of the outermost host or device."""
+    levels = [found for found in above[:-1] if found.type != NODE]
+    if not levels:
+        return vertex.path
+    return above[-1].path + vertex.path.removeprefix(levels[0].path)
+
+
+def _host(host: _Taken, taken: list[_Taken], above: list[_Taken]) -> HostHolding:
+    others: dict[str, list[int]] = {}
+    for vertex in taken:
+        if vertex.type.startswith(GPU_OF):
+            others.setdefault(vertex.type, []).append(vertex.index)
     return HostHolding(
         name=host.name,
-        path=host.path,
-        cores=tuple(sorted(vertex.index for vertex in taken if vertex.type == CORE)),
+        path=_path(host, above),
+        cores=tuple(sorted(vertex.index for vertex in taken if vertex.type == CORE and not vertex.core_pool)),
         gpus=tuple(sorted(vertex.index for vertex in taken if vertex.type == GPU)),
         memory_mib=sum(vertex.size for vertex in taken if vertex.type == MEMORY),
         exclusive=host.exclusive,
+        millicores=sum(vertex.size for vertex in taken if vertex.core_pool),
+        pods=sum(vertex.size for vertex in taken if vertex.type == POD),
+        others=_in_order(others),
     )
 
 

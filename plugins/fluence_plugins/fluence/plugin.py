@@ -10,23 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluence_plugins.fluence import label_groups, names, needs
+from fluence_plugins.fluence import coordination, label_groups, names, needs
+from fluence_plugins.fluence.amounts import Amounts, less
 from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments
 from fluence_plugins.fluence.cluster_graph import HostResources
+from fluence_plugins.fluence.converting import as_counted
 from fluence_plugins.fluence.errors import ResourcesError
 from fluence_plugins.fluence.following import Following
+from fluence_plugins.fluence.group_asks import GroupAsks
 from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
 from fluence_plugins.fluence.injection import not_injected, refusal_text
+from fluence_plugins.fluence.level_asks import pod_key
 from fluence_plugins.fluence.live_graph import LiveGraph
+from fluence_plugins.fluence.maintenance import Maintenance
 from fluence_plugins.fluence.matching import NO_MATCH, GroupMatcher, NoMatchError, direction_of, place_on
 from fluence_plugins.fluence.metrics import GraphMetrics, of_drift, of_resources
 from fluence_plugins.fluence.nominated import Nominated, amounts_of
 from fluence_plugins.fluence.placement import DeviceHolding, Placement
 from fluence_plugins.fluence.pod_group_maker import PodGroupMaker
+from fluence_plugins.fluence.producers import Producers
+from fluence_plugins.fluence.promising import Promising
 from fluence_plugins.fluence.requests import PodShape
 from fluence_plugins.fluence.resources import ResourcesConfig, env_contract, resource_types
 from fluence_plugins.fluence.resources_file import capacity
 from fluence_plugins.fluence.trials import Trials
+from fluence_plugins.fluence.windows import Closed
 from fluxion_cy import FluxionError
 from session_scheduler import (
     API_VERSION,
@@ -38,9 +46,10 @@ from session_scheduler import (
     Session,
     hookimpl,
 )
+from session_scheduler.hookspecs import Reservation
 from session_scheduler.model.bindings import Allocation, Binding, Holding, Runtime
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.columns import IntColumn
+from session_scheduler.model.columns import BoolColumn, IntColumn
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import QuantityError, parse_quantity
@@ -48,11 +57,12 @@ from session_scheduler.model.quantity import QuantityError, parse_quantity
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+    from session_scheduler.actions.trial import Trial
+
 log = logging.getLogger("fluence")
 
 _NO_RANK = 1 << 40
 """More than any rank."""
-_KINDS = ("cores", "MiB", "gpus")
 
 
 class FluencePlugin:
@@ -75,11 +85,16 @@ class FluencePlugin:
         self._env_required = arguments.require_injected_env
         self._admitted = False
         """Whether pods come from an API server, which had them go through the webhook."""
+        engine = arguments.matching()
+        engine.check_resources(config)
         try:
-            self._live = LiveGraph(config, arguments.policy)
+            engine.check(arguments.policy)
+            self._live = LiveGraph(config, arguments.policy, arguments.accounting, engine)
         except FluxionError as error:
             raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
         self._maker = PodGroupMaker() if arguments.make_pod_groups else None
+        self._producers = Producers()
+        self._asks = GroupAsks(self._live, arguments.topology, self._budget)
         self._direction = direction_of(arguments.policy)
         self._measured = GraphMetrics(self._live)
         self._told_waiting = False
@@ -92,7 +107,14 @@ class FluencePlugin:
         self._ranks: tuple[tuple[int, int], IntColumn] | None = None
         self._nominated = Nominated(self._live, self._count_foreign, self._devices_of)
         self._trials = Trials(self._live, self._nominated, self._count_foreign)
+        self._maintenance = Maintenance(self._live, config.windows)
+        self._promising = Promising(self._live, self._nominated, self._maintenance, self._needs_of, self._rank_of_rows)
         log.info("[fluence] known devices: %s", ", ".join(sorted(self._types)) or "none")
+
+    @property
+    def refused_actions(self) -> Mapping[str, str]:
+        """Actions that do not go with the engine, and why."""
+        return self._live.engine.refused_actions
 
     @property
     def live(self) -> LiveGraph:
@@ -103,31 +125,35 @@ class FluencePlugin:
 
     @hookimpl
     def class_key(self, pod: Pod) -> Hashable | None:
-        """What pods require and prefer tells them apart, and whether they came without the environment."""
+        """What pods require, prefer and ask of levels tells them apart, and whether they lack the environment."""
         bare = not_injected(pod) if self._env_required else None
         required = needs.class_key(pod)
+        asked = pod_key(pod)
+        if asked is not None:
+            return required, bare, asked
         return required if bare is None else (required, bare)
 
     @hookimpl
     def group_of(self, pod: Pod) -> GroupRef | None:
         """Pods that name no PodGroup may name a group by label."""
+        self._producers.look(pod)
         return label_groups.group_of(pod, made=self._maker is not None)
 
     @hookimpl
     def prefilter(self, group: Group) -> Refusal | None:
-        """Refuse a group by label of which it is not known how many pods it needs, or that waits for its PodGroup."""
+        """Refuse a group that asks of the levels what cannot be, and one by label of a wrong size, or that waits for
+        its PodGroup.
+        """
         pods = label_groups.members(group)
-        if not pods:
-            return None
-        reason = label_groups.wrong_size(pods)
-        if reason is None and self._maker is not None:
+        reason = label_groups.wrong_size(pods) if pods else None
+        if pods and reason is None and self._maker is not None:
             reason = self._maker.awaited(group)
-        return Refusal(reason) if reason is not None else None
+        return Refusal(reason) if reason is not None else self._asks.refusal(group, self._trials.gone)
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
-        """Follow the resources file, and make PodGroups. From here on pods are judged as an API server admitted them:
-        manifests went through no webhook.
+        """Follow the resources file and producers, and make PodGroups. From here on pods are judged as an API server
+        admitted them: manifests went through no webhook.
         """
         self._admitted = True
         return self._tasks(runtime)
@@ -138,8 +164,11 @@ class FluencePlugin:
             following = self._following.serve(runtime, self.name)
             if following is not None:
                 await stack.enter_async_context(following)
+            if following is not None or self._maintenance.windows:
+                await stack.enter_async_context(self._maintenance.serve(partial(runtime.change, self.name)))
             if self._maker is not None:
                 await stack.enter_async_context(self._maker.serve(runtime))
+            await stack.enter_async_context(self._producers.serve(runtime))
             yield
 
     @hookimpl
@@ -147,7 +176,7 @@ class FluencePlugin:
         """Hosts grow, shrink, come and go; what others run there is foreign load."""
         if not self._tasks_on:
             self._following.look()  # it may have stood by for long
-        hosts = {change.name: None if change.node is None else _host(change.node) for change in changes}
+        hosts = {change.name: None if change.node is None else self._host(change.node) for change in changes}
         for change in changes:
             self._tasks_on[change.name] = change.tasks
             if change.node is None:
@@ -166,9 +195,11 @@ class FluencePlugin:
 
         Raises GraphError, and changes nothing, where they do not go together with the cluster's nodes.
         """
+        self._live.engine.check_resources(config)
         before = set(self._live.missing)
         self._nominated.let_go()
         entered = self._live.set_config(config)
+        self._maintenance.follow(config.windows)
         self._types = frozenset(resource_types(config))
         self._env = env_contract(config)
         self._tell_missing(before)
@@ -200,9 +231,8 @@ class FluencePlugin:
         """
         self._live.set_foreign(name, self._load_on(name, self._trials.gone, self._nominated.loads_on(name)))
 
-    def _load_on(
-        self, name: str, gone: Container[Task], nominated: Iterable[needs.Amounts]
-    ) -> needs.ForeignLoad | None:
+    def _load_on(self, name: str, gone: Container[Task], nominated: Iterable[Amounts]) -> Amounts | None:
+        accounting = self._live.accounting
         foreign, short = [], [*nominated]
         for task in self._tasks_on.get(name, ()):
             if task in gone:
@@ -211,9 +241,21 @@ class FluencePlugin:
             if held is None:
                 foreign.append(task.cls.requests)
             else:
-                shape = needs.shape_of(task.cls.requests)
-                short.append((shape.cores - held[0], shape.memory_mib - held[1], shape.gpus - held[2]))
-        return needs.load_of(foreign, short)
+                short.append(less(accounting.asked(accounting.shape_of(task.cls.requests)), held))
+        return accounting.load_of(foreign, short)
+
+    def _host(self, node: Node) -> HostResources:
+        allocatable = {}
+        for name, quantity in node.status.allocatable.items():
+            try:
+                allocatable[name] = parse_quantity(quantity, milli=name == "cpu")
+            except QuantityError:
+                continue
+        host = self._live.accounting.host_of(node.metadata.name, allocatable)
+        return self._asks.placed_in_levels(host, node.metadata.labels) if self._asks.topology else host
+
+    def _offers(self, _: TaskClass, event: ClusterEvent) -> bool:
+        return event.old is None or self._host(event.old) != self._host(event.new)
 
     @hookimpl
     def recover(self, holdings: Sequence[Holding]) -> dict[str, str]:
@@ -221,10 +263,11 @@ class FluencePlugin:
         shares = {}
         lost: dict[str, str] = {}
         for holding in holdings:
-            share = from_json(holding.held, holding.node, self._live) if holding.held is not None else None
+            requests = holding.task.cls.requests
+            share = from_json(holding.held, holding.node, self._live, requests) if holding.held is not None else None
             if share is not None:
                 shares[holding.task.uid] = share
-            asked = needs.needs_of(holding.task.pod, holding.task.cls.requests).devices
+            asked = needs.needs_of(holding.task.pod, requests, self._live.accounting).devices
             if asked and not any(part.devices for part in (share or {}).values()):
                 wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
                 lost[holding.task.uid] = (
@@ -236,7 +279,8 @@ class FluencePlugin:
         concerned = {holding.node for holding in holdings} & self._tasks_on.keys()
         for name in concerned:
             self._live.drop_foreign(name)
-        self._live.replay({uid: share for uid, share in shares.items() if uid not in self._live.shares})
+        fresh = {uid: share for uid, share in shares.items() if uid not in self._live.shares}
+        self._live.replay(as_counted(fresh, {holding.task.uid: holding.task.cls for holding in holdings}, self._live))
         self._unsettled = before | set(self._live.missing)
         lost |= dict.fromkeys(
             self._live.missing.keys() & shares, "the graph does not have all of it, or another holds it"
@@ -250,34 +294,51 @@ class FluencePlugin:
     def events_to_register(self) -> list[ClusterEventWithHint]:
         """The graph has more room where a pod ends or shrinks, or where a host comes or offers something else."""
         node = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE
+        if self._asks.topology:
+            node |= ActionType.UPDATE_NODE_LABEL
         return [
             ClusterEventWithHint(Pod, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN),
-            ClusterEventWithHint(Node, node, _offers),
+            ClusterEventWithHint(Node, node, self._offers),
         ]
 
     # ------------------------------------------------------------------ a session
 
     @hookimpl
+    def offered(self) -> Mapping[str, int]:
+        """What the graph has of each type: nodes advertise a quota that says nothing of it."""
+        return self._live.graph.offered(self._types)
+
+    @hookimpl
     def on_session_open(self, session: Session) -> None:
         """Follow what is thought away to see whether others would fit then."""
+        if self._live.left_crowd:
+            self._nominated.let_go()
+            self._live.settle_crowds()
+        self._maintenance.session_opens(session.wall)
         session.add_trial_handler(partial(self._think_away, session), self._trials.put_back)
         if self._nominated:
             self._nominated.forget_all_but(session.nominations.node_by_uid)
         if self._direction is not None:
             session.set_tie_break(self._order_of_rows(session))
+        if self._asks.topology:
+            session.add_subset_nodes(partial(self._divide, session))
+
+    def _divide(self, session: Session, group: Group, mask: BoolColumn) -> list[BoolColumn] | None:
+        return self._asks.subsets(session, group, mask, self._rank_of_rows(session), self._trials.gone)
 
     def _needs_of(self, cls: TaskClass) -> needs.Needs:
         found = self._needs.get(cls)
         if found is None:  # a nominated pod need not be due
-            found = self._needs[cls] = needs.needs_of(cls.pod, cls.requests)
+            found = self._needs[cls] = needs.needs_of(cls.pod, cls.requests, self._live.accounting)
         return found
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Refusal | None:
         """Refuse a type that no resource tree has, and annotations that cannot be met by any."""
         found = self._needs_of(cls)
-        if max(found.shape.cores, found.shape.gpus, *found.devices.values()) > needs.MOST_PARTS:
-            return Refusal(f"it asks for more than {needs.MOST_PARTS} cores, gpus or devices, which no host has")
+        beyond = self._live.accounting.beyond(found.shape, found.devices.values())
+        if beyond is not None:
+            return Refusal(beyond)
         waiting = self._live.graph.waiting_trees()
         absent = {tree.parent: tree for tree in waiting if set(found.devices) & tree.classes()}
         if absent and not set(found.devices) <= {node.type for node in self._live.graph.virtual.values()}:
@@ -304,11 +365,60 @@ class FluencePlugin:
     ) -> GroupPlacement | Refusal:
         """One match for each class and type; all of them, or none."""
         log.debug("[fluence] group %s: %d pods of %d classes", group.key, len(tasks), len(room))
+        self._promising.heard(tasks, room)
         self._trials.settle()
         self._leave_room(session, tasks)
-        tells = session.reasons_wanted
-        matcher = GroupMatcher(self._live, self._rank_of_rows(session), self._needs, self._budget, tells=tells)
-        return matcher.place(tasks, room, scores)
+        closed = self._maintenance.closed(tasks)
+        if closed:
+            answer = self._place_beside_windows(session, group, tasks, room, scores, closed)
+        else:
+            answer = self._placed(session, group, tasks, room, scores, self._matcher(session))
+        if self._promising.asks and isinstance(answer, GroupPlacement):
+            self._promising.placed(answer.devices)
+        return answer
+
+    def _matcher(self, session: Session, open_devices: BoolColumn | None = None) -> GroupMatcher:
+        ranks, tells = self._rank_of_rows(session), session.reasons_wanted
+        return GroupMatcher(self._live, ranks, self._needs, self._budget, tells=tells, open_devices=open_devices)
+
+    def _placed(
+        self,
+        session: Session,
+        group: Group,
+        tasks: Sequence[Task],
+        room: Mapping[TaskClass, IntColumn],
+        scores: Mapping[TaskClass, IntColumn],
+        matcher: GroupMatcher,
+    ) -> GroupPlacement | Refusal:
+        """Within levels of the graph where the group asks for some."""
+        if not self._asks.topology:
+            return matcher.place(tasks, room, scores)
+        by_level = self._asks.by_level(session, group, matcher.place, self._rank_of_rows(session), self._trials.gone)
+        if by_level is None:
+            return matcher.place(tasks, room, scores)
+        if isinstance(by_level, Refusal):
+            return by_level
+        by_level.budget, by_level.tells = self._budget, session.reasons_wanted
+        return by_level.placed(tasks, room, scores)
+
+    def _place_beside_windows(
+        self,
+        session: Session,
+        group: Group,
+        tasks: Sequence[Task],
+        room: Mapping[TaskClass, IntColumn],
+        scores: Mapping[TaskClass, IntColumn],
+        closed: Closed,
+    ) -> GroupPlacement | Refusal:
+        """As if what is closed were not there; a refusal says what that is."""
+        left, nodes = self._maintenance.open_room(session, room, closed)
+        matcher = self._matcher(session, self._maintenance.open_devices(closed))
+        answer = self._placed(session, group, tasks, left, scores, matcher)
+        if isinstance(answer, GroupPlacement) or not session.reasons_wanted:
+            return answer
+        kinds = {kind for cls in room for kind in self._needs_of(cls).devices}
+        text, until = self._maintenance.told(closed, nodes, kinds)
+        return Refusal(f"{text}. {answer.reason}", until=until) if text else answer
 
     def _leave_room(self, session: Session, tasks: Sequence[Task]) -> None:
         """Hold what these tasks must leave to nominated pods."""
@@ -320,7 +430,7 @@ class FluencePlugin:
             self._nominated.settle_devices(
                 [task for there in wanted.values() for task in there if self._needs_of(task.cls).devices],
                 [task for task in tasks if session.nominations.node_of(task) and self._needs_of(task.cls).devices],
-                None if self._trials.gone else lambda: self._ending_with_devices(session),
+                None if self._trials.gone else partial(self._ending_with_devices, session),
             )
 
     def _think_away(self, session: Session, event: Event) -> None:
@@ -331,26 +441,46 @@ class FluencePlugin:
             waiting = [task for _, there in session.nominations.waiting() for task in there]
             with_devices = [task for task in waiting if self._needs_of(task.cls).devices]
             if with_devices:
-                self._nominated.settle_devices(with_devices, (), lambda: self._ending_with_devices(session))
+                self._nominated.settle_devices(with_devices, (), partial(self._ending_with_devices, session))
         self._trials.remove(event)
 
     def _devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
         found = {task.cls: self._needs_of(task.cls)}
-        return GroupMatcher(self._live, np.zeros(0, np.int64), found, self._budget, tells=False).devices_of(task)
+        closed = self._maintenance.closed((task,))
+        devices = self._maintenance.open_devices(closed) if closed else None
+        matcher = GroupMatcher(
+            self._live, np.zeros(0, np.int64), found, self._budget, tells=False, open_devices=devices
+        )
+        return matcher.devices_of(task)
 
-    def _ending_with_devices(self, session: Session) -> list[str]:
+    def _ending_with_devices(self, session: Session, nominated: Task) -> frozenset[str]:
+        """The pods with devices that are ending, or end before a nominated one is to start."""
         shares = self._live.shares.items()
         holders = {uid for uid, share in shares if any(part.devices for part in share.values())}
-        running = (task for tasks in self._tasks_on.values() for task in tasks)
-        return [task.uid for task in running if task.uid in holders and session.is_ending(task)]
+        start = session.nominations.starts.get(nominated)
+        running = session.running() if holders else ()
+        if start is None:
+            return frozenset(task.uid for task in running if task.uid in holders and session.is_ending(task))
+        ends = ((task.uid, session.ends_at(task)) for task in running if task.uid in holders)
+        return frozenset(uid for uid, end in ends if end is not None and end <= start)
+
+    @hookimpl
+    def reservation(self, session: Session, trial: Trial) -> Reservation | None:
+        """When the graph can have what the gang asks for, and where, once what ends by then has ended."""
+        self._trials.settle()
+        self._leave_room(session, trial.tasks)
+        return self._promising.first_start(session, trial)
 
     @hookimpl
     def reserve(self, session: Session, task: Task, node: str) -> GroupPlacement | Refusal | None:
         """One match on that node; for pods without devices, where the policy orders nodes by themselves."""
         found = self._needs[task.cls]
         rank = self._live.graph.host_ranks.get(node)
-        if found.devices or rank is None or self._direction is None:
+        if found.devices or rank is None or self._direction is None or self._asks.spreads(task.group):
             return None
+        closed = self._maintenance.closed((task,))
+        if node in closed.nodes:
+            return Refusal(self._maintenance.refusal(closed, node), until=closed.nodes[node].end)
         self._trials.settle()
         wanted = session.yields_to((task,), (node,))
         if wanted or self._nominated:
@@ -364,21 +494,27 @@ class FluencePlugin:
     def reservable(
         self, session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]
     ) -> list[str | None] | None:
-        """Whether enough cores, MiB and gpus of a host would be free; for pods without devices, on shared hosts."""
+        """Whether enough cores, MiB and gpus of a host would be free; for pods without devices, on shared hosts, while
+        no window is to come: what that closes depends on how long a pod takes, and pods of a class differ in that.
+        """
         found = self._needs[task.cls]
-        if found.devices or not self._live.amounts_tell:
+        if found.devices or not self._live.amounts_tell or self._asks.any_of(task.group):
+            return None
+        if self._maintenance.is_due:
             return None
         wanted = session.yields_to((task,), nodes)
         return [self._shortage(found.shape, node, gone, wanted.get(node, ())) for node in nodes]
 
     def _shortage(self, shape: PodShape, node: str, gone: Container[Task], nominated: Iterable[Task]) -> str | None:
+        accounting = self._live.accounting
         held = (self._live.held_of(task.uid, node) for task in self._tasks_on.get(node, ()) if task in gone)
-        free = self._live.free_on(node, filter(None, held), self._load_on(node, gone, amounts_of(nominated)))
+        load = self._load_on(node, gone, amounts_of(nominated, accounting))
+        free = self._live.free_on(node, filter(None, held), load)
         if free is None:
             return f"{NO_MATCH}: the node is not in it"
-        for kind, wanted, left in zip(_KINDS, (shape.cores, shape.memory_mib, shape.gpus), free, strict=True):
+        for unit, wanted, left in zip(accounting.units, accounting.asked(shape), free, strict=True):
             if wanted > left:
-                return f"{NO_MATCH}: {wanted} {kind} wanted, {left} free"
+                return f"{NO_MATCH}: {wanted} {unit} wanted, {left} free"
         return None
 
     @hookimpl
@@ -411,7 +547,8 @@ class FluencePlugin:
     async def prebind(self, binding: Binding) -> None:
         """Tell the workload what it got: backend, attributes, jobids."""
         written = binding.pod.metadata.annotations
-        binding.annotations.update({name: "" for name in written if _is_ours(name)})
+        kept = partial(coordination.keeps, binding.pod)
+        binding.annotations.update({name: "" for name in written if _is_ours(name) and not kept(name)})
         share = self._live.shares.get(binding.task.uid)
         if not share:
             return
@@ -434,7 +571,8 @@ class FluencePlugin:
     @hookimpl
     def metrics(self) -> list[Metric]:
         """Matches, the graph's size, who holds what, how far that is from what runs, and what became of the file."""
-        return [*self._measured.families(), of_drift(self.drift), *of_resources(self._following)]
+        families = [*self._measured.families(), of_drift(self.drift), *of_resources(self._following)]
+        return [*families, self._producers.metric()]
 
     @property
     def drift(self) -> Mapping[str, int]:
@@ -468,7 +606,7 @@ class FluencePlugin:
         share = self._live.shares.get(pod.metadata.uid, {})
         told = pod.metadata.annotations.get(names.JOBID_ANNOTATION) or ",".join(map(str, sorted(share)))
         held = Placement().merged(*share.values())
-        return {"jobid": told or None, "devices": [device.path for device in held.devices]}
+        return {"jobid": told or None, "devices": [names.any_place(device.path) for device in held.devices]}
 
     @hookimpl
     def saved_arguments(self) -> Mapping[str, Any]:
@@ -491,17 +629,3 @@ def _is_ours(annotation: str) -> bool:
     return annotation in (names.BACKEND_ANNOTATION, names.JOBID_ANNOTATION) or annotation.startswith(
         names.ATTRIBUTE_ANNOTATION_PREFIX
     )
-
-
-def _offers(_: TaskClass, event: ClusterEvent) -> bool:
-    return event.old is None or _host(event.old) != _host(event.new)
-
-
-def _host(node: Node) -> HostResources:
-    allocatable = {}
-    for name, quantity in node.status.allocatable.items():
-        try:
-            allocatable[name] = parse_quantity(quantity, milli=name == "cpu")
-        except QuantityError:
-            continue
-    return needs.host_of(node.metadata.name, allocatable)

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import islice
 
+from fluence_plugins.fluence.coordination import PRODUCER, role_of
 from fluence_plugins.fluence.label_groups import members
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.groups import Group
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import GangPolicy, Pod, PodGroup, PodGroupSpec, SchedulingPolicy
+from session_scheduler.stopping import alongside
 
 log = logging.getLogger("fluence")
 
@@ -45,7 +47,7 @@ class PodGroupMaker:
         name = f"PodGroup {group.namespace}/{group.name}"
         made = group.pod_group
         if made is None:
-            if self._woken is None or group.min_count < 2:
+            if self._woken is None or (group.min_count < 2 and not _produces(group)):
                 return None
             self._wanted[group.key] = pod_group_of(group)
             self._woken.set()
@@ -61,14 +63,11 @@ class PodGroupMaker:
     async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
         """Make what is asked for, for as long as this is entered."""
         self._woken = asyncio.Event()
-        task = asyncio.create_task(self._run(runtime, self._woken))
         try:
-            yield
+            async with alongside(self._run(runtime, self._woken)):
+                yield
         finally:
             self._woken = None
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def _run(self, runtime: Runtime, woken: asyncio.Event) -> None:
         while True:
@@ -114,6 +113,11 @@ def pod_group_of(group: Group) -> PodGroup:
     )
     policy = SchedulingPolicy(gang=GangPolicy(min_count=group.ref.min_count))
     return PodGroup(metadata=metadata, spec=PodGroupSpec(scheduling_policy=policy))
+
+
+def _produces(group: Group) -> bool:
+    """Whether it is a producer's group: that has a PodGroup though it is one pod, for people to see."""
+    return any(role_of(pod) == PRODUCER for pod in members(group))
 
 
 def _owner_of(pod: Pod) -> OwnerReference:

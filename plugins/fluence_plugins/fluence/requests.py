@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from fluence_plugins.fluence import names
-from fluence_plugins.fluence.cluster_graph import CORE, GPU, MEMORY, NODE, ClusterGraph, VirtualNode
+from fluence_plugins.fluence.cluster_graph import CORE, GPU, MEMORY, NODE, POD, ClusterGraph, VirtualNode
 from fluence_plugins.fluence.errors import JobspecError, NoMatchingDeviceError, UnknownDeviceTypeError
 from fluence_plugins.fluence.jobspec import Jobspec, Resource, Task, slot
 
@@ -25,15 +25,24 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """What one pod takes of its host: whole cores (at least one, every pod runs somewhere), MiB, gpus."""
+    """What one pod takes of its host: cores, MiB, gpus, and further kinds of gpu (`others`, by type).
+
+    Every pod runs somewhere, so it takes at least one core; or, where `cores` are millicores, one of the host's `pods`.
+    """
 
     cores: int = 1
     memory_mib: int = 0
     gpus: int = 0
+    others: tuple[tuple[str, int], ...] = ()
+    pods: int = 0
 
     def __post_init__(self) -> None:
-        if self.cores < 1 or self.memory_mib < 0 or self.gpus < 0:
-            raise JobspecError(f"{self}: a pod takes at least one core, and nothing negative; round its requests up")
+        amounts = (self.cores, self.memory_mib, self.gpus, self.pods, *(amount for _, amount in self.others))
+        if min(amounts) < 0 or not (self.cores or self.pods):
+            raise JobspecError(
+                f"{self}: a pod takes at least one core, or one of the host's pods, and nothing negative; round its "
+                "requests up"
+            )
 
 
 @lru_cache(_REMEMBERED)
@@ -47,11 +56,11 @@ def compute_jobspec(shape: PodShape, count: int, task: str = "pod") -> Jobspec:
 
     One slot for each pod stands at the top level. The matcher lets the levels above a slot be left out and opens
     slots only in a vertex whose own children have the slot's types: a host. So each slot lies within one host, one
-    host may carry many, and no host is exclusive. Memory units come out of the host's pool. The allocation is held
-    until it is cancelled (duration 0).
+    host may carry many, and no host is exclusive. Units of memory, of millicores and of pods come out of the host's
+    pools. The allocation is held until it is cancelled (duration 0).
     """
     _check_count(count)
-    wanted = ((CORE, shape.cores), (GPU, shape.gpus), (MEMORY, shape.memory_mib))
+    wanted = ((CORE, shape.cores), (GPU, shape.gpus), *shape.others, (MEMORY, shape.memory_mib), (POD, shape.pods))
     return Jobspec.of(
         slot(count, *(Resource(kind, amount) for kind, amount in wanted if amount)),
         constraints={"properties": [names.VIRTUAL_FALSE]},
@@ -89,6 +98,11 @@ def device_jobspecs(
       is what holds the devices in one tree.
     - n levels down: n outer nodes. Where one parent has too few, the innermost outer node asks for `p` parents with
       `count / p` devices each, for every p that divides the count.
+
+    Of something that pods share each place is such a vertex, one level below it, and a pod gets one place of each of
+    `count` different ones: `node: count {slot{node: 1}}`, for one pod at a time (with more slots it raises
+    NoMatchingDeviceError where all of the type is shared). What lies in a place comes from that place alone: each has
+    all that is inside.
 
     Below the slot all is exclusive: a device is free only while nothing in it is held, and holds everything in it.
     One shape fits one depth, so a type that occurs at several depths gives several jobspecs, shallowest first.
@@ -148,18 +162,22 @@ def _device_jobspecs(graph: ClusterGraph, asked: _Asked) -> tuple[Jobspec, ...]:
     wanted += [names.property_of(key, value) for key, value in asked.require]
     if asked.backend is not None:
         wanted.append(names.property_of(names.BACKEND_KEY, asked.backend))
+    matching = [node for node in _matching(graph, asked) if not node.closed]
     jobspecs = tuple(
         Jobspec.of(
-            _nested(len(targets[0].above), parents, asked.count, asked.slots),
+            request,
             constraints=_constraints(graph, wanted, targets),
             tasks=(Task.per_slot(asked.task, "device"),),
         )
-        for targets in _alike(_matching(graph, asked), single=asked.count == 1)
-        for parents in _splits(targets, asked.count, asked.slots)
+        for targets in _alike(matching, single=asked.count == 1)
+        for request in _shapes(graph, targets, asked)
     )
     if not jobspecs:
+        if not matching:
+            raise NoMatchingDeviceError(f"every {asked.type}{asked} is held by more pods than may share it now")
         number = asked.count * asked.slots
-        most = max(Counter(node.backend for node in _matching(graph, asked)).values())
+        devices = {names.without_places(node.path): node.backend for node in matching}
+        most = max(Counter(devices.values()).values())
         if number <= most:
             raise NoMatchingDeviceError(
                 f"{number} {asked.type}{asked} cannot be taken in equal shares from the vertices of one tree that hold "
@@ -179,6 +197,8 @@ def matching_devices(
 ) -> list[VirtualNode]:
     """Return the vertices of a type that satisfy `require` and belong to `backend`, held or not, but for those down.
 
+    Of what pods share these are its places.
+
     Raises UnknownDeviceTypeError for a type in no tree, NoMatchingDeviceError where none is left.
     """
     return _matching(graph, _Asked(device_type, 1, tuple(sorted(require.items())), backend, 1, ""))
@@ -192,7 +212,7 @@ def satisfied(node: VirtualNode, prefer: Iterable[tuple[str, str]]) -> int:
 
 
 def _matching(graph: ClusterGraph, asked: _Asked) -> list[VirtualNode]:
-    of_type = [node for node in graph.virtual.values() if node.type == asked.type]
+    of_type = [node for node in graph.virtual.values() if node.type == asked.type and not node.places]
     if not of_type:
         known = ", ".join(sorted({node.type for node in graph.virtual.values()})) or "none"
         raise UnknownDeviceTypeError(f"resource type {asked.type!r} is in no tree of the graph; modelled are: {known}")
@@ -221,6 +241,7 @@ def down_devices(
         node
         for node in graph.virtual.values()
         if node.down
+        and not node.places
         and node.type == device_type
         and backend in (None, node.backend)
         and all(node.attributes.get(key) == value for key, value in require.items())
@@ -250,9 +271,10 @@ def _alike(found: list[VirtualNode], single: bool) -> Iterator[list[VirtualNode]
         trees.setdefault(node.backend, set()).add(_attributes(node))
     by_attributes = not single and any(len(kinds) > 1 for kinds in trees.values())
 
-    def key(node: VirtualNode) -> tuple[int, int, int, _Attributes]:
+    def key(node: VirtualNode) -> tuple[int, int, int, bool, bool, _Attributes]:
         entry = node.entry if node.level == 0 and not single else -1
-        return len(node.above), node.level, entry, _attributes(node) if by_attributes else ()
+        attributes = _attributes(node) if by_attributes else ()
+        return len(node.above), node.level, entry, node.is_place, _lies_in_place(node), attributes
 
     for _, group in groupby(sorted(found, key=key), key=key):
         yield list(group)
@@ -262,9 +284,39 @@ def _attributes(node: VirtualNode) -> _Attributes:
     return tuple(sorted(node.attributes.items()))
 
 
+def _lies_in_place(node: VirtualNode) -> bool:
+    """Whether what it lies in is a place of something shared."""
+    return bool(node.above) and not node.is_place and names.is_place(node.above[-1])
+
+
+def _itself(node: VirtualNode) -> str:
+    """The path of a device; of a place, that of what is shared."""
+    return node.above[-1] if node.is_place else node.path
+
+
+def _shapes(graph: ClusterGraph, targets: list[VirtualNode], asked: _Asked) -> Iterator[Resource]:
+    """Yield the requests that can reach devices of one depth, to be tried in order."""
+    first, count = targets[0], asked.count
+    if not first.is_place:
+        for parents in _splits(targets, count, asked.slots):
+            yield _nested(len(first.above), parents, count, asked.slots)
+        return
+    if asked.slots > 1:
+        return
+    shared = [graph.virtual[path] for path in sorted({_itself(node) for node in targets})]
+    for parents in _splits(shared, count, 1):
+        request = Resource(NODE, count // parents, (slot(1, Resource(NODE, 1), label="device"),))
+        yield _wrapped(request, len(shared[0].above), parents)
+
+
 def _splits(targets: list[VirtualNode], count: int, slots: int) -> Iterator[int]:
     """Yield over how many parents of one tree the devices can be spread evenly, fewest first."""
     per_parent = Counter(node.above for node in targets)
+    if _lies_in_place(targets[0]):
+        per_parent = Counter({above: number for above, number in per_parent.items() if number >= count * slots})
+        if per_parent:
+            yield 1  # other places have the same devices
+        return
     for parents in range(1, 1 + min(count, len(per_parent) if targets[0].level > 1 else 1)):
         if count % parents:
             continue
@@ -275,7 +327,11 @@ def _splits(targets: list[VirtualNode], count: int, slots: int) -> Iterator[int]
 
 
 def _nested(depth: int, parents: int, count: int, slots: int) -> Resource:
-    request = slot(slots, Resource(NODE, count // parents), label="device")
+    return _wrapped(slot(slots, Resource(NODE, count // parents), label="device"), depth, parents)
+
+
+def _wrapped(request: Resource, depth: int, parents: int) -> Resource:
+    """A request within so many levels, in so many vertices of the innermost."""
     for level in range(depth):
         request = Resource(NODE, parents if level == 0 else 1, (request,))
     return request
@@ -292,8 +348,8 @@ def _constraints(graph: ClusterGraph, wanted: list[str], targets: list[VirtualNo
     reached = {node.path for node in level if passing.issuperset(node.above)}
     if above <= passing and reached == target_paths:
         return {"properties": wanted}
-    ranks = sorted(graph.builder[path].options.rank for path in target_paths | above)
-    shared = [name for name in wanted if all(name in graph.builder[path].options.node_properties for path in above)]
+    ranks = sorted(graph.vertex(path).options.rank for path in target_paths | above)
+    shared = [name for name in wanted if all(name in graph.vertex(path).options.node_properties for path in above)]
     by_rank = {"ranks": [_idset(ranks)]}
     return {"and": [{"properties": shared}, by_rank]} if shared else {**by_rank}
 

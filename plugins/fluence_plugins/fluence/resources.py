@@ -1,8 +1,9 @@
 """`resources.yaml`: the trees of virtual resources, read by scheduler, device plugin and webhook alike.
 
-A file holds `resources:`, a list of trees, and `attributes:`, named sets that trees may refer to. Loading resolves
-references, hands attributes down (a child's own win; an empty value clears) and hangs a tree whose `parent` names
-another resource below that resource. What parents in the cluster exist is only known when the graph is built.
+A file holds `resources:`, a list of trees, `attributes:`, named sets that trees may refer to, and `windows:` (see
+there). Loading resolves references, hands attributes down (a child's own win; an empty value clears) and hangs a tree
+whose `parent` names another resource below that resource. What parents in the cluster exist is only known when the
+graph is built.
 """
 
 import re
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 
 from fluence_plugins.fluence import documents, names
 from fluence_plugins.fluence.errors import NamingError, ResourcesError
+from fluence_plugins.fluence.windows import Window, windows_of
 from session_scheduler.errors import plain, shown
 
 CLUSTER = "cluster"
@@ -28,8 +30,11 @@ lets all annotations of a pod be 256 KiB (apimachinery, TotalAnnotationSizeLimit
 MAX_ATTRIBUTES_OF_ALL = 16 << 20
 """The same for all vertices together: each has its own in the graph."""
 
+MOST_SHARING = 1000
+"""How many pods may share one resource."""
+
 UP, DOWN = "up", "down"
-_FIELDS = {"type", "name", "parent", "count", "status", "attributes", "with"}
+_FIELDS = {"type", "name", "parent", "count", "sharing", "status", "attributes", "with"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
 _LISTED = 8
 """How many names a message lists."""
@@ -41,7 +46,7 @@ class VirtualResource:
 
     `attributes` are resolved: references looked up, inherited ones included, cleared ones gone. `parent` is only of
     use on a tree's root: the cluster's or a physical node's name. `down`: it, or one that it lies in, is not to be
-    given to anybody; who holds it keeps it.
+    given to anybody; who holds it keeps it. `sharing`: how many pods may hold one of the vertices at the same time.
     """
 
     type: str
@@ -51,6 +56,7 @@ class VirtualResource:
     attributes: Mapping[str, str] = field(default_factory=dict)
     children: tuple["VirtualResource", ...] = ()
     down: bool = False
+    sharing: int = 1
 
     def walk(self) -> Iterator["VirtualResource"]:
         """Yield this resource and everything below it, parents first."""
@@ -64,7 +70,7 @@ class VirtualResource:
 
     def size(self) -> int:
         """Return how many vertices the tree has, every repetition counted."""
-        return self.count * (1 + sum(child.size() for child in self.children))
+        return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class ResourcesConfig:
     """A loaded resources file. An empty one (no trees) describes a cluster without virtual resources."""
 
     resources: tuple[VirtualResource, ...] = ()
+    windows: tuple[Window, ...] = ()
 
     def walk(self) -> Iterator[VirtualResource]:
         """Yield every resource of every tree, parents first."""
@@ -124,6 +131,7 @@ class _Entry:
     name: str | None
     parent: str
     count: int
+    sharing: int
     down: bool
     own: Mapping[str, str | None]
     children: tuple["_Entry", ...]
@@ -145,7 +153,7 @@ class _Entry:
 
     def size(self) -> int:
         """How many vertices it makes."""
-        return self.count * (1 + sum(child.size() for child in self.children))
+        return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +178,16 @@ class _Loader:
     def config(self, data: Any) -> ResourcesConfig:
         if not isinstance(data, dict):
             self.fail("", "must be a mapping with a list `resources:`")
-        self.known_fields("", data, {"resources", "attributes"})
-        if not data.get("resources"):
+        self.known_fields("", data, {"resources", "attributes", "windows"})
+        if not data.get("resources") and not data.get("windows"):
             self.fail("resources", "defines nothing although the file is not empty; list the resource trees there")
         for key, value in self.mapping_at("attributes", data.get("attributes")).items():
             self.sets[key] = self.attribute_map(f"attributes.{plain(key)}", value)
-        entries = self.entries("resources", data["resources"], nested=False)
+        entries = self.entries("resources", data.get("resources"), nested=False)
         roots = self.attached(entries)
         self.check_size(roots)
-        config = ResourcesConfig(tuple(self.resolved(root, _Attributes(), 1, down=False) for root in roots))
+        windows = windows_of(data.get("windows"), roots, self.fail)
+        config = ResourcesConfig(tuple(self.resolved(root, _Attributes(), 1, down=False) for root in roots), windows)
         try:
             names.env_names(attribute_keys(config))
         except NamingError as error:
@@ -218,6 +227,7 @@ class _Loader:
             name=self.name_at(f"{path}.name", data.get("name")),
             parent=self.name_at(f"{path}.parent", data.get("parent")) or CLUSTER,
             count=self.count_at(f"{path}.count", data.get("count")),
+            sharing=self.sharing_at(f"{path}.sharing", data.get("sharing")),
             down=self.status_at(f"{path}.status", data.get("status")) == DOWN,
             own=self.attributes_at(f"{path}.attributes", data.get("attributes")),
             children=self.entries(f"{path}.with", data.get("with"), nested=True),
@@ -247,6 +257,13 @@ class _Loader:
             return 1
         if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < 1:
             self.fail(path, f"{shown(value)} is not a count; use a whole number from 1")
+        return int(value)
+
+    def sharing_at(self, path: str, value: Any) -> int:
+        if value is None:
+            return 1
+        if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}", value) or not 1 <= int(value) <= MOST_SHARING:
+            self.fail(path, f"{shown(value)} is no number of pods; use a whole number from 1 to {MOST_SHARING}")
         return int(value)
 
     def status_at(self, path: str, value: Any) -> str:
@@ -328,18 +345,22 @@ class _Loader:
     def check_size(self, roots: Iterable[_Entry]) -> None:
         vertices = sum(root.size() for root in roots)
         if vertices > MAX_VERTICES:
-            self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count")
+            self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count, "
+                      "or how many share something")  # fmt: skip
 
     def resolved(self, entry: _Entry, above: _Attributes, siblings: int, *, down: bool) -> VirtualResource:
         """The resource below one of which there are so many, and which may be down."""
         down = down or entry.down
         attributes, number = self.handed_down(entry, above), siblings * entry.count
-        self.attributes_of_all += number * attributes.size
+        self.attributes_of_all += _vertices(number, entry.sharing, 0) * attributes.size
         if self.attributes_of_all > MAX_ATTRIBUTES_OF_ALL:
             self.fail(f"{entry.path}.attributes", "make the attributes of all vertices together more than "
                       f"{MAX_ATTRIBUTES_OF_ALL >> 20} MiB; shorten them, or lower a count")  # fmt: skip
+        number *= entry.sharing
         children = tuple(self.resolved(child, attributes, number, down=down) for child in entry.children)
-        return VirtualResource(entry.type, entry.name, entry.parent, entry.count, attributes.values, children, down)
+        return VirtualResource(
+            entry.type, entry.name, entry.parent, entry.count, attributes.values, children, down, entry.sharing
+        )
 
     def handed_down(self, entry: _Entry, above: _Attributes) -> _Attributes:
         """The attributes of the entry, one of which may come from each resource that it lies in."""
@@ -352,6 +373,13 @@ class _Loader:
             self.fail(f"{entry.path}.attributes", f"are {size} bytes as annotations, with what is handed down; a pod "
                       f"is told at most {MAX_ATTRIBUTES >> 10} KiB: shorten them")  # fmt: skip
         return _Attributes(values, size)
+
+
+def _vertices(count: int, sharing: int, inside: int) -> int:
+    """How many vertices so many equal resources make, with what is inside each: who shares one has a place of its own
+    in it, with all that is inside.
+    """
+    return count * (1 + (inside if sharing == 1 else sharing * (1 + inside)))
 
 
 def _with_attached(entry: _Entry, below: Mapping[str, list[_Entry]]) -> _Entry:

@@ -41,6 +41,27 @@ def with_status(text: str, name: str, *, down: bool, source: str) -> str:
     return changed
 
 
+def down_above(text: str, name: str, source: str) -> list[str]:
+    """Return what is down of the resources in which the one of that name lies, the nearest first: names, or types of
+    those without one.
+
+    Raises ResourcesError or DocumentError, naming `source`, where the text is no resources file.
+    """
+    load_resources(text, source)
+    above: dict[int, dict[str, Any]] = {}
+    entries = list(_entries(documents.load(text, source, scalars="text")))
+    named = {entry["name"]: entry for entry in entries if entry.get("name")}
+    for entry in entries:
+        above |= {id(child): entry for child in entry.get("with") or []}
+        if entry.get("parent") in named:
+            above[id(entry)] = named[entry["parent"]]
+    found, at = list[str](), named.get(name)
+    while at is not None and (at := above.get(id(at))) is not None:
+        if at.get("status") == DOWN:
+            found.append(plain(at.get("name") or at["type"]))
+    return found
+
+
 def _entries(data: Any) -> Iterator[dict[str, Any]]:
     """Every resource of a file that was checked, parents first."""
     listed = list(reversed((data or {}).get("resources") or []))

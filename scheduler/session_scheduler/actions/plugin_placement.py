@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from session_scheduler.board import Board
 from session_scheduler.hook_calls import HookCall
 from session_scheduler.hookspecs import Placement, Refusal
 from session_scheduler.model.classes import TaskClass
@@ -250,9 +251,20 @@ def _room_and_scores(
         task = next(task for task in tasks if task.cls is cls)
         board = session.board(task, subset)
         board.sync(task)
-        room[cls] = board.room(wanted) if assigned is None else assigned[cls]
+        room[cls] = _room(session, board, cls, wanted, assigned)
         scores[cls] = board.total.astype(np.int64, copy=True)
     return room, scores
+
+
+def _room(
+    session: Session, board: Board, cls: TaskClass, wanted: int, assigned: Mapping[TaskClass, IntColumn] | None
+) -> IntColumn:
+    """How many tasks of a class each row takes; of its assignment what fits now: where somebody was nominated there may
+    be no room yet. Filters that look beyond a row are asked task by task, where one may let the next one in.
+    """
+    if assigned is None:
+        return board.room(wanted)
+    return assigned[cls] if session.plan(cls).any_filters else np.minimum(assigned[cls], board.room(wanted))
 
 
 def _first_answer(

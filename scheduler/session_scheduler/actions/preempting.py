@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from session_scheduler.actions.node_sets import divides_nodes
 from session_scheduler.actions.plugin_placement import has_placers, tells_of_each_node
 from session_scheduler.actions.trial import Trial
 from session_scheduler.hookspecs import NoPreemption, Preemption, Refusal
@@ -99,7 +100,9 @@ def _ask_once(
         limited = "reclaim", group.queue, group.preemptible
     elif session.limits_preemption:
         limited = group.queue if session.preempts_alike else group
-    key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, left_out(session, task), limited)
+    offered = group if divides_nodes(session) and not group.single else None  # groups may be offered other nodes each
+    key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, left_out(session, task), limited,
+           offered)  # fmt: skip
     state = (session.committed, session.nominations.version)
     known = None if session.naive else session.no_preemption.get(key)
     if known is not None and known.state == state and session.nominations.node_of(task) is None:
@@ -188,8 +191,10 @@ def _give_up_all(session: Session, group: Group, outcome: Outcome, refusal: Refu
 
 
 def give_up_places(session: Session, outcome: Outcome, tasks: Sequence[Task]) -> None:
-    """Nominate these tasks no more, also where only their pods' status still says so."""
+    """Nominate these tasks no more, also where only their pods' status still says so; but who keeps a node does so."""
     for task in tasks:
+        if task.uid in session.nominations.kept:
+            continue
         if session.nominations.node_of(task) is not None or task.pod.status.nominated_node_name:
             nominate(session, outcome, task, "")
 

@@ -27,7 +27,7 @@ def reserve(session: Session, group: Group, outcome: Outcome) -> None:
     The outcome says where. What was kept for the group before, and cannot be so any more, is given up.
     """
     tasks = _waiting(session, group, outcome)
-    found = _reservation(session, group, tasks) if tasks and _may_reserve(session, group) else None
+    found = first_start(session, group, tasks) if tasks and _may_reserve(session, group) else None
     starts = session.nominations.starts
     kept = found.nominated if found is not None else {}
     give_up_places(session, outcome, [task for task in group.tasks.values() if task in starts and task not in kept])
@@ -62,8 +62,10 @@ def _may_reserve(session: Session, group: Group) -> bool:
     return sum(other.priority >= group.priority for other in others) < session.options.reservations
 
 
-def _reservation(session: Session, group: Group, tasks: Sequence[Task]) -> Reservation | None:
-    """The first plugin's answer, else the core's own."""
+def first_start(session: Session, group: Group, tasks: Sequence[Task]) -> Reservation | None:
+    """When a gang's tasks, which nothing takes now, can start first, and where; None where that is not known: the first
+    plugin's answer, else the core's own. All is as it was. Raises PluginError.
+    """
     with Trial(session, group, tasks, alone=False) as trial:
         session.trials_made += 1
         for call in session.calls.functions("reservation"):

@@ -56,6 +56,15 @@ def metadata_patch(
     return msgspec.json.encode({"metadata": _guarded(metadata, resource_version)})
 
 
+def gate_patch(pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> bytes:
+    """A merge patch that leaves the pod its other gates, guarded by its resourceVersion."""
+    metadata: dict[str, Any] = {"annotations": annotations} if annotations else {}
+    left = [{"name": each.name} for each in pod.spec.scheduling_gates if each.name != gate]
+    return msgspec.json.encode(
+        {"metadata": _guarded(metadata, pod.metadata.resource_version), "spec": {"schedulingGates": left or None}}
+    )
+
+
 def status_patch(
     conditions: Sequence[PodCondition], nominated_node_name: str | None, resource_version: str | None
 ) -> bytes:

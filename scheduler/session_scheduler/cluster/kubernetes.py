@@ -34,6 +34,7 @@ from session_scheduler.cluster.kube_bodies import (
     eviction_body,
     extended_claim_patch,
     finalizer_patch,
+    gate_patch,
     metadata_patch,
     object_body,
     queue_status_patch,
@@ -257,6 +258,12 @@ class KubernetesCluster:
             conditions = said_by(self._place(obj).api_version, conditions)
         body = status_patch(conditions, nominated_node_name, resource_version)
         return await self._patch(obj, body, STRATEGIC_PATCH, "status")
+
+    async def open_gate(self, pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> Pod:
+        """See `port.Cluster`. It needs the right to patch pods themselves: a status has no gates."""
+        if not pod.metadata.resource_version:
+            raise Invalid(f"{described(pod)}: metadata.resourceVersion: is empty: give it")
+        return await self._patch(pod, gate_patch(pod, gate, annotations), MERGE_PATCH, "")
 
     async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         """See `port.Cluster`."""

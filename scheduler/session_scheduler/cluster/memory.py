@@ -232,6 +232,21 @@ class MemoryCluster:
         new_status = replace(status, **changed)
         return current if new_status == status else self._write(current, status=new_status)
 
+    async def open_gate(self, pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> Pod:
+        """See `port.Cluster`."""
+        if not pod.metadata.resource_version:
+            raise Invalid(f"{described(pod)}: metadata.resourceVersion: is empty: give it")
+        current = self._current(pod, pod.metadata.resource_version)
+        merged = merged_texts(current.metadata.annotations, annotations)
+        try:
+            check_annotations(merged, "metadata.annotations")
+        except FieldError as error:
+            raise Invalid(f"{described(pod)}: {error}") from None
+        left = tuple(each for each in current.spec.scheduling_gates if each.name != gate)
+        if left == current.spec.scheduling_gates and merged == current.metadata.annotations:
+            return current
+        return self._write(current, annotations=merged, spec=replace(current.spec, scheduling_gates=left))
+
     async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         """See `port.Cluster`."""
         if not volume.metadata.resource_version:

@@ -165,6 +165,13 @@ class Cluster(Protocol):
         `resource_version` and what is raised: as for `patch_metadata`.
         """
 
+    async def open_gate(self, pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> Pod:
+        """Take this scheduling gate from the pod and merge the annotations (None removes a key), in one write.
+
+        The pod's resourceVersion is a precondition: the gates that it was read with are those that it has. Raises
+        Conflict (it moved), NotFound, Invalid (no resourceVersion, a bad key).
+        """
+
     async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         """Keep a volume for a claim: its claimRef names the claim, and the volume controller binds the two.
 

@@ -76,10 +76,12 @@ class Runtime:
         elected: Callable[[], bool],
         cluster: Cluster | None = None,
         change: Callable[[str, Callable[[], None]], None] = lambda _, work: work(),
+        tell: Callable[[Pod, str, str], None] = lambda *_: None,
     ) -> None:
         self._wake = wake
         self._elected = elected
         self._change = change
+        self._tell = tell
         self.cluster = cluster
         """To read and to write what no single pod's binding needs; None where there is none."""
 
@@ -94,6 +96,10 @@ class Runtime:
         hooks that are called between sessions, and nowhere else.
         """
         self._change(plugin, work)
+
+    def tell(self, pod: Pod, reason: str, note: str) -> None:
+        """Let a pod have an event."""
+        self._tell(pod, reason, note)
 
     @property
     def elected(self) -> bool:

@@ -26,6 +26,8 @@ class Nominations:
         """By pod uid: what pods may still be heard to name while that is taken back: it holds no more."""
         self.starts: dict[Task, float] = {}
         """Of those that are to have their node only later: when, in seconds since 1970."""
+        self.kept: set[str] = set()
+        """Of pods (uids) that keep their node though they are refused, and whatever their status says."""
         self.version = 0
         """Moves whenever anything is nominated, or no more."""
         self.kinds: Counter[tuple[int, str]] = Counter()
@@ -99,6 +101,12 @@ class Nominations:
             self.starts[task] = start
         self.on_change(task)
 
+    def keep(self, task: Task, node: str) -> None:
+        """Nominate a task for a node, until it is placed, or nominated anew; its pod is not told."""
+        self.drop(task)
+        self.put(task, node)
+        self.kept.add(task.uid)
+
     def _count(self, task: Task) -> None:
         kind = self._kind_of[task.uid] = task.standing, task.group.queue
         self.kinds[kind] += 1
@@ -113,6 +121,7 @@ class Nominations:
     def drop(self, task: Task) -> None:
         """The task is to go anywhere again."""
         self._placed.pop(task.uid, None)
+        self.kept.discard(task.uid)
         self.starts.pop(task, None)
         node = self.node_by_uid.pop(task.uid, None)
         if node is None:
@@ -151,6 +160,6 @@ class Nominations:
         """
         node = task.pod.status.nominated_node_name
         said = before.status.nominated_node_name if before is not None else ""
-        if node == said or (node and node == self._given_up.get(task.uid)):
+        if node == said or task.uid in self.kept or (node and node == self._given_up.get(task.uid)):
             return
         self.put(task, node)

@@ -110,6 +110,8 @@ class QueueUse:
         self._dirty: dict[Group, None] = {}
         self._ours: Amounts = {}
         """What all that count here have on nodes."""
+        self.offered: dict[str, Mapping[str, int]] = {}
+        """By plugin: what it says that there is of some resources, in place of what nodes offer."""
         self._shares: tuple[object, QueueShares] | None = None
 
     # ------------------------------------------------------------------ what is there
@@ -163,9 +165,12 @@ class QueueUse:
     def shares(self, table: NodeTable) -> QueueShares:
         """The fair shares as things are now; computed when something has changed since.
 
-        What the cluster has to share is what its nodes offer, less what pods have that do not count here.
+        What the cluster has to share is what its nodes offer, or what plugins say, less what pods have that do not
+        count here.
         """
         offered = table.offered()
+        for told in self.offered.values():
+            offered |= {name: (amount, offered.get(name, (0, 0))[1]) for name, amount in told.items()}
         total = {name: amount - used + self._ours.get(name, 0) for name, (amount, used) in offered.items()}
         key = (self.version, total)
         if self._shares is None or self._shares[0] != key:

@@ -260,19 +260,24 @@ class World:
         return state
 
     def _wait_for_owners(self) -> None:
-        """Return once a scheduler that is alone says that as many pods hold something as do. Raises TimeoutError."""
+        """Return once a scheduler that is alone says that as many pods hold something as do, and that its graph agrees
+        with the cluster. Raises TimeoutError.
+        """
         if len(self.schedulers) != 1 or not self.schedulers[0].running:
             return
         said: list[float | None] = []
 
         def equal() -> bool:
-            said[:] = [self.schedulers[0].metrics().get("fluence_held_pods")]
-            return said == [sum(bool(invariants.annotation(pod, HELD)) for pod in read_state(self.plane).live)]
+            metrics = self.schedulers[0].metrics()
+            drift = [count for name, count in metrics.items() if name.startswith("fluence_graph_drift_pods")]
+            said[:] = [metrics.get("fluence_held_pods"), *drift]
+            holders = sum(bool(invariants.annotation(pod, HELD)) for pod in read_state(self.plane).live)
+            return said == [holders, *[0] * len(drift)]
 
         try:
-            self.until("as many holders as live owners", equal, _OWNERS_PATIENCE)
+            self.until("as many holders as live owners, and no drift", equal, _OWNERS_PATIENCE)
         except TimeoutError as error:
-            error.add_note(f"fluence_held_pods is {said}")
+            error.add_note(f"fluence_held_pods and fluence_graph_drift_pods are {said}")
             raise
 
     def check_now(self) -> State:

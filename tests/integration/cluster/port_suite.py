@@ -57,6 +57,23 @@ class PortSuite:
 
     # ------------------------------------------------------------------ reading and creating
 
+    async def test_a_gate_is_opened_together_with_what_the_pod_is_told(self, harness: Harness) -> None:
+        gates = ("example.com/a", "example.com/b")
+        made = a_pod(harness, "gated", annotations={"example.com/old": "x"}, gates=gates)
+        pod = await harness.cluster.create(made)
+        told = {"example.com/new": "y", "example.com/old": None, "example.com/none": None}
+        opened = await harness.cluster.open_gate(pod, "example.com/a", told)
+        assert [gate.name for gate in opened.spec.scheduling_gates] == ["example.com/b"]
+        assert opened.metadata.annotations == {"example.com/new": "y"}
+        with pytest.raises(Conflict):  # it is another one by now
+            await harness.cluster.open_gate(pod, "example.com/b", {})
+        assert (await harness.cluster.open_gate(opened, "example.com/b", {})).spec.scheduling_gates == ()
+        with pytest.raises(Invalid):
+            await harness.cluster.open_gate(made, "example.com/b", {})
+        await harness.cluster.delete(opened, grace_seconds=0)
+        with pytest.raises((NotFound, Conflict)):
+            await harness.cluster.open_gate(opened, "example.com/b", {})
+
     async def test_what_was_created_is_found_with_an_identity_of_its_own(self, harness: Harness) -> None:
         made = await harness.cluster.create(a_pod(harness, "one"))
         found = await harness.cluster.get(Pod, harness.namespace, "one")

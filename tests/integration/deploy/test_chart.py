@@ -23,7 +23,12 @@ from ...tools.deploying import (
     without_helm,
 )
 
-ALL = ("--set-file", f"resourcesFile={RESOURCES}", "--set", "fencing.enabled=true,monitoring.enabled=true")
+ALL = (
+    "--set-file",
+    f"resourcesFile={RESOURCES}",
+    "--set",
+    "coordination.enabled=true,fencing.enabled=true,monitoring.enabled=true",
+)
 
 
 def same(left: list[Manifest], right: list[Manifest]) -> None:
@@ -56,8 +61,8 @@ def test_by_default_the_chart_makes_what_the_flat_files_have() -> None:
 
 
 def test_with_every_option_the_chart_makes_what_all_flat_files_have() -> None:
-    names = ["fluence.yaml", "device-plugin.yaml", "fluence-resources.yaml", "options/fencing.yaml",
-             "options/monitoring.yaml"]  # fmt: skip
+    names = ["fluence.yaml", "device-plugin.yaml", "fluence-resources.yaml", "options/coordination.yaml",
+             "options/fencing.yaml", "options/monitoring.yaml"]  # fmt: skip
     same(chart(*ALL), [each for name in names for each in manifests(name)])
 
 
@@ -93,6 +98,16 @@ def test_a_part_that_is_switched_off_is_left_out_and_nothing_else(part: str) -> 
     same(chart("--set", f"{off},{part}.enabled=false"), left)
 
 
+@pytest.mark.parametrize("handler", ["fluxion", "quantum", "gang"])
+def test_the_webhook_is_asked_for_the_handlers_that_it_has(handler: str) -> None:
+    made = chart("--set", f"webhook.handlers={{{handler}}},webhook.sidecarImage=registry/sidecar:1")
+    command = container(made, "Deployment", "fluence-webhook")["command"]
+    assert command[command.index("--handlers") + 1] == handler
+    assert command[command.index("--sidecar-image") + 1] == "registry/sidecar:1"
+    webhooks = find(made, "MutatingWebhookConfiguration", "fluence-webhook")["webhooks"]
+    assert [each["clientConfig"]["service"]["path"] for each in webhooks] == [f"/mutate/{handler}"]
+
+
 def test_without_the_webhook_no_pod_is_refused_for_what_it_would_have_injected() -> None:
     def required(*arguments: str) -> bool:
         text = find(chart(*arguments), "ConfigMap", "fluence")["data"]["config.yaml"]
@@ -110,7 +125,7 @@ def test_each_scheduler_name_gets_a_profile_and_the_webhook() -> None:
     assert [profile.scheduler_name for profile in config.profiles] == ["fluence", "batch"]
     command = container(made, "Deployment", "fluence-webhook")["command"]
     assert command[6:] == ["--scheduler-name", "fluence", "--scheduler-name", "batch"]
-    (webhook,) = find(made, "MutatingWebhookConfiguration", "fluence-webhook")["webhooks"]
+    *_, webhook = find(made, "MutatingWebhookConfiguration", "fluence-webhook")["webhooks"]
     assert "schedulerName in ['fluence', 'batch']" in webhook["matchConditions"][0]["expression"]
 
 
@@ -185,7 +200,7 @@ def test_images_replicas_policy_capacity_and_room_are_values(tmp_path: Path) -> 
     main = container(made, "Deployment", "fluence")
     assert (main["image"], main["imagePullPolicy"]) == ("example.com/f@sha256:" + "0" * 64, "Always")
     assert main["env"][1] == {"name": "FLUENCE_MATCH_POLICY", "value": "lonode"}
-    (webhook,) = find(made, "MutatingWebhookConfiguration", "fluence-webhook")["webhooks"]
+    *_, webhook = find(made, "MutatingWebhookConfiguration", "fluence-webhook")["webhooks"]
     assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Fail", 3)
     deployment = find(made, "Deployment", "fluence-webhook")["spec"]
     assert (deployment["replicas"], deployment["template"]["metadata"]["annotations"]) == (3, {"a": "b"})
@@ -216,6 +231,9 @@ def test_the_api_servers_ports_are_a_value() -> None:
     ("host=here", "host"),
     ("host=", "host"),
     ("fencing.enabled=yes", "enabled"),
+    ("coordination.enabled=yes", "enabled"),
+    ("webhook.handlers={other}", "handlers"),
+    ("webhook.sidecarImage=registry/sidecar:latest", "sidecarImage"),
 ])  # fmt: skip
 def test_wrong_values_are_refused_by_name(value: str, field: str) -> None:
     text = refusal("--set", value)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.real_engine import engine as engine
 
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.clock import StoppedClock

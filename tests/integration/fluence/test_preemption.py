@@ -158,9 +158,9 @@ def test_while_a_host_is_held_as_a_whole_amounts_do_not_tell_what_it_has_room_fo
     """As after a restart with another match policy."""
     live = LiveGraph(ResourcesConfig(), "first")
     live.set_hosts({"n1": HostResources("n1", cores=4, memory_mib=1024, gpus=0)})
-    whole = HostHolding("n1", live.graph.host_path("n1"), (0, 1), (), 512, exclusive=True)
+    whole = HostHolding("n1", live.graph.host_path("n1"), (0, 1), (), 1024, exclusive=True)
     live.replay({"uid": {1: Placement((whole,))}})
-    assert live.held_of("uid", "n1") == (2, 512, 0)
+    assert live.held_of("uid", "n1") == (2, 1024, 0, 0)
     assert not live.amounts_tell
     live.free("uid")
     assert live.amounts_tell
@@ -177,10 +177,10 @@ def test_what_cannot_be_held_again_after_a_trial_is_missing_until_the_graph_has_
     with pytest.raises(RuntimeError, match="allocation 7"):
         live.take_back({"a": share})
     assert live.missing == {"a": [(7, first)]}
-    assert (live.held_of("a", "n1"), live.held_of("b", "n1"), live.used_on("n1")) == (None, (1, 0, 0), (1, 0, 0))
+    assert (live.held_of("a", "n1"), live.held_of("b", "n1"), live.used_on("n1")) == (None, (1, 0, 0, 0), (1, 0, 0, 0))
     live.let_go(taken, first)
     live.set_hosts({"n2": HostResources("n2", cores=1, memory_mib=0, gpus=0)})
-    assert (live.missing, live.held_of("a", "n1"), live.used_on("n1")) == ({}, (1, 0, 0), (2, 0, 0))
+    assert (live.missing, live.held_of("a", "n1"), live.used_on("n1")) == ({}, (1, 0, 0, 0), (2, 0, 0, 0))
 
 
 class OneByOne(dict[str, Any]):
@@ -197,6 +197,32 @@ def test_what_a_trial_costs_for_a_pod_does_not_grow_with_those_that_hold_somethi
     live.replay({f"p{core}": {1 + core // 2: Placement((HostHolding("n1", path, (core,)),))} for core in range(8)})
     live.shares = OneByOne(live.shares)
     away = {uid: live.set_aside(uid) for uid in ("p0", "p1", "p2")}
-    assert live.used_on("n1") == (5, 0, 0)
+    assert live.used_on("n1") == (5, 0, 0, 0)
     live.take_back(away)
-    assert (live.used_on("n1"), live.missing) == ((8, 0, 0), {})
+    assert (live.used_on("n1"), live.missing) == ((8, 0, 0, 0), {})
+
+
+@pytest.mark.parametrize("lacking", ["pods", "port", "cordoned"])
+def test_who_is_nominated_does_not_go_where_the_filters_still_refuse_it(cluster: FakeCluster, lacking: str) -> None:
+    """The graph has cores left on the node: what is short there is none of it."""
+    pods = 1 if lacking == "pods" else 9
+    cluster.add(node("n1", cpu="4", pods=pods), node("n2", cpu="1"))
+    port = {"host_port": 80} if lacking == "port" else {}
+    cluster.pod("low", priority=1, cpu="4" if lacking == "cordoned" else "1", **port)
+    run(cluster)
+    cluster.assert_bound("low", "n1")
+    cluster.pod("high", cpu="2", priority=10, **port)
+    run(cluster)
+    cluster.assert_nominated("high", "n1")
+    if lacking == "cordoned":
+        cluster.finish_deletions()
+    for cores in (5, 6):
+        cluster.add(node("n1", cpu=str(cores), pods=pods, unschedulable=lacking == "cordoned"), node("n2", cpu="1"))
+        cluster.advance(600)
+        run(cluster)
+        assert cluster.node_of("high") is None
+    cluster.finish_deletions()
+    cluster.add(node("n1", cpu="7", pods=9))
+    cluster.advance(600)
+    run(cluster)
+    cluster.assert_bound("high", "n1")

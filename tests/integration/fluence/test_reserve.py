@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.tools.real_engine import embedded_only
 
 from fluence_plugins.fluence.plugin import FluencePlugin
 
@@ -22,6 +23,7 @@ def cluster(seed: int) -> list[dict[str, Any]]:
     return nodes + [pod(f"p{index}", {"cpu": chance.choice(("10m", "1", "2"))}) for index in range(16)]
 
 
+@embedded_only  # the graph alone goes by scores
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_a_pod_goes_where_the_graph_alone_would_put_it(
     policy: str, world: World, monkeypatch: pytest.MonkeyPatch

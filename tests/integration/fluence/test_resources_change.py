@@ -18,7 +18,7 @@ from .conftest import World, device, gang, node, pod
 from .test_changes import arrives, change, shares
 
 TWO = "resources: [{type: qpu, name: a}, {type: qpu, name: b}]"
-OFFERS = {f"fluxion.flux-framework.org/{kind}": "9" for kind in ("qpu", "qubit", "fpga")}
+OFFERS = {f"fluxion.flux-framework.org/{kind}": "9" for kind in ("qpu", "qubit", "fpga", "farm")}
 
 
 def set_resources(world: World, text: str) -> None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from itertools import cycle
 from typing import Any
 
 import msgspec
 import pytest
 
 from fluence_plugins.fluence.plugin import FluencePlugin
+from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text
+from fluxion_cy import Busy, Unsatisfiable
 from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
@@ -38,10 +41,11 @@ KINDS = ("qdevice", "qpu", "qubit", "fpga")
 class Life:
     """One scheduler's life over a cluster that a seeded chance changes."""
 
-    def __init__(self, seed: int, file: str, policy: str) -> None:
+    def __init__(self, seed: int, file: str, policy: str, *counting: str) -> None:
+        """`counting`: how cpu is counted, in the first life, the second, and so on."""
         self.chance = random.Random(seed)
-        plugins = (PluginConfig(name="fluence", args={"resources": file, "matchPolicy": policy}),)
-        self.config = SchedulerConfig(profiles=(Profile(plugins=plugins),))
+        self.arguments = {"resources": file, "matchPolicy": policy}
+        self.counting = cycle(counting or ["cores"])
         self.cluster = MemoryCluster([self._node("n0", 4)])
         self.clock = StoppedClock()
         self.count = 0
@@ -54,6 +58,9 @@ class Life:
         return Node(metadata=ObjectMeta(name=name, uid=name), status=NodeStatus(allocatable=offers))
 
     async def start(self) -> None:
+        arguments = self.arguments | {"cpuAccounting": next(self.counting)}
+        plugins = (PluginConfig(name="fluence", args=arguments),)
+        self.config = SchedulerConfig(profiles=(Profile(plugins=plugins),))
         self.scheduler = Scheduler(self.cluster, self.config, load_calls(self.config), self.clock)
         await self.scheduler.start()
         self.known = await self._objects()
@@ -178,6 +185,9 @@ class Life:
 
     def _check_free(self, after: str, held: Counter[str], tasks: dict[str, Any]) -> None:
         live = self.plugin.live
+        if live.accounting.millicores:
+            self._check_free_millicores(after, tasks)
+            return
         found = live.matcher.find("sched-now=free")
         free = Counter(
             vertex["metadata"]["paths"]["containment"].split("/")[2]
@@ -195,17 +205,45 @@ class Life:
             foreign = -(-sum(task.cls.requests.get("cpu", 0) for task in strangers) // 1000)
             assert free[name] == max(0, total - ours - foreign), (after, name, free[name], total, ours, foreign)
 
+    def _check_free_millicores(self, after: str, tasks: dict[str, Any]) -> None:
+        """A pod of all that is left fits, one of a millicore more does not."""
+        live, first = self.plugin.live, self.plugin.live.next_jobid
+        table = self.scheduler.cache.table
+        for name, rank in live.graph.host_ranks.items():
+            total = table.all_rows().allocatable("cpu")[table.row_of[name]]
+            used = sum(task.cls.requests.get("cpu", 0) for task in tasks.values() if task.node == name)
+            left = max(0, int(total) - used)
+            live.retract([live.match_on(rank, compute_jobspec_text(PodShape(left, pods=1), 1)).jobid], (), first)
+            with pytest.raises((Busy, Unsatisfiable)):
+                live.match_on(rank, compute_jobspec_text(PodShape(left + 1, pods=1), 1))
+            assert live.next_jobid == first, after
 
-@pytest.mark.parametrize("policy", ["first", "low", "high"])
-@pytest.mark.parametrize("seed", range(6))
-def test_nothing_is_held_twice_or_lost_through_random_lives(seed: int, policy: str, tmp_path: Any) -> None:
-    file = tmp_path / "resources.yaml"
-    file.write_text(RESOURCES)
 
+def lived(life: Life) -> None:
     async def live() -> None:
-        life = Life(seed, str(file), policy)
         await life.start()
         for _ in range(60):
             await life.step()
 
     asyncio.run(live())
+
+
+@pytest.fixture
+def file(tmp_path: Any) -> str:
+    path = tmp_path / "resources.yaml"
+    path.write_text(RESOURCES)
+    return str(path)
+
+
+@pytest.mark.parametrize("policy", ["first", "low", "high"])
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_held_twice_or_lost_through_random_lives(seed: int, policy: str, file: str) -> None:
+    lived(Life(seed, file, policy))
+
+
+@pytest.mark.parametrize("counting", [("millicores",), ("millicores", "cores"), ("cores", "millicores")])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_same_holds_in_millicores_and_where_each_life_counts_otherwise(
+    seed: int, counting: tuple[str, ...], file: str
+) -> None:
+    lived(Life(seed, file, "first", *counting))

@@ -30,7 +30,7 @@ worlds = st.tuples(
     st.lists(st.tuples(wants, st.integers(0, 1)), max_size=4),
     st.tuples(wants, st.integers(1, 3)),
     st.lists(st.tuples(wants, st.integers(1, 3), st.integers(1, 10)), min_size=1, max_size=4),
-    st.sampled_from(["first", "lonodex", "locality"]),
+    st.tuples(st.sampled_from(["first", "lonodex", "locality"]), st.sampled_from(["cores", "millicores"])),
 )
 """Nodes; who runs, and whether it ends; who is nominated, for which node; who comes, how many, how important."""
 
@@ -43,13 +43,13 @@ def options(wanted: Any) -> dict[str, Any]:
 
 def bound_there(world: Any, others: list[Any], folder: Path) -> bool:
     """Whether the nominated pod gets its place when what is ending has ended, where these others come before."""
-    nodes, running, (wanted, where), _, policy = world
+    nodes, running, (wanted, where), _, (policy, counted) = world
     file = folder / "resources.yaml"
     file.write_text(RESOURCES)
     cluster = FakeCluster(checked=False)
     cluster.add(node(f"n{number}", cpu="3", offers={QPU: "8"}) for number in range(nodes))
     cluster.add(pod(f"runs{n}", priority=20, **options(of_it)) for n, (of_it, _) in enumerate(running))
-    cluster.run(FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy)))
+    cluster.run(FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy, cpu_accounting=counted)))
     for number, (_, ends) in enumerate(running):
         if ends and cluster.node_of(f"runs{number}") is not None:
             asyncio.run(cluster.memory.delete(cluster.find(Pod, f"runs{number}")))

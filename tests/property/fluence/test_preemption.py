@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.matching import NoMatchError, place_on
-from fluence_plugins.fluence.needs import shape_of
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler import Event, Session, hookimpl
 from session_scheduler.model.groups import Task
@@ -27,6 +26,7 @@ ours = st.lists(st.tuples(cpus, memories, gpus, st.integers(0, 3)), max_size=8)
 theirs = st.lists(st.tuples(st.integers(0, 2), cpus, memories, st.integers(0, 3)), max_size=8)
 """Node, cpu, memory and priority of what others have bound, more than there is room for, too."""
 wanted = st.tuples(st.sampled_from(["300m", "1", "1500m", "2500m", "3", "4"]), memories, gpus)
+counted = st.sampled_from(["cores", "millicores"])
 
 
 class TriesOut(FluencePlugin):
@@ -57,7 +57,7 @@ class TriesOut(FluencePlugin):
         try:
             if rank is None:
                 return "no rank"
-            place_on(self.live, task, shape_of(task.cls.requests), rank).undo()
+            place_on(self.live, task, self.live.accounting.shape_of(task.cls.requests), rank).undo()
         except NoMatchError as error:
             return str(error)
         else:
@@ -68,12 +68,12 @@ class TriesOut(FluencePlugin):
 
 
 @settings(max_examples=200, deadline=None)
-@given(hosts, ours, theirs, wanted, st.booleans(), st.sampled_from(["first", "hinode", "lonodex", "locality"]))
+@given(hosts, ours, theirs, wanted, st.booleans(), st.sampled_from(["first", "hinode", "lonodex", "locality"]), counted)
 def test_the_amounts_of_a_host_tell_what_the_graph_tells(
-    nodes: list[Any], graphs: list[Any], others: list[Any], new: Any, shrunk: bool, policy: str
+    nodes: list[Any], graphs: list[Any], others: list[Any], new: Any, shrunk: bool, policy: str, cpu_accounting: Any
 ) -> None:
     cluster = FakeCluster(checked=False)
-    plugin = TriesOut(FluenceArguments(match_policy=policy))
+    plugin = TriesOut(FluenceArguments(match_policy=policy, cpu_accounting=cpu_accounting))
     for index, (cpu, gib, count) in enumerate(nodes):
         cluster.add(node(f"n{index}", cpu=cpu, memory=f"{gib}Gi", offers={GPU: str(count)}))
     for index, (cpu, memory, count, priority) in enumerate(graphs):

@@ -1,7 +1,8 @@
 """The live graph through random lives in which the resources file is edited again and again, too.
 
-After every edit: nothing that a live pod got is lost or another's, what is down is given to nobody, the matcher holds
-what the accounts say, and graph and cluster agree.
+After every edit: nothing that a live pod got is lost or another's, what is down is given to nobody, nor what more pods
+hold than may share it, the matcher holds what the accounts say, and graph and cluster agree. Both with trees that are
+replaced one by one, and with a matcher that is built anew.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fluence_plugins.fluence.names import without_places
 from fluence_plugins.fluence.placement import overlap
 from fluence_plugins.fluence.resources import load_resources
 
@@ -24,9 +26,10 @@ EDITS = 100
 class EditedLife(Life):
     """A life of which each second step edits the file."""
 
-    def __init__(self, seed: int, file: Path, policy: str) -> None:
+    def __init__(self, seed: int, file: Path, policy: str, many: int) -> None:
         super().__init__(seed, str(file), policy)
         self.file = file
+        self.many = many
         self.down: set[str] = set()
 
     def write(self) -> str:
@@ -39,21 +42,27 @@ class EditedLife(Life):
             tree["count"] = chance.choice([1, 1, 1, 2])
             tree["parent"] = chance.choice(["cluster", "cluster", "n1"])
             tree["status"] = chance.choice(["up", "up", "down"])
+            tree["sharing"] = chance.choice([1, 1, 2, 3])
             if kind == "qdevice":
                 qubit = {"type": "qubit", "count": chance.randint(1, 3), "status": chance.choice(["up", "up", "down"])}
-                tree["with"] = [{"type": "qpu", "count": chance.randint(1, 2), "with": [qubit]}]
+                sharing = chance.choice([1, 1, 2])
+                tree["with"] = [{"type": "qpu", "count": chance.randint(1, 2), "sharing": sharing, "with": [qubit]}]
             trees.append(tree)
         chance.shuffle(trees)
         return json.dumps({"resources": trees}) if trees else ""
 
     async def edit(self) -> None:
-        held = {path for share in self._devices().values() for path in share}
+        before = {uid: set(map(without_places, share)) for uid, share in self._devices().items()}
         text = self.write()
         self.file.write_text(text)
+        self.plugin.live.many_trees = self.many
         self.plugin.set_resources(load_resources(text, "resources.yaml"))
         there = self.plugin.live.graph.virtual
-        now = {path for share in self._devices().values() for path in share}
-        assert held & there.keys() <= now, "held, still there, and not held any more"
+        now = {uid: set(map(without_places, share)) for uid, share in self._devices().items()}
+        every = {path for share in now.values() for path in share}
+        for uid, held in before.items():
+            for path in held & {without_places(path) for path in there} - now.get(uid, set()):
+                assert path in every, "held, still there, and not held any more"
         self.scheduler.pending.plugin_changed("fluence")
         self.down = {path for path, node in there.items() if node.down}
 
@@ -65,10 +74,12 @@ class EditedLife(Life):
     async def step(self) -> None:
         await self.edit()
         self.check("edit")
-        owned = {path for paths in self.got.values() for path in paths}
+        known = set(self.got)
         await super().step()
-        given = {path for paths in self._devices().values() for path in paths} - owned
+        there = self.plugin.live.graph.virtual
+        given = {path for uid, paths in self._devices().items() if uid not in known for path in paths}
         assert not given & self.down, "given although down"
+        assert not [path for path in given if there[path].closed], "given although too many hold it"
         await self.scheduler.cycle()
         assert self.plugin.drift == {"unheld": 0, "ended": 0}
         live = self.plugin.live
@@ -80,7 +91,8 @@ class EditedLife(Life):
         live = self.plugin.live
         for uid in {*live.shares, *live.missing}:
             parts = [*live.shares.get(uid, {}).values(), *(part for _, part in live.missing.get(uid, ()))]
-            has = {d.path for part in parts for d in part.devices} | {h.path for part in parts for h in part.hosts}
+            has = {without_places(d.path) for part in parts for d in part.devices}
+            has |= {h.path for part in parts for h in part.hosts}
             assert self.got.setdefault(uid, has) == has, (after, uid, self.got[uid], has)
         held = {path for paths in self._devices().values() for path in paths}
         lacking = {d.path for parts in live.missing.values() for _, part in parts for d in part.devices}
@@ -88,14 +100,14 @@ class EditedLife(Life):
         assert not idle, (after, "there, free, and yet not held", idle)
 
 
-@pytest.mark.parametrize("policy", ["first", "low"])
-@pytest.mark.parametrize("seed", range(3))
-def test_nothing_held_is_lost_while_the_resources_are_edited(seed: int, policy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("policy", "many"), [("first", 1), ("low", 32)])
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_held_is_lost_while_the_resources_are_edited(seed: int, policy: str, many: int, tmp_path: Path) -> None:
     file = tmp_path / "resources.yaml"
     file.write_text("")
 
     async def live() -> None:
-        life = EditedLife(seed, file, policy)
+        life = EditedLife(seed, file, policy, many)
         await life.start()
         for _ in range(EDITS):
             await life.step()

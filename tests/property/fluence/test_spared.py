@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tools.real_engine import embedded_only
 
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
@@ -30,7 +31,7 @@ worlds = st.tuples(
     st.integers(1, 4),
     running,
     st.tuples(cpus, qpus, st.integers(1, 3)),
-    st.sampled_from(["first", "lonodex", "locality"]),
+    st.tuples(st.sampled_from(["first", "lonodex", "locality"]), st.sampled_from(["cores", "millicores"])),
 )
 """Nodes, who runs, who comes and how many of them, and the match policy."""
 
@@ -57,14 +58,14 @@ def asked(cpu: str, devices: int) -> dict[str, Any]:
 
 def victims(world: Any) -> tuple[set[str], dict[str, str]]:
     """Who is asked to end, and who is to go where."""
-    nodes, there, (cpu, devices, count), policy = world
+    nodes, there, (cpu, devices, count), (policy, counted) = world
     cluster = FakeCluster(checked=False)
     cluster.add(node(f"n{number}", cpu="3", offers={QPU: "8"}) for number in range(nodes))
     cluster.add(pod(f"low{n}", priority=at, **asked(c, d)) for n, (c, d, at, _) in enumerate(there))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "resources.yaml"
         file.write_text(RESOURCES)
-        cluster.run(FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy)))
+        cluster.run(FluencePlugin(FluenceArguments(resources=str(file), match_policy=policy, cpu_accounting=counted)))
     for number, one in enumerate(there):
         if one[-1] and cluster.node_of(f"low{number}"):
             asyncio.run(cluster.memory.delete(cluster.find(Pod, f"low{number}")))
@@ -78,6 +79,7 @@ def victims(world: Any) -> tuple[set[str], dict[str, str]]:
     return ending, {one.metadata.name: one.status.nominated_node_name for one in pods}
 
 
+@embedded_only  # the library's order among equal hosts goes by what was tried before
 @settings(max_examples=120, deadline=None)
 @given(worlds)
 def test_fewer_trials_choose_the_same_victims_and_places(world: Any) -> None:

@@ -304,3 +304,17 @@ def test_a_plugin_that_keeps_the_clusters_state_cannot_be_there_twice():
     )
     with pytest.raises(PluginArgumentsError, match=r"profiles\[1\]\.plugins\[0\]\.args: differ from those"):
         load_profiles(parse_config(text, "f.yaml"))
+
+
+class Timeless:
+    name = "timeless"
+    refused_actions = {"backfill": "backfill goes by time: remove it"}  # noqa: RUF012
+
+
+def test_an_action_that_a_plugin_does_not_go_with_is_refused_where_it_is_listed() -> None:
+    plugin_loading.register_plugin_builder("timeless", lambda _: Timeless())
+    text = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
+    text += "profiles: [{plugins: [{name: timeless}]}]\nactions: [allocate, preempt"
+    assert any(plugin.name == "timeless" for plugin in load_profiles(parse_config(f"{text}]", "f.yaml"))["fluence"])
+    with pytest.raises(PluginArgumentsError, match=r"^f\.yaml: actions\[2\]: backfill goes by time: remove it \["):
+        load_profiles(parse_config(f"{text}, backfill]", "f.yaml"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,6 +15,7 @@ import structlog
 from session_scheduler.builtin.devices.claims import made_by_owner
 from session_scheduler.errors import FluenceError
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
+from session_scheduler.stopping import alongside
 
 if TYPE_CHECKING:
     from session_scheduler.model.bindings import Runtime
@@ -63,13 +64,8 @@ class Repairs:
     async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
         """Carry out what is noted, for as long as this is entered."""
         self._woken = asyncio.Event()
-        task = asyncio.create_task(self._run(runtime, self._woken))
-        try:
+        async with alongside(self._run(runtime, self._woken)):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def _run(self, runtime: Runtime, woken: asyncio.Event) -> None:
         while True:

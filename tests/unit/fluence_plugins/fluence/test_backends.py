@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from fluence_plugins.fluence.backends import ConfigMapText, set_in_config_map, set_in_file
+from fluence_plugins.fluence.commands import backend
 from fluence_plugins.fluence.errors import ResourcesError
 from session_scheduler.kube_api import Conflict
 
 TEXT = "resources: [{type: q, name: a}, {type: q, name: b}]"
+app = typer.Typer()
+app.command()(backend)
 WHERE = ConfigMapText("kube-system", "fluence-resources")
 
 
@@ -94,3 +99,29 @@ def test_a_file_that_is_not_there_or_has_no_such_resource_is_one_line(tmp_path: 
     with pytest.raises(ResourcesError, match="no resource is named 'c'"):
         set_in_file(str(file), "c", down=True)
     assert file.read_text() == TEXT
+
+
+NESTED = """
+resources:
+  - type: farm
+    name: east
+    status: down
+    with: [{type: rack, status: down, with: [{type: q, name: a, status: down}]}]
+  - {type: q, name: b, parent: a}
+  - {type: q, name: c}
+"""
+
+
+def test_who_is_up_again_within_what_is_down_is_told_so(tmp_path: Path) -> None:
+    file = tmp_path / "resources.yaml"
+    file.write_text(NESTED)
+    assert set_in_file(str(file), "b", down=False).within == ("a", "rack", "east")
+    marked = set_in_file(str(file), "a", down=False)
+    assert marked
+    assert marked.within == ("rack", "east")
+    assert set_in_file(str(file), "c", down=True).within == ()
+    again = CliRunner().invoke(app, ["resume", "a", "--resources", str(file)])
+    assert again.stdout.endswith("a is up already, but stays out of use while what it lies in is down: rack, east\n")
+    api = Api({"resources.yaml": NESTED})
+    resumed = asyncio.run(set_in_config_map(api, WHERE, "a", down=False))  # type: ignore[arg-type]
+    assert (resumed.changed, resumed.within) == (True, ("rack", "east"))

@@ -155,3 +155,42 @@ def test_only_trees_that_differ_are_outdated_and_only_they_are_built_anew(graph)
     assert {path: graph.virtual[path].rank for path in before} == before
     moved = load_resources(CONFIG.replace("us-east-1", "eu"), "resources.yaml")
     assert graph.outdated(moved) == ["/cluster/n2/fpga2", "/cluster/rigetti"]
+
+
+SHARED = (
+    "resources: [{type: qpu, name: a, sharing: 2, attributes: {x: y}, with: [{type: qubit}]}, {type: qpu, name: b}]"
+)
+
+
+def test_what_is_shared_has_places_like_itself_with_all_that_is_inside():
+    graph = build_graph(HOSTS, load_resources(SHARED, "resources.yaml"))
+    assert list(graph.virtual) == [
+        "/cluster/a", "/cluster/a/@0", "/cluster/a/@0/qubit0", "/cluster/a/@1", "/cluster/a/@1/qubit0", "/cluster/b",
+    ]  # fmt: skip
+    found = metadata(graph.jgf())
+    assert found["/cluster/a"]["properties"] == found["/cluster/a/@1"]["properties"]
+    assert (graph.virtual["/cluster/a"].places, graph.virtual["/cluster/b"].places) == (2, 0)
+    place = graph.virtual["/cluster/a/@1"]
+    assert (place.is_place, place.name, place.backend, place.attributes) == (True, "a", "a", {"x": "y"})
+    assert graph.same_device("/cluster/a/@") == ["/cluster/a/@0", "/cluster/a/@1"]
+    assert graph.same_device("/cluster/a/@7/qubit0") == ["/cluster/a/@0/qubit0", "/cluster/a/@1/qubit0"]
+    assert graph.same_device("/cluster/b/@") == ("/cluster/b",)
+    assert graph.same_device("/cluster/c") == ()
+    assert graph.offered(["qpu", "qubit", "none"]) == {
+        "fluxion.flux-framework.org/qpu": 3,
+        "fluxion.flux-framework.org/qubit": 2,
+        "fluxion.flux-framework.org/none": 0,
+    }
+
+
+def test_what_more_hold_than_may_share_it_has_more_places_and_no_class():
+    config = load_resources(SHARED, "resources.yaml")
+    graph = build_graph(HOSTS, config)
+    graph.remove_tree("/cluster/a")
+    graph.crowded["/cluster/a"] = 1
+    assert graph.adopt(config) == ["/cluster/a"]
+    assert graph.virtual["/cluster/a"].places == 3
+    inside = [node for path, node in graph.virtual.items() if path.startswith("/cluster/a")]
+    assert all(node.closed and not any(name.startswith("class=") for name in node.properties) for node in inside)
+    graph.remove_tree("/cluster/a")
+    assert graph.crowded == {}

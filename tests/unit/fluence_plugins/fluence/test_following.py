@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from fluence_plugins.fluence.errors import GraphError
 from fluence_plugins.fluence.following import Following
 from fluence_plugins.fluence.metrics import of_resources
@@ -106,3 +108,40 @@ def test_without_a_file_there_is_nothing_to_follow() -> None:
     following.look()
     assert following.load() is None
     assert following.serve(Runtime(lambda *_: None, lambda: True), "fluence") is None
+
+
+async def test_an_unexpected_error_is_told_by_the_metric_and_the_file_is_followed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    followed = Followed(tmp_path)
+    load = ResourcesFile.load
+
+    def fails_once(file: ResourcesFile) -> ResourcesConfig:
+        monkeypatch.setattr(ResourcesFile, "load", load)
+        file.read()
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(ResourcesFile, "load", fails_once)
+    await followed.looked(FPGA)
+    assert followed.asked == []
+    assert "a bug" in caplog.text
+    assert followed.measured() == {"fluence_resources_last_load_successful": 0, "fluence_resources_changes": 0}
+    await followed.looked(FPGA, QPU)
+    for _, work in followed.asked:
+        work()
+    assert followed.applied[-1] == ["qpu"]
+    assert followed.measured()["fluence_resources_last_load_successful"] == 1
+
+
+async def test_an_unexpected_error_while_it_is_taken_over_is_told_by_the_metric(tmp_path: Path) -> None:
+    followed = Followed(tmp_path)
+
+    def fails(_: ResourcesConfig) -> None:
+        raise RuntimeError("a bug")
+
+    followed.following = Following(ResourcesFile(str(followed.path)), fails)
+    followed.following.load()
+    await followed.looked(FPGA)
+    with pytest.raises(RuntimeError, match="a bug"):
+        followed.asked[0][1]()
+    assert followed.measured() == {"fluence_resources_last_load_successful": 0, "fluence_resources_changes": 0}

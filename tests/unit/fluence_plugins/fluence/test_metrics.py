@@ -8,7 +8,6 @@ from fluence_plugins.fluence import HostResources, PodShape, compute_jobspec, lo
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.live_graph import LiveGraph
 from fluence_plugins.fluence.metrics import GraphMetrics, MatchTimes
-from fluence_plugins.fluence.needs import ForeignLoad
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluxion_cy import Busy, Matcher, Unsatisfiable
 from session_scheduler.hook_calls import HookCalls
@@ -75,7 +74,7 @@ def test_a_type_that_no_vertex_has_is_unsatisfiable(live: LiveGraph) -> None:
 
 
 def test_foreign_load_and_what_is_held_again_are_no_matches(live: LiveGraph) -> None:
-    live.set_foreign("n1", ForeignLoad(1, 0, 0))
+    live.set_foreign("n1", (1, 0, 0, 0))
     take(live, "a", cores=1)
     share = live.shares["a"]
     live.free("a")
@@ -157,8 +156,8 @@ def test_what_a_pod_lost_with_its_node_is_missing_until_the_node_is_back(live: L
 
 def test_hosts_with_foreign_load_are_counted_by_how_much_of_it_is_held(live: LiveGraph) -> None:
     assert measured(live)["fluence_foreign_load_hosts"] == {"whole": 0, "part": 0}
-    live.set_foreign("n1", ForeignLoad(1, 0, 0))
-    live.set_foreign("n2", ForeignLoad(9, 0, 0))
+    live.set_foreign("n1", (1, 0, 0, 0))
+    live.set_foreign("n2", (9, 0, 0, 0))
     assert measured(live)["fluence_foreign_load_hosts"] == {"whole": 1, "part": 1}
     live.set_foreign("n1", None)
     assert measured(live)["fluence_foreign_load_hosts"] == {"whole": 0, "part": 1}

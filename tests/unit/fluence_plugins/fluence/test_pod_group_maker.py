@@ -164,3 +164,11 @@ def test_the_pods_of_another_group_are_no_members() -> None:
     assert [list(members(group)) for key, group in world.cluster.scheduler.cache.groups.items() if key != KEY] == [
         []
     ] * 2
+
+
+def test_a_producer_has_a_podgroup_though_it_is_one_pod() -> None:
+    annotations = {GROUP_SIZE_ANNOTATION: "1", "fluence.flux-framework.org/coordination-role": "producer"}
+    world = World(pod("p", labels={GROUP_LABEL: "g"}, annotations=annotations))
+    assert world.asked() == ["PodGroup default/fluence-g is being made for it"]
+    assert world.made().min_count == 1
+    assert World(labelled("a", "1")).asked() == [None], "others need none"

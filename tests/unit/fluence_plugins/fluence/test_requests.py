@@ -186,3 +186,41 @@ def test_a_repeated_request_is_answered_anew_once_the_trees_changed():
         device_jobspecs(graph, "f", 1)
     graph.add_host(n2)
     assert device_jobspecs(graph, "f", 1) is not first
+
+
+SHARED = """
+resources:
+- type: farm
+  name: east
+  with: [{type: qpu, name: x, sharing: 3, with: [{type: qubit, count: 4}]}, {type: qpu, name: y, with: [{type: qubit}]}]
+- {type: qpu, name: lone, count: 2, sharing: 2}
+"""
+
+
+def test_of_what_is_shared_a_pod_gets_one_place_of_each_of_so_many_devices():
+    graph = graph_of(SHARED)
+    assert shape(device_jobspecs(graph, "qpu", 2, backend="east")[0]) == "node1(node2(slot1(node1)))"
+    assert {shape(jobspec) for jobspec in device_jobspecs(graph, "qpu", 1)} == {
+        "node1(slot1(node1))",
+        "node1(node1(slot1(node1)))",
+    }
+    (farm,) = device_jobspecs(graph, "farm", 1)
+    assert shape(farm) == "slot1(node1)"
+
+
+def test_what_lies_in_a_place_comes_from_one_place():
+    graph = graph_of(SHARED)
+    shapes = {shape(jobspec) for jobspec in device_jobspecs(graph, "qubit", 2)}
+    assert shapes == {"node1(node1(node1(slot1(node2))))"}
+    with pytest.raises(NoMatchingDeviceError, match="of which it has 5"):
+        device_jobspecs(graph, "qubit", 5)
+
+
+def test_several_pods_do_not_ask_for_shared_devices_at_once():
+    with pytest.raises(NoMatchingDeviceError):
+        device_jobspecs(graph_of(SHARED), "qpu", 1, slots=2)
+
+
+def test_more_devices_than_a_tree_has_are_refused_however_many_places_these_have():
+    with pytest.raises(NoMatchingDeviceError, match="no tree has 3 qpu, at most 2"):
+        device_jobspecs(graph_of(SHARED), "qpu", 3)

@@ -122,7 +122,7 @@ def parents(levels):
 
 
 ERRORS = [
-    ("backends: [{name: x}]", "backends: is not a field; known are attributes, resources"),
+    ("backends: [{name: x}]", "backends: is not a field; known are attributes, resources, windows"),
     ("attributes: {a: {k: v}}", "resources: defines nothing although the file is not empty"),
     ("resources: []", "resources: defines nothing"),
     ("just words", "must be a mapping with a list `resources:`"),
@@ -138,6 +138,11 @@ ERRORS = [
     ("resources: [{type: a, count: 0}]", "resources[0].count: '0' is not a count"),
     ("resources: [{type: a, count: 1.5}]", "resources[0].count: '1.5' is not a count"),
     ("resources: [{type: a, count: [1]}]", "resources[0].count: ['1'] is not a count"),
+    ("resources: [{type: a, sharing: 0}]", "resources[0].sharing: '0' is no number of pods; use a whole number from 1"),
+    ("resources: [{type: a, sharing: 1001}]", "resources[0].sharing: '1001' is no number of pods"),
+    ("resources: [{type: a, sharing: yes}]", "resources[0].sharing: 'yes' is no number of pods"),
+    ("resources: [{type: a, sharing: [2]}]", "resources[0].sharing: ['2'] is no number of pods"),
+    ("resources: [{type: a, sharing: 1000, with: [{type: b, count: 20}]}]", "resources: make 21001 vertices"),
     ("resources: [{type: a, name: 'x/y'}]", "resources[0].name: 'x/y' is not a name"),
     ("resources: [{type: a, attributes: east}]", "resources[0].attributes: refers to 'east'"),
     ("resources: [{type: a, attributes: [east]}]", "resources[0].attributes: must be `key: value` lines"),
@@ -226,3 +231,9 @@ def test_what_is_below_something_down_is_down_whatever_it_says_itself():
         "a": True, "b": True, "c": False, "d": True, "e": True, "f": True,
     }  # fmt: skip
     assert resource_types(config) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_how_many_share_a_resource_is_one_unless_it_says_so():
+    assert one("resources: [{type: a}]").sharing == 1
+    shared = one("resources: [{type: a, count: 2, sharing: 3, with: [{type: b}]}]")
+    assert (shared.sharing, shared.size()) == (3, 14)

@@ -1,0 +1,241 @@
+"""The handler `quantum`: pods that share what one of them has done on a device, or that work each on its own.
+
+With the annotation `coordination: shared` the pod of completion index 0 becomes the producer, in a group of its own.
+The others become consumers: gated, without a device, told by annotations who is to run first. The scheduler opens the
+gate. `independent`, which is also what holds without the annotation, changes nothing. What is done to a pod follows
+from that pod alone; the group's size is written into a Job's template, before there are pods.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from fluence_plugins.env_injection import patches
+from fluence_plugins.env_injection.gang import JOB, TEMPLATE, pods_at_once, template_of, wrong_size
+from fluence_plugins.env_injection.handlers import PODS, AdmissionRequest, HandlerSettings, Operation, Refusal
+from fluence_plugins.env_injection.sidecar import CONTAINER, OPTION, checked_image, with_sidecar
+from fluence_plugins.fluence import coordination as words
+from fluence_plugins.fluence.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, LARGEST
+from fluence_plugins.fluence.names import REQUEST_PREFIX
+from session_scheduler.errors import shown
+
+ROLE_ENV: Final = "FLUENCE_COORDINATION_ROLE"
+JOB_ID_ENV: Final = "FLUENCE_QUANTUM_JOB_ID"
+GANG_GROUP_ENV: Final = "FLUENCE_GANG_GROUP"
+LONGEST_GROUP: Final = 63 - len(words.PRODUCER_SUFFIX)
+"""Characters that leave room for the producer's group in a label."""
+_DEPLOYMENT: Final = ("apps", "Deployment")
+_SHARED: Final = f"{words.COORDINATION}: {words.SHARED}"
+
+
+class QuantumHandler:
+    """Splits the pods of a Job into a producer and its consumers, and adds the sidecar where it is asked for."""
+
+    operations: Collection[str] = frozenset({"CREATE"})
+    kinds: Collection[tuple[str, str]] = (*PODS, JOB, _DEPLOYMENT)
+
+    def __init__(self, settings: HandlerSettings) -> None:
+        """Raises InputError where the sidecar's image cannot be used."""
+        self._scheduler_names = settings.scheduler_names
+        self._image = checked_image(settings.sidecar_image) if settings.sidecar_image else None
+
+    def contract(self) -> str:
+        """What is split, and what the sidecar is."""
+        image = self._image or f"none ({OPTION} is not given)"
+        return f"coordination: pods with {_SHARED} become a producer and its consumers; sidecar: {image}"
+
+    def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation] | Refusal:
+        """Split, where that is asked for; refuse what cannot be split, naming the field."""
+        if request.kind != "Pod":
+            return self._workload(pod, request.kind)
+        spec = patches.spec_of(pod)
+        if spec is None or not patches.ours(spec, self._scheduler_names):
+            return []
+        labels, annotations = patches.texts_of(pod, "labels"), patches.texts_of(pod, "annotations")
+        if labels is None or annotations is None:
+            return []
+        asked = _wrong(labels, annotations, "metadata")
+        if asked is not None:
+            return asked
+        if words.ROLE in annotations:
+            return _unlike_its_role(annotations, spec) or []
+        if annotations.get(words.COORDINATION) == words.SHARED:
+            return self._member(pod, spec, labels, annotations)
+        return self._observed(spec, labels, {})
+
+    async def run(self) -> None:
+        """Nothing to follow."""
+
+    # ------------------------------------------------------------------ who makes pods
+
+    def _workload(self, workload: Mapping[str, Any], kind: str) -> Sequence[Operation] | Refusal:
+        template = template_of(workload, self._scheduler_names)
+        labels = patches.texts_of(template, "labels") if template is not None else None
+        annotations = patches.texts_of(template, "annotations") if template is not None else None
+        if template is None or labels is None or annotations is None:
+            return []
+        asked = _wrong(labels, annotations, "spec.template.metadata")
+        if asked is not None or annotations.get(words.COORDINATION) != words.SHARED:
+            return asked or []
+        if kind != JOB[1]:
+            return Refusal(
+                f"{_SHARED}: the pods of a {kind} are all alike, and none of them is the producer: use a Job with "
+                "spec.completionMode Indexed"
+            )
+        spec = workload["spec"]
+        refused = _unshareable(workload, spec, labels)
+        if refused is not None:
+            return refused
+        said, size = annotations.get(GROUP_SIZE_ANNOTATION), pods_at_once(spec, kind)
+        if said is None:
+            return patches.written(template, TEMPLATE, "annotations", {GROUP_SIZE_ANNOTATION: str(size)})
+        where = f"spec.template.metadata.annotations[{GROUP_SIZE_ANNOTATION}]"
+        wrong = wrong_size(said, where)
+        if wrong is None and int(said) > size:
+            wrong = Refusal(f"{where}: {said} pods are to start together, and spec.parallelism is {size}: remove it")
+        return wrong or []
+
+    # ------------------------------------------------------------------ pods
+
+    def _member(
+        self, pod: Mapping[str, Any], spec: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str]
+    ) -> Sequence[Operation] | Refusal:
+        kind, owner = patches.controller_of(pod)
+        group = labels.get(GROUP_LABEL) or (owner if kind == JOB[1] else "")
+        size = patches.number_of(annotations.get(GROUP_SIZE_ANNOTATION), LARGEST)
+        refused = _no_member(group, size, spec, annotations, of_job=kind == JOB[1])
+        if refused is not None or size is None:
+            return refused or []
+        if size == 1:
+            return self._observed(spec, labels, {})
+        leave: list[Operation] = (
+            [{"op": "remove", "path": "/spec/schedulingGroup"}] if "schedulingGroup" in spec else []
+        )
+        if annotations[words.INDEX] == words.PRODUCER_INDEX:
+            sidecar = self._observed(spec, labels, {GANG_GROUP_ENV: group})
+            if isinstance(sidecar, Refusal):
+                return sidecar
+            own = {words.ROLE: words.PRODUCER, GROUP_SIZE_ANNOTATION: "1"}
+            role = _roles(spec, {ROLE_ENV: {"name": ROLE_ENV, "value": words.PRODUCER}})
+            return [*leave, *_texts(pod, group + words.PRODUCER_SUFFIX, own), *role, *sidecar]
+        own = {
+            words.ROLE: words.CONSUMER,
+            GROUP_SIZE_ANNOTATION: str(size - 1),
+            words.DEPENDS_KIND: annotations.get(words.DEPENDS_KIND) or words.RUNNING,
+            words.DEPENDS_PRODUCER: group + words.PRODUCER_SUFFIX,
+            words.DEPENDS_GATE: words.GATE,
+        }
+        gate = patches.add_all("/spec/schedulingGates", spec.get("schedulingGates"), [{"name": words.GATE}])
+        env = {
+            ROLE_ENV: {"name": ROLE_ENV, "value": words.CONSUMER},
+            JOB_ID_ENV: patches.annotation_variable(JOB_ID_ENV, words.JOB_ID),
+        }
+        return [*leave, *_texts(pod, group, own), *gate, *_roles(spec, env), *patches.without_devices(spec)]
+
+    def _observed(
+        self, spec: Mapping[str, Any], labels: Mapping[str, str], variables: Mapping[str, str]
+    ) -> Sequence[Operation] | Refusal:
+        """The sidecar, where the pod asks for it."""
+        if labels.get(words.OBSERVE_LABEL) != "true":
+            return []
+        where = f"metadata.labels[{words.OBSERVE_LABEL}]"
+        if self._image is None:
+            return Refusal(f"{where}: the webhook has no image for {CONTAINER}: give it {OPTION}, or remove the label")
+        if not patches.asks_for_device(spec):
+            return Refusal(
+                f"{where}: the pod asks for no {REQUEST_PREFIX}…, and there is nothing to observe: remove the label"
+            )
+        return with_sidecar(spec, self._image, variables)
+
+
+def _wrong(labels: Mapping[str, str], annotations: Mapping[str, str], where: str) -> Refusal | None:
+    """The refusal of a value that says nothing."""
+    said = (
+        (labels, "labels", words.OBSERVE_LABEL, ("true", "false")),
+        (annotations, "annotations", words.COORDINATION, (words.SHARED, words.INDEPENDENT)),
+        (annotations, "annotations", words.DEPENDS_KIND, words.KINDS),
+        (annotations, "annotations", words.ROLE, (words.PRODUCER, words.CONSUMER)),
+    )
+    for texts, field, key, known in said:
+        if key in texts and texts[key] not in known:
+            return Refusal(
+                f"{where}.{field}[{key}]: {shown(texts[key])} is not one of {', '.join(known)}: correct or remove it"
+            )
+    return None
+
+
+def _unlike_its_role(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Refusal | None:
+    """The refusal of a pod that says what only this handler says, without what goes with it."""
+    gated = any(gate.get("name") == words.GATE for gate in patches.objects_of(spec.get("schedulingGates")))
+    consumes = annotations[words.ROLE] == words.CONSUMER
+    if annotations.get(words.COORDINATION) == words.SHARED and gated == consumes:
+        return None
+    return Refusal(
+        f"metadata.annotations[{words.ROLE}]: the webhook gives pods their roles: create it without that annotation"
+    )
+
+
+def _unshareable(workload: Mapping[str, Any], spec: Mapping[str, Any], labels: Mapping[str, str]) -> Refusal | None:
+    """Why a Job's pods cannot be a producer and its consumers."""
+    parallelism = spec.get("parallelism", 1)
+    inner = spec["template"]["spec"]
+    metadata = workload.get("metadata")
+    name = labels.get(GROUP_LABEL) or (metadata.get("name") if isinstance(metadata, dict) else None) or ""
+    if spec.get("completionMode") != "Indexed":
+        why = "spec.completionMode: the pod of index 0 is the producer, and without Indexed there is none"
+    elif spec.get("completions") != parallelism or not isinstance(parallelism, int) or not 1 <= parallelism <= LARGEST:
+        why = "spec.completions: is not spec.parallelism: all pods are to be there at once"
+    elif "backoffLimitPerIndex" in spec and spec["backoffLimitPerIndex"] is not None:
+        why = "spec.backoffLimitPerIndex: the producer could fail for good, and its consumers wait: use backoffLimit"
+    elif "schedulingGroup" in inner:
+        why = "spec.template.spec.schedulingGroup: a PodGroup cannot be split: remove it"
+    elif not patches.asks_for_device(inner):
+        why = f"spec.template.spec.containers: none asks for a {REQUEST_PREFIX}…, and there is nothing to share"
+    elif isinstance(name, str) and len(name) > LONGEST_GROUP:
+        why = f"its group {shown(name)} has more than {LONGEST_GROUP} characters: give its pods the label {GROUP_LABEL}"
+    else:
+        return None
+    return Refusal(f"{_SHARED}: {why}")
+
+
+def _no_member(
+    group: str, size: int | None, spec: Mapping[str, Any], annotations: Mapping[str, str], *, of_job: bool
+) -> Refusal | None:
+    """Why a pod can be neither producer nor consumer."""
+    index = annotations.get(words.INDEX, "")
+    if not (index.isascii() and index.isdigit()):
+        why = f"metadata.annotations[{words.INDEX}]: tells the producer, 0, from its consumers: use an Indexed Job"
+    elif not group:
+        why = f"metadata.labels[{GROUP_LABEL}]: is missing, and no Job made the pod: give it"
+    elif len(group) > LONGEST_GROUP:
+        why = (
+            f"its group {shown(group)} has more than {LONGEST_GROUP} characters: give it a shorter label {GROUP_LABEL}"
+        )
+    elif size is None:
+        why = (
+            f"metadata.annotations[{GROUP_SIZE_ANNOTATION}]: is no number of pods from 1 to {LARGEST}: give it, or let "
+            "the webhook see the Job when that is created"
+        )
+    elif "schedulingGroup" in spec and not of_job:
+        why = "spec.schedulingGroup: a PodGroup cannot be split: remove it"
+    elif not patches.asks_for_device(spec):
+        why = f"spec.containers: none asks for a {REQUEST_PREFIX}…, and there is nothing to share"
+    elif not all(patches.are_objects(container.get("env") or []) for _, container in patches.each_container(spec)):
+        return Refusal(f"{_SHARED}: spec.containers: env is no list of variables")
+    else:
+        return None
+    return Refusal(f"{_SHARED}: {why}")
+
+
+def _texts(pod: Mapping[str, Any], group: str, annotations: Mapping[str, str]) -> list[Operation]:
+    return [
+        *patches.written(pod, "", "labels", {GROUP_LABEL: group}),
+        *patches.written(pod, "", "annotations", annotations),
+    ]
+
+
+def _roles(spec: Mapping[str, Any], variables: Mapping[str, Any]) -> list[Operation]:
+    """The role in every container that is not the sidecar; what the user gave stays."""
+    return [
+        operation for path, container in patches.each_container(spec) if container.get("name") != CONTAINER
+        for operation in patches.with_variables(container, f"{path}/env", variables)
+    ]  # fmt: skip

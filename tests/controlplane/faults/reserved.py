@@ -1,0 +1,62 @@
+"""A gang for which a node and a device are kept until a pod with a deadline has ended, and what is filled in meanwhile.
+
+There are two devices. The first pod has one until it ends; the gang needs both. A short pod uses the other one until
+then, an endless one may not while the gang is kept its devices. Whatever write goes wrong: the gang starts whole
+before the endless pod does, all are bound, and no device is given twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..invariants import InvariantError, is_bound
+from ..scheduler_process import Settings
+from .device_pods import wait_bound, wait_told
+from .world import World
+from .writes import Life
+
+SETTINGS = Settings(
+    resources="resources: [{type: qpu, name: q, count: 2}]\n",
+    more={"actions": ["allocate", "preempt", "backfill"]},
+)
+HOUR = 3600
+SIZE = 2
+"""Pods of the gang."""
+
+
+def begin(world: World) -> None:
+    """Room for all, and the pod that is in the way."""
+    for _ in range(2):
+        world.add_node(cpu=3, devices=4)
+    world.create_pod("first", activeDeadlineSeconds=HOUR)
+
+
+def live(world: World, reached: Callable[[], None]) -> None:
+    """The gang waits, a short pod is filled in, both end, the gang starts, and at last the endless pod does."""
+    world.schedulers[0].start()
+    wait_bound(world, "first")
+    reached()
+    world.create_gang("gang", SIZE)
+    wait_told(world, "gang-0")
+    world.create_pod("endless")
+    wait_told(world, "endless")
+    reached()
+    world.create_pod("short", activeDeadlineSeconds=HOUR // 6)
+    wait_bound(world, "short")
+    if is_bound(world.pod("endless")):
+        raise InvariantError("an endless pod has the device that is kept for the gang")
+    world.check()
+    world.finish([world.pod("short"), world.pod("first")])
+    world.wait_whole("gang", SIZE)
+    reached()
+    world.check()
+    if is_bound(world.pod("endless")):
+        raise InvariantError("the endless pod and the whole gang have more devices than there are")
+    world.finish(world.members("gang"))
+    wait_bound(world, "endless")
+    world.create_pod("last")
+    wait_bound(world, "last")
+    world.check()
+
+
+RESERVED = Life(begin=begin, live=live, last=lambda world: [world.pod("last")], settings=SETTINGS)

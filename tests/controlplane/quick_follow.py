@@ -1,0 +1,11 @@
+"""Runs `fluence` with a resources file that is looked at ten times a second: python quick_follow.py run …"""
+
+from __future__ import annotations
+
+from fluence_plugins.fluence.resources_file import ResourcesFile
+from session_scheduler.cli import main
+
+ResourcesFile.changes.__kwdefaults__["every"] = 0.1
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Racks from node labels on a real API server: gangs within one, spread over several, over moves and restarts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+from .scenarios_world import Scenario
+from .scheduler_process import SchedulerProcess
+
+PREFIX = "fluence.flux-framework.org/"
+
+
+class Racks:
+    """Nodes of this scenario in racks."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.key = f"{scenario.namespace}.example.com/rack"
+        self.rack_of: dict[str, str] = {}
+
+    def add_node(self, short: str, rack: str, **resources: str) -> str:
+        name = f"{self.scenario.namespace}-{short}"
+        self.scenario.nodes.append(name)
+        self.scenario.plane.new_node(name, **resources)
+        self.label(name, rack)
+        return name
+
+    def label(self, node: str, rack: str) -> None:
+        self.rack_of[node] = rack
+        labels = {"metadata": {"labels": {self.key: rack}}}
+        self.scenario.plane.request("PATCH", f"/api/v1/nodes/{node}", labels)
+
+    def start(self) -> SchedulerProcess:
+        settings = replace(self.scenario.settings, arguments={"topology": [{"type": "rack", "label": self.key}]})
+        return self.scenario.run(settings)
+
+    def annotate(self, group: str, **said: str) -> None:
+        annotations = {PREFIX + key.replace("_", "-"): value for key, value in said.items()}
+        path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{self.scenario.namespace}/podgroups/{group}"
+        self.scenario.plane.request("PATCH", path, {"metadata": {"annotations": annotations}})
+
+    def gang(self, name: str, size: int, **said: str) -> list[str]:
+        self.scenario.create_group(name, size)
+        self.annotate(name, **said)
+        members = [f"{name}-{number}" for number in range(size)]
+        for member in members:
+            self.scenario.create_pod(member, group=name)
+        return members
+
+    def of(self, *pods: str) -> Counter[str]:
+        """How many of these are in each rack, once all are bound."""
+        return Counter(self.rack_of[node] for node in self.scenario.wait_bound(*pods).values())
+
+
+def held(scenario: Scenario, pod: str) -> str:
+    """What a pod's record says that it holds."""
+    record: str = scenario.pod(pod)["metadata"]["annotations"][f"{PREFIX}held"]
+    assert "rack" not in json.dumps(json.loads(record)["plugins"]["fluence"])
+    return record
+
+
+def agrees(scenario: Scenario, scheduler: SchedulerProcess) -> None:
+    """Wait until graph and cluster agree, and nothing that a pod holds is missing."""
+
+    def agree() -> bool:
+        off = ("fluence_missing_parts", "fluence_graph_drift_pods")
+        return not sum(count for name, count in scheduler.metrics().items() if name.startswith(off))
+
+    scenario.until("graph and cluster to agree", agree)
+
+
+def test_gangs_stay_within_a_rack_over_moved_nodes_and_restarts(scenario: Scenario) -> None:
+    racks = Racks(scenario)
+    moving = racks.add_node("n1", "r1", cpu="3")
+    for short, rack, cpu in (("n2", "r1", "3"), ("n3", "r2", "3"), ("n4", "r2", "1")):
+        racks.add_node(short, rack, cpu=cpu)
+    scheduler = racks.start()
+    first = racks.gang("first", 5, within="rack")
+    assert racks.of(*first) == {"r1": 5}
+    records = {pod: held(scenario, pod) for pod in first}
+    second = racks.gang("second", 5, within="rack")
+    scenario.wait_refused(second[0], "no rack has room for 5 pods: at most 4 in rack r2")
+
+    racks.label(moving, "r3")  # whoever runs there keeps it
+    third = racks.gang("third", 5, within="rack")
+    scenario.wait_refused(third[0], "no rack has room for 5 pods: at most 4 in rack r2")
+    scenario.create_pod("first-5", group="first")
+    scenario.wait_refused("first-5", "it is to stay within one rack, and of its pods are")
+    agrees(scenario, scheduler)
+    racks.label(moving, "r1")
+    assert racks.of("first-5") == {"r1": 1}
+
+    scheduler.kill()
+    successor = racks.start()
+    agrees(scenario, successor)
+    assert {pod: held(scenario, pod) for pod in first} == records
+    scenario.create_pod("first-6", group="first")
+    scenario.wait_refused("first-6")
+    scenario.end("first-0")
+    assert racks.of("first-6") == {"r1": 1}
+    agrees(scenario, successor)
+
+
+def test_a_group_is_spread_and_a_label_that_changes_lets_a_gang_start(
+    scenario: Scenario,
+) -> None:
+    racks = Racks(scenario)
+    for number in range(1, 4):
+        racks.add_node(f"n{number}", f"r{number}", cpu="8")
+    racks.start()
+    spread = racks.gang("spread", 6, spread_over="rack=3")
+    assert racks.of(*spread) == {"r1": 2, "r2": 2, "r3": 2}
+    late = racks.gang("late", 8, within="rack")
+    scenario.wait_refused(late[0], "no rack has room for 8 pods: at most 6 in r")
+    racks.label(f"{scenario.namespace}-n2", "r1")
+    assert racks.of(*late) == {"r1": 8}
+    unknown = racks.gang("unknown", 2, within="row")
+    scenario.wait_refused(unknown[0], "'row' is no level of the graph; known are: rack")
+    racks.annotate("unknown", within="rack")
+    (rack,) = racks.of(*unknown)
+    assert rack in ("r1", "r3")

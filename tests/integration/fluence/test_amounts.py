@@ -1,0 +1,279 @@
+"""Cpu in millicores and kinds of gpu, in a whole scheduler: placed, recorded, preempted, and held after a restart."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tools.real_engine import embedded_only
+
+from fluence_plugins.fluence.plugin import FluencePlugin
+from session_scheduler.errors import FluenceError
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing import FakeCluster, gang, node, pod
+
+from .conftest import World
+from .conftest import gang as gang_manifest
+from .conftest import node as node_manifest
+from .conftest import pod as pod_manifest
+
+HELD = "fluence.flux-framework.org/held"
+NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
+MILLICORES = {"cpuAccounting": "millicores"}
+
+
+def cluster_of(**arguments: Any) -> FakeCluster:
+    return FakeCluster().use(FluencePlugin, {**MILLICORES, **arguments})
+
+
+def held_by(cluster: FakeCluster, name: str) -> tuple[int, ...] | None:
+    found = cluster.find(Pod, name)
+    held: tuple[int, ...] | None = cluster.plugin("fluence").live.held_of(found.metadata.uid, found.spec.node_name)
+    return held
+
+
+def test_a_node_takes_as_many_small_pods_as_it_has_millicores_or_pods() -> None:
+    cluster = cluster_of().node("n1", cpu="1", pods=110).node("n2", cpu="1", pods=4)
+    cluster.add(gang("g", 14, cpu="100m")).schedule()
+    assert (len(cluster.pods_on("n1")), len(cluster.pods_on("n2"))) == (10, 4)
+    cluster.pod("more", cpu="100m").schedule()
+    assert cluster.node_of("more") is None
+
+
+def test_a_gang_of_pods_that_request_nothing_is_bounded_by_the_nodes_pods_alone() -> None:
+    cluster = cluster_of().node("n1", cpu="0", memory="0", pods=3)
+    cluster.add(gang("fits", 3, cpu="0", memory="0")).schedule().assert_all_bound()
+    assert held_by(cluster, "fits-0") == (0, 0, 0, 0, 1)
+    cluster.end("fits-0").add(gang("late", 2, cpu="0", memory="0")).advance(60).schedule()
+    assert cluster.node_of("late-0") is None
+
+
+@pytest.mark.parametrize("policy", ["first", "lonode", "low", "high", "hinode", "locality"])
+def test_each_pod_holds_what_it_requests_whatever_the_policy(policy: str) -> None:
+    cluster = cluster_of(matchPolicy=policy).node("n1", cpu="3", offers={NVIDIA: 2, AMD: 2}).node("n2", cpu="1")
+    cluster.add(gang("g", 2, cpu="1m", memory="1", requests={AMD: 1}), gang("h", 4, cpu="333m", memory="1Mi"))
+    cluster.pod("nvidia", cpu="0", memory="0", requests={NVIDIA: 2}).schedule().assert_all_bound()
+    assert {held_by(cluster, f"g-{index}") for index in range(2)} == {(1, 1, 0, 1, 1)}
+    assert {held_by(cluster, f"h-{index}") for index in range(4)} == {(333, 1, 0, 0, 1)}
+    assert held_by(cluster, "nvidia") == (0, 0, 2, 0, 1)
+
+
+def test_a_policy_of_whole_nodes_gives_the_first_pod_all_of_the_pools() -> None:
+    cluster = cluster_of(matchPolicy="lonodex").node("n1", cpu="1500m", memory="1Gi", pods=9)
+    cluster.add(gang("g", 2, cpu="100m", memory="100Mi")).schedule().assert_all_bound()
+    assert [held_by(cluster, f"g-{index}") for index in range(2)] == [(1400, 924, 0, 0, 8), (100, 100, 0, 0, 1)]
+    cluster.pod("late", cpu="1m", memory="0").schedule()
+    assert cluster.node_of("late") is None
+    cluster.end("g-0").end("g-1").advance(60).schedule().assert_bound("late", "n1")
+
+
+def test_load_of_others_is_exact() -> None:
+    cluster = cluster_of().node("n1", cpu="1")
+    cluster.pods(3, prefix="x", cpu="333m", memory="0", scheduler="x", bound_to="n1")
+    cluster.pod("two", cpu="2m", memory="0").schedule().pod("one", cpu="1m", memory="0").schedule()
+    assert cluster.node_of("two") is None
+    cluster.assert_bound("one")
+
+
+def test_a_pod_that_is_resized_holds_the_rest_as_load() -> None:
+    cluster = cluster_of().node("n1", cpu="1")
+    cluster.pod("grows", cpu="200m").schedule()
+    found = cluster.find(Pod, "grows")
+    bigger = pod("grows", cpu="700m", bound_to="n1")
+    cluster.add(bigger.__class__(metadata=found.metadata, spec=bigger.spec, status=found.status))
+    cluster.pod("late", cpu="400m").schedule()
+    assert cluster.node_of("late") is None
+    cluster.pod("fits", cpu="300m").schedule().assert_bound("fits")
+
+
+def test_the_graph_is_asked_for_amounts_when_a_pod_preempts() -> None:
+    cluster = cluster_of().node("n1", cpu="1", offers={AMD: 1})
+    cluster.pod("small", cpu="300m", priority=1).pod("gpu", cpu="100m", priority=2, requests={AMD: 1})
+    cluster.pod("large", cpu="600m", priority=3).schedule().assert_all_bound()
+    cluster.pod("urgent", cpu="400m", priority=9).schedule().finish_deletions().schedule()
+    cluster.assert_bound("urgent", "n1").assert_bound("large", "n1")
+    assert sorted(cluster.pods_on("n1")) == ["default/large", "default/urgent"]
+
+
+@pytest.mark.parametrize("policy", ["first", "lonodex"])
+def test_a_restart_finds_what_pods_hold(policy: str) -> None:
+    cluster = cluster_of(matchPolicy=policy).node("n1", cpu="2", offers={NVIDIA: 1, AMD: 2})
+    cluster.add(gang("g", 2, cpu="150m", requests={AMD: 1})).schedule().assert_all_bound()
+    before = [held_by(cluster, f"g-{index}") for index in range(2)]
+    cluster.restart()
+    assert [held_by(cluster, f"g-{index}") for index in range(2)] == before
+    assert cluster.plugin("fluence").live.missing == {}
+
+
+async def test_small_pods_stay_within_a_rack_of_a_graph_with_levels(world: World) -> None:
+    level = {"type": "rack", "label": "example.com/rack"}
+    world.arguments = {**MILLICORES, "topology": [level]}
+    hosts = [node_manifest(f"n{index}", "1", **{AMD: "1"}) for index in range(4)]
+    for index, host in enumerate(hosts):
+        host["metadata"]["labels"] = {level["label"]: "ab"[index // 2]}
+    group = gang_manifest("g", 9)
+    group["metadata"]["annotations"] = {"fluence.flux-framework.org/within": "rack"}
+    small = [pod_manifest(f"g-{index}", {"cpu": "200m", "memory": "3Mi"}, group="g") for index in range(9)]
+    await world.place(*hosts, group, *small, pod_manifest("amd", {"cpu": "150m", AMD: "1"}))
+    on = {world.pod(f"g-{index}")["node"] for index in range(9)}
+    assert on in ({"n0", "n1"}, {"n2", "n3"})
+    before = {host: held(world.plugin, world, host) for host in ("n0", "n1", "n2", "n3")}
+    assert [amounts for found in before.values() for amounts in found.values()].count((200, 3, 0, 0, 1)) == 9
+    assert (150, 0, 0, 1, 1) in before[world.pod("amd")["node"]].values()
+    await world.restarted()
+    assert {host: held(world.plugin, world, host) for host in before} == before
+
+
+def test_the_graph_is_printed_as_it_is_counted(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.json"
+    file.write_text(json.dumps(node_manifest("n1", "1500m", **{AMD: "1"})))
+    counted = {
+        kind: [vertex["metadata"] for vertex in printed_graph(file, "--cpu-accounting", kind)]
+        for kind in ("cores", "millicores")
+    }
+    sizes = {kind: {found["name"]: found["size"] for found in vertices} for kind, vertices in counted.items()}
+    common = {"cluster": 1, "n1": 1, "gpu:amd.com:gpu-0": 1, "memory": 8192}
+    assert sizes == {"cores": {**common, "core0": 1}, "millicores": {**common, "core": 1500, "pod": 110}}
+
+
+def printed_graph(*words: str | Path) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "session_scheduler.cli", "graph", *map(str, words)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    nodes: list[dict[str, Any]] = json.loads(answer.stdout)["graph"]["nodes"]
+    return nodes
+
+
+# ------------------------------------------------------------------ counted otherwise after a restart
+
+
+async def moved(world: World, before: dict[str, Any], after: dict[str, Any], *objects: dict[str, Any]) -> FluencePlugin:
+    world.arguments = before
+    await world.place(*objects)
+    assert all(pod["node"] for pod in world.result["pods"])
+    world.arguments = after
+    await world.restarted()
+    return world.plugin
+
+
+def held(plugin: FluencePlugin, world: World, host: str = "n1") -> dict[str, tuple[int, ...] | None]:
+    return {task.key: plugin.live.held_of(task.uid, host) for task in world.scheduler.cache.tasks.values()}
+
+
+async def test_whole_cores_become_what_the_pod_requests(world: World) -> None:
+    pods = [pod_manifest("a", {"cpu": "1500m"}), pod_manifest("b", {"cpu": "1"}), pod_manifest("c", {"cpu": "10m"})]
+    plugin = await moved(world, {}, MILLICORES, node_manifest("n1"), *pods)
+    assert held(plugin, world) == {
+        "default/a": (1500, 0, 0, 0, 1), "default/b": (1000, 0, 0, 0, 1), "default/c": (10, 0, 0, 0, 1)
+    }  # fmt: skip
+    assert not plugin.live.missing
+
+
+@embedded_only  # memory is exact
+async def test_millicores_become_whole_cores_of_which_each_is_given_once(world: World) -> None:
+    pods = [pod_manifest("a", {"cpu": "1500m"}), pod_manifest("b", {"cpu": "10m", "memory": "5Mi"})]
+    plugin = await moved(world, MILLICORES, {}, node_manifest("n1"), *pods)
+    assert held(plugin, world) == {"default/a": (2, 0, 0, 0), "default/b": (1, 5, 0, 0)}
+    indices = [
+        core for share in plugin.live.shares.values() for on in share[next(iter(share))].hosts for core in on.cores
+    ]
+    assert sorted(indices) == [0, 1, 2]
+
+
+async def test_pods_for_which_there_are_too_few_cores_count_as_load_and_end_like_others(world: World) -> None:
+    pods = [pod_manifest(f"p{index}", {"cpu": "500m"}) for index in range(8)]
+    plugin = await moved(world, MILLICORES, {}, node_manifest("n1"), *pods)
+    assert len(plugin.live.shares) == 4
+    assert len(plugin.live.missing) == 4
+    assert plugin.live.foreign_load_held == {}
+    assert sum(plugin.drift.values()) == 0
+    for index in range(8):
+        await world.scheduler.apply("DELETED", await world.live_pod(f"p{index}"))
+    assert (plugin.live.shares, plugin.live.missing, plugin.live.foreign_load_held) == ({}, {}, {})
+    assert world.free_cores() == 4
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, MILLICORES), (MILLICORES, {})])
+async def test_a_whole_node_stays_whole(world: World, before: dict[str, Any], after: dict[str, Any]) -> None:
+    whole = {"matchPolicy": "lonodex"}
+    plugin = await moved(world, before | whole, after | whole, node_manifest("n1"), pod_manifest("a"))
+    assert held(plugin, world) == {"default/a": (4000, 8192, 0, 0, 110) if after else (4, 8192, 0, 0)}
+    assert not plugin.live.missing
+
+
+@embedded_only  # memory is exact
+@pytest.mark.parametrize(("before", "after"), [({}, MILLICORES), (MILLICORES, {})])
+async def test_pods_that_share_a_whole_node_keep_their_shares_of_it(
+    world: World, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    whole = {"matchPolicy": "lonodex"}
+    pods = [pod_manifest(f"g-{i}", {"cpu": "1500m", "memory": "1Gi", AMD: "1"}, group="g") for i in range(2)]
+    host = node_manifest("n1", "8", **{AMD: "3", NVIDIA: "1"})
+    plugin = await moved(world, before | whole, after | whole, host, gang_manifest("g", 2), *pods)
+    first, second = ((6500, 7168, 1, 2, 109), (1500, 1024, 0, 1, 1)) if after else ((6, 7168, 1, 2), (2, 1024, 0, 1))
+    assert held(plugin, world) == {"default/g-0": first, "default/g-1": second}
+    assert not plugin.live.missing
+
+
+async def test_gpus_stay_whose_they_are_when_their_kinds_change_places(world: World) -> None:
+    pods = [pod_manifest("a", {NVIDIA: "2"}), pod_manifest("b", {AMD: "1"}), pod_manifest("c", {"cpu": "1"})]
+    host = node_manifest("n1", **{NVIDIA: "2", AMD: "3"})
+    plugin = await moved(world, {}, {"gpuResources": [AMD, "example.com/x", NVIDIA]}, host, *pods)
+    assert held(plugin, world) == {
+        "default/a": (1, 0, 0, 0, 2), "default/b": (1, 0, 1, 0, 0), "default/c": (1, 0, 0, 0, 0)
+    }  # fmt: skip
+    world.arguments = {"gpuResources": [NVIDIA]}
+    await world.restarted()
+    assert held(world.plugin, world) == {"default/a": (1, 0, 2), "default/b": (1, 0, 0), "default/c": (1, 0, 0)}
+    assert not world.plugin.live.missing
+
+
+async def test_a_record_that_names_no_kind_is_of_the_only_one_that_the_pod_asks_for(world: World) -> None:
+    host = node_manifest("n1", **{NVIDIA: "1", AMD: "3"})
+    await world.place(host, pod_manifest("b", {AMD: "2"}))
+    live = await world.live_pod("b")
+    record = json.loads(live.metadata.annotations[HELD])
+    (part,) = record["plugins"]["fluence"]["jobs"].values()
+    part["gpus"] = part.pop("otherGpus")[AMD]
+    await world.scheduler.cluster.patch_metadata(live, annotations={HELD: json.dumps(record)})
+    await world.restarted()
+    assert held(world.plugin, world) == {"default/b": (1, 0, 0, 2)}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"millicores": 10**30, "pods": 1}, {"millicores": -1}, {"pods": True}, {"pods": "1"}, {"otherGpus": []},
+        {"otherGpus": {AMD: [-1]}}, {"otherGpus": {AMD: 3}}, {"otherGpus": {"": [0]}}, {"gpuResource": 4},
+        {"cores": [0], "millicores": 5, "pods": 1}, {"otherGpus": {NVIDIA: [0]}, "gpus": [0]},
+        {"otherGpus": {"core": [0], "gpu": [0]}},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("arguments", [{}, MILLICORES])
+async def test_a_forged_record_stops_nothing_and_frees_nothing(
+    world: World, forged: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    world.arguments = arguments
+    part = {"host": "n1", "cores": [], "gpus": [], "memory": 0, **forged}
+    record = {"uid": "u", "plugins": {"fluence": {"jobs": {"1": part}}}}
+    liar = pod_manifest("a", {"cpu": "4"}, nodeName="n1", annotations={HELD: json.dumps(record)})
+    liar["metadata"]["uid"] = "u"
+    await world.place(node_manifest("n1"), liar, pod_manifest("b", {"cpu": "1"}))
+    assert world.pod("b")["node"] is None
+    free = world.plugin.live.free_on("n1", (), world.plugin._load_on("n1", (), ()))
+    assert free is not None
+    assert free[0] == 0
+
+
+async def test_what_no_host_can_have_is_refused_by_name(world: World) -> None:
+    world.arguments = MILLICORES
+    await world.place(node_manifest("n1"), pod_manifest("a", {"cpu": "5M"}), pod_manifest("b", {"memory": "5P"}))
+    assert all("it asks for more than 4294967295 millicores or MiB" in world.pod(name)["reason"] for name in "ab")
+
+
+def test_a_wrong_argument_is_told_with_its_place() -> None:
+    with pytest.raises(FluenceError, match=r"gpuResources\[1\]: 'cpu' is no extended resource"):
+        FakeCluster().use(FluencePlugin, {"gpuResources": [NVIDIA, "cpu"]}).add(node("n1"), pod("p")).schedule()

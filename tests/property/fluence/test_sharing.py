@@ -1,0 +1,150 @@
+"""What pods share, against a model that only counts: who asks gets a device wherever, by the numbers, there is one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from fluence_plugins.fluence.cluster_graph import HostResources
+from fluence_plugins.fluence.errors import DeviceError
+from fluence_plugins.fluence.live_graph import Job, LiveGraph
+from fluence_plugins.fluence.names import any_place, without_places
+from fluence_plugins.fluence.placement import Placement
+from fluence_plugins.fluence.requests import device_jobspecs
+from fluence_plugins.fluence.resources import ResourcesConfig, load_resources
+from fluxion_cy import Busy, Unsatisfiable
+
+HOSTS = {"n1": HostResources("n1", 4, 4096)}
+
+
+class World:
+    """A live graph, and beside it the model: how many may share each device, and who holds which."""
+
+    def __init__(self, seed: int, policy: str, many: int) -> None:
+        self.chance = random.Random(seed)
+        self.policy = policy
+        self.many = many
+        self.count = 0
+        self.may: dict[str, int] = {}
+        """By path of a device: how many pods may hold it."""
+        self.parents: set[str] = set()
+        self.held: dict[str, set[str]] = {}
+        """By pod: the paths of what it holds."""
+        self.config = self.edited()
+        self.begin()
+
+    def begin(self) -> None:
+        self.live = LiveGraph(self.config, self.policy)
+        self.live.many_trees = self.many
+        self.live.set_hosts(HOSTS)
+
+    def edited(self) -> ResourcesConfig:
+        chance, lines = self.chance, list[str]()
+        self.may, self.parents = {}, set()
+        for name, number in (("east", 3), ("west", 2)):
+            sharing = [chance.choice([1, 2, 3]) for _ in range(number)]
+            inner = ", ".join(f"{{type: qpu, name: {name}{i}, sharing: {n}}}" for i, n in enumerate(sharing))
+            lines.append(f"- {{type: farm, name: {name}, with: [{inner}]}}")
+            self.parents.add(f"/cluster/{name}")
+            self.may |= {f"/cluster/{name}/{name}{i}": n for i, n in enumerate(sharing)}
+        self.may["/cluster/lone"] = chance.choice([1, 2, 4])
+        lines.append(f"- {{type: qpu, name: lone, sharing: {self.may['/cluster/lone']}}}")
+        sharing = chance.choice([1, 2])
+        self.may |= {"/cluster/twin0": sharing, "/cluster/twin1": sharing}
+        lines.append(f"- {{type: qpu, name: twin, count: 2, sharing: {sharing}}}")
+        chance.shuffle(lines)
+        return load_resources("\n".join(["resources:", *lines]), "model")
+
+    # ------------------------------------------------------------------ the model
+
+    def free(self) -> list[str]:
+        number = Counter(path for paths in self.held.values() for path in paths)
+        return [p for p, may in self.may.items() if number[p] < may and not number[p.rpartition("/")[0]]]
+
+    def can_have(self, kind: str, count: int) -> bool:
+        if kind == "farm":
+            used = {path for paths in self.held.values() for path in paths}
+            return count == 1 and any(not any(u == p or u.startswith(p + "/") for u in used) for p in self.parents)
+        trees = Counter(path.rstrip("0123456789") for path in self.free())
+        return max(trees.values(), default=0) >= count
+
+    # ------------------------------------------------------------------ what happens
+
+    def comes(self) -> None:
+        kind, number = self.chance.choice([("qpu", 1), ("qpu", 1), ("qpu", 2), ("qpu", 3), ("farm", 1)])
+        self.count += 1
+        pod = f"u{self.count}"
+        possible = self.can_have(kind, number)
+        found = self.matched(kind, number)
+        assert (found is not None) == possible, (kind, number, self.held, self.may)
+        if found is None:
+            return
+        self.live.hold(pod, {found.jobid: found.placement})
+        got = [without_places(device.path) for device in found.placement.devices]
+        assert len(set(got)) == number, "so many different devices"
+        assert set(got) <= {*self.free(), *self.parents}
+        self.held[pod] = set(got)
+
+    def matched(self, kind: str, number: int) -> Job | None:
+        try:
+            jobspecs = device_jobspecs(self.live.graph, kind, number)
+        except DeviceError:
+            return None
+        for jobspec in jobspecs:
+            try:
+                return self.live.match(jobspec.to_json())
+            except (Busy, Unsatisfiable):
+                continue
+        return None
+
+    def ends(self) -> None:
+        if self.held:
+            pod = self.chance.choice(sorted(self.held))
+            del self.held[pod]
+            self.live.free(pod)
+            if self.live.left_crowd:
+                self.live.settle_crowds()
+
+    def edit(self) -> None:
+        self.config = self.edited()
+        self.live.set_config(self.config)
+
+    def restart(self) -> None:
+        shares = dict(self.live.shares)
+        if self.chance.random() < 0.5:
+            self.config = self.edited()  # while nobody was there
+        self.begin()
+        self.live.replay(
+            {pod: {jobid: _recorded(part) for jobid, part in share.items()} for pod, share in shares.items()}
+        )
+
+    def step(self) -> None:
+        happens = self.chance.choices([self.comes, self.ends, self.edit, self.restart], [10, 6, 2, 1])[0]
+        happens()
+        self.check()
+
+    def check(self) -> None:
+        assert not self.live.missing
+        shares = {uid: [d.path for part in s.values() for d in part.devices] for uid, s in self.live.shares.items()}
+        assert {uid: set(map(without_places, paths)) for uid, paths in shares.items()} == self.held
+        places = [path for paths in shares.values() for path in paths]
+        assert len(set(places)) == len(places), "two pods in one place"
+        assert self.live.matcher.stat()["jobs"]["ALLOCATED"] == len({j for s in self.live.shares.values() for j in s})
+        number = Counter(path for paths in self.held.values() for path in paths)
+        assert self.live.graph.crowded == {p: number[p] - may for p, may in self.may.items() if number[p] > may}
+
+
+def _recorded(part: Placement) -> Placement:
+    """What records say of it: not which places."""
+    return replace(part, devices=tuple(replace(device, path=any_place(device.path)) for device in part.devices))
+
+
+@pytest.mark.parametrize(("policy", "many"), [("first", 32), ("low", 1), ("high", 32)])
+@pytest.mark.parametrize("seed", range(5))
+def test_pods_share_what_the_numbers_say_and_never_more(seed: int, policy: str, many: int) -> None:
+    world = World(seed, policy, many)
+    for _ in range(150):
+        world.step()

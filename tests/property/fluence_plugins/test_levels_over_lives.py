@@ -1,0 +1,98 @@
+"""Hosts that move between levels, come and go while pods hold of them and of devices below them: nothing is lost."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from fluence_plugins.fluence.cluster_graph import HostResources
+from fluence_plugins.fluence.live_graph import LiveGraph, Share
+from fluence_plugins.fluence.placement import Placement
+from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text, device_jobspecs
+from fluence_plugins.fluence.resources import load_resources
+from fluxion_cy import Busy, Unsatisfiable
+
+TREES = [
+    "",
+    "resources: [{type: fpga, name: f, count: 2, parent: h1}, {type: qpu, name: q}]",
+    "resources: [{type: qpu, name: q, sharing: 2, parent: h0}, {type: fpga, name: f, count: 3, parent: h1}]",
+]
+STEPS = 60
+
+
+def host(draw: random.Random, name: str) -> HostResources:
+    levels = tuple((kind, draw.choice("12")) for kind in ("zone", "rack") if draw.random() < 0.8)
+    return HostResources(name, cores=4, memory_mib=64, levels=levels)
+
+
+def matched(live: LiveGraph, draw: random.Random) -> Share | None:
+    """What a new pod gets: a core or two, and perhaps a device."""
+    try:
+        job = live.match(compute_jobspec_text(PodShape(draw.randint(1, 2), 8), 1))
+    except (Busy, Unsatisfiable):
+        return None
+    share = {job.jobid: job.placement}
+    kinds = sorted({node.type for node in live.graph.virtual.values()})
+    if kinds and draw.random() < 0.5:
+        for jobspec in device_jobspecs(live.graph, draw.choice(kinds), 1):
+            try:
+                device = live.match(jobspec.to_json())
+            except (Busy, Unsatisfiable):
+                continue
+            share[device.jobid] = device.placement
+            break
+    return share
+
+
+def size_of(part: Placement) -> int:
+    """How many cores and devices a part is of."""
+    return sum(len(host.cores) for host in part.hosts) + len(part.devices)
+
+
+def check(live: LiveGraph, got: dict[str, int]) -> None:
+    """Each pod has as much as it got, held or missing, and of hosts misses only what is not there."""
+    for uid, number in got.items():
+        held = list(live.shares.get(uid, {}).values())
+        missing = [part for _, part in live.missing.get(uid, [])]
+        assert sum(size_of(part) for part in (*held, *missing)) == number
+        assert all(one.name in live.graph.host_ranks for part in held for one in part.hosts)
+        assert all(one.name not in live.graph.host_ranks for part in missing for one in part.hosts)
+    paths = {vertex.path for vertex in live.graph.builder}
+    assert paths == {node["metadata"]["paths"]["containment"] for node in live.matcher.graph()["graph"]["nodes"]}
+    for vertex in live.graph.builder:
+        if vertex.type in ("zone", "rack"):
+            assert live.graph.builder.children(vertex.path), f"{vertex.path} is empty"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_nothing_that_is_held_is_lost_while_hosts_move(seed: int) -> None:
+    draw = random.Random(seed)
+    live = LiveGraph(load_resources(TREES[1], "r"), draw.choice(("first", "lonode", "high")))
+    live.set_hosts({f"h{number}": host(draw, f"h{number}") for number in range(4)})
+    got: dict[str, int] = {}
+    for step in range(STEPS):
+        what = draw.random()
+        name = f"h{draw.randrange(5)}"
+        if what < 0.4:
+            share = matched(live, draw)
+            if share is not None:
+                live.hold(f"p{step}", share)
+                got[f"p{step}"] = sum(size_of(part) for part in share.values())
+        elif what < 0.55 and got:
+            uid = draw.choice(sorted(got))
+            del got[uid]
+            live.free(uid)
+        elif what < 0.65:
+            live.set_hosts({name: None})
+        elif what < 0.9:
+            live.set_hosts({name: host(draw, name)})
+        elif draw.random() < 0.5 and name in live.graph.host_ranks:
+            live.set_hosts({name: replace(host(draw, name), memory_mib=draw.choice((64, 128)))})
+        else:
+            live.set_config(load_resources(draw.choice(TREES), "r"))
+        check(live, got)
+    for uid in list(got):
+        live.free(uid)
+    assert live.matcher.find("sched-now=allocated") is None

@@ -1,0 +1,87 @@
+"""Fluxion's own library for tests of the plugin: the real one, and a stand-in that refuses what that refuses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fluence_plugins.fluence.arguments import FluenceArguments
+from fluence_plugins.fluence.engines import DEFAULT_CHUNK_MIB, Engine
+from fluence_plugins.fluence.live_graph import LiveGraph
+from fluxion_cy import Allocation, Matcher, NotSupported
+
+VARIABLE = "FLUXION_REAPI_LIB"
+THERE = bool(os.environ.get(VARIABLE))
+NEEDS_IT = pytest.mark.skipif(not THERE, reason=f"{VARIABLE} names no library of Fluxion's own")
+REAL = Engine("reapi", None, DEFAULT_CHUNK_MIB)
+ENGINES = ("embedded", "reapi") if THERE else ("embedded",)
+"""What tests of placements run on."""
+embedded_only = pytest.mark.parametrize("engine", ["embedded"], indirect=True)
+"""For tests of what the library does not have."""
+LIBRARIES = ("stand-in", pytest.param("real", marks=NEEDS_IT))
+
+
+class StandIn(Matcher):
+    """The embedded engine as far as the library goes: what that does not have is NotSupported."""
+
+    def __init__(self, graph: Any, policy: str) -> None:
+        super().__init__(graph, policy=policy)
+        if policy == "pack":
+            raise NotSupported("policy='pack': only the embedded engine has it")
+        if any(node["metadata"].get("divisible") for node in graph["graph"]["nodes"]):
+            raise NotSupported("the real engine has no divisible vertices")
+
+    def allocate(
+        self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
+    ) -> Allocation:
+        if now or prefer is not None:
+            raise NotSupported("now, prefer: the real engine has neither")
+        if candidates is not None and np.asarray(candidates).dtype != np.bool_:
+            raise NotSupported("candidates: the real engine takes true or false per rank")
+        return super().allocate(jobspec, jobid, candidates=candidates)
+
+    def partial_cancel(self, *_: Any, **__: Any) -> bool:
+        raise NotSupported("the real engine only frees all that a job holds of a rank")
+
+    def allocation(self, jobid: int) -> Allocation:
+        raise NotSupported("the real engine says only when it matches what a job has")
+
+    def why(self, *_: Any, **__: Any) -> str:
+        raise NotSupported("the real engine does not say what stands in the way")
+
+    def resize(self, path: str, size: int) -> None:
+        raise NotSupported("the real engine's C API cannot do it")
+
+    def set_properties(self, path: str, properties: dict[str, str]) -> None:
+        raise NotSupported("the real engine's C API cannot do it")
+
+
+def stand_in(graph: Any, policy: str, path: str | None) -> Matcher:
+    """In place of `library_matcher.opened`."""
+    del path
+    return StandIn(graph, policy)
+
+
+def use(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the library is the real one or the stand-in."""
+    if library == "stand-in":
+        monkeypatch.setattr("fluence_plugins.fluence.library_matcher.opened", stand_in)
+
+
+@pytest.fixture(autouse=True, params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test's graphs and plugins have this engine, unless they say, or ask for, what the library has not."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "reapi":
+            patch.setattr(LiveGraph.__init__, "__defaults__", (None, REAL))
+            patch.setattr(FluenceArguments, "matching", lambda self: REAL if _has(self) else Engine())
+        yield
+
+
+def _has(arguments: FluenceArguments) -> bool:
+    """Whether the library has what is asked for."""
+    return arguments.cpu_accounting == "cores" and arguments.policy != "pack"

@@ -1,0 +1,150 @@
+"""What a gang that is bound in part gave back, because a bind failed, is kept for it until it is placed again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from session_scheduler import hookimpl
+from session_scheduler.cluster.errors import Unavailable
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing import Answer, FakeCluster
+
+ROOM: dict[str, Any] = {"cpu": "1", "memory": "1Mi"}
+TIMEOUT = 60
+
+
+def part_bound(times: int | None = 1, **options: Any) -> FakeCluster:
+    """A gang of two on two nodes with room for one pod each, of which g-1 is not bound; and a pod that came later."""
+    cluster = FakeCluster(**options)
+    cluster.nodes(2, cpu="1")
+    return cluster.gang("g", 2, **ROOM).fail_binds("g-1", times=times).pod("late", **ROOM)
+
+
+def run(cluster: FakeCluster, seconds: int) -> None:
+    for _ in range(seconds):
+        cluster.run(cycles=2)
+        cluster.advance(1)
+
+
+def bound(cluster: FakeCluster) -> set[str]:
+    return {key.partition("/")[2] for key, on in cluster.placements().items() if on}
+
+
+def test_nobody_takes_the_place_of_a_member_whose_bind_failed() -> None:
+    cluster = part_bound()
+    cluster.run(cycles=4)
+    assert bound(cluster) == {"g-0"}
+    cluster.advance(1).schedule()
+    assert bound(cluster) == {"g-0", "g-1"}
+    assert not cluster.scheduler.cache.nominations.kept
+
+
+def test_nobody_takes_it_after_a_restart_either() -> None:
+    cluster = part_bound()
+    cluster.run(cycles=2)
+    cluster.restart().schedule()
+    assert bound(cluster) == {"g-0", "g-1"}
+
+
+def test_who_is_of_a_higher_priority_takes_it() -> None:
+    cluster = part_bound()
+    cluster.run(cycles=2)
+    cluster.pod("vip", **ROOM, priority=1000).run()
+    assert bound(cluster) == {"g-0", "vip"}
+
+
+def test_when_the_gangs_time_is_over_it_is_anybodys() -> None:
+    cluster = part_bound(times=None)
+    run(cluster, TIMEOUT - 5)
+    assert bound(cluster) == {"g-0"}
+    run(cluster, 20)
+    assert bound(cluster) == {"g-0", "late"}
+    assert cluster.find(Pod, "g-0").metadata.deletion_timestamp is not None
+
+
+def test_it_is_kept_though_the_gang_is_refused() -> None:
+    """Its node takes nobody for a while: when it does again, the gang goes first."""
+    cluster = part_bound()
+    cluster.run()
+    away = next(name for name in ("n1", "n2") if name != cluster.node_of("g-0"))
+    cluster.node(away, cpu="1", unschedulable=True)
+    run(cluster, 5)
+    cluster.node(away, cpu="1")
+    run(cluster, 15)
+    assert bound(cluster) == {"g-0", "g-1"}
+
+
+class FailsOnce:
+    """A filter that fails when it is asked for the gang again."""
+
+    name = "fails-once"
+    left = 2
+
+    @hookimpl
+    def prefilter(self, session: Any, group: Any) -> None:
+        if group.name == "g":
+            self.left -= 1
+            if not self.left:
+                raise RuntimeError("it fails")
+
+
+def test_it_is_kept_though_a_plugin_fails() -> None:
+    cluster = part_bound()
+    cluster.start(FailsOnce())
+    run(cluster, 10)
+    assert bound(cluster) == {"g-0", "g-1"}
+
+
+def test_while_it_is_in_doubt_whether_a_gang_has_begun_it_keeps_what_others_gave_back() -> None:
+    """g-0 may be bound, or not. As soon as it is known that it is not, all is anybody's."""
+    cluster = part_bound(checked=False).fail_binds("g-0", answer=Answer.LOST)
+    memory = cluster.memory
+    patch = memory.patch_metadata
+
+    async def silent(obj: Any, **options: Any) -> Any:
+        if isinstance(obj, Pod):
+            raise Unavailable("no answer")
+        return await patch(obj, **options)
+
+    memory.patch_metadata = silent  # type: ignore[method-assign]
+    cluster.run(cycles=3)
+    assert cluster.scheduler.doubts
+    assert cluster.scheduler.cache.nominations.kept
+    assert bound(cluster) == set()
+    memory.patch_metadata = patch  # type: ignore[method-assign]
+    cluster.fail_binds("g-1")
+    cluster.run(cycles=3)
+    assert not cluster.scheduler.doubts
+    assert not cluster.scheduler.cache.nominations.kept
+    assert "late" in bound(cluster)
+
+
+def test_a_gang_of_which_nothing_is_bound_keeps_nothing() -> None:
+    cluster = part_bound()
+    cluster.fail_binds("g-0", times=1)
+    cluster.run(cycles=2)
+    assert bound(cluster) == {"late"}
+    assert not cluster.scheduler.cache.nominations
+
+
+def test_a_node_that_goes_is_kept_for_nobody() -> None:
+    cluster = part_bound(times=None)
+    cluster.run()
+    away = next(name for name in ("n1", "n2") if name != cluster.node_of("g-0"))
+    cluster.remove_node(away).run()
+    assert not cluster.scheduler.cache.nominations
+    cluster.mend_binds().node("n3", cpu="1")
+    run(cluster, 20)
+    assert len(bound(cluster)) == 2
+
+
+@pytest.mark.parametrize("members", [3, 40])
+def test_every_member_keeps_its_own(members: int) -> None:
+    cluster = FakeCluster()
+    cluster.nodes(members, cpu="1")
+    names = [f"g-{number}" for number in range(1, members)]
+    cluster.gang("g", members, **ROOM).fail_binds(*names, times=1).pods(members, prefix="late", **ROOM)
+    run(cluster, 6)
+    assert bound(cluster) == {"g-0", *names}
