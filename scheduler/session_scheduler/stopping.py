@@ -8,10 +8,6 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
-import structlog
-
-_log = structlog.get_logger(__name__)
-
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -43,21 +39,3 @@ async def background(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[list[a
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@asynccontextmanager
-async def alongside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """The work, which is to go on without end, as a task that is cancelled and awaited at the end of the context.
-
-    Should it fail, that is logged at once, with where: nobody else would know before the program ends.
-    """
-    async with background(_told(work)):
-        yield
-
-
-async def _told(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except Exception:
-        _log.exception("a task has failed that was to go on: what it does is not done until a restart")
-        raise

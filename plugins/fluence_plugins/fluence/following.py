@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from session_scheduler.errors import FluenceError
-from session_scheduler.stopping import alongside
+from session_scheduler.tasks import alongside
 
 if TYPE_CHECKING:
     from fluence_plugins.fluence.resources import ResourcesConfig

@@ -19,7 +19,7 @@ from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.groups import Group
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import GangPolicy, Pod, PodGroup, PodGroupSpec, SchedulingPolicy
-from session_scheduler.stopping import alongside
+from session_scheduler.tasks import alongside
 
 log = logging.getLogger("fluence")
 

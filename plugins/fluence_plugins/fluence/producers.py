@@ -21,7 +21,7 @@ from fluence_plugins.fluence.names import BACKEND_ANNOTATION
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Pod
-from session_scheduler.stopping import alongside
+from session_scheduler.tasks import alongside
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

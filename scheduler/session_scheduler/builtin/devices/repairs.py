@@ -15,7 +15,7 @@ import structlog
 from session_scheduler.builtin.devices.claims import made_by_owner
 from session_scheduler.errors import FluenceError
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
-from session_scheduler.stopping import alongside
+from session_scheduler.tasks import alongside
 
 if TYPE_CHECKING:
     from session_scheduler.model.bindings import Runtime

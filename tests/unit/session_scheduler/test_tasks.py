@@ -6,7 +6,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from session_scheduler.stopping import alongside
+from session_scheduler.tasks import alongside
 
 
 def test_a_task_ends_with_its_context() -> None:
