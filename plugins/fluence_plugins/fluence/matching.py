@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, permutations
 from typing import Any
@@ -92,10 +93,13 @@ class GroupMatcher:
     def _place(
         self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
     ) -> GroupPlacement | Refusal:
+        alike = {} if self._prefers else self._alike({task.cls for task in tasks}, room, scores)
         by_class: dict[TaskClass, list[Task]] = {}
         for task in tasks:
-            by_class.setdefault(task.cls, []).append(task)
-        first = sorted(by_class, key=lambda cls: self._constrained(cls, len(by_class[cls]), room[cls]))
+            by_class.setdefault(alike.get(task.cls, task.cls), []).append(task)
+        first = list(by_class)
+        if len(first) > 1:
+            first.sort(key=lambda cls: self._constrained(cls, len(by_class[cls]), room[cls]))
         problem = ""
         for number, order in enumerate(_orders(first)):
             self._free_of_charge = number == 0
@@ -117,6 +121,19 @@ class GroupMatcher:
             return placement
         return Refusal(problem)
 
+    def _alike(
+        self, classes: Iterable[TaskClass], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
+    ) -> dict[TaskClass, TaskClass]:
+        """The first class of those that differ in preferences alone, of each: they are placed as if they had none."""
+        first: dict[Hashable, TaskClass] = {}
+        found = {}
+        for cls in sorted(classes, key=lambda cls: cls.index):
+            needs = self._needs[cls]
+            asked = (frozenset(one.items()) for one in (needs.devices, needs.require))
+            key = (needs.shape, needs.backend, *asked, room[cls].tobytes(), scores[cls].tobytes())
+            found[cls] = first.setdefault(key, cls)
+        return found
+
     def devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
         """The devices that a pod would get, which stay free; nothing where there are none for it."""
         first, jobs = self._live.next_jobid, list[int]()
@@ -133,9 +150,22 @@ class GroupMatcher:
     def _prefers_of(self, cls: TaskClass) -> bool:
         return bool(self._needs[cls].prefer and self._needs[cls].devices)
 
-    def _constrained(self, cls: TaskClass, number: int, room: IntColumn) -> tuple[int, int, int]:
+    def _constrained(self, cls: TaskClass, number: int, room: IntColumn) -> tuple[int, int, float, int]:
+        """The less there is to choose from the less it is: of hosts, then of devices."""
         shape = self._needs[cls].shape
-        return (int(np.minimum(room, number).sum()) - number, -shape.cores, cls.index)
+        return (int(np.minimum(room, number).sum()) - number, -shape.cores, self._spare_devices(cls, number), cls.index)
+
+    def _spare_devices(self, cls: TaskClass, number: int) -> float:
+        """How many more devices there are, held or not, than these ask for: of the type of which there are the fewest
+        more.
+        """
+        needs = self._needs[cls]
+        spare = math.inf
+        for kind, each in needs.devices.items():
+            with suppress(DeviceError):
+                able = len(matching_devices(self._live.graph, kind, needs.require, needs.backend))
+                spare = min(spare, able - each * number)
+        return spare
 
     # ------------------------------------------------------------------ one class
 

@@ -454,14 +454,17 @@ class FluencePlugin:
         return matcher.devices_of(task)
 
     def _ending_with_devices(self, session: Session, nominated: Task) -> frozenset[str]:
-        """The pods with devices that are ending, or end before a nominated one is to start."""
+        """The pods with devices that are ending, or end before a nominated one is to start.
+
+        Also the one that goes as the first of a trial: the core has it on no node any more when it tells of that.
+        """
         shares = self._live.shares.items()
-        holders = {uid for uid, share in shares if any(part.devices for part in share.values())}
+        holding = {uid for uid, share in shares if any(part.devices for part in share.values())}
+        holders = [task for tasks in self._tasks_on.values() for task in tasks if task.uid in holding]
         start = session.nominations.starts.get(nominated)
-        running = session.running() if holders else ()
         if start is None:
-            return frozenset(task.uid for task in running if task.uid in holders and session.is_ending(task))
-        ends = ((task.uid, session.ends_at(task)) for task in running if task.uid in holders)
+            return frozenset(task.uid for task in holders if session.is_ending(task))
+        ends = ((task.uid, session.ends_at(task)) for task in holders)
         return frozenset(uid for uid, end in ends if end is not None and end <= start)
 
     @hookimpl

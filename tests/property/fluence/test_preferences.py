@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluence_plugins.fluence.arguments import FluenceArguments
@@ -55,8 +55,14 @@ def placed(trees: Any, *objects: Any) -> FakeCluster:
     return cluster
 
 
+TIGHT = ([({}, 1), ({}, 1), ({}, 2), ({"region": "a"}, 1)],
+         [(1, {}, {}), (1, {}, {"region": "a"}), (1, {"region": "a"}, {}), (2, {}, {})])  # fmt: skip
+"""All of it is taken, in one way: most orders of the gang's members fail."""
+
+
 @QUICK
 @given(devices, st.lists(wishes, min_size=1, max_size=4))
+@example(*TIGHT)
 def test_a_gang_that_is_placed_without_preferences_is_placed_with_them(trees: Any, wanted: Any) -> None:
     def whole(prefers: bool) -> bool:
         members = [member(f"p{i}", wish, prefers=prefers, group="g") for i, wish in enumerate(wanted)]
