@@ -53,6 +53,8 @@ class Engine:
         self._ended.set()
         self._look_at = 0.0
         self._remind_at = 0.0
+        self._decided_at = 0.0
+        """When the last look at what is due began."""
         self._turned: float | None = None
         teller.on_finished = self._woken.set
         self.explanations = Explanations(scheduler, clock, self._woken.set)
@@ -129,6 +131,7 @@ class Engine:
             await self._scheduler.settle_finished()
             self._change_plugins()
             self._look_again()
+            self._decided_at = self._clock.now()
             await self._scheduler.decide()
         except Exception:  # noqa: BLE001 (a bug in one turn is told, and the next one goes on)
             _log.exception("a turn of the scheduler failed")
@@ -178,10 +181,10 @@ class Engine:
         await asyncio.sleep(_TURN_SECONDS)
         if self._changes or self._scheduler.left_over:  # a turn that failed has left changes
             return
-        now = self._clock.now()
+        now, decided_at = self._clock.now(), self._decided_at  # what fell due in between was not looked at
         times = (
-            self._scheduler.pending.next_after(now),
-            self._scheduler.gangs.next_deadline(),
+            self._scheduler.pending.next_after(decided_at),
+            self._scheduler.gangs.next_deadline(decided_at),
             self._look_at if self._scheduler.doubts else None,
             self._teller.next_time(),
             self.explanations.next_time(),

@@ -164,11 +164,11 @@ class GangKeeper:
         if pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations:
             self._scheduler.spawn(key, self._remove(pod_group), self._removed)
 
-    def next_deadline(self) -> float | None:
-        """When a gang's time is over next."""
+    def next_deadline(self, looked: float) -> float | None:
+        """When a gang's time is over next that was not when it was last looked."""
         times = list(self._deadlines.values())
         if self._evicts_stale:
-            stale = self._cache.stale_gangs.next_after(self._scheduler.clock.now(), self._stale_seconds)
+            stale = self._cache.stale_gangs.next_after(looked, self._stale_seconds)
             times += [stale] if stale is not None else []
         return min(times, default=None)
 
@@ -328,10 +328,14 @@ class GangKeeper:
         return told or self._whole.get(group.key) == plan.attempt
 
     def take(self, pod_group: PodGroup) -> None:
-        """Let the cache have what a write answered, unless events have told of a later state, or another PodGroup."""
+        """Let the cache have what a write answered, unless events have told of a later state, or another PodGroup.
+
+        What others have changed of it meanwhile wakes whom it can help: its event will tell nothing new.
+        """
         known = self._cache.pod_group(pod_group_key(pod_group))
         if known is not None and known.metadata.uid == pod_group.metadata.uid and not _is_older(pod_group, known):
             self._cache.put(pod_group)
+            self._scheduler.waking.changed(pod_group, known, gone=False)
 
     def forget_start(self, key: str) -> None:
         """A group has started, or must start over: what belonged to its start does so no more."""

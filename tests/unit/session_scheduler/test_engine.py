@@ -13,7 +13,7 @@ from session_scheduler import Refusal, hookimpl
 from session_scheduler import engine as engine_module
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.clock import StoppedClock
-from session_scheduler.cluster.errors import Unavailable
+from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.port import Change
 from session_scheduler.config import SchedulerConfig
@@ -171,6 +171,29 @@ async def test_what_was_woken_in_its_backoff_is_tried_as_soon_as_nothing_else_is
         world.engine.deliver(Change.ADDED, world.cluster.put(node("n2", cpu="16")))
         world.deliver(pod("q", cpu="99"))
         await world.until(lambda: world.pod().spec.node_name == "n2")
+
+
+async def test_a_backoff_that_ends_after_the_look_at_what_is_due_and_before_the_rest_is_not_slept_through(monkeypatch):
+    monkeypatch.setattr(engine_module, "_LONGEST_REST", 3600.0)
+    world, failing = World(), [True]
+    bind, decide = world.cluster.bind, world.scheduler.decide
+
+    async def bound(*arguments, **more):
+        if failing:
+            failing.clear()
+            raise Forbidden("a test")
+        return await bind(*arguments, **more)
+
+    async def decided():
+        await decide()
+        end = world.scheduler.pending.next_after(world.clock.now())
+        if end is not None and not world.scheduler.under_way and not world.engine._woken.is_set():
+            world.clock.advance(end - world.clock.now())
+
+    world.cluster.bind, world.scheduler.decide = bound, decided
+    async with world.running():
+        world.deliver(pod("p"))
+        await world.until(lambda: world.pod().spec.node_name == "n1")
 
 
 async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch):

@@ -13,6 +13,7 @@ from session_scheduler.cluster.errors import Conflict, Unavailable
 from session_scheduler.hook_calls import HookCall, PluginError
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import ConfigMap, Node, Pod, PodGroup
+from session_scheduler.model.sub_groups import SUB_GROUPS_ANNOTATION
 from session_scheduler.plans import ANNOTATION_LIMIT, PLAN_ANNOTATION, Plan, PlannedPod, PlanStore, plan_here
 from session_scheduler.pod_binding import HELD_ANNOTATION
 from session_scheduler.testing import pod, pod_group
@@ -319,6 +320,18 @@ def test_what_a_write_answered_does_not_hide_a_later_state_of_the_group():
     (known,) = world.scheduler.cache.pod_groups()
     assert known.metadata.annotations["theirs"] == "later"
     assert known.metadata.annotations[PLAN_ANNOTATION]
+
+
+def test_what_others_changed_of_a_group_wakes_it_also_where_a_write_answered_it_before_the_event():
+    world = World()
+    asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: "worker=many"}))
+    world.start().run()
+    (group,) = world.scheduler.cache.groups.values()
+    assert world.scheduler.pending.is_asleep(group.key)
+    mended = asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: None}))
+    world.scheduler.gangs.take(mended)
+    world.run()
+    world.assert_whole()
 
 
 def test_a_record_of_what_is_held_is_written_by_a_found_plan_too():
