@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -30,6 +30,8 @@ _READY = 60.0
 _STARTED = "---- started at"
 _SERVING = re.compile(r'"event": "serving /metrics[^}]*"port": (\d+)')
 _LOG_LINES = 60
+UNTIL_HELPED: Final = {"backoff": {"initialSeconds": 0.2, "maxSeconds": 1, "maxUnschedulableSeconds": 3600}}
+"""For `Settings.more`: who was refused is tried again where something happens that can help, and not before."""
 
 
 @dataclass(frozen=True)

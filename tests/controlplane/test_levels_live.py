@@ -92,7 +92,7 @@ def test_gangs_stay_within_a_rack_over_moved_nodes_and_restarts(scenario: Scenar
     racks.label(moving, "r1")
     assert racks.of("first-5") == {"r1": 1}
 
-    scheduler.kill()
+    scenario.retire(scheduler)
     successor = racks.start()
     agrees(scenario, successor)
     assert {pod: held(scenario, pod) for pod in first} == records

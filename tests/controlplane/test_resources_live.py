@@ -103,7 +103,7 @@ def test_what_is_down_is_given_to_nobody_also_by_a_successor(scenario: Scenario)
     write(scenario, scheduler, down)
     scenario.create_pod("second", device=True)
     scenario.wait_refused("second", "every qpu is down in the resources file: a, b")
-    scheduler.kill()
+    scenario.retire(scheduler)
     successor = start(scenario, down)
     scenario.create_pod("third", device=True)
     scenario.wait_refused("third", "every qpu is down in the resources file: a, b")
@@ -126,7 +126,7 @@ def test_so_many_share_a_device_and_a_successor_knows_also_where_fewer_may_by_th
     scenario.create_pod("fourth", device=True)
     scenario.wait_refused("fourth", "1 qpu wanted, 0 of 3 places free")
     assert list(holding(scenario.pod("first")).values()) == [["/cluster/a/@"]]
-    scheduler.kill()
+    scenario.retire(scheduler)
     successor = start(scenario, three.replace("3", "1"))
     assert successor.metrics()["fluence_missing_parts"] == 0
     assert drift(successor) == [0, 0]

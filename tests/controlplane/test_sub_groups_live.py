@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 import pytest
 
 from .invariants import SUB_GROUP, SUB_GROUPS, condition
 from .scenarios_world import Scenario, pod_spec
+from .scheduler_process import UNTIL_HELPED
 
-PROMPT = 5.0
 WITHOUT_MATCHER = {"profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "enabled": False}]}]}
 TIMEOUT = 2.0
 """Seconds for which a gang may be bound in part, here."""
@@ -62,24 +63,26 @@ def test_leader_and_workers_start_when_there_is_room_for_all_needed(scenario: Sc
 def test_a_gang_that_lacks_pods_of_a_sub_group_is_told_which_and_starts_when_they_come(scenario: Scenario) -> None:
     scenario.add_node(cpu=6, devices=0)
     create_crew(scenario, "leader=1,worker=3", 2, leader=2, worker=2)
-    scenario.run()
+    scenario.run(replace(scenario.settings, more=UNTIL_HELPED))
     said = scenario.wait_refused("worker-0", "sub-group")
     assert said.endswith("/crew needs 3 pods of sub-group worker to start and has 2")
     assert scenario.places("crew") == {}
     create_member(scenario, "worker-2", "worker")
-    scenario.wait_whole("crew", 5, PROMPT)
+    scenario.wait_whole("crew", 5)
     scenario.check("crew")
 
 
 def test_an_annotation_that_names_no_sub_groups_is_refused_until_it_is_mended(scenario: Scenario) -> None:
     scenario.add_node(cpu=6, devices=0)
     create_crew(scenario, "worker=many", 1, worker=1)
-    scenario.run()
+    scenario.run(replace(scenario.settings, more=UNTIL_HELPED))
     said = scenario.wait_refused("worker-0", "sub-group")
     assert f"/crew: metadata.annotations[{SUB_GROUPS}] 'worker=many' is no sub-group with its minimum: write" in said
     path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{scenario.namespace}/podgroups/crew"
-    scenario.plane.request("PATCH", path, {"metadata": {"annotations": {SUB_GROUPS: "worker=1"}}})
-    scenario.wait_bound("worker-0", seconds=PROMPT)
+    mended = {"metadata": {"annotations": {SUB_GROUPS: "worker=1"}}}
+    status, answer = scenario.plane.request("PATCH", path, mended)
+    assert status == HTTPStatus.OK, answer
+    scenario.wait_bound("worker-0")
     scenario.check()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from .scenarios_world import Scenario
-from .scheduler_process import Settings
+from .scheduler_process import UNTIL_HELPED, Settings
 from .test_resources_live import holding, write
 
 DURATION = "fluence.flux-framework.org/duration"
@@ -33,7 +35,7 @@ def test_devices_are_kept_for_a_gang_also_by_a_successor_and_used_by_what_ends_b
     assert "nodes are kept for it, where it can start at" in scenario.wait_refused("gang-0", "nodes are kept")
     scenario.create_pod("endless", device=True)
     scenario.wait_refused("endless", "1 qpu wanted, 0 of 2 free")
-    scheduler.kill()
+    scenario.retire(scheduler)
     scenario.run(settings)
     scenario.wait_refused("gang-0", "nodes are kept")
     scenario.create_pod("long", device=True, annotations=_lasting(7200))
@@ -58,7 +60,7 @@ def test_who_outlives_its_duration_keeps_what_it_holds_also_over_a_restart(scena
     time.sleep(1.5)  # its time is over
     scenario.create_pod("next", device=True, annotations=_lasting(1))
     scenario.wait_refused("next", "1 qpu wanted, 0 of 1 free")
-    scheduler.kill()
+    scenario.retire(scheduler)
     scenario.run(settings)
     scenario.create_pod("other", device=True)
     scenario.wait_refused("other", "1 qpu wanted, 0 of 1 free")
@@ -67,7 +69,7 @@ def test_who_outlives_its_duration_keeps_what_it_holds_also_over_a_restart(scena
     scenario.check()
 
 
-def test_a_window_is_kept_free_and_its_end_wakes_who_waits(scenario: Scenario) -> None:
+def test_a_window_is_kept_free_and_its_end_wakes_who_waits(scenario: Scenario, tmp_path: Path) -> None:
     node = scenario.add_node(cpu=4, devices=4)
     begin = f"windows: [{{name: firmware, nodes: [{node}], start: '{_at(3600)}', end: '{_at(7200)}'}}]\n"
     settings = Settings(resources=TREES + begin)
@@ -77,14 +79,18 @@ def test_a_window_is_kept_free_and_its_end_wakes_who_waits(scenario: Scenario) -
     scenario.create_pod("endless")
     told = scenario.wait_refused("endless", "is to be free for maintenance window firmware from")
     assert f"node {node}" in told
-    scheduler.kill()
-    successor = scenario.run(settings)
+    scenario.retire(scheduler)
+    ahead = tmp_path / "ahead"
+    ahead.write_text("0")
+    successor = scenario.run(replace(settings, clock=ahead, more=UNTIL_HELPED))
     scenario.create_pod("long", annotations=_lasting(7200))
     scenario.wait_refused("long", "is to be free for maintenance window firmware from")
-    closing = f"windows: [{{nodes: [{node}], start: '{_at(-60)}', end: '{_at(12)}'}}]\n"
+    closing = f"windows: [{{nodes: [{node}], start: '{_at(-60)}', end: '{_at(3600)}'}}]\n"
     write(scenario, successor, TREES + closing)
     scenario.create_pod("now", annotations=_lasting(1))
-    scenario.wait_refused("now", "is in maintenance window from")
+    for name in ("now", "endless", "long"):
+        scenario.wait_refused(name, "is in maintenance window from")
+    ahead.write_text("3600")
     scenario.wait_bound("now", "endless", "long")
     assert scenario.node_of("short") == node
     scenario.check()

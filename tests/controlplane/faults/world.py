@@ -53,6 +53,7 @@ class World:
         self.schedulers: list[SchedulerProcess] = []
         self.proxies: list[Proxy] = []
         self._kept_alive = True
+        self._retired: list[SchedulerProcess] = []
         self._reactions: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._stack = ExitStack()
         self._folder = self.folder / self.namespace
@@ -97,7 +98,7 @@ class World:
             reaction[1]()
         for scheduler in self.schedulers:
             status = scheduler.status
-            if status is None or not self._kept_alive:
+            if status is None or not self._kept_alive or scheduler in self._retired:
                 continue
             if status != -9 and not self.may_exit:
                 raise AssertionError(f"{scheduler.name} ended with status {status}")
@@ -110,6 +111,11 @@ class World:
     def keep_alive(self, wanted: bool) -> None:
         """Whether killed schedulers are started again; at first they are."""
         self._kept_alive = wanted
+
+    def retire(self, scheduler: SchedulerProcess) -> None:
+        """Kill one for good: its successor, with other settings perhaps, is to be alone."""
+        self._retired.append(scheduler)
+        scheduler.kill()
 
     # ------------------------------------------------------------------ the cluster
 
