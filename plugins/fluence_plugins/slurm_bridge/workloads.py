@@ -1,0 +1,173 @@
+"""Which workload a pod is of: what its annotations are read from, and what says how many pods go together.
+
+What is asked of the API server goes through `Workloads`, by name; so what is here is the same for a live cluster and
+in a test.
+Source: slurm-bridge 1.2.1, internal/utils/slurmjobir/owner.go; the APIs of Job, JobSet, LeaderWorkerSet and PodGroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from session_scheduler.errors import FluenceError
+from session_scheduler.model.group_api import COSCHEDULING, V1ALPHA2
+from session_scheduler.model.meta import ObjectMeta, OwnerReference
+from session_scheduler.model.objects import Pod
+
+DEPTH: Final = 32
+"""The most owners between a pod and its root."""
+POD_GROUP_LABEL: Final = "scheduling.k8s.io/pod-group"
+COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+LWS_LABEL: Final = "leaderworkerset.sigs.k8s.io/"
+JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+
+Kind = tuple[str, str]
+"""API group and kind: versions of one API are one kind."""
+POD: Final[Kind] = ("", "Pod")
+JOB: Final[Kind] = ("batch", "Job")
+JOB_SET: Final[Kind] = ("jobset.x-k8s.io", "JobSet")
+LEADER_WORKER_SET: Final[Kind] = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
+NATIVE: Final[Kind] = ("scheduling.k8s.io", "PodGroup")
+COSCHEDULED: Final[Kind] = ("scheduling.x-k8s.io", "PodGroup")
+
+_KNOWN: Final = frozenset({JOB, JOB_SET, LEADER_WORKER_SET, NATIVE, COSCHEDULED})
+"""Owners that can be a pod's root."""
+_BETWEEN: Final = frozenset({("apps", "StatefulSet"), ("apps", "ReplicaSet"), POD})
+"""Owners that are none, but may be owned by one: a worker's are the leader's StatefulSet and the leader."""
+
+
+class TranslationError(FluenceError):
+    """What a workload asks for cannot be asked of Slurm, or cannot be told: its one line names object and remedy."""
+
+
+class NotAllowedError(TranslationError):
+    """The API server does not let an object be read."""
+
+
+def kind_of(api_version: str, kind: str) -> Kind:
+    """The kind that an object or a reference to one names."""
+    group, slash, _ = api_version.partition("/")
+    return (group if slash else "", kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """An object that pods are of, whatever its API: what is not in its API is None."""
+
+    api_version: str
+    kind: str
+    metadata: ObjectMeta
+    parallelism: int | None = None
+    """Of a Job."""
+    completions: int | None = None
+    """Of a Job."""
+    active_deadline_seconds: int | None = None
+    """Of a Job."""
+    size: int | None = None
+    """Of a LeaderWorkerSet: the pods of one group, the leader with them."""
+    startup_policy: str = ""
+    """Of a LeaderWorkerSet: LeaderCreated or LeaderReady."""
+    min_count: int | None = None
+    """Of a PodGroup."""
+    part: Workload | None = None
+    """Of a JobSet that is a pod's root: the Job between the two."""
+    above: Workload | None = None
+    """Of a native PodGroup that is a pod's root: the pod's highest known owner, whose annotations go before its own."""
+
+    @property
+    def of_kind(self) -> Kind:
+        """Its API group and kind."""
+        return kind_of(self.api_version, self.kind)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.metadata.namespace}/{self.metadata.name}"
+
+
+class Workloads(Protocol):
+    """Where workloads are read, by name. Any version of an API may answer for another."""
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Workload | None:
+        """The object as it is now; None where there is none, or no such API. Raises NotAllowedError."""
+
+
+def workload_of(pod: Pod) -> Workload:
+    """A pod that is its own root."""
+    return Workload(api_version="v1", kind="Pod", metadata=pod.metadata)
+
+
+def controller(owners: Sequence[OwnerReference]) -> OwnerReference | None:
+    """The owner that controls an object, of which there is at most one."""
+    return next((owner for owner in owners if owner.controller), None)
+
+
+def native_group(pod: Pod) -> str:
+    """The PodGroup that the pod names in Kubernetes' own way; empty for none."""
+    named = pod.spec.scheduling_group
+    return (named.pod_group_name if named else "") or pod.metadata.labels.get(POD_GROUP_LABEL, "")
+
+
+async def root_of(pod: Pod, workloads: Workloads) -> Workload:
+    """The pod's root: the PodGroup that it names, else its highest known owner, else the pod itself.
+
+    Raises TranslationError where an object on the way there is gone, is another one of that name, or must not be read.
+    """
+    if name := native_group(pod):
+        group = await _pod_group(pod, name, (V1ALPHA2.api_version,), workloads)
+        return replace(group, above=await _highest(pod, workloads))
+    if name := pod.metadata.labels.get(COSCHEDULING_LABEL, ""):
+        return await _pod_group(pod, name, (COSCHEDULING.api_version, V1ALPHA2.api_version), workloads)
+    return await _highest(pod, workloads) or workload_of(pod)
+
+
+async def _pod_group(pod: Pod, name: str, api_versions: Sequence[str], workloads: Workloads) -> Workload:
+    """As the core reads the coscheduling label: it names a native group where the other API has none."""
+    for api_version in api_versions:
+        if (found := await workloads.get(api_version, "PodGroup", pod.metadata.namespace, name)) is not None:
+            return found
+    raise TranslationError(
+        f"Pod {pod.key}: there is no PodGroup {pod.metadata.namespace}/{name}, which it names: "
+        "create it, or let the pod name none"
+    )
+
+
+async def _highest(pod: Pod, workloads: Workloads) -> Workload | None:
+    known: Workload | None = None
+    metadata, on_the_way = pod.metadata, {(POD, pod.metadata.name)}
+    while (owner := controller(metadata.owner_references)) is not None:
+        kind = kind_of(owner.api_version, owner.kind)
+        if kind not in _KNOWN and kind not in _BETWEEN:
+            break
+        if (kind, owner.name) in on_the_way:
+            raise TranslationError(
+                f"Pod {pod.key}: its owners own each other: {_reference(metadata, owner)} is met twice"
+            )
+        if len(on_the_way) > DEPTH:
+            raise TranslationError(f"Pod {pod.key}: it has more than {DEPTH} owners, one above the other")
+        on_the_way.add((kind, owner.name))
+        try:
+            found = await _owner(metadata, owner, workloads)
+        except NotAllowedError:
+            if known is None or kind in _KNOWN:
+                raise
+            break
+        if kind in _KNOWN:
+            known = replace(found, part=known if kind == JOB_SET else None)
+        metadata = found.metadata
+    return known
+
+
+async def _owner(owned: ObjectMeta, owner: OwnerReference, workloads: Workloads) -> Workload:
+    found = await workloads.get(owner.api_version, owner.kind, owned.namespace, owner.name)
+    if found is None or found.metadata.uid != owner.uid:
+        gone = "is gone" if found is None else "is another one of that name"
+        raise TranslationError(
+            f"{owned.namespace}/{owned.name}: its owner {_reference(owned, owner)} (uid {owner.uid}) {gone}: "
+            "delete what it left behind"
+        )
+    return found
+
+
+def _reference(owned: ObjectMeta, owner: OwnerReference) -> str:
+    return f"{owner.kind} {owned.namespace}/{owner.name}"
