@@ -110,7 +110,7 @@ def group_of(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
     labels, namespace = pod.metadata.labels, pod.metadata.namespace
     if native_group(pod) or labels.get(COSCHEDULING_LABEL):
         return None
-    if labels.get(LWS_LABEL + "name") and labels.get(LWS_LABEL + "group-index"):
+    if labels.get(LWS_LABEL + "name") and _index(labels.get(LWS_LABEL + "group-index")) is not None:
         return GroupRef(namespace, _lws_name(pod), kind="LeaderWorkerSet", api_group="")
     owner = controller(owners)
     kind = kind_of(owner.api_version, owner.kind) if owner else None

@@ -1,5 +1,8 @@
 """What annotations of a workload say of its Slurm job."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from fluence_plugins.slurm_bridge.annotations import ANNOTATIONS, Asked, read
@@ -7,6 +10,8 @@ from fluence_plugins.slurm_bridge.gres import Gres
 from fluence_plugins.slurm_bridge.names import JOB
 from fluence_plugins.slurm_bridge.workloads import TranslationError, Workload
 from session_scheduler.model.meta import ObjectMeta
+
+PAGE = (Path(__file__).parents[4] / "docs/reference/slurm-bridge.md").read_text()
 
 
 def job(name: str = "train", **annotations: str) -> Workload:
@@ -131,3 +136,8 @@ def test_a_wrong_annotation_names_the_object_that_has_it() -> None:
                      above=job("owner", priority="high"))  # fmt: skip
     with pytest.raises(TranslationError, match=r"^Job physics/owner: "):
         read(group)
+
+
+def test_the_reference_page_has_all_annotations_in_its_table_and_no_others() -> None:
+    table = PAGE.partition("## Annotations")[2].partition("\n\n| ")[2].partition("\n\n")[0]
+    assert [JOB + name for name in re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)] == list(ANNOTATIONS)
