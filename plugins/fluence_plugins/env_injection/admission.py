@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from fluence_plugins.env_injection.handlers import PODS, AdmissionRequest, Handler, Operation, Refusal
+from fluence_plugins.env_injection.handlers import PODS, WHOLE, AdmissionRequest, Handler, Operation, Refusal
 from session_scheduler.errors import FluenceError
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -33,6 +33,10 @@ class _Kind(msgspec.Struct, frozen=True):
     version: str = ""
 
 
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
 class _Request(msgspec.Struct, rename="camel", frozen=True):
     uid: str
     kind: _Kind
@@ -41,7 +45,9 @@ class _Request(msgspec.Struct, rename="camel", frozen=True):
     name: str | None = None
     sub_resource: str | None = None
     dry_run: bool | None = None
+    user_info: _User | None = None
     object: msgspec.Raw = _NULL
+    old_object: msgspec.Raw = _NULL
 
 
 class _Review(msgspec.Struct, rename="camel", frozen=True):
@@ -91,13 +97,11 @@ def _decoded(body: bytes) -> _Review:
 def _decision(request: _Request, handler: Handler) -> Sequence[Operation] | Refusal:
     kind = (request.kind.group, request.kind.kind)
     concerned = kind in getattr(handler, "kinds", PODS)
-    if not concerned or request.sub_resource or request.operation not in handler.operations:
+    through = (request.sub_resource or "") in getattr(handler, "sub_resources", WHOLE)
+    if not concerned or not through or request.operation not in handler.operations:
         return []
-    try:
-        pod = msgspec.json.decode(request.object)
-    except _UNREADABLE as error:
-        raise MalformedError(f"request.object is no JSON: {_told(error)}") from None
-    if not isinstance(pod, dict):
+    pod = _object(request.object, "object")
+    if pod is None:
         return []
     facts = AdmissionRequest(
         uid=request.uid,
@@ -106,8 +110,20 @@ def _decision(request: _Request, handler: Handler) -> Sequence[Operation] | Refu
         name=request.name or "",
         dry_run=bool(request.dry_run),
         kind=request.kind.kind,
+        sub_resource=request.sub_resource or "",
+        user=request.user_info.username if request.user_info else "",
+        old=_object(request.old_object, "oldObject") if request.operation == "UPDATE" else None,
     )
     return handler.mutate(pod, facts)
+
+
+def _object(raw: msgspec.Raw, field: str) -> dict[str, Any] | None:
+    """The JSON object that a field of the request is; None where it is something else. Raises MalformedError."""
+    try:
+        found = msgspec.json.decode(raw)
+    except _UNREADABLE as error:
+        raise MalformedError(f"request.{field} is no JSON: {_told(error)}") from None
+    return found if isinstance(found, dict) else None
 
 
 def _told(error: Exception) -> str:

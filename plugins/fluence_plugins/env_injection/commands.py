@@ -30,6 +30,21 @@ def webhook(
         str | None,
         typer.Option("--sidecar-image", metavar="IMAGE", help="Of the container for pods with the label observe."),
     ] = None,
+    slurm_scheduler_name: Annotated[
+        str, typer.Option("--slurm-scheduler-name", metavar="NAME", help="The schedulerName of pods that Slurm places.")
+    ] = "slurm-bridge-scheduler",
+    managed_namespaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--managed-namespace",
+            metavar="NAME",
+            help="Slurm places the default scheduler's pods here; may be repeated. [all that are sent]",
+        ),
+    ] = None,
+    scheduler_users: Annotated[
+        list[str] | None,
+        typer.Option("--scheduler-user", metavar="USER", help="Who marks pods that Slurm has placed; may be repeated."),
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to serve on.")] = "0.0.0.0",  # noqa: S104
     tls_port: Annotated[int, typer.Option("--tls-port", min=0, max=65535, help="For API servers; 0 is any.")] = 8443,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="For metrics and probes; 0 is any.")] = 8080,
@@ -78,6 +93,9 @@ def webhook(
         scheduler_names=frozenset(_checked("--scheduler-name", name) for name in scheduler_names or ["fluence"]),
         resources=resources,
         sidecar_image=sidecar_image,
+        slurm_scheduler_name=_checked("--slurm-scheduler-name", slurm_scheduler_name),
+        managed_namespaces=frozenset(_checked("--managed-namespace", name) for name in managed_namespaces or ()),
+        scheduler_users=frozenset(scheduler_users or ()),
         host=host,
         tls_port=tls_port,
         port=port,

@@ -41,17 +41,26 @@ class AdmissionRequest:
     """Nothing will be stored. Handlers have no side effects in any case."""
     kind: str = "Pod"
     """What the object is, one of the handler's `kinds`."""
+    sub_resource: str = ""
+    """Through which of its subresources it is changed, one of the handler's `sub_resources`; empty for the whole."""
+    user: str = ""
+    """The name of who asks, as the API server knows it: `system:serviceaccount:<namespace>:<name>` of an account."""
+    old: Mapping[str, Any] | None = None
+    """The object before an UPDATE, whatever JSON object it is; None at a CREATE."""
 
 
 PODS: Final = (("", "Pod"),)
 """The API groups and kinds that a handler decides on which does not say more."""
+WHOLE: Final = ("",)
+"""The subresources that a handler decides on which does not say more: none."""
 
 
 class Handler(Protocol):
     """Decides on pods one by one, on the event loop's thread: no method waits or has side effects, except `run`.
 
     With an attribute `kinds`, pairs of an API group and a kind, it is asked about such objects in place of pods alone:
-    a Job, say, whose template its pods are made of. `request.kind` says which one it is.
+    a Job, say, whose template its pods are made of. `request.kind` says which one it is. With an attribute
+    `sub_resources`, as {"", "status"}, it is asked about changes through these, too; "" is the object itself.
     """
 
     @property
@@ -84,6 +93,12 @@ class HandlerSettings:
     """Where a handler's own metrics go, named `fluence_webhook_…`."""
     sidecar_image: str | None = None
     """The image of containers that are added to pods; None where none are."""
+    slurm_scheduler_name: str = "slurm-bridge-scheduler"
+    """The schedulerName of pods that Slurm places."""
+    managed_namespaces: frozenset[str] = frozenset()
+    """Where Slurm places the default scheduler's pods; empty for wherever pods are sent from."""
+    scheduler_users: frozenset[str] = frozenset()
+    """The user names of the scheduler's accounts; empty where they are not known."""
 
 
 Builder = Callable[[HandlerSettings], Handler]

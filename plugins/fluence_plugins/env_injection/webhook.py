@@ -37,6 +37,9 @@ class WebhookOptions:
     scheduler_names: frozenset[str] = frozenset({"fluence"})
     resources: str | None = None
     sidecar_image: str | None = None
+    slurm_scheduler_name: str = "slurm-bridge-scheduler"
+    managed_namespaces: frozenset[str] = frozenset()
+    scheduler_users: frozenset[str] = frozenset()
     host: str = "0.0.0.0"  # noqa: S104 (a pod's only address)
     tls_port: int = 8443
     port: int = 8080
@@ -76,7 +79,13 @@ class _Replica:
         self._options = options
         self._metrics = WebhookMetrics(metadata.version("fluence-scheduler"))
         settings = HandlerSettings(
-            options.scheduler_names, options.resources, self._metrics.registry, options.sidecar_image
+            options.scheduler_names,
+            options.resources,
+            self._metrics.registry,
+            options.sidecar_image,
+            slurm_scheduler_name=options.slurm_scheduler_name,
+            managed_namespaces=options.managed_namespaces,
+            scheduler_users=options.scheduler_users,
         )
         self._handlers = load_handlers(options.handlers, settings)
         self._reviews = Reviews(self._handlers, self._metrics)

@@ -19,6 +19,7 @@ class Labels:
     """A handler that labels pods, refuses those named "bad", and fails at those named "broken"."""
 
     operations = frozenset({"CREATE"})
+    sub_resources = frozenset({""})
 
     def __init__(self) -> None:
         self.asked: list[AdmissionRequest] = []

@@ -40,6 +40,19 @@ def test_the_handler_is_told_of_the_request() -> None:
     assert told == [(UID, "CREATE", "s", "n", True), (UID, "CREATE", "", "", False)]
 
 
+def test_of_an_update_the_handler_is_told_who_asks_through_what_and_what_was_before() -> None:
+    handler = Labels()
+    handler.operations = frozenset({"CREATE", "UPDATE"})
+    before = {"metadata": {"name": "old"}}
+    answer(text_of(review(operation="UPDATE", oldObject=before)), handler)
+    answer(text_of(review(operation="UPDATE", oldObject=before, subResource="status")), handler)
+    handler.sub_resources = frozenset({"", "status"})
+    answer(text_of(review(operation="UPDATE", oldObject=before, subResource="status", userInfo=None)), handler)
+    answer(text_of(review(operation="CREATE", oldObject=before)), handler)
+    told = [(each.user, each.sub_resource, each.old) for each in handler.asked]
+    assert told == [("admin", "", before), ("", "status", before), ("admin", "", None)]
+
+
 @pytest.mark.parametrize(
     "request_",
     [

@@ -1,0 +1,208 @@
+"""What the handler `slurm-bridge` makes of new pods, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Refusal, load_handlers
+from fluence_plugins.slurm_bridge.admission import SlurmBridgeHandler
+from fluence_plugins.slurm_bridge.names import FINALIZER, JOBID_LABEL, NODE_ANNOTATION, SCHEDULER_NAME
+
+from ....tools.admitting import Object, patched, settings
+
+ACCOUNT = "system:serviceaccount:kube-system:fluence"
+TOLERATION = {
+    "key": "slinky.slurm.net/managed-node",
+    "operator": "Equal",
+    "value": "slurm-bridge-scheduler",
+    "effect": "NoExecute",
+}
+LABEL, ANNOTATION = {"labels": {JOBID_LABEL: "7"}}, {"annotations": {NODE_ANNOTATION: "n1"}}
+FINALIZED: Object = {"finalizers": ["example.com/other", FINALIZER]}
+MARKS = pytest.mark.parametrize("mark", [LABEL, ANNOTATION, FINALIZED], ids=["label", "annotation", "finalizer"])
+
+
+def handler(**given: Any) -> SlurmBridgeHandler:
+    return SlurmBridgeHandler(replace(settings(), **({"scheduler_users": frozenset({ACCOUNT})} | given)))
+
+
+def pod(scheduler: str | None = "default-scheduler", metadata: Object | None = None, **spec: Any) -> Object:
+    named = {} if scheduler is None else {"schedulerName": scheduler}
+    return {"metadata": metadata or {}, "spec": {"containers": [{"name": "c"}]} | named | spec}
+
+
+def bridged(metadata: Object | None = None, phase: str = "Pending") -> Object:
+    return pod(SCHEDULER_NAME, metadata) | {"status": {"phase": phase}}
+
+
+def request(operation: str = "CREATE", *, namespace: str = "slurm", user: str = "alice", old: Any = None) -> Any:
+    return AdmissionRequest(
+        uid="1", operation=operation, namespace=namespace, name="p", dry_run=False, user=user, old=old
+    )
+
+
+def created(whole: Object, by: SlurmBridgeHandler | None = None, **asked: Any) -> Object:
+    """The pod that is stored; that another look changes nothing is checked."""
+    by = by or handler()
+    answer = by.mutate(whole, request(**asked))
+    assert not isinstance(answer, Refusal), answer
+    made = patched(whole, answer)
+    assert by.mutate(made, request(**asked)) == []
+    return made
+
+
+def change(old: Object, new: Object, user: str = "alice", by: SlurmBridgeHandler | None = None) -> str:
+    """Why the change is refused; empty where it is not."""
+    answer = (by or handler()).mutate(new, request("UPDATE", user=user, old=old))
+    assert isinstance(answer, Refusal) or answer == []
+    return answer.message if isinstance(answer, Refusal) else ""
+
+
+# ---------------------------------------------------------------------- new pods
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "", None])
+def test_a_pod_for_the_default_scheduler_becomes_the_bridges_and_tolerates_its_nodes(scheduler: str | None) -> None:
+    spec = created(pod(scheduler))["spec"]
+    assert (spec["schedulerName"], spec["tolerations"]) == (SCHEDULER_NAME, [TOLERATION])
+
+
+def test_a_pod_that_names_the_bridge_tolerates_its_nodes_wherever_it_is() -> None:
+    by = handler(managed_namespaces=frozenset({"slurm"}))
+    assert created(pod(SCHEDULER_NAME), by, namespace="elsewhere")["spec"]["tolerations"] == [TOLERATION]
+
+
+def test_a_pod_that_names_another_scheduler_is_left_alone() -> None:
+    whole = pod("fluence", LABEL)
+    assert created(whole) == whole
+
+
+def test_of_listed_namespaces_alone_are_the_default_schedulers_pods_taken() -> None:
+    by = handler(managed_namespaces=frozenset({"slurm", "batch"}))
+    assert created(pod(), by, namespace="batch")["spec"]["schedulerName"] == SCHEDULER_NAME
+    assert created(pod(), by, namespace="elsewhere") == pod()
+
+
+def test_the_schedulers_name_is_a_setting() -> None:
+    spec = created(pod(), handler(slurm_scheduler_name="hpc"))["spec"]
+    assert (spec["schedulerName"], spec["tolerations"]) == ("hpc", [TOLERATION | {"value": "hpc"}])
+    assert created(pod(SCHEDULER_NAME), handler(slurm_scheduler_name="hpc")) == pod(SCHEDULER_NAME)
+
+
+@pytest.mark.parametrize(
+    ("present", "added"),
+    [
+        ([TOLERATION], []),
+        ([{key: said for key, said in TOLERATION.items() if key != "operator"}], []),
+        ([{"operator": "Exists"}], [TOLERATION]),
+        ([TOLERATION | {"value": "other"}], [TOLERATION]),
+        ([TOLERATION | {"tolerationSeconds": 60}], [TOLERATION]),
+    ],
+)
+def test_other_tolerations_stay_and_one_that_is_there_is_not_added(present: list[Object], added: list[Object]) -> None:
+    assert created(pod(tolerations=present))["spec"]["tolerations"] == present + added
+
+
+def test_a_pod_that_is_put_on_a_node_by_its_creator_is_placed_by_slurm_like_any_other() -> None:
+    assert "nodeName" not in created(pod(nodeName="n1"))["spec"]
+    assert created(pod("other", nodeName="n1"))["spec"]["nodeName"] == "n1"
+
+
+def test_what_a_kubelet_shows_of_its_own_pods_stays_as_it_is() -> None:
+    mirror = pod(nodeName="n1")
+    assert created(mirror, user="system:node:n1") == mirror
+
+
+@MARKS
+@pytest.mark.parametrize("scheduler", ["default-scheduler", SCHEDULER_NAME])
+def test_a_new_pod_with_a_mark_is_refused_naming_it(scheduler: str, mark: Object) -> None:
+    answer = handler().mutate(pod(scheduler, mark), request(user=ACCOUNT))
+    assert isinstance(answer, Refusal)
+    assert answer.code == 403
+    assert answer.message.endswith(
+        ": slurm-bridge-scheduler marks the pods that Slurm has placed: create the pod without"
+    )
+    assert f"metadata.{next(iter(mark))}[" in answer.message
+
+
+def test_other_labels_annotations_and_finalizers_are_its_creators() -> None:
+    metadata = {"labels": {"a": "b"}, "annotations": {"slurmjob.slinky.slurm.net/qos": "high"}, "finalizers": ["c/d"]}
+    assert created(pod(metadata=metadata))["metadata"] == metadata
+
+
+@pytest.mark.parametrize("whole", [
+    {}, {"spec": None}, {"spec": []}, pod() | {"metadata": None}, pod() | {"metadata": "odd"},
+    pod(metadata={"labels": 1, "annotations": ["a"], "finalizers": "f"}), pod(tolerations="odd"), pod(tolerations=[1]),
+    pod(schedulerName=7), pod(schedulerName=["a"]),
+])  # fmt: skip
+def test_what_is_no_pod_is_left_to_the_api_server(whole: Object) -> None:
+    created(whole)
+    assert change(whole, whole) == ""
+    assert change(bridged(), whole) == ""
+
+
+# ---------------------------------------------------------------------- changes
+
+
+@MARKS
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Succeeded"])
+def test_only_the_scheduler_makes_changes_and_removes_marks(mark: Object, phase: str) -> None:
+    for old, new in ((None, mark), (mark, None)):
+        assert f"metadata.{next(iter(mark))}[" in change(bridged(old, phase), bridged(new, phase))
+        assert change(bridged(old, phase), bridged(new, phase), user=ACCOUNT) == ""
+
+
+def test_another_job_or_node_is_a_change_and_every_mark_that_changes_is_named() -> None:
+    old = bridged(LABEL | ANNOTATION)
+    new = bridged({"labels": {JOBID_LABEL: "8"}, "annotations": {NODE_ANNOTATION: "n2"}})
+    assert change(old, new) == (
+        f"metadata.labels[{JOBID_LABEL}], metadata.annotations[{NODE_ANNOTATION}]: "
+        "only slurm-bridge-scheduler changes the marks of its pods: leave them as they are"
+    )
+
+
+def test_what_is_no_mark_is_changed_by_whoever_may() -> None:
+    marks = {"labels": {JOBID_LABEL: "7"}, "annotations": {NODE_ANNOTATION: "n1"}, "finalizers": [FINALIZER]}
+    new = {"labels": {JOBID_LABEL: "7", "a": "b"}, "annotations": {NODE_ANNOTATION: "n1", "c": "d"},
+           "finalizers": [FINALIZER, "e/f"]}  # fmt: skip
+    assert change(bridged(marks, "Running"), bridged(new, "Running")) == ""
+
+
+def test_another_schedulers_pods_are_marked_by_whoever_may() -> None:
+    assert change(pod(), pod(metadata=LABEL)) == ""
+
+
+def test_the_finalizer_of_a_pod_that_is_deleted_can_be_taken_away_where_no_scheduler_does_it() -> None:
+    gone = {"deletionTimestamp": "2026-06-01T00:00:00Z"}
+    old = bridged(gone | LABEL | FINALIZED, "Running")
+    assert change(old, bridged(gone | LABEL, "Running")) == ""
+    assert JOBID_LABEL in change(old, bridged(gone, "Running"))
+    assert FINALIZER in change(bridged(gone), bridged(gone | FINALIZED))
+
+
+def test_where_the_schedulers_account_is_not_known_only_running_pods_keep_label_and_annotation() -> None:
+    by = handler(scheduler_users=frozenset())
+    for mark in (LABEL, ANNOTATION):
+        for old, new in ((None, mark), (mark, None)):
+            assert change(bridged(old), bridged(new), by=by) == ""
+            assert change(bridged(old, "Running"), bridged(new, "Running"), by=by) != ""
+    assert change(bridged(FINALIZED, "Running"), bridged(None, "Running"), by=by) == ""
+
+
+# ---------------------------------------------------------------------- beside its decisions
+
+
+def test_it_is_found_by_its_name_and_says_what_it_does() -> None:
+    given: HandlerSettings = replace(
+        settings(), scheduler_users=frozenset({ACCOUNT}), managed_namespaces=frozenset({"b", "a"})
+    )
+    found = load_handlers(["slurm-bridge"], given)["slurm-bridge"]
+    assert isinstance(found, SlurmBridgeHandler)
+    assert found.contract() == (
+        "slurm-bridge: the default scheduler's pods of a, b become slurm-bridge-scheduler's; "
+        f"marks are written by {ACCOUNT}"
+    )
+    assert "that are sent become" in handler(scheduler_users=frozenset(), managed_namespaces=frozenset()).contract()
