@@ -18,8 +18,11 @@ SOURCES = {
     "options/coordination.yaml": "options/coordination",
     "options/fencing.yaml": "options/fencing",
     "options/monitoring.yaml": "options/monitoring",
+    "options/slurm-bridge.yaml": "options/slurm-bridge",
 }
 """Each flat file, and the folder in kustomize/ that it is rendered from."""
+WHOLE = {"options/slurm-bridge.yaml"}
+"""Options that change objects of fluence.yaml, and have all of them: of these the chart has templates."""
 CHART_FILES = "chart/fluence/files"
 """The chart takes the options as they are; only the namespace is put in."""
 _HEADER = """\
@@ -62,7 +65,7 @@ def main() -> None:
     for name in SOURCES:
         text = render(name, options.kustomize)
         write(options.into / name, text)
-        if name.startswith("options/"):
+        if name.startswith("options/") and name not in WHOLE:
             write(options.into / CHART_FILES / Path(name).name, text)
 
 

@@ -16,12 +16,13 @@ from ..tools.deploying import CHART, DEPLOY, NAMESPACE, RESOURCES, Manifest, cha
 from .harness import ADMIN, ControlPlane
 
 FLAT = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/annotations.yaml",
-        "options/coordination.yaml", "options/fencing.yaml", "options/monitoring.yaml")  # fmt: skip
+        "options/coordination.yaml", "options/fencing.yaml", "options/monitoring.yaml",
+        "options/slurm-bridge.yaml")  # fmt: skip
 EVERYTHING = (
     "--set-file",
     f"resourcesFile={RESOURCES}",
     "--set",
-    "coordination.enabled=true,fencing.enabled=true,monitoring.enabled=true",
+    "coordination.enabled=true,fencing.enabled=true,monitoring.enabled=true,slurmBridge.enabled=true",
 )
 DEFINITIONS = Path(__file__).parent / "monitoring_definitions.yaml"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fluence-webhook"
@@ -239,7 +240,7 @@ def test_the_chart_is_installed_upgraded_and_taken_away_by_helm(shell: Shell) ->
     made = chart(*EVERYTHING)
     assert shell.versions(yaml.safe_dump_all(made)).keys() == {key(each) for each in made}
     webhooks = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]
-    assert [each["failurePolicy"] for each in webhooks] == ["Fail", "Fail", "Ignore"]
+    assert [each["failurePolicy"] for each in webhooks] == ["Fail", "Fail", "Ignore", "Fail", "Fail"]
     shell.helm("uninstall", "fluence")
     left = shell.kubectl("get", "--ignore-not-found", "-o", "name", "-f", "-", text=yaml.safe_dump_all(made))
     assert left == ""

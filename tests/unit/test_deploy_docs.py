@@ -12,10 +12,11 @@ import yaml
 from ..tools.deploying import CHART, DEPLOY, manifests
 
 ROOT = DEPLOY.parent
-PAGES = ("docs/how-to/deploy.md", "docs/how-to/migrate.md", "docs/how-to/alerts.md", "deploy/README.md")
+PAGES = ("docs/how-to/deploy.md", "docs/how-to/migrate.md", "docs/how-to/alerts.md",
+         "docs/how-to/place-pods-by-slurm.md", "deploy/README.md")  # fmt: skip
 EVERY = pytest.mark.parametrize("page", PAGES)
 FILES = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/coordination.yaml",
-         "options/fencing.yaml", "options/monitoring.yaml")  # fmt: skip
+         "options/fencing.yaml", "options/monitoring.yaml", "options/slurm-bridge.yaml")  # fmt: skip
 
 
 def text(page: str) -> str:

@@ -29,6 +29,7 @@ ALL = (
     "--set",
     "coordination.enabled=true,fencing.enabled=true,monitoring.enabled=true",
 )
+SLURM = ("--set", "slurmBridge.enabled=true")
 
 
 def same(left: list[Manifest], right: list[Manifest]) -> None:
@@ -66,7 +67,11 @@ def test_with_every_option_the_chart_makes_what_all_flat_files_have() -> None:
     same(chart(*ALL), [each for name in names for each in manifests(name)])
 
 
-@pytest.mark.parametrize("values", [[], list(ALL)], ids=["defaults", "everything"])
+def test_with_slurm_the_chart_makes_what_the_file_of_that_option_has() -> None:
+    same(chart(*SLURM), manifests("options/slurm-bridge.yaml") + manifests("device-plugin.yaml"))
+
+
+@pytest.mark.parametrize("values", [[], list(ALL), list(SLURM)], ids=["defaults", "everything", "slurm"])
 def test_helm_finds_no_fault_in_the_chart(values: list[str]) -> None:
     said("helm", "lint", "--strict", CHART, *values)
 
@@ -77,7 +82,7 @@ def test_what_the_chart_takes_over_as_it_is_is_what_is_rendered() -> None:
 
 
 def test_in_another_namespace_nothing_speaks_of_kube_system() -> None:
-    made = chart(*ALL, namespace="elsewhere")
+    made = chart(*ALL, *SLURM, namespace="elsewhere")
     assert NAMESPACE not in yaml.safe_dump(made)
     assert {each["metadata"].get("namespace") for each in made} == {None, "elsewhere"}
 
@@ -234,8 +239,68 @@ def test_the_api_servers_ports_are_a_value() -> None:
     ("coordination.enabled=yes", "enabled"),
     ("webhook.handlers={other}", "handlers"),
     ("webhook.sidecarImage=registry/sidecar:latest", "sidecarImage"),
+    ("slurmBridge.url=slurm:6820", "url"),
+    ("slurmBridge.tokenSecret=", "tokenSecret"),
+    ("slurmBridge.managedNamespaces={Here}", "managedNamespaces"),
+    ("slurmBridge.arguments=text", "arguments"),
 ])  # fmt: skip
 def test_wrong_values_are_refused_by_name(value: str, field: str) -> None:
     text = refusal("--set", value)
     assert "values don't meet the specifications of the schema" in text
     assert field in text
+
+
+def slurm(*values: str, namespace: str = NAMESPACE) -> list[Manifest]:
+    return chart(*SLURM, *(word for value in values for word in ("--set", value)), namespace=namespace)
+
+
+def test_slurms_address_name_secret_and_arguments_are_values() -> None:
+    made = slurm("slurmBridge.url=https://slurm.example.com/api", "slurmBridge.schedulerName=hpc",
+                 "slurmBridge.tokenSecret=mine", "slurmBridge.arguments.partition=batch",
+                 "slurmBridge.arguments.timeoutSeconds=3")  # fmt: skip
+    config = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
+    _, profile = config.profiles
+    assert profile.scheduler_name == "hpc"
+    assert profile.plugins[0].args == {
+        "url": "https://slurm.example.com/api", "tokenFile": "/etc/fluence/slurm/auth-token", "partition": "batch",
+        "mcsLabel": "kubernetes", "cluster": "kubernetes", "timeoutSeconds": 3}  # fmt: skip
+    volumes = find(made, "Deployment", "fluence")["spec"]["template"]["spec"]["volumes"]
+    assert volumes[-1]["secret"] == {"secretName": "mine", "optional": True}
+    command = container(made, "Deployment", "fluence-webhook")["command"]
+    assert command[command.index("--slurm-scheduler-name") + 1] == "hpc"
+    *_, bridged, _ = find(made, "MutatingWebhookConfiguration", "fluence-webhook")["webhooks"]
+    assert bridged["matchConditions"][0]["expression"].endswith("object.spec.schedulerName == 'hpc'")
+
+
+@pytest.mark.parametrize(("url", "port"), [
+    ("http://slurm:6820", 6820), ("https://slurm/api", 443), ("http://slurm", 80), ("http://[fd00::1]:7", 7),
+    ("http://[fd00::1]/x", 80),
+])  # fmt: skip
+def test_the_scheduler_may_reach_slurm_where_its_address_says(url: str, port: int) -> None:
+    (rule,) = find(slurm(f"slurmBridge.url={url}"), "NetworkPolicy", "fluence")["spec"]["egress"]
+    assert rule["ports"][-1] == {"protocol": "TCP", "port": port}
+
+
+def test_managed_namespaces_are_listed_or_selected_and_never_the_charts_own() -> None:
+    def selected(*values: str) -> Manifest:
+        *_, managed = find(slurm(*values), "MutatingWebhookConfiguration", "fluence-webhook")["webhooks"]
+        return dict(managed["namespaceSelector"])
+
+    own = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [NAMESPACE]}
+    listed = "slurmBridge.managedNamespaces={a,b}"
+    among = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
+    assert selected(listed) == {"matchExpressions": [among, own]}
+    command = container(slurm(listed), "Deployment", "fluence-webhook")["command"]
+    assert [command[i + 1] for i, word in enumerate(command) if word == "--managed-namespace"] == ["a", "b"]
+    chosen = "slurmBridge.managedNamespaceSelector."
+    team = {"key": "team", "operator": "Exists"}
+    assert selected(f"{chosen}matchLabels.hpc=yes") == {"matchLabels": {"hpc": "yes"}, "matchExpressions": [own]}
+    expression = f"{chosen}matchExpressions[0]"
+    assert selected(f"{expression}.key=team", f"{expression}.operator=Exists") == {"matchExpressions": [team, own]}
+    text = refusal(*SLURM, "--set", "slurmBridge.managedNamespaces={default}")
+    assert "slurmBridge.managedNamespaces cannot have the chart's own namespace" in text
+
+
+def test_one_scheduler_name_is_not_slurms_and_fluences() -> None:
+    text = refusal(*SLURM, "--set", "schedulerNames={fluence,slurm-bridge-scheduler}")
+    assert "slurmBridge.schedulerName is one of schedulerNames, too: slurm-bridge-scheduler" in text

@@ -24,7 +24,7 @@ def test_the_files_that_are_checked_in_are_what_the_sources_render_to(tmp_path: 
     ]
     subprocess.run(command, check=True, timeout=120)
     rendered = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.yaml")}
-    assert len(rendered) == 11
+    assert len(rendered) == 12
     for name, text in rendered.items():
         assert (DEPLOY / name).read_text() == text, f"deploy/{name}: run `make manifests`"
 
@@ -37,6 +37,7 @@ def test_every_source_is_rendered_into_a_file_or_belongs_to_one_that_is() -> Non
         named = set(kustomization.get("resources", []))
         for generator in kustomization.get("configMapGenerator", []):
             named |= {each.partition("=")[2] or each for each in generator["files"]}
+        named |= {patch["path"] for patch in kustomization.get("patches", [])}
         beside = {path.name for path in folder.iterdir()} - {"kustomization.yaml"}
         assert {each for each in named if not each.startswith("..")} == beside, folder
 

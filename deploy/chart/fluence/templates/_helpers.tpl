@@ -135,7 +135,7 @@ startupProbe:
 {{/* What other objects of the chart depend on is not for `config` to change. */}}
 {{- define "fluence.checkConfig" -}}
 {{- range $field, $remedy := dict
-      "profiles" "use schedulerNames, requireInjectedEnv and pluginArguments"
+      "profiles" "use schedulerNames, requireInjectedEnv, pluginArguments and slurmBridge"
       "serving" "use host; probes, Services and NetworkPolicies expect the port that the chart writes" -}}
 {{- if hasKey $.Values.config $field }}{{ fail (printf "config.%s cannot be given: %s" $field $remedy) }}{{ end -}}
 {{- end -}}
@@ -153,6 +153,13 @@ startupProbe:
 {{- $profiles := list -}}
 {{- range .Values.schedulerNames -}}
 {{- $profiles = append $profiles (dict "schedulerName" . "plugins" (list (dict "name" "fluence" "args" $args))) -}}
+{{- end -}}
+{{- with .Values.slurmBridge -}}
+{{- if .enabled -}}
+{{- if has .schedulerName $.Values.schedulerNames }}{{ fail (printf "slurmBridge.schedulerName is one of schedulerNames, too: %s" .schedulerName) }}{{ end -}}
+{{- $args := mergeOverwrite (dict "url" .url "tokenFile" "/etc/fluence/slurm/auth-token") (deepCopy .arguments) -}}
+{{- $profiles = append $profiles (dict "schedulerName" .schedulerName "plugins" (list (dict "name" "slurm-bridge" "args" $args))) -}}
+{{- end -}}
 {{- end -}}
 {{- $election := dict "enabled" true "namespace" .Release.Namespace "name" "fluence" "leaseSeconds" 15 "renewSeconds" 10 "retrySeconds" 2 -}}
 {{- $config := dict "apiVersion" "fluence.flux-framework.org/v1alpha1" "kind" "SchedulerConfiguration" "profiles" $profiles "leaderElection" $election "serving" (dict "host" .Values.host "port" 8080) -}}
@@ -188,7 +195,14 @@ spec:
     matchLabels: {app.kubernetes.io/name: {{ .name }}}
 {{- end }}
 
-{{/* Who may reach a pod, and whom it may reach: (dict "root" $ "name" … "ingress" (list 8080) "api" true) */}}
+{{/* The port of slurmrestd. */}}
+{{- define "fluence.slurmPort" -}}
+{{- with urlParse .Values.slurmBridge.url -}}
+{{- regexFind ":[0-9]+$" .host | trimPrefix ":" | default (eq .scheme "https" | ternary "443" "80") -}}
+{{- end -}}
+{{- end }}
+
+{{/* Who may reach a pod, and whom it may reach: (dict "root" $ "name" … "ingress" (list 8080) "api" true), with "more" ports */}}
 {{- define "fluence.networkPolicy" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -211,5 +225,8 @@ spec:
         {{- end }}
         - {protocol: UDP, port: 53}
         - {protocol: TCP, port: 53}
+        {{- range .more }}
+        - {protocol: TCP, port: {{ . }}}
+        {{- end }}
   {{- end }}
 {{- end }}
