@@ -5,15 +5,19 @@ What a scheduler never makes (pods, groups) is made by the administrator; everyt
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
+from session_scheduler.cluster.errors import NotFound
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
 from session_scheduler.cluster.port import Cluster, Kube
-from session_scheduler.model.objects import ConfigMap, KubeObject, Lease, Pod
+from session_scheduler.model.objects import ConfigMap, KubeObject, Lease, Node, Pod, PodGroup, Taint
+from session_scheduler.model.related import ReplicaSet, StatefulSet
+from session_scheduler.model.workload_objects import WORKLOAD_KINDS, JobSet, LeaderWorkerSet
 
 from ..integration.cluster.port_suite import PortSuite
 from .harness import ADMIN, SCHEDULER, ControlPlane
@@ -30,8 +34,9 @@ class _WithFixtures(KubernetesCluster):
         return await (super() if isinstance(obj, ConfigMap) else self._administrator).create(obj)
 
     async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
-        # The scheduler may read and write one Lease only: test_election_live.py does so as its user.
-        if kind is Lease:
+        # The scheduler may read and write one Lease only: test_election_live.py does so as its user. Nodes and
+        # what makes pods it may list, and not read by name.
+        if issubclass(kind, (Lease, Node, ReplicaSet, StatefulSet, *WORKLOAD_KINDS)):
             return await self._administrator.get(kind, namespace, name)
         return await super().get(kind, namespace, name, api_version=api_version)
 
@@ -42,20 +47,38 @@ class _WithFixtures(KubernetesCluster):
         # A right that an option of deploy/ gives: test_quantum_live.py does so as the scheduler's user.
         return await self._administrator.open_gate(pod, gate, annotations)
 
+    async def set_taints(self, node: Node, taints: Sequence[Taint]) -> Node:
+        return await self._administrator.set_taints(node, taints)
+
+    async def delete(self, obj: Kube, *, grace_seconds: int | None = None, resource_version: str | None = None) -> None:
+        deleter = self._administrator if isinstance(obj, Node | PodGroup) else super()
+        await deleter.delete(obj, grace_seconds=grace_seconds, resource_version=resource_version)
+
 
 class LiveHarness:
     """The real API server, with a namespace for each test."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, control_plane: ControlPlane) -> None:
         self.cluster = cluster
-        self.namespace = namespace
+        self.namespace = control_plane.new_namespace()
+        self._control_plane = control_plane
 
     async def too_old(self, kind: type[KubeObject]) -> str:
         return "1"  # from before the API server was started
 
+    async def make(self, manifest: dict[str, Any]) -> None:
+        self._control_plane.create(manifest)
+
 
 class TestKubernetesPort(PortSuite):
     """Every test of the suite, live."""
+
+    @pytest.mark.parametrize("kind", [JobSet, LeaderWorkerSet])
+    async def test_a_kind_that_the_cluster_does_not_have_is_not_found_and_said_to_be_missing(
+        self, harness: LiveHarness, kind: type[JobSet | LeaderWorkerSet]
+    ) -> None:
+        with pytest.raises(NotFound, match="is its CustomResourceDefinition installed"):
+            await harness.cluster.get(kind, harness.namespace, "maker")
 
     @pytest.fixture
     async def harness(self, control_plane: ControlPlane) -> AsyncIterator[LiveHarness]:
@@ -64,4 +87,4 @@ class TestKubernetesPort(PortSuite):
             await connect(str(control_plane.kubeconfig(ADMIN))) as administrator,
             _WithFixtures(ApiClient(access), administrator) as cluster,
         ):
-            yield LiveHarness(cluster, control_plane.new_namespace())
+            yield LiveHarness(cluster, control_plane)

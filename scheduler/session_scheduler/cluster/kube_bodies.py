@@ -12,7 +12,7 @@ from session_scheduler.cluster.port import Event, EventSeries, Kube
 from session_scheduler.cluster.write_rules import kept_for
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.group_api import version_of
-from session_scheduler.model.objects import Pod, PodCondition, PodGroup, RequestMapping
+from session_scheduler.model.objects import Node, Pod, PodCondition, PodGroup, RequestMapping, Taint
 from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
@@ -45,7 +45,10 @@ def binding_body(
 
 
 def metadata_patch(
-    annotations: Mapping[str, str | None], labels: Mapping[str, str | None], resource_version: str | None
+    annotations: Mapping[str, str | None],
+    labels: Mapping[str, str | None],
+    finalizers: Sequence[str] | None,
+    resource_version: str | None,
 ) -> bytes:
     """A merge patch of metadata; with a resourceVersion it only applies to that one."""
     metadata: dict[str, Any] = {}
@@ -53,6 +56,8 @@ def metadata_patch(
         metadata["annotations"] = annotations
     if labels:
         metadata["labels"] = labels
+    if finalizers is not None:
+        metadata["finalizers"] = list(finalizers) or None
     return msgspec.json.encode({"metadata": _guarded(metadata, resource_version)})
 
 
@@ -63,6 +68,23 @@ def gate_patch(pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> by
     return msgspec.json.encode(
         {"metadata": _guarded(metadata, pod.metadata.resource_version), "spec": {"schedulingGates": left or None}}
     )
+
+
+def taints_patch(node: Node, taints: Sequence[Taint]) -> bytes:
+    """A JSON patch, guarded by the node's resourceVersion, that leaves the taints that stay as they are.
+
+    A taint has more than is kept of it here: when it came.
+    """
+    there = node.spec.taints
+    changes = _as_read(node)
+    gone = [number for number, taint in enumerate(there) if taint not in taints]
+    changes.extend(_removed(f"/spec/taints/{number}") for number in reversed(gone))
+    new = [taint for taint in taints if taint not in there]
+    if new and not there:
+        changes.append(_put("/spec/taints", new))
+    else:
+        changes.extend(_put("/spec/taints/-", taint) for taint in new)
+    return msgspec.json.encode(changes)
 
 
 def status_patch(

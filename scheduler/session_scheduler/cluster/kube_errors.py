@@ -26,6 +26,8 @@ from session_scheduler.cluster.errors import (
 )
 
 _MESSAGE_LIMIT = 1024
+_NO_SUCH_API = "no such API is served here: is its CustomResourceDefinition installed?"
+"""What it means that nobody answers for a path: of an object that is not there the API server says so itself."""
 _KINDS: dict[int, type[ClusterError]] = {
     HTTPStatus.UNAUTHORIZED: Forbidden,
     HTTPStatus.FORBIDDEN: Forbidden,
@@ -81,7 +83,8 @@ def refusal(code: int, body: bytes, headers: Mapping[str, str], what: str) -> Re
     try:
         status = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):  # a proxy's page, or an old server's plain text
-        status = Status(message=body[:_MESSAGE_LIMIT].decode(errors="replace"))
+        said = body[:_MESSAGE_LIMIT].decode(errors="replace")
+        status = Status(message=f"{said.strip()}: {_NO_SUCH_API}" if code == HTTPStatus.NOT_FOUND else said)
     wait = _wait(headers.get("Retry-After", ""), status)
     error = error_of(code, status, what, wait)
     if code == HTTPStatus.UNAUTHORIZED:

@@ -40,6 +40,7 @@ from session_scheduler.model.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from session_scheduler.model.workload_objects import Job, JobSet, LeaderWorkerSet
 
 _log = structlog.get_logger(__name__)
 _Read = TypeVar("_Read")
@@ -238,6 +239,9 @@ _CORE: dict[type, Resource[Any]] = {
     ReplicationController: Resource(ReplicationController, "v1", "replicationcontrollers"),
     ReplicaSet: Resource(ReplicaSet, "apps/v1", "replicasets"),
     StatefulSet: Resource(StatefulSet, "apps/v1", "statefulsets"),
+    Job: Resource(Job, "batch/v1", "jobs"),
+    JobSet: Resource(JobSet, "jobset.x-k8s.io/v1alpha2", "jobsets"),
+    LeaderWorkerSet: Resource(LeaderWorkerSet, "leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
     ConfigMap: Resource(ConfigMap, "v1", "configmaps"),
     Lease: Resource(Lease, "coordination.k8s.io/v1", "leases"),
     PriorityClass: Resource(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),

@@ -41,6 +41,7 @@ from session_scheduler.cluster.kube_bodies import (
     said_by,
     series_patch,
     status_patch,
+    taints_patch,
 )
 from session_scheduler.cluster.kube_kinds import Resource, resource_of
 from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
@@ -55,9 +56,17 @@ from session_scheduler.cluster.port import (
     event_name,
     event_namespace,
 )
-from session_scheduler.cluster.write_rules import by_name, check_unchanged, described, in_namespace, name_of
+from session_scheduler.cluster.write_rules import (
+    by_name,
+    check_finalizers,
+    check_taints,
+    check_unchanged,
+    described,
+    in_namespace,
+    name_of,
+)
 from session_scheduler.model.devices import FINALIZER, ResourceClaim, ResourceClaimStatus
-from session_scheduler.model.objects import Lease, Node, Pod, PodCondition, PodGroup, RequestMapping
+from session_scheduler.model.objects import Lease, Node, Pod, PodCondition, PodGroup, RequestMapping, Taint
 from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
@@ -233,10 +242,12 @@ class KubernetesCluster:
         *,
         annotations: Mapping[str, str | None] | None = None,
         labels: Mapping[str, str | None] | None = None,
+        finalizers: Sequence[str] | None = None,
         resource_version: str | None = None,
     ) -> Kube:
         """See `port.Cluster`. A pod's go through its status, which takes them and needs no right to change pods."""
-        body = metadata_patch(annotations or {}, labels or {}, resource_version)
+        check_finalizers(obj, finalizers, resource_version)
+        body = metadata_patch(annotations or {}, labels or {}, finalizers, resource_version)
         return await self._patch(obj, body, MERGE_PATCH, "status" if isinstance(obj, Pod) else "")
 
     async def patch_status(
@@ -264,6 +275,11 @@ class KubernetesCluster:
         if not pod.metadata.resource_version:
             raise Invalid(f"{described(pod)}: metadata.resourceVersion: is empty: give it")
         return await self._patch(pod, gate_patch(pod, gate, annotations), MERGE_PATCH, "")
+
+    async def set_taints(self, node: Node, taints: Sequence[Taint]) -> Node:
+        """See `port.Cluster`. It needs the right to patch nodes."""
+        check_taints(node, taints)
+        return await self._patch(node, taints_patch(node, taints), JSON_PATCH, "")
 
     async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         """See `port.Cluster`."""

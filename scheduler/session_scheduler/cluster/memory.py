@@ -35,7 +35,10 @@ from session_scheduler.cluster.write_rules import (
     as_created,
     by_name,
     check_bindable,
+    check_finalizers,
     check_new,
+    check_no_more_finalizers,
+    check_taints,
     check_unchanged,
     described,
     grace_of,
@@ -43,6 +46,7 @@ from session_scheduler.cluster.write_rules import (
     in_namespace,
     kept_for,
     merged_conditions,
+    merged_taints,
     merged_texts,
     name_of,
     time_text,
@@ -60,11 +64,13 @@ from session_scheduler.model.objects import (
     PortObject,
     PriorityClass,
     RequestMapping,
+    Taint,
 )
 from session_scheduler.model.policy import POLICY_KINDS
 from session_scheduler.model.queue_objects import QUEUE_KINDS, Queue, QueueStatus
 from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim, StorageClass
+from session_scheduler.model.workload_objects import WORKLOAD_KINDS
 
 _IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")
 
@@ -100,9 +106,12 @@ class MemoryCluster:
         binds_volumes: bool = False,
     ) -> None:
         kinds: tuple[type[Any], ...] = (Pod, Node, PodGroup, PriorityClass, ConfigMap, Lease, *STORAGE_KINDS,
-                                        *DEVICE_KINDS, *RELATED_KINDS, *POLICY_KINDS, *QUEUE_KINDS)  # fmt: skip
+                                        *DEVICE_KINDS, *RELATED_KINDS, *POLICY_KINDS, *QUEUE_KINDS,
+                                        *WORKLOAD_KINDS)  # fmt: skip
         self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in kinds}
         self._version = 0
+        self._over: set[str] = set()
+        """The uids of what only finalizers keep: its grace period is over."""
         self._now = now
         self._may_evict = may_evict
         self._binds_volumes = binds_volumes
@@ -195,21 +204,28 @@ class MemoryCluster:
         *,
         annotations: Mapping[str, str | None] | None = None,
         labels: Mapping[str, str | None] | None = None,
+        finalizers: Sequence[str] | None = None,
         resource_version: str | None = None,
     ) -> Kube:
         """See `port.Cluster`."""
+        check_finalizers(obj, finalizers, resource_version)
         current = self._current(obj, resource_version)
         metadata = current.metadata
         new_annotations = merged_texts(metadata.annotations, annotations or {})
         new_labels = merged_texts(metadata.labels, labels or {})
-        if new_annotations == metadata.annotations and new_labels == metadata.labels:
+        held = metadata.finalizers if finalizers is None else tuple(finalizers)
+        if (new_annotations, new_labels, held) == (metadata.annotations, metadata.labels, metadata.finalizers):
             return current
+        check_no_more_finalizers(current, held)
         try:
             check_annotations(new_annotations, "metadata.annotations")
             check_labels(new_labels, "metadata.labels")
         except FieldError as error:
             raise Invalid(f"{described(obj)}: {error}") from None
-        return self._write(current, annotations=new_annotations, labels=new_labels)
+        written = self._write(current, annotations=new_annotations, labels=new_labels, finalizers=held)
+        if metadata.finalizers and not held and self._is_over(written):
+            self._remove(written)
+        return written
 
     async def patch_status(
         self,
@@ -246,6 +262,17 @@ class MemoryCluster:
         if left == current.spec.scheduling_gates and merged == current.metadata.annotations:
             return current
         return self._write(current, annotations=merged, spec=replace(current.spec, scheduling_gates=left))
+
+    async def set_taints(self, node: Node, taints: Sequence[Taint]) -> Node:
+        """See `port.Cluster`."""
+        check_taints(node, taints)
+        current = self._current(node, node.metadata.resource_version)
+        merged = merged_taints(current.spec.taints, taints)
+        return (
+            current
+            if merged == current.spec.taints
+            else self._write(current, spec=replace(current.spec, taints=merged))
+        )
 
     async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
         """See `port.Cluster`."""
@@ -295,6 +322,8 @@ class MemoryCluster:
         current = self._current(obj, resource_version)
         check_unchanged(current, obj.metadata.uid)
         grace = grace_of(current, grace_seconds)
+        if not grace:
+            self._over.add(current.metadata.uid)
         if not grace and not current.metadata.finalizers:
             self._remove(current)
         elif current.metadata.deletion_timestamp is None:
@@ -337,10 +366,13 @@ class MemoryCluster:
         return stored
 
     def finish_deletions(self) -> None:
-        """End every pod that is being deleted and has no finalizer, as kubelets do."""
+        """End every pod that is being deleted, as kubelets do; one with finalizers goes once it has none."""
         pods = self._store(Pod).objects.values()
-        for pod in [p for p in pods if p.metadata.deletion_timestamp and not p.metadata.finalizers]:
-            self._remove(pod)
+        for pod in [p for p in pods if p.metadata.deletion_timestamp]:
+            if pod.metadata.finalizers:
+                self._over.add(pod.metadata.uid)
+            else:
+                self._remove(pod)
 
     def send_bookmarks(self) -> None:
         """Send every watcher a bookmark."""
@@ -435,8 +467,14 @@ class MemoryCluster:
         store.objects[name_of(obj)] = obj
         store.history.add(self._version, WatchEvent(change, obj, obj.metadata.resource_version))
 
+    def _is_over(self, obj: PortObject) -> bool:
+        """Whether it is being deleted and has no time left."""
+        due = obj.metadata.uid in self._over or not grace_of(obj, None)
+        return due and obj.metadata.deletion_timestamp is not None
+
     def _remove(self, obj: Kube) -> None:
         self._version += 1
+        self._over.discard(obj.metadata.uid)
         store = self._store(type(obj))
         del store.objects[name_of(obj)]
         last = with_metadata(obj, resource_version=str(self._version))

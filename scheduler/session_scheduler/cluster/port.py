@@ -14,7 +14,16 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
-from session_scheduler.model.objects import KubeObject, Lease, Pod, PodCondition, PortObject, RequestMapping
+from session_scheduler.model.objects import (
+    KubeObject,
+    Lease,
+    Node,
+    Pod,
+    PodCondition,
+    PortObject,
+    RequestMapping,
+    Taint,
+)
 from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
@@ -105,7 +114,10 @@ class Cluster(Protocol):
         """
 
     async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:
-        """One object as it is now; `api_version` where it is not the kind's usual one. Raises NotFound."""
+        """One object as it is now; `api_version` where it is not the kind's usual one.
+
+        Raises NotFound, also where no API of the cluster has such a kind.
+        """
 
     async def create(self, obj: Kube) -> Kube:
         """Create an object; returns it with uid, resourceVersion and creation time, and a name for generateName.
@@ -144,12 +156,16 @@ class Cluster(Protocol):
         *,
         annotations: Mapping[str, str | None] | None = None,
         labels: Mapping[str, str | None] | None = None,
+        finalizers: Sequence[str] | None = None,
         resource_version: str | None = None,
     ) -> Kube:
         """Merge annotations and labels into the object of this kind, namespace and name; None removes a key.
 
+        `finalizers` are all that it is to have from then on, and need a `resource_version`: those that it was read
+        with are those that it has. Without any, what is being deleted goes once its grace period is over.
         With `resource_version` a compare-and-swap. What changes nothing does not move the resourceVersion.
-        Raises Conflict (it moved), NotFound, Invalid (a bad key, more than 256 KiB of annotations).
+        Raises Conflict (it moved), NotFound, Invalid (a bad key, more than 256 KiB of annotations, finalizers without
+        a resourceVersion, one more for what is being deleted).
         """
 
     async def patch_status(
@@ -170,6 +186,14 @@ class Cluster(Protocol):
 
         The pod's resourceVersion is a precondition: the gates that it was read with are those that it has. Raises
         Conflict (it moved), NotFound, Invalid (no resourceVersion, a bad key).
+        """
+
+    async def set_taints(self, node: Node, taints: Sequence[Taint]) -> Node:
+        """Let the node have these taints and no others; those that it has keep their places, and when they came.
+
+        The node's resourceVersion is a precondition: the taints that it was read with are those that it has. What
+        changes nothing does not move the resourceVersion. Raises Conflict (it moved), NotFound, Invalid (no
+        resourceVersion, a node that could not be read whole, a bad taint, two of one key and effect).
         """
 
     async def claim_volume(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:

@@ -26,6 +26,7 @@ from session_scheduler.model.objects import (
     PodStatus,
     PortObject,
     PriorityClass,
+    Taint,
 )
 from session_scheduler.model.related import Namespace
 from session_scheduler.model.storage import (
@@ -77,6 +78,34 @@ def check_new(obj: PortObject) -> None:
             check_pod_group(obj)
     except FieldError as error:
         raise Invalid(f"{described(obj)}: {error}") from None
+
+
+def check_finalizers(obj: PortObject, finalizers: Sequence[str] | None, resource_version: str | None) -> None:
+    """Raises Invalid for finalizers that would be written whatever the object has."""
+    if finalizers is not None and not resource_version:
+        raise Invalid(f"{described(obj)}: metadata.resourceVersion: is empty: give it with finalizers")
+
+
+def check_no_more_finalizers(obj: PortObject, finalizers: Sequence[str]) -> None:
+    """Raises Invalid for one that an object that is being deleted does not have."""
+    more = [finalizer for finalizer in finalizers if finalizer not in obj.metadata.finalizers]
+    if more and obj.metadata.deletion_timestamp is not None:
+        raise Invalid(f"{described(obj)}: metadata.finalizers: no new finalizers can be added if the object is being "
+                      f"deleted, found new finalizers {more}")  # fmt: skip
+
+
+def check_taints(node: Node, taints: Sequence[Taint]) -> None:
+    """Raises Invalid for taints that no node may have, and for a node of which taints may have been left out."""
+    if not node.metadata.resource_version:
+        raise Invalid(f"{described(node)}: metadata.resourceVersion: is empty: give it")
+    if node.unreadable:
+        raise Invalid(f"{described(node)}: spec.taints: are left as they are: {node.unreadable}")
+    try:
+        check_node(replace(node, spec=replace(node.spec, taints=tuple(taints))))
+    except FieldError as error:
+        raise Invalid(f"{described(node)}: {error}") from None
+    if len({(taint.key, taint.effect) for taint in taints}) < len(taints):
+        raise Invalid(f"{described(node)}: spec.taints: two have the same key and effect: leave one")
 
 
 def grace_of(obj: PortObject, wanted: int | None) -> int:
@@ -155,6 +184,11 @@ def merged_texts(old: Mapping[str, str], patch: Mapping[str, str | None]) -> dic
     """Labels or annotations with a merge patch applied: None removes a key."""
     merged: dict[str, str | None] = {**old, **patch}
     return {key: value for key, value in merged.items() if value is not None}
+
+
+def merged_taints(old: Sequence[Taint], new: Sequence[Taint]) -> tuple[Taint, ...]:
+    """The new taints, after those of the old that are among them."""
+    return (*(taint for taint in old if taint in new), *(taint for taint in new if taint not in old))
 
 
 def merged_conditions(old: Sequence[PodCondition], new: Sequence[PodCondition]) -> tuple[PodCondition, ...]:

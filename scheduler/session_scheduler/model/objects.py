@@ -24,6 +24,7 @@ from session_scheduler.model.policy import PolicyObject
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import StorageObject
+from session_scheduler.model.workload_objects import WorkloadObject
 
 
 class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -414,5 +415,5 @@ class Lease(_Object, frozen=True, tag_field="kind", tag="Lease"):
 
 KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PolicyObject | Queue
 """Every kind the cluster port lists and watches."""
-PortObject = KubeObject | ConfigMap | Lease
+PortObject = KubeObject | ConfigMap | Lease | WorkloadObject
 """Every kind behind the cluster port."""

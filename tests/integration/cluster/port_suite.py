@@ -23,6 +23,8 @@ from session_scheduler.model.objects import (
     KubeObject,
     Lease,
     LeaseSpec,
+    Node,
+    NodeSpec,
     ObjectMeta,
     Pod,
     PodCondition,
@@ -32,12 +34,16 @@ from session_scheduler.model.objects import (
     PodStatus,
     SchedulingGate,
     SchedulingPolicy,
+    Taint,
 )
+from session_scheduler.model.related import ReplicaSet, StatefulSet
+from session_scheduler.model.workload_objects import WORKLOAD_KINDS, Job, JobSet, JobSpec, LeaderWorkerSet
 
 PATIENCE = 30.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Kube = TypeVar("Kube", bound=KubeObject)
 HOLD = "example.com/hold"
+OTHER_HOLD = "example.com/other-hold"
 REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="no room",
                        last_transition_time="2026-01-01T00:00:00Z")  # fmt: skip
 
@@ -50,6 +56,9 @@ class Harness(Protocol):
 
     async def too_old(self, kind: type[KubeObject]) -> str:
         """A resourceVersion that the cluster can no longer watch from."""
+
+    async def make(self, manifest: dict[str, Any]) -> None:
+        """Create an object that has more than the port knows of it."""
 
 
 class PortSuite:
@@ -386,6 +395,129 @@ class PortSuite:
                 pod, conditions=[REFUSED], resource_version=pod.metadata.resource_version
             )
 
+    async def test_finalizers_are_given_and_taken_with_what_else_is_told(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one", finalizers=(HOLD,)))
+        both = await hold(harness, pod, HOLD, OTHER_HOLD, labels={"l": "x"})
+        assert (both.metadata.finalizers, both.metadata.labels) == ((HOLD, OTHER_HOLD), {"l": "x"})
+        assert await hold(harness, both, HOLD, OTHER_HOLD) == both
+        with pytest.raises(Conflict):  # it is another one by now
+            await hold(harness, pod)
+        with pytest.raises(Invalid):
+            await harness.cluster.patch_metadata(both, finalizers=())
+        assert (await hold(harness, both)).metadata.finalizers == ()
+        assert await ours(harness, Pod) != []
+
+    async def test_what_is_being_deleted_goes_with_its_last_finalizer(self, harness: Harness) -> None:
+        made: list[Pod | PodGroup] = [a_pod(harness, "one", finalizers=(HOLD, OTHER_HOLD))]
+        group = a_group(harness, "gang")
+        made.append(replace(group, metadata=replace(group.metadata, finalizers=(HOLD, OTHER_HOLD))))
+        for each in made:
+            await harness.cluster.delete(await harness.cluster.create(each))
+            (ending,) = await ours(harness, type(each))
+            with pytest.raises(Invalid):
+                await hold(harness, ending, HOLD, OTHER_HOLD, "example.com/more")
+            left = await hold(harness, ending, OTHER_HOLD)
+            assert await ours(harness, type(each)) == [left]
+            await hold(harness, left)
+            assert await ours(harness, type(each)) == []
+
+    async def test_a_bound_pod_without_finalizers_has_its_grace_period_still(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one", finalizers=(HOLD,)))
+        await bind(harness, pod)
+        await seen_bound(harness, pod)
+        await harness.cluster.delete(pod)
+        (ending,) = await ours(harness, Pod)
+        free = await hold(harness, ending)
+        assert await ours(harness, Pod) == [free]
+        await harness.cluster.delete(free, grace_seconds=0)
+        assert await ours(harness, Pod) == []
+
+    async def test_a_bound_pod_that_has_ended_goes_with_its_last_finalizer(self, harness: Harness) -> None:
+        pod = await harness.cluster.create(a_pod(harness, "one", finalizers=(HOLD,)))
+        await bind(harness, pod)
+        await seen_bound(harness, pod)
+        await harness.cluster.delete(pod)
+        await harness.cluster.delete(pod, grace_seconds=0)
+        (ending,) = await ours(harness, Pod)
+        await hold(harness, ending)
+        assert await ours(harness, Pod) == []
+
+    async def test_a_node_gets_taints_and_keeps_those_that_it_has(self, harness: Harness) -> None:
+        first, second = Taint(key="a", value="1", effect="NoExecute"), Taint(key="a", effect="NoSchedule")
+        third = Taint(key="example.com/c", value="x", effect="NoExecute")
+        made = Node(metadata=ObjectMeta(name=f"tainted-{harness.namespace}"), spec=NodeSpec(taints=(first, second)))
+        node = await harness.cluster.create(made)
+        node = replace(node, spec=replace(node.spec, taints=(await at(harness, node)).spec.taints))
+        own = tuple(taint for taint in node.spec.taints if taint not in (first, second))  # what an API server adds
+        tainted = await harness.cluster.set_taints(node, (third, *node.spec.taints))
+        assert tainted.spec.taints == (*node.spec.taints, third)
+        assert await harness.cluster.set_taints(tainted, tainted.spec.taints) == tainted
+        with pytest.raises(Conflict):  # it is another one by now
+            await harness.cluster.set_taints(node, ())
+        less = await harness.cluster.set_taints(tainted, (third, second, *own))
+        assert less.spec.taints == tuple(taint for taint in tainted.spec.taints if taint != first)
+        changed = Taint(key="a", value="2", effect="NoSchedule")
+        none = await harness.cluster.set_taints(await harness.cluster.set_taints(less, (changed,)), ())
+        assert none.spec.taints == ()
+        assert (await harness.cluster.set_taints(none, (first, second))).spec.taints == (first, second)
+        await harness.cluster.delete(await at(harness, node))
+        with pytest.raises((NotFound, Conflict)):
+            await harness.cluster.set_taints(none, (first,))
+
+    async def test_taints_that_no_node_may_have_are_refused(self, harness: Harness) -> None:
+        made = Node(metadata=ObjectMeta(name=f"untainted-{harness.namespace}"))
+        node = await harness.cluster.create(made)
+        good = Taint(key="a", value="1", effect="NoExecute")
+        bad = [
+            (Taint(key="a b", effect="NoExecute"),),
+            (Taint(key="a", value="no value", effect="NoExecute"),),
+            (Taint(key="a", effect="Never"),),
+            (good, Taint(key="a", value="2", effect="NoExecute")),
+        ]
+        for taints in bad:
+            with pytest.raises(Invalid):
+                await harness.cluster.set_taints(node, taints)
+        with pytest.raises(Invalid):
+            await harness.cluster.set_taints(made, (good,))
+        with pytest.raises(Invalid):  # what else it has could be lost
+            await harness.cluster.set_taints(replace(node, unreadable="spec.taints"), (good,))
+        await harness.cluster.delete(await at(harness, node))
+
+    # ------------------------------------------------------------------ what makes pods
+
+    async def test_what_makes_pods_is_read_by_name(self, harness: Harness) -> None:
+        owner = {"apiVersion": "example.com/v1", "kind": "Root", "name": "root", "uid": "uid-1", "controller": True}
+        said = {"annotations": {"a": "1"}, "labels": {"l": "x"}, "ownerReferences": [owner]}
+        containers = [{"name": "main", "image": "example.com/none"}]
+        template = {"metadata": {"labels": {"l": "x"}}, "spec": {"containers": containers}}
+        once = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
+        numbers = {"parallelism": 2, "completions": 3, "activeDeadlineSeconds": 90}
+        selected = {"selector": {"matchLabels": {"l": "x"}}, "template": template}
+        apps: list[tuple[type[ReplicaSet | StatefulSet | Job], str, dict[str, Any]]] = [
+            (ReplicaSet, "apps/v1", selected),
+            (StatefulSet, "apps/v1", {**selected, "serviceName": "none"}),
+            (Job, "batch/v1", {**numbers, "template": once}),
+        ]
+        for kind, api_version, spec in apps:
+            metadata = {"name": "maker", "namespace": harness.namespace, **said}
+            manifest = {"apiVersion": api_version, "kind": kind.__name__, "metadata": metadata, "spec": spec}
+            await harness.make(manifest)
+            found = await harness.cluster.get(kind, harness.namespace, "maker")
+            assert found.metadata.uid != ""
+            assert (found.metadata.annotations, found.metadata.labels) == ({"a": "1"}, {"l": "x"})
+            assert [(one.kind, one.name, one.uid) for one in found.metadata.owner_references] == [
+                ("Root", "root", "uid-1")
+            ]
+        job = await harness.cluster.get(Job, harness.namespace, "maker")
+        assert job.spec == JobSpec(parallelism=2, completions=3, active_deadline_seconds=90)
+
+    @pytest.mark.parametrize("kind", WORKLOAD_KINDS)
+    async def test_what_makes_pods_and_is_not_there_is_not_found(
+        self, harness: Harness, kind: type[Job | JobSet | LeaderWorkerSet]
+    ) -> None:
+        with pytest.raises(NotFound, match=f"{kind.__name__} {harness.namespace}/maker"):
+            await harness.cluster.get(kind, harness.namespace, "maker")
+
     # ------------------------------------------------------------------ ending
 
     async def test_an_unbound_pod_goes_at_once(self, harness: Harness) -> None:
@@ -519,6 +651,18 @@ async def bind(
         resource_version=pod.metadata.resource_version if resource_version is None else resource_version,
         annotations=annotations or {},
     )
+
+
+async def hold(harness: Harness, obj: Kube, *finalizers: str, labels: dict[str, str | None] | None = None) -> Kube:
+    """Let the object, as it was read, have these finalizers."""
+    return await harness.cluster.patch_metadata(
+        obj, labels=labels, finalizers=finalizers, resource_version=obj.metadata.resource_version
+    )
+
+
+async def at(harness: Harness, node: Node) -> Node:
+    """The node as it is now."""
+    return await harness.cluster.get(Node, "", node.metadata.name)
 
 
 async def seen_bound(harness: Harness, pod: Pod) -> None:

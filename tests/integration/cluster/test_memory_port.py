@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta
+from session_scheduler.model.related import RELATED_KINDS
+from session_scheduler.model.workload_objects import WORKLOAD_KINDS
 
 from .port_suite import PortSuite
 
@@ -25,6 +30,10 @@ class MemoryHarness:
         self.memory.put(kind(metadata=ObjectMeta(name="other", namespace=self.namespace)))
         self.memory.forget_history()
         return version
+
+    async def make(self, manifest: dict[str, Any]) -> None:
+        kinds: dict[str, Any] = {kind.__name__: kind for kind in (*WORKLOAD_KINDS, *RELATED_KINDS)}
+        await self.cluster.create(msgspec.convert(manifest, kinds[manifest["kind"]]))
 
 
 class TestMemoryPort(PortSuite):

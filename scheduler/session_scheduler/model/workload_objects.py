@@ -1,0 +1,78 @@
+"""What makes pods, as typed values: as far as who schedules these pods asks how they belong together.
+
+Source: the Kubernetes API reference (batch/v1), and the CustomResourceDefinitions of JobSet (jobset.x-k8s.io/v1alpha2)
+and LeaderWorkerSet (leaderworkerset.x-k8s.io/v1), which not every cluster has.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from session_scheduler.model.meta import ObjectMeta
+
+
+class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+
+
+class JobSpec(_Object, frozen=True):
+    """spec of a Job: how many pods at a time, how many in all, and for how many seconds."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    active_deadline_seconds: int | None = None
+
+
+class Job(_Object, frozen=True, tag_field="kind", tag="Job"):
+    """batch/v1 Job. Read by name, never listed."""
+
+    api_version: str = "batch/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class JobSet(_Object, frozen=True, tag_field="kind", tag="JobSet"):
+    """jobset.x-k8s.io JobSet: whose Jobs are objects of their own. Read by name, never listed."""
+
+    api_version: str = "jobset.x-k8s.io/v1alpha2"
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class LeaderWorkerTemplate(_Object, frozen=True):
+    """leaderWorkerTemplate: how many pods a group has, its leader among them."""
+
+    size: int | None = None
+
+
+class LeaderWorkerSetSpec(_Object, frozen=True):
+    """spec of a LeaderWorkerSet: how many groups, and what each is."""
+
+    replicas: int | None = None
+    leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
+
+
+class LeaderWorkerSet(_Object, frozen=True, tag_field="kind", tag="LeaderWorkerSet"):
+    """leaderworkerset.x-k8s.io LeaderWorkerSet. Read by name, never listed."""
+
+    api_version: str = "leaderworkerset.x-k8s.io/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+WorkloadObject = Job | JobSet | LeaderWorkerSet
+WORKLOAD_KINDS: tuple[type[WorkloadObject], ...] = (Job, JobSet, LeaderWorkerSet)
