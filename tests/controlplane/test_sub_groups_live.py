@@ -82,7 +82,7 @@ def test_an_annotation_that_names_no_sub_groups_is_refused_until_it_is_mended(sc
     mended = {"metadata": {"annotations": {SUB_GROUPS: "worker=1"}}}
     status, answer = scenario.plane.request("PATCH", path, mended)
     assert status == HTTPStatus.OK, answer
-    scenario.wait_bound("worker-0")
+    scenario.wait_whole("crew", 1)
     scenario.check()
 
 
