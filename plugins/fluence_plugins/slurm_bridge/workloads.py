@@ -31,10 +31,12 @@ JOB_SET: Final[Kind] = ("jobset.x-k8s.io", "JobSet")
 LEADER_WORKER_SET: Final[Kind] = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
 NATIVE: Final[Kind] = ("scheduling.k8s.io", "PodGroup")
 COSCHEDULED: Final[Kind] = ("scheduling.x-k8s.io", "PodGroup")
+STATEFUL_SET: Final[Kind] = ("apps", "StatefulSet")
+REPLICA_SET: Final[Kind] = ("apps", "ReplicaSet")
 
 _KNOWN: Final = frozenset({JOB, JOB_SET, LEADER_WORKER_SET, NATIVE, COSCHEDULED})
 """Owners that can be a pod's root."""
-_BETWEEN: Final = frozenset({("apps", "StatefulSet"), ("apps", "ReplicaSet"), POD})
+_BETWEEN: Final = frozenset({STATEFUL_SET, REPLICA_SET, POD})
 """Owners that are none, but may be owned by one: a worker's are the leader's StatefulSet and the leader."""
 
 

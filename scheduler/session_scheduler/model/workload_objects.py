@@ -59,6 +59,8 @@ class LeaderWorkerSetSpec(_Object, frozen=True):
 
     replicas: int | None = None
     leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
+    startup_policy: str = ""
+    """LeaderReady: workers come only once the leader runs; else LeaderCreated, which is the default."""
 
 
 class LeaderWorkerSet(_Object, frozen=True, tag_field="kind", tag="LeaderWorkerSet"):
