@@ -236,7 +236,8 @@ def test_the_chart_is_installed_upgraded_and_taken_away_by_helm(shell: Shell) ->
     assert "rollout status deployment/fluence-webhook" in notes
     assert "Pods for this scheduler are not made while no replica of the webhook answers" in notes
     assert "the Secret fluence-webhook-tls" in notes
-    shell.helm("upgrade", "fluence", CHART, *own, *EVERYTHING)
+    notes = shell.helm("upgrade", "fluence", CHART, *own, *EVERYTHING)
+    assert "places pods with schedulerName: slurm-bridge-scheduler" in notes
     made = chart(*EVERYTHING)
     assert shell.versions(yaml.safe_dump_all(made)).keys() == {key(each) for each in made}
     webhooks = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]

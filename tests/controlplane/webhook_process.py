@@ -48,9 +48,9 @@ def kubeconfig_of_the_account(plane: ControlPlane, folder: Path) -> Path:
     return file
 
 
-def configuration(port: int, handlers: Sequence[str] = ("fluxion",)) -> dict[str, Any]:
-    """The configuration of deploy/fluence.yaml for some handlers, leading to a port of this machine."""
-    manifests = yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text())
+def configuration(port: int, handlers: Sequence[str] = ("fluxion",), file: str = "fluence.yaml") -> dict[str, Any]:
+    """The configuration of a file in deploy/ for some handlers, leading to a port of this machine."""
+    manifests = yaml.safe_load_all((DEPLOY / file).read_text())
     found: dict[str, Any] = next(each for each in manifests if each["kind"] == "MutatingWebhookConfiguration")
     found["webhooks"] = [each for each in found["webhooks"] if each["name"].partition(".")[0] in handlers]
     for webhook in found["webhooks"]:
@@ -152,9 +152,9 @@ class Shared:
         for path in (SECRET, CONFIGURATION):
             self.plane.request("DELETE", path)
 
-    def configure(self, port: int, handlers: Sequence[str] = ("fluxion",)) -> None:
+    def configure(self, port: int, handlers: Sequence[str] = ("fluxion",), file: str = "fluence.yaml") -> None:
         """Apply the configuration anew."""
-        self.plane.create(configuration(port, handlers))
+        self.plane.create(configuration(port, handlers, file))
 
     def secret(self) -> dict[str, Any]:
         """The Secret as it is."""
