@@ -22,6 +22,7 @@ API = {
     "CronJob": "batch/v1",
     "Pod": "v1",
     "PodGroup": "scheduling.k8s.io/v1alpha2",
+    "Workload": "scheduling.k8s.io/v1alpha2",
 }
 COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
 

@@ -73,8 +73,8 @@ def read(root: Workload) -> Asked:
 
 def _text(root: Workload, annotation: str) -> tuple[Workload, str]:
     """The annotation of the highest object that has it."""
-    for workload in (root.above, root):
-        if workload is not None and (text := workload.metadata.annotations.get(annotation, "").strip()):
+    for workload in (*root.above, root):
+        if text := workload.metadata.annotations.get(annotation, "").strip():
             return workload, text
     return root, ""
 

@@ -15,6 +15,7 @@ from fluence_plugins.slurm_bridge.workloads import (
     POD,
     REPLICA_SET,
     STATEFUL_SET,
+    WORKLOAD,
     Kind,
     NotAllowedError,
     Workload,
@@ -23,7 +24,8 @@ from fluence_plugins.slurm_bridge.workloads import (
 from session_scheduler.kube_api import Forbidden, NotFound
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.related import ReplicaSet, StatefulSet
-from session_scheduler.model.workload_objects import Job, JobSet, LeaderWorkerSet
+from session_scheduler.model.workload_objects import Job, JobSet, LeaderWorkerSet, WorkloadObject
+from session_scheduler.model.workload_objects import Workload as GroupWorkload
 
 if TYPE_CHECKING:
     from session_scheduler.cluster.port import Cluster
@@ -37,7 +39,10 @@ _KINDS: Final[Mapping[Kind, tuple[type[Any], str]]] = {
     REPLICA_SET: (ReplicaSet, "replicasets"),
     NATIVE: (PodGroup, "podgroups"),
     COSCHEDULED: (PodGroup, "podgroups"),
+    WORKLOAD: (GroupWorkload, "workloads"),
 }
+_OF_VERSION: Final = frozenset({NATIVE, COSCHEDULED, WORKLOAD})
+"""Of which the version matters: an API server may have another than the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,9 @@ class ClusterWorkloads:
         read, plural = _KINDS.get(wanted, (None, ""))
         if read is None:
             return None
+        version = api_version if wanted in _OF_VERSION else ""
         try:
-            found = await self.cluster.get(read, namespace, name, api_version=api_version if read is PodGroup else "")
+            found = await self.cluster.get(read, namespace, name, api_version=version)
         except NotFound:
             return None
         except Forbidden as error:
@@ -64,7 +70,7 @@ class ClusterWorkloads:
         return as_workload(found)
 
 
-def as_workload(found: Pod | Job | JobSet | LeaderWorkerSet | StatefulSet | ReplicaSet | PodGroup) -> Workload:
+def as_workload(found: Pod | PodGroup | StatefulSet | ReplicaSet | WorkloadObject) -> Workload:
     """What is read of an object."""
     return Workload(api_version=found.api_version, kind=type(found).__name__, metadata=found.metadata, **_spec(found))
 
@@ -77,5 +83,7 @@ def _spec(found: object) -> dict[str, Any]:
     if isinstance(found, LeaderWorkerSet):
         return {"size": found.spec.leader_worker_template.size, "startup_policy": found.spec.startup_policy}
     if isinstance(found, PodGroup):
-        return {"min_count": found.min_count}
+        made_from = found.spec.pod_group_template_ref
+        named = made_from.workload if made_from is not None else None
+        return {"min_count": found.min_count, "template": named.workload_name if named is not None else ""}
     return {}

@@ -32,6 +32,7 @@ LEADER_WORKER_SET: Final[Kind] = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
 NATIVE: Final[Kind] = ("scheduling.k8s.io", "PodGroup")
 COSCHEDULED: Final[Kind] = ("scheduling.x-k8s.io", "PodGroup")
 STATEFUL_SET: Final[Kind] = ("apps", "StatefulSet")
+WORKLOAD: Final[Kind] = ("scheduling.k8s.io", "Workload")
 REPLICA_SET: Final[Kind] = ("apps", "ReplicaSet")
 
 _KNOWN: Final = frozenset({JOB, JOB_SET, LEADER_WORKER_SET, NATIVE, COSCHEDULED})
@@ -75,8 +76,13 @@ class Workload:
     """Of a PodGroup."""
     part: Workload | None = None
     """Of a JobSet that is a pod's root: the Job between the two."""
-    above: Workload | None = None
-    """Of a native PodGroup that is a pod's root: the pod's highest known owner, whose annotations go before its own."""
+    template: str = ""
+    """Of a native PodGroup: the name of the Workload that it was made from."""
+    above: tuple[Workload, ...] = ()
+    """Of a native PodGroup that is a pod's root: whose annotations go before its own, and before those of who follows.
+
+    The Workload that it was made from, and the pod's highest known owner.
+    """
 
     @property
     def of_kind(self) -> Kind:
@@ -117,7 +123,8 @@ async def root_of(pod: Pod, workloads: Workloads) -> Workload:
     """
     if name := native_group(pod):
         group = await _pod_group(pod, name, (V1ALPHA2.api_version,), workloads)
-        return replace(group, above=await _highest(pod, workloads))
+        above = [await _template(group, workloads), await _highest(pod, workloads)]
+        return replace(group, above=tuple(one for one in above if one is not None))
     if name := pod.metadata.labels.get(COSCHEDULING_LABEL, ""):
         return await _pod_group(pod, name, (COSCHEDULING.api_version, V1ALPHA2.api_version), workloads)
     return await _highest(pod, workloads) or workload_of(pod)
@@ -132,6 +139,13 @@ async def _pod_group(pod: Pod, name: str, api_versions: Sequence[str], workloads
         f"Pod {pod.key}: there is no PodGroup {pod.metadata.namespace}/{name}, which it names: "
         "create it, or let the pod name none"
     )
+
+
+async def _template(group: Workload, workloads: Workloads) -> Workload | None:
+    """The Workload of a native group, which need not be there any more."""
+    if not group.template or group.of_kind != NATIVE:
+        return None
+    return await workloads.get(group.api_version, WORKLOAD[1], group.metadata.namespace, group.template)
 
 
 async def _highest(pod: Pod, workloads: Workloads) -> Workload | None:

@@ -40,7 +40,7 @@ from session_scheduler.model.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from session_scheduler.model.workload_objects import Job, JobSet, LeaderWorkerSet
+from session_scheduler.model.workload_objects import Job, JobSet, LeaderWorkerSet, Workload
 
 _log = structlog.get_logger(__name__)
 _Read = TypeVar("_Read")
@@ -242,6 +242,7 @@ _CORE: dict[type, Resource[Any]] = {
     Job: Resource(Job, "batch/v1", "jobs"),
     JobSet: Resource(JobSet, "jobset.x-k8s.io/v1alpha2", "jobsets"),
     LeaderWorkerSet: Resource(LeaderWorkerSet, "leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
+    Workload: Resource(Workload, "scheduling.k8s.io/v1alpha2", "workloads"),
     ConfigMap: Resource(ConfigMap, "v1", "configmaps"),
     Lease: Resource(Lease, "coordination.k8s.io/v1", "leases"),
     PriorityClass: Resource(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
@@ -265,9 +266,13 @@ POD_GROUPS: tuple[Resource[PodGroup], ...] = tuple(
 
 
 def resource_of(kind: type[Kube], api_version: str = "") -> Resource[Kube]:
-    """Where objects of the kind are; `api_version` chooses between the PodGroups. Raises Invalid for an unknown one."""
+    """Where objects of the kind are; `api_version` chooses between the PodGroups, and the version of Workloads.
+
+    Raises Invalid for a PodGroup of an unknown one.
+    """
     if kind is not PodGroup:
-        return _CORE[kind]
+        found = _CORE[kind]
+        return Resource(kind, api_version, found.plural) if api_version and kind is Workload else found
     wanted = api_version or PodGroup().api_version
     for resource in POD_GROUPS:
         if resource.api_version == wanted:

@@ -189,7 +189,7 @@ class KubernetesCluster:
     def _resource(self, kind: type[Kube], api_version: str) -> Resource[Kube]:
         """Where an object is. Raises Invalid for a PodGroup of an unknown API."""
         if kind is not PodGroup:
-            return resource_of(kind)
+            return resource_of(kind, api_version)
         return self.pod_groups.place_of(api_version)  # type: ignore[return-value]
 
     def _place(self, obj: Kube) -> Resource[Kube]:

@@ -1,7 +1,7 @@
 """What makes pods, as typed values: as far as who schedules these pods asks how they belong together.
 
-Source: the Kubernetes API reference (batch/v1), and the CustomResourceDefinitions of JobSet (jobset.x-k8s.io/v1alpha2)
-and LeaderWorkerSet (leaderworkerset.x-k8s.io/v1), which not every cluster has.
+Source: the Kubernetes API reference (batch/v1, scheduling.k8s.io), and the CustomResourceDefinitions of JobSet
+(jobset.x-k8s.io/v1alpha2) and LeaderWorkerSet (leaderworkerset.x-k8s.io/v1), which not every cluster has.
 """
 
 from __future__ import annotations
@@ -76,5 +76,17 @@ class LeaderWorkerSet(_Object, frozen=True, tag_field="kind", tag="LeaderWorkerS
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-WorkloadObject = Job | JobSet | LeaderWorkerSet
-WORKLOAD_KINDS: tuple[type[WorkloadObject], ...] = (Job, JobSet, LeaderWorkerSet)
+class Workload(_Object, frozen=True, tag_field="kind", tag="Workload"):
+    """scheduling.k8s.io Workload, which native PodGroups are made from. Read by name, never listed."""
+
+    api_version: str = "scheduling.k8s.io/v1alpha2"
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+WorkloadObject = Job | JobSet | LeaderWorkerSet | Workload
+WORKLOAD_KINDS: tuple[type[WorkloadObject], ...] = (Job, JobSet, LeaderWorkerSet, Workload)

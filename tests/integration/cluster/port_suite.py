@@ -37,7 +37,7 @@ from session_scheduler.model.objects import (
     Taint,
 )
 from session_scheduler.model.related import ReplicaSet, StatefulSet
-from session_scheduler.model.workload_objects import WORKLOAD_KINDS, Job, JobSet, JobSpec, LeaderWorkerSet
+from session_scheduler.model.workload_objects import WORKLOAD_KINDS, Job, JobSet, JobSpec, LeaderWorkerSet, Workload
 
 PATIENCE = 30.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -493,10 +493,12 @@ class PortSuite:
         once = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
         numbers = {"parallelism": 2, "completions": 3, "activeDeadlineSeconds": 90}
         selected = {"selector": {"matchLabels": {"l": "x"}}, "template": template}
-        apps: list[tuple[type[ReplicaSet | StatefulSet | Job], str, dict[str, Any]]] = [
+        gang = {"name": "t", "schedulingPolicy": {"gang": {"minCount": 2}}}
+        apps: list[tuple[type[ReplicaSet | StatefulSet | Job | Workload], str, dict[str, Any]]] = [
             (ReplicaSet, "apps/v1", selected),
             (StatefulSet, "apps/v1", {**selected, "serviceName": "none"}),
             (Job, "batch/v1", {**numbers, "template": once}),
+            (Workload, "scheduling.k8s.io/v1alpha2", {"podGroupTemplates": [gang]}),
         ]
         for kind, api_version, spec in apps:
             metadata = {"name": "maker", "namespace": harness.namespace, **said}
@@ -513,7 +515,7 @@ class PortSuite:
 
     @pytest.mark.parametrize("kind", WORKLOAD_KINDS)
     async def test_what_makes_pods_and_is_not_there_is_not_found(
-        self, harness: Harness, kind: type[Job | JobSet | LeaderWorkerSet]
+        self, harness: Harness, kind: type[Job | JobSet | LeaderWorkerSet | Workload]
     ) -> None:
         with pytest.raises(NotFound, match=f"{kind.__name__} {harness.namespace}/maker"):
             await harness.cluster.get(kind, harness.namespace, "maker")

@@ -124,18 +124,20 @@ def test_annotations_of_others_do_not_count() -> None:
     assert read(workload) == Asked()
 
 
-def test_a_pod_groups_owner_says_more_than_the_group() -> None:
-    group = job("group", account="low", qos="q")
-    above = job("owner", account="high")
-    assert read(Workload(api_version="scheduling.k8s.io/v1alpha2", kind="PodGroup", metadata=group.metadata,
-                         above=above)) == Asked(account="high", qos="q")  # fmt: skip
+def pod_group(*above: Workload, **annotations: str) -> Workload:
+    return Workload(api_version="scheduling.k8s.io/v1alpha2", kind="PodGroup", above=above,
+                    metadata=job("group", **annotations).metadata)  # fmt: skip
+
+
+def test_what_is_above_a_pod_group_says_more_than_the_group() -> None:
+    above = job("made-from", account="highest"), job("owner", account="high", qos="of-the-owner")
+    asked = read(pod_group(*above, account="low", qos="low", wckey="of-the-group"))
+    assert asked == Asked(account="highest", qos="of-the-owner", wckey="of-the-group")
 
 
 def test_a_wrong_annotation_names_the_object_that_has_it() -> None:
-    group = Workload(api_version="scheduling.k8s.io/v1alpha2", kind="PodGroup", metadata=ObjectMeta(name="g"),
-                     above=job("owner", priority="high"))  # fmt: skip
     with pytest.raises(TranslationError, match=r"^Job physics/owner: "):
-        read(group)
+        read(pod_group(job("owner", priority="high")))
 
 
 def test_the_reference_page_has_all_annotations_in_its_table_and_no_others() -> None:

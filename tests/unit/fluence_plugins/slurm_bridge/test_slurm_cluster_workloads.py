@@ -12,7 +12,7 @@ from fluence_plugins.slurm_bridge.workloads import NotAllowedError, Workload, ro
 from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import Pod, PodGroupTemplateReference, WorkloadPodGroupTemplateReference
 from session_scheduler.model.related import StatefulSet
 from session_scheduler.model.workload_objects import (
     Job,
@@ -22,6 +22,7 @@ from session_scheduler.model.workload_objects import (
     LeaderWorkerSetSpec,
     LeaderWorkerTemplate,
 )
+from session_scheduler.model.workload_objects import Workload as GroupWorkload
 from session_scheduler.testing import pod, pod_group
 
 COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
@@ -74,6 +75,15 @@ async def test_pod_groups_of_both_apis_are_read(coscheduling: bool, api_version:
     named = {"labels": {"scheduling.x-k8s.io/pod-group": "ring"}} if coscheduling else {"group": "ring"}
     found = await root(cluster, pod_in("p", **named))
     assert (found.api_version, found.min_count) == (api_version, 2 if coscheduling else 3)
+
+
+async def test_the_workload_that_a_native_group_was_made_from_is_read() -> None:
+    cluster = MemoryCluster()
+    made_from = await cluster.create(GroupWorkload(metadata=owned("train-w")))
+    group = pod_group("ring", 3, namespace="physics")
+    named = PodGroupTemplateReference(workload=WorkloadPodGroupTemplateReference(workload_name="train-w"))
+    await cluster.create(replace(group, spec=replace(group.spec, pod_group_template_ref=named)))
+    assert [one.metadata for one in (await root(cluster, pod_in("p", group="ring"))).above] == [made_from.metadata]
 
 
 async def test_what_is_not_there_and_kinds_that_nobody_knows_are_none() -> None:

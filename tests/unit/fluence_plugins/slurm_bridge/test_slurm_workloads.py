@@ -62,7 +62,15 @@ async def test_a_pod_group_goes_before_the_owners(native: bool) -> None:
     group = workload("PodGroup", "ring", min_count=2)
     pod = pod_of(job, "p", group="ring") if native else pod_of(job, "p", labels={"scheduling.k8s.io/pod-group": "ring"})
     root = await root_of(pod, Stored(job, group))
-    assert (root.kind, root.metadata.name, root.min_count, root.above) == ("PodGroup", "ring", 2, job)
+    assert (root.kind, root.metadata.name, root.min_count, root.above) == ("PodGroup", "ring", 2, (job,))
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_what_a_native_group_was_made_from_is_above_its_owner(there: bool) -> None:
+    job, made_from = workload("Job", "train"), workload("Workload", "train-w")
+    group = workload("PodGroup", "ring", template="train-w")
+    stored = Stored(job, group, *([made_from] if there else []))
+    assert (await root_of(pod_of(job, "p", group="ring"), stored)).above == ((made_from, job) if there else (job,))
 
 
 async def test_the_native_group_goes_before_the_coscheduling_one() -> None:
