@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from session_scheduler.model.devices import DeviceClass
+from session_scheduler.model.devices import CLASS_PREFIX, DeviceClass
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.sub_groups import as_text
@@ -63,7 +63,10 @@ def check_at_rest(scheduler: Scheduler, pods: Iterable[Pod], given: Given) -> It
 
 def _usage(scheduler: Scheduler, given: Given) -> Iterator[str]:
     cache = scheduler.cache
-    elsewhere = {one.spec.extended_resource_name for one in cache.objects.of(DeviceClass).values()}
+    classes = cache.objects.of(DeviceClass)
+    elsewhere = {one.spec.extended_resource_name for one in classes.values()} | {
+        CLASS_PREFIX + name for name in classes
+    }
     """What nodes need not offer: it is had as devices."""
     on_row: dict[int, list[Task]] = {}
     for task in cache.tasks.values():

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from session_scheduler.builtin.devices.errors import CLAIM, AllocationError
 from session_scheduler.model.cel.errors import CompileError, EvaluationError
 from session_scheduler.model.cel.program import Program
-from session_scheduler.model.cel.values import QuantityValue, Record, Semver
-from session_scheduler.model.devices import Device, DeviceAttribute, DeviceClass, DeviceSelector
-from session_scheduler.model.quantity import QuantityError, billionths
+from session_scheduler.model.device_variable import FIELDS, device_variable
+from session_scheduler.model.devices import Device, DeviceClass, DeviceSelector
 
-_FIELDS: Final = ("driver", "attributes", "capacity", "allowMultipleAllocations")
 _MOST_PROGRAMS, _MOST_ANSWERS = 1000, 200_000
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 
@@ -72,7 +70,7 @@ class Matching:
             if len(self._programs) >= _MOST_PROGRAMS:
                 self._programs.clear()
             try:
-                found = Program(text, ("device",), _FIELDS)
+                found = Program(text, ("device",), FIELDS)
             except CompileError as error:
                 found = error
             self._programs[text] = found
@@ -107,44 +105,7 @@ def claim_selectors(
 
 def _evaluated(program: Program, device: Device, driver: str) -> tuple[bool | EvaluationError, int]:
     try:
-        names = {"device": _variable(device, driver)}
+        names = {"device": device_variable(device, driver)}
     except EvaluationError as error:
         return error, 1
     return program.evaluate(names)
-
-
-def _variable(device: Device, driver: str) -> dict[str, Any]:
-    """A device as expressions see it. Raises EvaluationError."""
-    attributes: Record = Record()
-    for name, attribute in device.attributes.items():
-        domain, short = _split(name, driver)
-        attributes.setdefault(domain, {})[short] = _value(name, attribute)
-    capacity: Record = Record()
-    for name, one in device.capacity.items():
-        domain, short = _split(name, driver)
-        try:
-            capacity.setdefault(domain, {})[short] = QuantityValue(billionths(one.value))
-        except QuantityError as error:
-            raise EvaluationError(f"capacity {name}: {error}") from None
-    shared = bool(device.allow_multiple_allocations)
-    return {"driver": driver, "attributes": attributes, "capacity": capacity, "allowMultipleAllocations": shared}
-
-
-def _split(name: str, driver: str) -> tuple[str, str]:
-    domain, slash, short = name.partition("/")
-    return (domain, short) if slash else (driver, name)
-
-
-def _value(name: str, attribute: DeviceAttribute) -> Any:
-    if attribute.int_value is not None:
-        return attribute.int_value
-    if attribute.bool_value is not None:
-        return attribute.bool_value
-    if attribute.string_value is not None:
-        return attribute.string_value
-    if attribute.version_value is None:
-        raise EvaluationError(f"attribute {name}: unsupported attribute value")
-    try:
-        return Semver(attribute.version_value)
-    except EvaluationError as error:
-        raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from None
