@@ -1,0 +1,91 @@
+"""Slurm's short way to write many node names, `k8s-[0-3,7],a[01-03]b`, and the names that it stands for.
+
+What is read here was written by a server, so it is bounded: a few bytes can stand for any number of names.
+Source: the man pages of slurm.conf (NodeName) and scontrol (show hostnames).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Final
+
+from session_scheduler.errors import FluenceError, shown
+
+NAMES: Final = 100_000
+"""The most names that a text may stand for."""
+_CHARACTERS: Final = 4 << 20
+_PIECES: Final = 16
+"""The most brackets, and texts between them, in a name."""
+_DIGITS: Final = 18
+_PIECE: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\],\s]+)")
+_RANGE: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+
+
+class HostlistError(FluenceError):
+    """A text is no list of node names, or stands for too many."""
+
+    def __init__(self, text: str, what: str) -> None:
+        super().__init__(f"list of nodes {shown(text)}: {what}")
+
+
+def expand(text: str, *, limit: int = NAMES) -> tuple[str, ...]:
+    """The names in Slurm's order: of several brackets in a name the last runs fastest. Raises: HostlistError."""
+    if len(text) > _CHARACTERS:
+        raise HostlistError(text, f"it has {len(text)} characters, {_CHARACTERS} are the most that is read")
+    names: list[str] = []
+    for pieces in _words(text):
+        ranges = [_ranges(piece, text) for piece in pieces]
+        if len(names) + prod(sum(len(numbers) for numbers, _ in piece) for piece in ranges) > limit:
+            raise HostlistError(text, f"it stands for more than {limit} names")
+        names.extend(map("".join, product(*map(_texts, ranges))))
+    return tuple(names)
+
+
+_Ranges = Sequence[tuple[range, int | str]]
+"""Numbers and the width that they are filled to with zeros; or one number and the text that stands there."""
+
+
+def _words(text: str) -> Iterator[list[re.Match[str]]]:
+    """Each name of the list, as its pieces in brackets and between them."""
+    at = 0
+    while at < len(text):
+        pieces: list[re.Match[str]] = []
+        while piece := _PIECE.match(text, at):
+            pieces.append(piece)
+            at = piece.end()
+        if at < len(text) and text[at] != ",":
+            raise HostlistError(text, f"{shown(text[at])} at character {at + 1} begins neither a name nor a bracket")
+        if not pieces or (at + 1 == len(text)):
+            raise HostlistError(text, f"a name is missing at character {at + 1}")
+        if len(pieces) > _PIECES:
+            raise HostlistError(text, f"a name of it has more than {_PIECES} parts")
+        yield pieces
+        at += 1
+
+
+def _ranges(piece: re.Match[str], text: str) -> _Ranges:
+    bracket, plain = piece.groups()
+    if bracket is None:
+        return [(range(1), plain)]
+    return [_range(part, text) for part in bracket.split(",")]
+
+
+def _range(part: str, text: str) -> tuple[range, int]:
+    found = _RANGE.fullmatch(part)
+    if found is None:
+        raise HostlistError(text, f"{shown(part)} in brackets is neither a number nor a range of numbers")
+    first, last = found[1], found[2] or found[1]
+    if max(len(first), len(last)) > _DIGITS:
+        raise HostlistError(text, f"{shown(part)} has more than {_DIGITS} digits")
+    if int(last) < int(first):
+        raise HostlistError(text, f"the range {shown(part)} ends before it begins")
+    return range(int(first), int(last) + 1), len(first)
+
+
+def _texts(ranges: _Ranges) -> list[str]:
+    return [
+        width if isinstance(width, str) else str(number).zfill(width) for numbers, width in ranges for number in numbers
+    ]
