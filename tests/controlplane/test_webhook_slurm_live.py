@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluence_plugins.slurm_bridge.names import FINALIZER, JOBID_LABEL, NODE_ANNOTATION, SCHEDULER_NAME
+from fluence_plugins.slurm_bridge.names import FINALIZER, GRES_ANNOTATION, JOBID_LABEL, NODE_ANNOTATION, SCHEDULER_NAME
 
 from .conftest import new_control_plane
 from .harness import ADMIN, SCHEDULER, ControlPlane
@@ -28,11 +28,15 @@ TOLERATION = {
 }
 MARKS: dict[str, Manifest] = {
     "label": {"labels": {JOBID_LABEL: "7"}},
-    "annotation": {"annotations": {NODE_ANNOTATION: "n1"}},
+    "node": {"annotations": {NODE_ANNOTATION: "n1"}},
+    "gres": {"annotations": {GRES_ANNOTATION: "gpu(IDX:0)"}},
     "finalizer": {"finalizers": [FINALIZER]},
 }
-ALL = {**MARKS["label"], **MARKS["annotation"], **MARKS["finalizer"]}
-GONE: Manifest = {"labels": {JOBID_LABEL: None}, "annotations": {NODE_ANNOTATION: None}, "finalizers": None}
+ALL: Manifest = {
+    "labels": {JOBID_LABEL: "7"},
+    "annotations": {NODE_ANNOTATION: "n1", GRES_ANNOTATION: "gpu(IDX:0)"},
+    "finalizers": [FINALIZER],
+}
 
 
 @dataclass
@@ -176,7 +180,9 @@ def test_nobody_makes_a_pod_with_a_mark(
 def test_nobody_but_the_scheduler_makes_changes_or_removes_a_mark(
     anywhere: Place, webhook: WebhookProcess, mark: str, through: str
 ) -> None:
-    removed = {field: GONE[field] for field in MARKS[mark]}
+    removed: Manifest = {
+        field: None if isinstance(said, list) else dict.fromkeys(said) for field, said in MARKS[mark].items()
+    }
     for pod, change in ((anywhere.create(), MARKS[mark]), (anywhere.marked(), removed)):
         status, why = anywhere.change(pod, change, through=through)
         assert status == HTTPStatus.FORBIDDEN

@@ -11,7 +11,14 @@ import pytest
 from fluence_plugins.env_injection.commands import webhook
 from fluence_plugins.env_injection.reviews import DEADLINE_SECONDS
 from fluence_plugins.slurm_bridge.admission import SlurmBridgeHandler
-from fluence_plugins.slurm_bridge.names import FINALIZER, JOBID_LABEL, NODE_ANNOTATION, SCHEDULER_NAME
+from fluence_plugins.slurm_bridge.names import (
+    CORES_ANNOTATION,
+    FINALIZER,
+    GRES_ANNOTATION,
+    JOBID_LABEL,
+    NODE_ANNOTATION,
+    SCHEDULER_NAME,
+)
 from session_scheduler.config import PluginConfig, Profile, SchedulerConfig, parse_config
 
 from ..tools.deploying import NAMESPACE, Manifest, key, manifests, the
@@ -72,7 +79,7 @@ def test_the_configuration_has_one_profile_more_whose_plugin_is_slurms_alone() -
     base, whole = config("fluence.yaml"), config(OPTION)
     assert whole.model_copy(update={"profiles": whole.profiles[:1]}) == base
     assert (profile().scheduler_name, plugin().name) == (SCHEDULER_NAME, "slurm-bridge")
-    assert plugin().args.keys() == {"url", "tokenFile", "partition", "mcsLabel", "cluster"}
+    assert plugin().args.keys() == {"url", "tokenFile", "partition", "mcsLabel"}
 
 
 def test_the_token_is_a_file_of_a_secret_which_may_be_missing_and_in_no_environment() -> None:
@@ -105,7 +112,7 @@ def test_the_scheduler_gets_no_right_but_to_read_who_made_pods_and_to_change_nod
         ("apps", "statefulsets", "get"),
         ("jobset.x-k8s.io", "jobsets", "get"),
         ("leaderworkerset.x-k8s.io", "leaderworkersets", "get"),
-        ("scheduling.k8s.io", "workloads", "get"),
+        ("", "namespaces", "get"),
     }
     binding = the("ClusterRoleBinding", OPTION, called="fluence-slurm-bridge")
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "fluence", "namespace": NAMESPACE}]
@@ -147,7 +154,8 @@ def test_of_pods_that_name_the_scheduler_new_ones_are_sent_and_changes_of_marks_
     named, marked = (each["expression"] for each in asked["matchConditions"])
     assert named.endswith(f"object.spec.schedulerName == '{SCHEDULER_NAME}'")
     assert f"request.userInfo.username != '{ACCOUNT}'" in marked
-    assert set(re.findall(r"'([^' ]+/[^' ]*)'", marked)) == {JOBID_LABEL, NODE_ANNOTATION, FINALIZER}
+    marks = {JOBID_LABEL, NODE_ANNOTATION, CORES_ANNOTATION, GRES_ANNOTATION, FINALIZER}
+    assert set(re.findall(r"'([^' ]+/[^' ]*)'", marked)) == marks
 
 
 def test_of_pods_for_the_default_scheduler_new_ones_are_sent_from_labelled_namespaces_but_not_our_own() -> None:

@@ -2,8 +2,8 @@
 
 Which namespaces are managed the webhook's configuration says, by what it sends; a list in the settings narrows that. A
 new pod for the default scheduler becomes the bridge's, and each of the bridge's pods tolerates the taint of the nodes
-that Slurm gives away. The marks of a pod (its job, its node, the finalizer) are what the bridge believes when it starts
-again: nobody brings them along, and nobody but the scheduler's accounts changes them later.
+that Slurm gives away. The marks of a pod (its job, its node and what of it, the finalizer) are what the bridge believes
+when it starts again: nobody brings them along, and nobody but the scheduler's accounts changes them later.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,13 +11,22 @@ from typing import Any, Final
 
 from fluence_plugins.env_injection import patches
 from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Operation, Refusal
-from fluence_plugins.slurm_bridge.names import FINALIZER, JOBID_LABEL, MANAGED_TAINT, NODE_ANNOTATION
+from fluence_plugins.slurm_bridge.names import (
+    CORES_ANNOTATION,
+    FINALIZER,
+    GRES_ANNOTATION,
+    JOBID_LABEL,
+    MANAGED_TAINT,
+    NODE_ANNOTATION,
+)
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 NODE_USER: Final = "system:node:"
 """Before the user names of kubelets. The pods that these create run already: they show the node's own."""
 _LABEL: Final = f"metadata.labels[{JOBID_LABEL}]"
-_ANNOTATION: Final = f"metadata.annotations[{NODE_ANNOTATION}]"
+_ANNOTATIONS: Final = {
+    f"metadata.annotations[{name}]": name for name in (NODE_ANNOTATION, CORES_ANNOTATION, GRES_ANNOTATION)
+}
 _FINALIZER: Final = f"metadata.finalizers[{FINALIZER}]"
 _Marks = dict[str, str]
 """Of a pod's marks those that are there: the field, and what it says."""
@@ -93,7 +102,7 @@ class SlurmBridgeHandler:
 
     def _changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> Refusal | None:
         before, after = _marks(old), _marks(new)
-        changed = [field for field in (_LABEL, _ANNOTATION, _FINALIZER) if before.get(field) != after.get(field)]
+        changed = [field for field in (_LABEL, *_ANNOTATIONS, _FINALIZER) if before.get(field) != after.get(field)]
         if not self._users:
             changed = [field for field in changed if field != _FINALIZER] if _runs(new) else []
         elif _is_deleted(new) and _FINALIZER not in after:  # it may be that no scheduler runs any more
@@ -108,9 +117,10 @@ class SlurmBridgeHandler:
 def _marks(pod: Mapping[str, Any]) -> _Marks:
     metadata = pod.get("metadata")
     finalizers = metadata.get("finalizers") if isinstance(metadata, dict) else None
+    annotations = patches.texts_of(pod, "annotations") or {}
     found = {
         _LABEL: (patches.texts_of(pod, "labels") or {}).get(JOBID_LABEL),
-        _ANNOTATION: (patches.texts_of(pod, "annotations") or {}).get(NODE_ANNOTATION),
+        **{field: annotations.get(name) for field, name in _ANNOTATIONS.items()},
         _FINALIZER: FINALIZER if isinstance(finalizers, list) and FINALIZER in finalizers else None,
     }
     return {field: said for field, said in found.items() if said is not None}

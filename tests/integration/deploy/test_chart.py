@@ -263,7 +263,7 @@ def test_slurms_address_name_secret_and_arguments_are_values() -> None:
     assert profile.scheduler_name == "hpc"
     assert profile.plugins[0].args == {
         "url": "https://slurm.example.com/api", "tokenFile": "/etc/fluence/slurm/auth-token", "partition": "batch",
-        "mcsLabel": "kubernetes", "cluster": "kubernetes", "timeoutSeconds": 3}  # fmt: skip
+        "mcsLabel": "kubernetes", "schedulerName": "hpc", "timeoutSeconds": 3}  # fmt: skip
     volumes = find(made, "Deployment", "fluence")["spec"]["template"]["spec"]["volumes"]
     assert volumes[-1]["secret"] == {"secretName": "mine", "optional": True}
     command = container(made, "Deployment", "fluence-webhook")["command"]

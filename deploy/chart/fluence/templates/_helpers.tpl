@@ -158,6 +158,7 @@ startupProbe:
 {{- if .enabled -}}
 {{- if has .schedulerName $.Values.schedulerNames }}{{ fail (printf "slurmBridge.schedulerName is one of schedulerNames, too: %s" .schedulerName) }}{{ end -}}
 {{- $args := mergeOverwrite (dict "url" .url "tokenFile" "/etc/fluence/slurm/auth-token") (deepCopy .arguments) -}}
+{{- if ne .schedulerName "slurm-bridge-scheduler" }}{{ $args = set $args "schedulerName" .schedulerName }}{{ end -}}
 {{- $profiles = append $profiles (dict "schedulerName" .schedulerName "plugins" (list (dict "name" "slurm-bridge" "args" $args))) -}}
 {{- end -}}
 {{- end -}}

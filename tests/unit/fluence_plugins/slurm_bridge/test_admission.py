@@ -9,7 +9,14 @@ import pytest
 
 from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Refusal, load_handlers
 from fluence_plugins.slurm_bridge.admission import SlurmBridgeHandler
-from fluence_plugins.slurm_bridge.names import FINALIZER, JOBID_LABEL, NODE_ANNOTATION, SCHEDULER_NAME
+from fluence_plugins.slurm_bridge.names import (
+    CORES_ANNOTATION,
+    FINALIZER,
+    GRES_ANNOTATION,
+    JOBID_LABEL,
+    NODE_ANNOTATION,
+    SCHEDULER_NAME,
+)
 
 from ....tools.admitting import Object, patched, settings
 
@@ -21,8 +28,12 @@ TOLERATION = {
     "effect": "NoExecute",
 }
 LABEL, ANNOTATION = {"labels": {JOBID_LABEL: "7"}}, {"annotations": {NODE_ANNOTATION: "n1"}}
+CORES: Object = {"annotations": {CORES_ANNOTATION: "0-3"}}
+GRES: Object = {"annotations": {GRES_ANNOTATION: "gpu(IDX:0)"}}
 FINALIZED: Object = {"finalizers": ["example.com/other", FINALIZER]}
-MARKS = pytest.mark.parametrize("mark", [LABEL, ANNOTATION, FINALIZED], ids=["label", "annotation", "finalizer"])
+MARKS = pytest.mark.parametrize(
+    "mark", [LABEL, ANNOTATION, CORES, GRES, FINALIZED], ids=["job", "node", "cores", "gres", "finalizer"]
+)
 
 
 def handler(**given: Any) -> SlurmBridgeHandler:
@@ -183,9 +194,9 @@ def test_the_finalizer_of_a_pod_that_is_deleted_can_be_taken_away_where_no_sched
     assert FINALIZER in change(bridged(gone), bridged(gone | FINALIZED))
 
 
-def test_where_the_schedulers_account_is_not_known_only_running_pods_keep_label_and_annotation() -> None:
+def test_where_the_schedulers_account_is_not_known_only_running_pods_keep_label_and_annotations() -> None:
     by = handler(scheduler_users=frozenset())
-    for mark in (LABEL, ANNOTATION):
+    for mark in (LABEL, ANNOTATION, CORES, GRES):
         for old, new in ((None, mark), (mark, None)):
             assert change(bridged(old), bridged(new), by=by) == ""
             assert change(bridged(old, "Running"), bridged(new, "Running"), by=by) != ""
