@@ -11,6 +11,7 @@ import pytest
 from fluence_plugins.env_injection.commands import webhook
 from fluence_plugins.env_injection.reviews import DEADLINE_SECONDS
 from fluence_plugins.slurm_bridge.admission import SlurmBridgeHandler
+from fluence_plugins.slurm_bridge.cluster_workloads import _KINDS
 from fluence_plugins.slurm_bridge.names import (
     CORES_ANNOTATION,
     FINALIZER,
@@ -101,19 +102,16 @@ def test_the_scheduler_may_reach_slurm() -> None:
     assert {"protocol": "TCP", "port": urlsplit(plugin().args["url"]).port} in rule["ports"]
 
 
+def granted(name: str, file: str = OPTION) -> set[tuple[str, str, str]]:
+    rules = the("ClusterRole", file, called=name)["rules"]
+    return {(group, resource, verb) for rule in rules for group in rule["apiGroups"]
+            for resource in rule["resources"] for verb in rule["verbs"]}  # fmt: skip
+
+
 def test_the_scheduler_gets_no_right_but_to_read_who_made_pods_and_to_change_nodes() -> None:
-    rules = the("ClusterRole", OPTION, called="fluence-slurm-bridge")["rules"]
-    granted = {(group, resource, verb) for rule in rules for group in rule["apiGroups"]
-               for resource in rule["resources"] for verb in rule["verbs"]}  # fmt: skip
-    assert granted == {
-        ("", "nodes", "patch"),
-        ("batch", "jobs", "get"),
-        ("apps", "replicasets", "get"),
-        ("apps", "statefulsets", "get"),
-        ("jobset.x-k8s.io", "jobsets", "get"),
-        ("leaderworkerset.x-k8s.io", "leaderworkersets", "get"),
-        ("", "namespaces", "get"),
-    }
+    read = {(group, plural, "get") for (group, _), (_, plural) in _KINDS.items()}
+    others = {("", "nodes", "patch"), ("", "namespaces", "get")}
+    assert granted("fluence-slurm-bridge") == (read | others) - granted("fluence")
     binding = the("ClusterRoleBinding", OPTION, called="fluence-slurm-bridge")
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "fluence", "namespace": NAMESPACE}]
     assert binding["roleRef"]["name"] == "fluence-slurm-bridge"
