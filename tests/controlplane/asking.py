@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import http.client
+from collections.abc import Mapping
 
 
-def ask(host: str, port: int, path: str) -> tuple[int, str]:
-    """GET over plain HTTP: status and text."""
+def ask(
+    host: str, port: int, path: str, *, method: str = "GET", body: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, str]:  # fmt: skip
+    """Ask over plain HTTP: status and text."""
     connection = http.client.HTTPConnection(host, port, timeout=10)
     try:
-        connection.request("GET", path)
+        connection.request(method, path, body, dict(headers or {}))
         answer = connection.getresponse()
         return answer.status, answer.read().decode(errors="replace")
     finally:

@@ -1,0 +1,548 @@
+"""What is said to Slurm, and to the API server of what Slurm says: a task of the plugin's own.
+
+Sessions leave wants: groups without a job, and the nodes that they may have. All that is remembered is in Slurm and in
+the API server, so that another replica goes on where one ended; a job whose submission was not answered is found again
+by its admin_comment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from fluence_plugins.slurm_bridge import names
+from fluence_plugins.slurm_bridge.book import Book, Duties, Stand, is_over
+from fluence_plugins.slurm_bridge.client import SlurmClient
+from fluence_plugins.slurm_bridge.cluster_workloads import ClusterWorkloads
+from fluence_plugins.slurm_bridge.errors import (
+    InvalidRequestError,
+    JobNotPendingError,
+    UnavailableError,
+)
+from fluence_plugins.slurm_bridge.gres import known_of
+from fluence_plugins.slurm_bridge.measured import Measured
+from fluence_plugins.slurm_bridge.messages import Fixed, JobComment, NodeShare
+from fluence_plugins.slurm_bridge.placeholder import Placeholder
+from fluence_plugins.slurm_bridge.translation import Terms, expected, translate
+from fluence_plugins.slurm_bridge.workloads import TranslationError, root_of
+from session_scheduler.errors import ChangedMeanwhileError, FluenceError
+from session_scheduler.model.bindings import Runtime
+from session_scheduler.model.objects import Pod
+from session_scheduler.model.related import Namespace
+from session_scheduler.tasks import alongside
+
+if TYPE_CHECKING:
+    from session_scheduler.cluster.port import Cluster
+
+log = logging.getLogger("slurm-bridge")
+
+_AT_ONCE: Final = 16
+"""Requests."""
+_QUIET_TICKS: Final = 10
+"""How many ticks there are between two lists of jobs while none of them waits."""
+_WHOLE_SECONDS: Final = 30.0
+"""Between two lists for which Slurm is not asked whether anything has changed."""
+_NODES_SECONDS: Final = 30.0
+"""How old the names of Slurm's nodes may be."""
+_AGAIN_SECONDS: Final = 5.0
+"""After which what was refused is tried again though nothing of it has changed; each time after twice as long."""
+_MOST_SECONDS: Final = 300.0
+_DOWN: Final = "Slurm cannot be asked"
+_DOWN_SECONDS: Final = 1.0
+_MOST_DOWN_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a session asks for: a job for these pods (uids) of a group, on some of these nodes (as Slurm calls them)."""
+
+    group: str
+    uids: tuple[str, ...]
+    needed: int
+    """How many of them must start together."""
+    candidates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What sessions read."""
+
+    stands: Mapping[str, Stand] = field(default_factory=dict)
+    """By uid of a pod."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """By group's key: why no job was made for it."""
+
+
+_Asked = tuple[Placeholder, tuple[str, ...]]
+"""A job, and the nodes that it may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """Why no job was made; tried again when due. `asked` is what Slurm refused, as far as it came to that."""
+
+    text: str
+    want: Want
+    asked: _Asked | None
+    due: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """A write that failed: not to be tried before it is due."""
+
+    text: str
+    due: float
+    times: int
+
+
+class Bridge:
+    """Serves one profile's pods. `connect` makes the client for as long as it is served."""
+
+    def __init__(
+        self,
+        book: Book,
+        fixed: Fixed,
+        connect: Callable[[], AbstractAsyncContextManager[SlurmClient]],
+        *,
+        tick: float,
+        unsure: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tick`: seconds between two lists of jobs while some wait. `unsure`: for how many a request may still be
+        carried out whose answer was lost.
+        """
+        self.book = book
+        self.measured = Measured()
+        self._fixed = fixed
+        self._connect = connect
+        self._tick = tick
+        self._unsure_seconds = unsure
+        self._now = now
+        self._wants: dict[str, Want] = {}
+        self._problems: dict[str, _Problem] = {}
+        self._unsure: dict[str, float] = {}
+        """By group: until when a submission that was not answered may still become a job."""
+        self._sent: dict[int, _Asked] = {}
+        """What was said last of each job."""
+        self._groups: dict[str, str] = {}
+        """The group's key of each pod (uid) that a session has asked about."""
+        self._woken = asyncio.Event()
+        self._listed = False
+        self._next_list = 0.0
+        self._last_update = 0
+        self._whole_until = 0.0
+        """When all jobs are listed next, and not only if Slurm says that something has changed."""
+        self._failures = 0
+        self._down = ""
+        self._slurm_nodes: frozenset[str] = frozenset()
+        self._terms = Terms()
+        self._nodes_since = -math.inf
+        """When Slurm was asked for its nodes."""
+        self._client: SlurmClient | None = None
+        self._shares: dict[int, tuple[NodeShare, ...]] = {}
+        """By job: what it has on its nodes."""
+        self._later: dict[str, _Later] = {}
+        """By what was to be written."""
+
+    # ------------------------------------------------------------------ sessions
+
+    @property
+    def served(self) -> bool:
+        """Whether there is a Slurm to ask: simulations have none."""
+        return self._client is not None
+
+    def facts(self) -> Facts:
+        """What is known now."""
+        return Facts(self.book.stands, {key: problem.text for key, problem in self._problems.items()})
+
+    def want(self, want: Want) -> None:
+        """A session asks; the last word of a group counts."""
+        self._groups.update(dict.fromkeys(want.uids, want.group))
+        if self._client is not None:
+            self._wants[want.group] = want
+            self._woken.set()
+
+    def look_again(self) -> None:
+        """Something has changed that no list of jobs shows."""
+        self._woken.set()
+
+    # ------------------------------------------------------------------ the task
+
+    @asynccontextmanager
+    async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
+        """Keep pods and jobs in step for as long as this is entered."""
+        if runtime.cluster is None:
+            yield
+            return
+        self._woken, self._listed = asyncio.Event(), False
+        async with self._connect() as client:
+            self._client = client
+            try:
+                async with (
+                    alongside(self._follow(runtime.cluster)),
+                    alongside(self._run(runtime, runtime.cluster, client)),
+                ):
+                    yield
+            finally:
+                self._client = None
+
+    async def _follow(self, cluster: Cluster) -> None:
+        while True:
+            try:
+                await self._list_and_watch(cluster)
+            except FluenceError as error:
+                log.warning("[slurm-bridge] pods cannot be followed: %s", error)
+            await asyncio.sleep(_DOWN_SECONDS)
+
+    async def _list_and_watch(self, cluster: Cluster) -> None:
+        """Until a watch ends that told nothing. Raises FluenceError."""
+        listing = await cluster.list(Pod)
+        self.book.put_all(pod for pod in listing.items if self.book.concerns(pod))
+        self._groups = {uid: key for uid, key in self._groups.items() if uid in self.book.pods}
+        self._listed = True
+        self._woken.set()
+        version, told = listing.resource_version, True
+        while told:
+            told = False
+            async with aclosing(cluster.watch(Pod, version)) as events:
+                async for event in events:
+                    version, told = event.resource_version, True
+                    if event.object is not None and self.book.concerns(event.object):
+                        self._heard(event.object, gone=event.change == "DELETED")
+
+    def _heard(self, pod: Pod, *, gone: bool) -> None:
+        uid = pod.metadata.uid
+        before = self.book.pods.get(uid)
+        if gone:
+            self.book.drop(uid)
+            self._groups.pop(uid, None)
+        else:
+            self.book.put(pod)
+        if gone or before is None or is_over(pod) or _marks(before) != _marks(pod):
+            self._woken.set()
+
+    async def _run(self, runtime: Runtime, cluster: Cluster, client: SlurmClient) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._next_turn() - self._now())):
+                    await self._woken.wait()
+            self._woken.clear()
+            if runtime.elected and self._listed and (self._fixed.cluster or await self._name_cluster(cluster)):
+                await self._turn(runtime, cluster, client)
+            else:
+                self._next_list = self._now() + self._tick
+
+    async def _name_cluster(self, cluster: Cluster) -> bool:
+        try:
+            found = await cluster.get(Namespace, "", "kube-system")
+        except FluenceError as error:
+            log.warning("[slurm-bridge] the cluster has no name yet (argument `cluster`): %s", error)
+            return False
+        self._fixed = Fixed(found.metadata.uid, self._fixed.mcs_label, self._fixed.partition)
+        self.book.cluster = found.metadata.uid
+        return True
+
+    def _next_turn(self) -> float:
+        return min([self._next_list, *(problem.due for problem in self._problems.values())])
+
+    async def _turn(self, runtime: Runtime, cluster: Cluster, client: SlurmClient) -> None:
+        """One look at Slurm, and all that follows of it."""
+        now = self._now()
+        if self._down and now < self._next_list:
+            return
+        if now >= self._next_list or self._wants:
+            try:
+                await self._list(client)
+            except FluenceError as error:
+                self._is_down(runtime, str(error))
+                return
+            self._is_up(runtime)
+        self._tell_changes(runtime)
+        self._retry()
+        wants, self._wants = self._wants, {}
+        await _some_at_once([self._serve(runtime, cluster, client, want) for want in wants.values()])
+        await self._carry_out(runtime, cluster, client, self.book.duties())
+        self._tell_changes(runtime)
+
+    async def _list(self, client: SlurmClient) -> None:
+        begun = self._now()
+        listing = await client.jobs(self._last_update if begun < self._whole_until else 0)
+        if listing.changed:
+            self._last_update = listing.last_update
+            self.book.take(listing.jobs, (one.key for one in listing.unreadable if isinstance(one.key, int)))
+            if begun >= self._whole_until:
+                self._whole_until = begun + _WHOLE_SECONDS
+        for number in self.book.lost():
+            job = await client.job(number)
+            if job is None:
+                self.book.gone(number)
+            else:
+                self.book.take_one(job)
+        self._sent = {number: sent for number, sent in self._sent.items() if number in self.book.jobs}
+        self._shares = {number: shares for number, shares in self._shares.items() if number in self.book.jobs}
+        self._unsure = {group: until for group, until in self._unsure.items() if begun < until}
+        waiting = any(self.book.pending()) or bool(self._unsure)
+        self._next_list = self._now() + self._tick * (1 if waiting else _QUIET_TICKS)
+
+    def _is_down(self, runtime: Runtime, text: str) -> None:
+        self._next_list = self._now() + min(_DOWN_SECONDS * 2**self._failures, _MOST_DOWN_SECONDS)
+        self._failures = min(self._failures + 1, 10)
+        if not self._down:
+            log.warning("[slurm-bridge] Slurm cannot be asked: %s", text)
+        if self._down != text:
+            self._down = text
+            for want in self._wants.values():
+                self._refuse(runtime, want, f"{_DOWN}: {text}")
+
+    def _is_up(self, runtime: Runtime) -> None:
+        self._failures = 0
+        if self._down:
+            log.info("[slurm-bridge] Slurm answers again")
+            self._down = ""
+            for key, problem in list(self._problems.items()):
+                if problem.text.startswith(_DOWN):
+                    self._wants.setdefault(key, problem.want)
+                    del self._problems[key]
+                    runtime.wake(key, "Slurm answers again")
+
+    def _tell_changes(self, runtime: Runtime) -> None:
+        """Have those tried again of whose job something else is known now."""
+        changed = self.book.judge()
+        self.measured.jobs = {"pending": 0, "allocated": 0}
+        for job in self.book.jobs.values():
+            self.measured.jobs["allocated" if job.allocated else "pending"] += 1
+        for uid in changed:
+            if uid not in self.book.stands and uid in self.book.pods:
+                log.info("[slurm-bridge] pod %s has no Slurm job any more", self.book.pods[uid].key)
+        for key in dict.fromkeys(self._groups[uid] for uid in changed if uid in self._groups):
+            self._problems.pop(key, None)
+            runtime.wake(key, "its Slurm job has changed")
+
+    def _retry(self) -> None:
+        """Let those be tried again whose time has come, as they were asked for last."""
+        now = self._now()
+        for key, problem in list(self._problems.items()):
+            if problem.due > now or key in self._wants:
+                continue
+            if any(uid in self.book.pods for uid in problem.want.uids):
+                self._wants[key] = problem.want
+            else:
+                del self._problems[key]
+
+    # ------------------------------------------------------------------ wants
+
+    async def _serve(self, runtime: Runtime, cluster: Cluster, client: SlurmClient, want: Want) -> None:
+        try:
+            await self._ask(cluster, client, want)
+        except UnavailableError as error:
+            if error.sent:
+                self._unsure[want.group] = self._now() + self._unsure_seconds
+                self._next_list = 0.0
+            self._refuse(runtime, want, f"{_DOWN}: {error}")
+        except _RefusedError as error:
+            self._refuse(runtime, want, str(error), error.asked)
+        except FluenceError as error:
+            self._refuse(runtime, want, str(error))
+
+    async def _ask(self, cluster: Cluster, client: SlurmClient, want: Want) -> None:
+        """Make the group's job, or make it what it is to be. Raises FluenceError."""
+        pods = [
+            pod
+            for uid in want.uids
+            if (pod := self.book.pods.get(uid)) is not None
+            and not pod.spec.node_name
+            and pod.metadata.deletion_timestamp is None
+        ]
+        jobs = {pod.metadata.uid: self.book.job_of(pod) for pod in pods}
+        waiting = [pod for pod in pods if (job := jobs[pod.metadata.uid]) is None or not job.allocated]
+        if not waiting or self._unsure.get(want.group, 0.0) > self._now():
+            return
+        root = await root_of(waiting[0], ClusterWorkloads(cluster))
+        needed = max(want.needed, expected(root) or 0)
+        members = [
+            pod
+            for uid, pod in self.book.pods.items()
+            if self._groups.get(uid) == want.group and not is_over(pod) and pod.metadata.deletion_timestamp is None
+        ]
+        there, has_begun = len(members), any(pod.spec.node_name for pod in members)
+        if there < needed and not has_begun:
+            raise TranslationError(f"{there} of the {needed} pods of {root} are there")
+        await self._learn_nodes(client, want.candidates)
+        placeholder = translate(root, waiting, self._terms)
+        candidates = self._candidates(want, placeholder)
+        asked = (placeholder, candidates)
+        known = self._problems.get(want.group)
+        if known is not None and known.asked == asked and known.due > self._now():
+            return
+        try:
+            await self._settle(client, want, asked, {job.job_id for job in jobs.values() if job and not job.allocated})
+        except InvalidRequestError as error:
+            raise _RefusedError(f"Slurm refuses its job: {error}", asked) from error
+        self._problems.pop(want.group, None)
+
+    async def _settle(self, client: SlurmClient, want: Want, asked: _Asked, pending: set[int]) -> None:
+        """Submit, or update where the job that waits is not yet so."""
+        placeholder, candidates = asked
+        if not pending:
+            with self.measured.request("submit"):
+                number = await client.submit(placeholder, self._fixed, candidates)
+            log.info("[slurm-bridge] %s: submitted as Slurm job %d", want.group, number)
+        else:
+            number = min(pending)
+            sent = self._sent.get(number)
+            if sent is None and _stands_for(self.book.jobs[number].comment, placeholder):
+                self._sent[number] = asked  # made by another replica, of the same
+            if self._sent.get(number) == asked:
+                return
+            try:
+                with self.measured.request("update"):
+                    await client.update(number, placeholder, self._fixed, candidates)
+            except JobNotPendingError:
+                log.info("[slurm-bridge] %s: Slurm job %d has started meanwhile", want.group, number)
+            else:
+                log.info("[slurm-bridge] %s: Slurm job %d is updated", want.group, number)
+        self._sent[number] = asked
+        job = await client.job(number)
+        if job is not None:
+            self.book.take_one(job)
+        self._next_list = min(self._next_list, self._now() + self._tick)
+        for other in pending - {number}:
+            await client.cancel(other)
+
+    async def _learn_nodes(self, client: SlurmClient, wanted: Iterable[str]) -> None:
+        """Ask for Slurm's nodes where it is long ago, or some of the wanted are none of those known."""
+        age = self._now() - self._nodes_since
+        if age >= _NODES_SECONDS or (age >= self._tick and not self._slurm_nodes.issuperset(wanted)):
+            nodes = await client.nodes()
+            self._slurm_nodes = frozenset(node.name for node in nodes)
+            self._terms = Terms(known_gres=known_of(node.gres for node in nodes))
+            self._nodes_since = self._now()
+
+    def _candidates(self, want: Want, placeholder: Placeholder) -> tuple[str, ...]:
+        found = tuple(node for node in want.candidates if node in self._slurm_nodes)
+        if len(found) < placeholder.minimum_nodes:
+            raise TranslationError(
+                f"{len(found)} of the {len(want.candidates)} nodes that it fits on are nodes of Slurm, and it needs "
+                f"{placeholder.minimum_nodes}: add nodes to Slurm, or label them {names.EXTERNAL_NODE_LABEL}"
+            )
+        return found
+
+    def _refuse(self, runtime: Runtime, want: Want, text: str, asked: _Asked | None = None) -> None:
+        known = self._problems.get(want.group)
+        times = known.times + 1 if known is not None and known.text == text else 0
+        due = self._now() + min(_AGAIN_SECONDS * 2**times, _MOST_SECONDS)
+        self._problems[want.group] = _Problem(text, want, asked, due, times)
+        if known is None or known.text != text:
+            log.warning("[slurm-bridge] %s: %s", want.group, text)
+            runtime.wake(want.group, "there is another reason why it waits")
+
+    async def shares(self, job_id: int) -> tuple[NodeShare, ...]:
+        """What Slurm gave a job on each of its nodes. Raises FluenceError."""
+        if self._client is None:
+            return ()
+        known = self._shares.get(job_id)
+        if known is None:
+            with self.measured.request("resources"):
+                known = await self._client.resources(job_id)
+            self._shares[job_id] = known
+        return known
+
+    # ------------------------------------------------------------------ duties
+
+    async def _carry_out(self, runtime: Runtime, cluster: Cluster, client: SlurmClient, duties: Duties) -> None:
+        if duties.cancel:
+            await self._all((f"job {number}", self._cancel(client, number, why)) for number, why in duties.cancel)
+            duties = self.book.duties()
+        await self._all(
+            (
+                *((f"label {pod.key}", self._label(cluster, pod, number)) for pod, number in duties.label),
+                *((f"delete {pod.key}", self._delete(runtime, cluster, pod, why)) for pod, why in duties.delete),
+                *((f"release {pod.key}", self._release(cluster, pod)) for pod in duties.release),
+            )
+        )
+
+    async def _all(self, works: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+        """Do each, some at once; what failed a while ago is left for later."""
+        now, due = self._now(), []
+        for what, work in works:
+            if what in self._later and self._later[what].due > now:
+                work.close()
+            else:
+                due.append(self._one(what, work))
+        await _some_at_once(due)
+        self._later = {what: later for what, later in self._later.items() if later.due > now - _MOST_SECONDS}
+
+    async def _one(self, what: str, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except ChangedMeanwhileError as error:
+            log.debug("[slurm-bridge] %s: has changed meanwhile: %s", what, error)
+        except FluenceError as error:
+            known = self._later.get(what)
+            times = known.times + 1 if known is not None else 0
+            due = self._now() + min(_DOWN_SECONDS * 2**times, _MOST_SECONDS)
+            self._later[what] = _Later(str(error), due, times)
+            if known is None or known.text != str(error):
+                log.warning("[slurm-bridge] %s: %s", what, error)
+        else:
+            self._later.pop(what, None)
+
+    async def _cancel(self, client: SlurmClient, number: int, why: str) -> None:
+        with self.measured.request("cancel"):
+            await client.cancel(number)
+        log.info("[slurm-bridge] Slurm job %d is cancelled: %s", number, why)
+        self.book.cancelled(number)
+
+    async def _label(self, cluster: Cluster, pod: Pod, number: int) -> None:
+        finalizers = tuple(dict.fromkeys((*pod.metadata.finalizers, names.FINALIZER)))
+        self.book.put(
+            await cluster.patch_metadata(
+                pod,
+                labels={names.JOBID_LABEL: str(number)},
+                finalizers=finalizers,
+                resource_version=pod.metadata.resource_version,
+            )
+        )
+
+    async def _delete(self, runtime: Runtime, cluster: Cluster, pod: Pod, why: str) -> None:
+        runtime.tell(pod, "SlurmJobEnded", f"{why}: it is deleted")
+        log.info("[slurm-bridge] pod %s: %s: it is deleted", pod.key, why)
+        await cluster.delete(pod)
+
+    async def _release(self, cluster: Cluster, pod: Pod) -> None:
+        finalizers = tuple(one for one in pod.metadata.finalizers if one != names.FINALIZER)
+        written = await cluster.patch_metadata(
+            pod, finalizers=finalizers, resource_version=pod.metadata.resource_version
+        )
+        if pod.metadata.uid in self.book.pods:
+            self.book.put(written)
+
+
+class _RefusedError(FluenceError):
+    """Slurm refuses what was asked."""
+
+    def __init__(self, text: str, asked: _Asked) -> None:
+        super().__init__(text)
+        self.asked = asked
+
+
+def _marks(pod: Pod) -> tuple[object, ...]:
+    metadata = pod.metadata
+    return metadata.labels.get(names.JOBID_LABEL), metadata.finalizers, metadata.deletion_timestamp, pod.spec.node_name
+
+
+def _stands_for(comment: JobComment | None, placeholder: Placeholder) -> bool:
+    return comment is not None and [pod.key for pod in comment.pods] == [pod.key for pod in placeholder.pods]
+
+
+async def _some_at_once(works: list[Coroutine[Any, Any, None]]) -> None:
+    for start in range(0, len(works), _AT_ONCE):
+        await asyncio.gather(*works[start : start + _AT_ONCE])

@@ -1,0 +1,236 @@
+"""The plugin `slurm-bridge`: pods of its profile go where Slurm says.
+
+In a session it reads what its task knows, and answers that a group waits, and for what, or where its pods go. Filters
+come first: only nodes that let a pod in are offered to Slurm.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fluence_plugins.slurm_bridge import names
+from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
+from fluence_plugins.slurm_bridge.book import Book, Stand
+from fluence_plugins.slurm_bridge.bridge import Bridge, Facts, Want
+from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
+from fluence_plugins.slurm_bridge.messages import Fixed, NodeShare
+from fluence_plugins.slurm_bridge.seating import Seat, Seats, seated
+from fluence_plugins.slurm_bridge.translation import group_of
+from session_scheduler import API_VERSION, ActionType, ClusterEventWithHint, Refusal, Session, hookimpl
+from session_scheduler.model.bindings import Binding, Runtime
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import IntColumn
+from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
+from session_scheduler.model.objects import Node, OwnerReference, Pod
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+log = logging.getLogger("slurm-bridge")
+
+_NO_SLURM = "Slurm is to say where it goes, and is not asked in a simulation"
+_BEING_MADE = "a Slurm job is being made for it"
+
+
+class SlurmBridgePlugin:
+    """One Slurm for one profile."""
+
+    name = "slurm-bridge"
+    api_version = API_VERSION
+    Arguments = SlurmBridgeArguments
+    single = True
+    prebind_waits = False
+
+    def __init__(self, arguments: SlurmBridgeArguments) -> None:
+        self._arguments = arguments
+        self._names: dict[str, str] = {}
+        """By node: its name in Slurm."""
+        self._nodes: dict[str, str] = {}
+        """By name in Slurm: the node."""
+        fixed = Fixed(arguments.cluster or "", arguments.mcs_label, arguments.partition)
+        book = Book(arguments.scheduler_name, fixed.cluster)
+        unsure = 2 * arguments.timeout_seconds
+        self._bridge = Bridge(book, fixed, self._connect, tick=arguments.tick_seconds, unsure=unsure)
+        self._asked: set[str] = set()
+        """The groups that were asked for in this session: what comes after may be a trial."""
+
+    def _connect(self) -> SlurmClient:
+        arguments = self._arguments
+        return SlurmClient(
+            Connection(
+                url=arguments.url,
+                token_file=arguments.token_file,
+                api_version=arguments.api_version,
+                user=arguments.user,
+                ca_file=arguments.ca_file,
+                timeout_seconds=arguments.timeout_seconds,
+            )
+        )
+
+    # ------------------------------------------------------------------ between sessions
+
+    @hookimpl
+    def group_of(self, pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
+        """Pods of one Slurm job are a group."""
+        return group_of(pod, owners) if pod.spec.scheduler_name == self._arguments.scheduler_name else None
+
+    @hookimpl
+    def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
+        """Talk with Slurm."""
+        return self._tasks(runtime)
+
+    @asynccontextmanager
+    async def _tasks(self, runtime: Runtime) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._bridge.serve(runtime))
+            yield
+
+    @hookimpl
+    def events_to_register(self) -> list[ClusterEventWithHint]:
+        """Slurm's jobs are told of by the task; a node that comes, or is named otherwise, may be offered to Slurm."""
+        return [ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_LABEL)]
+
+    @hookimpl
+    def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
+        """Follow how nodes are named in Slurm."""
+        for change in changes:
+            before = self._names.pop(change.name, None)
+            if before is not None and self._nodes.get(before) == change.name:
+                del self._nodes[before]
+            if change.node is not None:
+                called = change.node.metadata.labels.get(names.NODE_NAME_LABEL) or change.name
+                self._names[change.name] = called
+                self._nodes[called] = change.name
+
+    @hookimpl
+    def facts(self) -> Facts:
+        """What is known of jobs."""
+        return self._bridge.facts()
+
+    # ------------------------------------------------------------------ a session
+
+    @hookimpl
+    def on_session_open(self) -> None:
+        """Another session."""
+        self._asked.clear()
+
+    @hookimpl
+    def place_group(
+        self,
+        session: Session,
+        group: Group,
+        tasks: Sequence[Task],
+        room: Mapping[TaskClass, IntColumn],
+    ) -> Seats | Refusal:
+        """Where Slurm says; those first whose job has nodes."""
+        facts: Facts = session.facts(self.name)
+        stands = {task: stand for task in tasks if (stand := facts.stands.get(task.uid)) is not None}
+        ready = {task: stand for task, stand in stands.items() if stand.nodes is not None}
+        if ready:
+            return self._seat(session, group, ready, room)
+        if group.key not in self._asked:
+            self._asked.add(group.key)
+            waiting = tuple(task.uid for task in tasks)
+            candidates = self._candidates(session, room)
+            self._bridge.want(Want(group.key, waiting, group.min_count, candidates))
+        if not self._bridge.served:
+            return Refusal(_NO_SLURM)
+        text = facts.problems.get(group.key) or next((stand.text for stand in stands.values()), _BEING_MADE)
+        return Refusal(text)
+
+    def _candidates(self, session: Session, room: Mapping[TaskClass, IntColumn]) -> tuple[str, ...]:
+        """The nodes, as Slurm calls them, that have room for pods of each class; where there are too few of those, of
+        any class.
+        """
+        columns = [column > 0 for column in room.values()]
+        fit = np.logical_and.reduce(columns)
+        if len(columns) > 1 and not fit.any():
+            fit = np.logical_or.reduce(columns)
+        found = (session.node_at(int(row)) for row in np.flatnonzero(fit))
+        return tuple(sorted(self._names[name] for name in found if name in self._names))
+
+    def _seat(
+        self, session: Session, group: Group, ready: Mapping[Task, Stand], room: Mapping[TaskClass, IntColumn]
+    ) -> Seats | Refusal:
+        """Each on a node of its job that takes it, in the order of the job's pods."""
+        found: dict[Task, Seat] = {}
+        elsewhere = {task.uid: task.node for task in group.tasks.values() if task.node is not None}
+        for stand in dict.fromkeys(ready.values()):
+            nodes = [self._nodes[name] for name in stand.nodes or () if name in self._nodes]
+            tasks = sorted((task for task in ready if ready[task] is stand), key=lambda task: _place(stand, task))
+            rows = {node: session.table.row_of[node] for node in nodes if node in session.table.row_of}
+            held = [elsewhere[uid] for uid in stand.pods if uid in elsewhere]
+            taken = seated(tasks, stand, list(rows), held, partial(_takes, room, rows))
+            found |= {task: Seat(node, stand.job_id) for task, node in taken.items()}
+        if found:
+            return Seats(found)
+        stand = next(iter(ready.values()))
+        missing = [name for name in stand.nodes or () if name not in self._nodes]
+        if missing:
+            return Refusal(f"{stand.text}: {missing[0]} is no node of this cluster")
+        return Refusal(f"{stand.text}, none of which takes it now")
+
+    # ------------------------------------------------------------------ after the commit
+
+    @hookimpl
+    async def prebind(self, binding: Binding) -> None:
+        """Tell the pod its node, and the cores and devices that Slurm gave it there."""
+        job_id = binding.holds.get("job")
+        if not isinstance(job_id, int):
+            return
+        binding.annotations[names.NODE_ANNOTATION] = binding.node
+        called = self._names.get(binding.node, binding.node)
+        for share in await self._bridge.shares(job_id):
+            if share.node == called:
+                binding.annotations |= told(share)
+
+    @hookimpl
+    async def cancel(self) -> None:
+        """The task sees pods that end; it looks at once."""
+        self._bridge.look_again()
+
+    @hookimpl
+    def metrics(self) -> list[Metric]:
+        """Jobs and requests."""
+        return self._bridge.measured.families()
+
+    @hookimpl
+    def report(self, pod: Pod) -> Mapping[str, Any]:
+        """The job that stands for the pod."""
+        return {"slurmJob": pod.metadata.labels.get(names.JOBID_LABEL)}
+
+    @hookimpl
+    def shown_holding(self, pod: Pod) -> Mapping[str, Any]:
+        """The same."""
+        return {"jobid": pod.metadata.labels.get(names.JOBID_LABEL), "devices": []}
+
+
+def _takes(room: Mapping[TaskClass, IntColumn], rows: Mapping[str, int], task: Task, node: str) -> bool:
+    return bool(room[task.cls][rows[node]] > 0)
+
+
+def told(share: NodeShare) -> dict[str, str]:
+    """What a pod is told of its part of a node: `0-3`, and `gpu:v100(IDX:0-1)`, as Slurm writes it."""
+    gres = ",".join(f"{one.name}{f':{one.type}' if one.type else ''}(IDX:{ranges(one.indices)})" for one in share.gres)
+    return {names.CORES_ANNOTATION: ranges(share.cores)} | ({names.GRES_ANNOTATION: gres} if gres else {})
+
+
+def ranges(indices: Iterable[int]) -> str:
+    """Indices as Slurm writes them: `0-3,8`."""
+    found: list[list[int]] = []
+    for index in sorted(set(indices)):
+        if found and found[-1][1] == index - 1:
+            found[-1][1] = index
+        else:
+            found.append([index, index])
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in found)
+
+
+def _place(stand: Stand, task: Task) -> int:
+    return stand.pods.index(task.uid) if task.uid in stand.pods else len(stand.pods)

@@ -1,0 +1,85 @@
+"""Which pod of a job goes to which of the job's nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluence_plugins.slurm_bridge.book import Stand
+from session_scheduler.model.groups import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A node, by the word of a job."""
+
+    node: str
+    job_id: int
+
+
+class Seats:
+    """A placement that holds nothing: Slurm does."""
+
+    def __init__(self, seats: Mapping[Task, Seat]) -> None:
+        self._seats = dict(seats)
+
+    @property
+    def nodes(self) -> Mapping[Task, str]:
+        """The node of each task."""
+        return {task: seat.node for task, seat in self._seats.items()}
+
+    @property
+    def holds(self) -> Mapping[Task, Mapping[str, Any]]:
+        """The job of each task."""
+        return {task: {"job": seat.job_id} for task, seat in self._seats.items()}
+
+    def undo(self) -> None:
+        """Nothing was taken."""
+
+    def redo(self) -> None:
+        """Nothing is taken."""
+
+    def release(self, tasks: Sequence[Task]) -> None:
+        """These are not placed by this."""
+        for task in tasks:
+            del self._seats[task]
+
+
+def seated(
+    tasks: Sequence[Task],
+    stand: Stand,
+    nodes: Sequence[str],
+    held: Iterable[str],
+    takes: Callable[[Task, str], bool],
+) -> dict[Task, str]:
+    """As many of the tasks as there can be, each on a node that takes it: in their order on nodes in theirs.
+
+    Pods are spread evenly: of four pods a job with two nodes has two on each. `held` are the nodes of its pods that
+    have one already. Who comes later makes others move where only so all can be placed (augmenting paths).
+    """
+    if not nodes:
+        return {}
+    each = -(-len(stand.pods) // len(stand.nodes or nodes))
+    left = Counter(held)
+    seats = [node for node in nodes for _ in range(max(0, each - left[node]))]
+    taken: dict[int, Task] = {}
+
+    def seat(task: Task, tried: set[int]) -> bool:
+        for number, node in enumerate(seats):
+            if number in tried or not takes(task, node):
+                continue
+            tried.add(number)
+            if number not in taken or seat(taken[number], tried):
+                taken[number] = task
+                return True
+        return False
+
+    for task in tasks:
+        free = next((n for n, node in enumerate(seats) if n not in taken and takes(task, node)), None)
+        if free is not None:
+            taken[free] = task
+        else:
+            seat(task, set())
+    return {task: seats[number] for number, task in taken.items()}

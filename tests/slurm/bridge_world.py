@@ -1,0 +1,201 @@
+"""A run of the bridge: a real API server with the real controllers, a real Slurm, and `fluence run` between them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+from tests.controlplane.asking import ask
+from tests.controlplane.harness import ControlPlane
+from tests.controlplane.invariants import Manifest
+from tests.controlplane.scenarios_world import NEVER, Scenario
+from tests.controlplane.scheduler_process import UNTIL_HELPED, SchedulerProcess, Settings
+
+from fluence_plugins.slurm_bridge.names import (
+    FINALIZER,
+    JOB,
+    JOBID_LABEL,
+    NODE_ANNOTATION,
+    NODE_NAME_LABEL,
+    SCHEDULER_NAME,
+)
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+TICK = 0.25
+
+
+def give_rights(plane: ControlPlane) -> None:
+    """What deploy/options/slurm-bridge.yaml lets the scheduler do beyond the rest."""
+    for manifest in yaml.safe_load_all((DEPLOY / "options" / "slurm-bridge.yaml").read_text()):
+        if manifest["kind"] in ("ClusterRole", "ClusterRoleBinding"):
+            path = f"/apis/{manifest['apiVersion']}/{manifest['kind'].lower()}s"
+            if plane.request("GET", f"{path}/{manifest['metadata']['name']}")[0] == HTTPStatus.NOT_FOUND:
+                plane.create(manifest)
+
+
+class Peer(Protocol):
+    """A Slurm that runs."""
+
+    url: str
+    token_file: Path
+
+
+def slurm(peer: Peer, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    """Ask slurmrestd as people would: status and answer."""
+    host, _, port = peer.url.removeprefix("http://").partition(":")
+    headers = {"X-SLURM-USER-TOKEN": peer.token_file.read_text().strip(), "Content-Type": "application/json"}
+    text = None if body is None else json.dumps(body)
+    status, answer = ask(host, int(port), f"/slurm/v0.0.44/{path}", method=method, body=text, headers=headers)
+    return status, json.loads(answer)
+
+
+@dataclass
+class BridgeWorld(Scenario):
+    """One run; its nodes are `hosts` of Slurm, each with a name of its own in Kubernetes."""
+
+    peer: Peer = field(kw_only=True)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __enter__(self) -> BridgeWorld:
+        args = {
+            "url": self.peer.url, "tokenFile": str(self.peer.token_file), "tickSeconds": TICK, "nodes": False,
+            "cluster": "tests", "timeoutSeconds": 5, **self.arguments,
+        }  # fmt: skip
+        plugins = [{"name": "fluence", "enabled": False}, {"name": "slurm-bridge", "args": args}]
+        profile = {"schedulerName": SCHEDULER_NAME, "plugins": plugins}
+        more = {**UNTIL_HELPED, "profiles": [profile]}
+        self.settings = Settings(reconcile_seconds=NEVER, more=more)
+        super().__enter__()
+        return self
+
+    def clear(self) -> None:
+        """Leave neither pods nor jobs."""
+        super().clear()
+        for job in self.jobs():
+            slurm(self.peer, "DELETE", f"job/{job['job_id']}")
+
+    # ------------------------------------------------------------------ Slurm
+
+    def add_hosts(self, count: int, cpu: int = 8) -> list[str]:
+        """Nodes of Kubernetes that are nodes of Slurm, too."""
+        return [self.add_node(cpu=cpu, devices=0, labels={NODE_NAME_LABEL: f"k8s-{number}"}) for number in range(count)]
+
+    def jobs(self, *states: str) -> list[dict[str, Any]]:
+        """Slurm's jobs that have not ended, or are in one of these states."""
+        status, answer = slurm(self.peer, "GET", "jobs/")
+        assert status == HTTPStatus.OK, answer
+        wanted = set(states or ("PENDING", "RUNNING"))
+        return [job for job in answer["jobs"] if wanted & set(job["job_state"])]
+
+    def jobs_of(self, pod: str) -> list[dict[str, Any]]:
+        """The jobs that name a pod."""
+        name = f"{self.namespace}/{pod}"
+        return [job for job in self.jobs() if name in _pods(job)]
+
+    def occupy_hosts(self, count: int) -> int:
+        """A job of somebody else's on so many hosts: its number, once it runs."""
+        body = {"job": {
+            "name": "other", "flags": ["EXTERNAL_JOB"], "nodes": str(count), "minimum_nodes": count, "shared": ["none"],
+            "maximum_nodes": count, "required_nodes": [f"k8s-{number}" for number in range(count)],
+            "partition": "slurm-bridge", "current_working_directory": "/tmp", "user_id": "1000", "group_id": "1000",
+        }}  # fmt: skip
+        status, answer = slurm(self.peer, "POST", "job/submit", body)
+        assert status == HTTPStatus.OK, answer
+        number = int(answer["job_id"])
+        self.until("a job of somebody else's", lambda: any(job["job_id"] == number for job in self.jobs("RUNNING")))
+        return number
+
+    def cancel_job(self, number: int) -> None:
+        """As scancel."""
+        assert slurm(self.peer, "DELETE", f"job/{number}")[0] == HTTPStatus.OK
+
+    # ------------------------------------------------------------------ Kubernetes
+
+    def bridged(self, name: str, group: str | None = None, **spec: Any) -> Manifest:
+        """A pod for Slurm to place."""
+        return self.create_pod(name, group, schedulerName=SCHEDULER_NAME, **spec)
+
+    def create_job(self, name: str, annotations: Mapping[str, str] | None = None, **spec: Any) -> None:
+        """A Job for Slurm to place, of one pod unless `spec` says otherwise."""
+        requests = {"cpu": "1", "memory": "100Mi"}
+        container = {"name": "sleep", "image": "example.com/none", "resources": {"requests": requests}}
+        template = {"spec": {"schedulerName": SCHEDULER_NAME, "restartPolicy": "Never", "containers": [container]}}
+        said = {f"{JOB}{key}": value for key, value in (annotations or {}).items()}
+        metadata = {"name": name, "namespace": self.namespace, "annotations": said}
+        spec = {"completions": 1, "parallelism": 1, "template": template, **spec}
+        self.plane.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+
+    def pod_of(self, job: str) -> str:
+        """The name of a Job's pod."""
+
+        def made() -> str | None:
+            found = [pod["metadata"]["name"] for pod in self.pods()
+                     if any(owner["name"] == job for owner in pod["metadata"].get("ownerReferences", []))]  # fmt: skip
+            return found[0] if found else None
+
+        return self.until(f"a pod of Job {job}", made)
+
+    def marks(self, pod: str) -> tuple[str | None, str | None, bool]:
+        """The number of its job, the node that it is told, and whether it has the finalizer."""
+        metadata = self.pod(pod)["metadata"]
+        return (
+            metadata.get("labels", {}).get(JOBID_LABEL),
+            metadata.get("annotations", {}).get(NODE_ANNOTATION),
+            FINALIZER in metadata.get("finalizers", ()),
+        )
+
+    def host_of(self, pod: str) -> str | None:
+        """The name in Slurm of the node that a pod is on."""
+        node = self.node_of(pod)
+        if node is None:
+            return None
+        labels = self.plane.request("GET", f"/api/v1/nodes/{node}")[1]["metadata"]["labels"]
+        return str(labels[NODE_NAME_LABEL])
+
+    def wait_no_jobs(self, seconds: float = 30.0) -> None:
+        """Return once Slurm has no job of ours any more."""
+        self.until("the end of all jobs", lambda: not [job for job in self.jobs() if _pods(job)], seconds)
+
+    def wait_gone(self, *pods: str, seconds: float = 30.0) -> None:
+        """Return once these pods are not there any more."""
+        gone = lambda: not set(pods) & {pod["metadata"]["name"] for pod in self.pods()}  # noqa: E731
+        self.until(f"the end of {', '.join(pods)}", gone, seconds)
+
+    def check_agrees(self) -> None:
+        """Raise AssertionError unless each live pod has exactly one job, each job has pods, and places agree."""
+        jobs = [job for job in self.jobs() if _pods(job)]
+        named = [name for job in jobs for name in _pods(job)]
+        assert len(named) == len(set(named)), f"a pod has two jobs: {named}"
+        live = {f"{self.namespace}/{pod['metadata']['name']}": pod for pod in self.pods()
+                if pod["status"].get("phase") not in ("Succeeded", "Failed")}  # fmt: skip
+        assert set(named) == set(live), "jobs stand for the live pods, and for nobody else"
+        for job in jobs:
+            for name in _pods(job):
+                assert live[name]["metadata"]["labels"].get(JOBID_LABEL) == str(job["job_id"])
+
+
+def _pods(job: Mapping[str, Any]) -> list[str]:
+    try:
+        return list(json.loads(job["admin_comment"])["pods"])
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def timed(scheduler: SchedulerProcess) -> float:
+    """Now, by the clock that tests wait with."""
+    del scheduler
+    return time.monotonic()
+
+
+def with_arguments(settings: Settings, **arguments: Any) -> Settings:
+    """These settings with other arguments of the plugin."""
+    profile = dict(settings.more["profiles"][0])
+    *others, plugin = profile["plugins"]
+    plugins = [*others, {**plugin, "args": {**plugin["args"], **arguments}}]
+    return replace(settings, more={**settings.more, "profiles": [{**profile, "plugins": plugins}]})
