@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from fluence_plugins.slurm_bridge.devices import (
     CPU_CLASS,
     DeviceId,
     NodeDevice,
+    before,
     by_core,
     by_index,
     devices_of,
@@ -58,6 +59,7 @@ from session_scheduler.model.quantity import thousandths
 from session_scheduler.model.requests import pod_requests
 
 if TYPE_CHECKING:
+    from fluence_plugins.slurm_bridge.messages import NodeShare
     from session_scheduler.model.bindings import Binding
 
 _NAME_LIMIT: Final = 253
@@ -67,30 +69,6 @@ _SEEN_SECONDS: Final = 5.0
 """How long it may take until a claim is seen that is there, or a change that a write has run into."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two looks at what was watched."""
-
-
-class GresShare(Protocol):
-    """What Slurm gave of one kind of GRES."""
-
-    @property
-    def type(self) -> str:
-        """A DeviceClass' name."""
-
-    @property
-    def indices(self) -> Sequence[int]:
-        """Which of the node's; empty where Slurm does not tell them apart."""
-
-
-class Share(Protocol):
-    """What Slurm gave of one node."""
-
-    @property
-    def cores(self) -> Sequence[int]:
-        """Counted over the node's sockets."""
-
-    @property
-    def gres(self) -> Sequence[GresShare]:
-        """Each kind."""
 
 
 # ------------------------------------------------------------------ what pods ask for
@@ -161,10 +139,11 @@ class _Offer:
     """Why it is less than Slurm meant; empty where it is not."""
 
 
-async def claim(binding: Binding, share: Share) -> None:
+async def claim(binding: Binding, share: NodeShare, node_gres: str = "") -> None:
     """Give the pod the devices of its node that are in the job's share of it; nothing for pods that ask for none.
 
-    A share may be more than the pod asks for, as that of a job that has its nodes for itself is. Raises AttemptError
+    A share may be more than the pod asks for, as that of a job that has its nodes for itself is. `node_gres` is what
+    Slurm says that the node has (`gpu:a:2,gpu:b:4`), which tells the indices of its types apart. Raises AttemptError
     where a device is missing or in use, and what the cluster raises.
     """
     pod = binding.pod
@@ -174,7 +153,7 @@ async def claim(binding: Binding, share: Share) -> None:
     wanted = needs(pod)
     if not wanted:
         return
-    offers = _offers(binding, share, wanted)
+    offers = _offers(binding, share, wanted, node_gres)
     known = [one for one in binding.objects(ResourceClaim).values() if _of(pod, one)]
     taken = await _in_use(binding, {device.id for offer in offers for group in offer.groups for device in group})
     had = {id_ for one in known for id_ in _ids(one)}
@@ -197,7 +176,7 @@ async def claim(binding: Binding, share: Share) -> None:
         await binding.cluster.name_extended_claim(pod, made.metadata.name, mappings)
 
 
-def _offers(binding: Binding, share: Share, wanted: Sequence[Need]) -> list[_Offer]:
+def _offers(binding: Binding, share: NodeShare, wanted: Sequence[Need], node_gres: str) -> list[_Offer]:
     classes = binding.objects(DeviceClass)
     devices = devices_on(binding.objects(ResourceSlice).values(), binding.node)
     found = []
@@ -213,7 +192,7 @@ def _offers(binding: Binding, share: Share, wanted: Sequence[Need]) -> list[_Off
         if not kinds:
             raise AttemptError(f"Slurm gave no GRES of type {need.name} on node {binding.node}: name it in the node's "
                                f"Gres= (gpu:{need.name}:<count>)")  # fmt: skip
-        indices = [index for one in kinds for index in one.indices]
+        indices = [index - before(node_gres, one.name, one.type) for one in kinds for index in one.indices]
         found.append(_offer(need, "index", indices, by_index(own), together=False))
     return found
 

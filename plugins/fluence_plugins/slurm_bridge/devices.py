@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fluence_plugins.slurm_bridge import gres
 from session_scheduler.errors import AttemptError
 from session_scheduler.model.cel.errors import CompileError, EvaluationError
 from session_scheduler.model.cel.program import Program
@@ -129,3 +130,17 @@ def by_core(devices: Iterable[NodeDevice]) -> dict[int, list[NodeDevice]]:
         index: [one for _, one in sorted(cores[place], key=lambda entry: entry[0])]
         for index, place in enumerate(sorted(cores))
     }
+
+
+def before(node_gres: str, name: str, kind: str) -> int:
+    """How many of a GRES come before those of a type on a node: Slurm's indices count all types of a name in turn.
+
+    Source: slurmctld 26.05, `gres` of a node and `index` of `/resources`.
+    """
+    try:
+        listed = [one for one in gres.parse(re.sub(r"\([^)]*\)", "", node_gres)) if one.name == name]
+    except ValueError:  # none, or with and without a type: then there are no types to tell apart
+        return 0
+    types = [one.type for one in listed]
+    earlier = listed[: types.index(kind)] if kind in types else []
+    return sum(int(one.count) for one in earlier if one.count.isdecimal())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluence_plugins.slurm_bridge.claims import claim
+from fluence_plugins.slurm_bridge.messages import Gres, NodeShare
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.errors import AttemptError
 from session_scheduler.model.bindings import Binding
@@ -23,16 +23,12 @@ GPU, CPU = "gpu.example.com", "dra.cpu"
 small = st.integers(-1, 5)
 
 
-@dataclass(frozen=True)
-class Gres:
-    type: str
-    indices: tuple[int, ...]
+def indexed(type_: str, indices: tuple[int, ...]) -> Gres:
+    return Gres(name="gpu", type=type_, count=len(indices), indices=indices)
 
 
-@dataclass(frozen=True)
-class Share:
-    gres: tuple[Gres, ...]
-    cores: tuple[int, ...]
+def gave(gres: tuple[Gres, ...] = (), cores: tuple[int, ...] = ()) -> NodeShare:
+    return NodeShare(node="slurm-1", cores=cores, gres=gres, memory_mib=0)
 
 
 def attributes(**values: Any) -> dict[str, Any]:
@@ -50,7 +46,7 @@ cpus = st.lists(st.tuples(st.one_of(st.none(), small), small, st.integers(0, 1))
 )
 indices = st.lists(st.integers(0, 6), max_size=8).map(tuple)
 shares = st.builds(
-    Share, st.lists(st.builds(Gres, st.sampled_from([GPU, "other"]), indices), max_size=3).map(tuple), indices
+    gave, st.lists(st.builds(indexed, st.sampled_from([GPU, "other"]), indices), max_size=3).map(tuple), indices
 )
 asks = st.dictionaries(st.sampled_from([GPU, CPU]), st.integers(1, 4))
 
@@ -73,7 +69,7 @@ def cluster_of(asked: dict[str, int], slices: list[ResourceSlice]) -> MemoryClus
     return cluster
 
 
-async def tried(cluster: MemoryCluster, share: Share) -> str:
+async def tried(cluster: MemoryCluster, share: NodeShare) -> str:
     found = await cluster.get(Pod, "default", "p")
     seen: Any = lambda kind: {one.key: one for one in cluster.objects(kind)}  # noqa: E731 (a value of no kind)
     try:
@@ -89,7 +85,7 @@ def test_a_claim_has_devices_of_the_share_or_there_is_a_reason_of_one_line(
     old: list[dict[str, Any]],
     new: list[dict[str, Any]],
     cores: list[dict[str, Any]],
-    tries: list[Share],
+    tries: list[NodeShare],
 ) -> None:
     slices = [slice_of(GPU, "n1", 1, old), slice_of(GPU, "n1", 2, new), slice_of(CPU, "n1", 1, cores)]
     cluster = cluster_of(asked, [*slices, slice_of(GPU, "n2", 1, old)])
@@ -118,7 +114,7 @@ def test_a_claim_has_devices_of_the_share_or_there_is_a_reason_of_one_line(
 
 @given(asks, gpus, cpus, shares)
 def test_to_claim_again_changes_nothing(
-    asked: dict[str, int], devices: list[dict[str, Any]], cores: list[dict[str, Any]], share: Share
+    asked: dict[str, int], devices: list[dict[str, Any]], cores: list[dict[str, Any]], share: NodeShare
 ) -> None:
     cluster = cluster_of(asked, [slice_of(GPU, "n1", 1, devices), slice_of(CPU, "n1", 1, cores)])
     reasons, states = [], []
