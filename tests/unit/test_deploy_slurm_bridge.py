@@ -38,7 +38,7 @@ def profile() -> Profile:
 
 
 def plugin() -> PluginConfig:
-    (found,) = profile().plugins
+    (found,) = [each for each in profile().plugins if each.enabled]
     return found
 
 
@@ -81,6 +81,10 @@ def test_the_configuration_has_one_profile_more_whose_plugin_is_slurms_alone() -
     assert whole.model_copy(update={"profiles": whole.profiles[:1]}) == base
     assert (profile().scheduler_name, plugin().name) == (SCHEDULER_NAME, "slurm-bridge")
     assert plugin().args.keys() == {"url", "tokenFile", "partition", "mcsLabel"}
+
+
+def test_devices_are_slurms_to_choose() -> None:
+    assert [each.name for each in profile().plugins if not each.enabled] == ["DynamicResources"]
 
 
 def test_the_token_is_a_file_of_a_secret_which_may_be_missing_and_in_no_environment() -> None:
