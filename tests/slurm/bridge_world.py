@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
-from tests.controlplane.asking import ask
-from tests.controlplane.harness import ControlPlane
-from tests.controlplane.invariants import Manifest
-from tests.controlplane.scenarios_world import NEVER, Scenario
-from tests.controlplane.scheduler_process import UNTIL_HELPED, SchedulerProcess, Settings
 
 from fluence_plugins.slurm_bridge.names import (
     FINALIZER,
@@ -25,6 +19,13 @@ from fluence_plugins.slurm_bridge.names import (
     NODE_NAME_LABEL,
     SCHEDULER_NAME,
 )
+
+from ..controlplane.harness import ControlPlane
+from ..controlplane.invariants import Manifest
+from ..controlplane.scenarios_world import NEVER, Scenario
+from ..controlplane.scheduler_process import UNTIL_HELPED, Settings
+from .peer import CPUS, SlurmPeer
+from .programs import NODES
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 TICK = 0.25
@@ -39,27 +40,11 @@ def give_rights(plane: ControlPlane) -> None:
                 plane.create(manifest)
 
 
-class Peer(Protocol):
-    """A Slurm that runs."""
-
-    url: str
-    token_file: Path
-
-
-def slurm(peer: Peer, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    """Ask slurmrestd as people would: status and answer."""
-    host, _, port = peer.url.removeprefix("http://").partition(":")
-    headers = {"X-SLURM-USER-TOKEN": peer.token_file.read_text().strip(), "Content-Type": "application/json"}
-    text = None if body is None else json.dumps(body)
-    status, answer = ask(host, int(port), f"/slurm/v0.0.44/{path}", method=method, body=text, headers=headers)
-    return status, json.loads(answer)
-
-
 @dataclass
 class BridgeWorld(Scenario):
     """One run; its nodes are `hosts` of Slurm, each with a name of its own in Kubernetes."""
 
-    peer: Peer = field(kw_only=True)
+    peer: SlurmPeer = field(kw_only=True)
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __enter__(self) -> BridgeWorld:
@@ -74,46 +59,34 @@ class BridgeWorld(Scenario):
         super().__enter__()
         return self
 
-    def clear(self) -> None:
-        """Leave neither pods nor jobs."""
-        super().clear()
-        for job in self.jobs():
-            slurm(self.peer, "DELETE", f"job/{job['job_id']}")
-
     # ------------------------------------------------------------------ Slurm
 
-    def add_hosts(self, count: int, cpu: int = 8) -> list[str]:
+    def add_hosts(self, count: int, cpu: int = CPUS) -> list[str]:
         """Nodes of Kubernetes that are nodes of Slurm, too."""
-        return [self.add_node(cpu=cpu, devices=0, labels={NODE_NAME_LABEL: f"k8s-{number}"}) for number in range(count)]
+        self.peer.add_nodes(*NODES[:count])
+        return [self.add_node(cpu=cpu, devices=0, labels={NODE_NAME_LABEL: name}) for name in NODES[:count]]
 
     def jobs(self, *states: str) -> list[dict[str, Any]]:
         """Slurm's jobs that have not ended, or are in one of these states."""
-        status, answer = slurm(self.peer, "GET", "jobs/")
-        assert status == HTTPStatus.OK, answer
         wanted = set(states or ("PENDING", "RUNNING"))
-        return [job for job in answer["jobs"] if wanted & set(job["job_state"])]
+        return [job for job in self.peer.jobs() if wanted & set(job["job_state"])]
 
     def jobs_of(self, pod: str) -> list[dict[str, Any]]:
         """The jobs that name a pod."""
         name = f"{self.namespace}/{pod}"
         return [job for job in self.jobs() if name in _pods(job)]
 
+    def jobs_ever(self, pod: str) -> list[dict[str, Any]]:
+        """The jobs that name a pod, also those that have ended a while ago."""
+        states = ("PENDING", "RUNNING", "CANCELLED", "COMPLETED", "COMPLETING")
+        return [job for job in self.jobs(*states) if f"{self.namespace}/{pod}" in _pods(job)]
+
     def occupy_hosts(self, count: int) -> int:
         """A job of somebody else's on so many hosts: its number, once it runs."""
-        body = {"job": {
-            "name": "other", "flags": ["EXTERNAL_JOB"], "nodes": str(count), "minimum_nodes": count, "shared": ["none"],
-            "maximum_nodes": count, "required_nodes": [f"k8s-{number}" for number in range(count)],
-            "partition": "slurm-bridge", "current_working_directory": "/tmp", "user_id": "1000", "group_id": "1000",
-        }}  # fmt: skip
-        status, answer = slurm(self.peer, "POST", "job/submit", body)
-        assert status == HTTPStatus.OK, answer
-        number = int(answer["job_id"])
+        number = self.peer.submit(nodes=str(count), minimum_nodes=count, maximum_nodes=count, shared=["none"],
+                                  required_nodes=list(NODES[:count]))  # fmt: skip
         self.until("a job of somebody else's", lambda: any(job["job_id"] == number for job in self.jobs("RUNNING")))
         return number
-
-    def cancel_job(self, number: int) -> None:
-        """As scancel."""
-        assert slurm(self.peer, "DELETE", f"job/{number}")[0] == HTTPStatus.OK
 
     # ------------------------------------------------------------------ Kubernetes
 
@@ -130,6 +103,21 @@ class BridgeWorld(Scenario):
         metadata = {"name": name, "namespace": self.namespace, "annotations": said}
         spec = {"completions": 1, "parallelism": 1, "template": template, **spec}
         self.plane.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+
+    def create_bridged_gang(self, name: str, size: int) -> None:
+        """A PodGroup and its pods, for Slurm to place."""
+        self.create_gang(name, size, schedulerName=SCHEDULER_NAME)
+
+    def annotate_job(self, name: str, key: str, value: str) -> None:
+        """Write an annotation of a Job for Slurm."""
+        path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{name}"
+        body = {"metadata": {"annotations": {f"{JOB}{key}": value}}}
+        assert self.plane.request("PATCH", path, body)[0] == HTTPStatus.OK
+
+    @staticmethod
+    def label_of(pod: Manifest) -> str:
+        """The number of the job that a pod names."""
+        return str(pod["metadata"]["labels"][JOBID_LABEL])
 
     def pod_of(self, job: str) -> str:
         """The name of a Job's pod."""
@@ -185,12 +173,6 @@ def _pods(job: Mapping[str, Any]) -> list[str]:
         return list(json.loads(job["admin_comment"])["pods"])
     except (ValueError, KeyError, TypeError):
         return []
-
-
-def timed(scheduler: SchedulerProcess) -> float:
-    """Now, by the clock that tests wait with."""
-    del scheduler
-    return time.monotonic()
 
 
 def with_arguments(settings: Settings, **arguments: Any) -> Settings:

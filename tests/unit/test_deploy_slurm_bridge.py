@@ -21,6 +21,7 @@ from fluence_plugins.slurm_bridge.names import (
     SCHEDULER_NAME,
 )
 from session_scheduler.config import PluginConfig, Profile, SchedulerConfig, parse_config
+from session_scheduler.plugin_loading import load_profiles
 
 from ..tools.deploying import NAMESPACE, Manifest, key, manifests, the
 
@@ -83,8 +84,14 @@ def test_the_configuration_has_one_profile_more_whose_plugin_is_slurms_alone() -
     assert plugin().args.keys() == {"url", "tokenFile", "partition", "mcsLabel"}
 
 
-def test_devices_are_slurms_to_choose() -> None:
-    assert [each.name for each in profile().plugins if not each.enabled] == ["DynamicResources"]
+def test_nodes_and_devices_are_slurms_to_choose() -> None:
+    assert [each.name for each in profile().plugins if not each.enabled] == ["fluence", "DynamicResources"]
+
+
+def test_the_configuration_is_one_that_a_scheduler_starts_with() -> None:
+    """Both profiles have the plugins that they name: one of which there is one alone is not asked for twice."""
+    profiles = load_profiles(config(OPTION))
+    assert SCHEDULER_NAME in profiles
 
 
 def test_the_token_is_a_file_of_a_secret_which_may_be_missing_and_in_no_environment() -> None:

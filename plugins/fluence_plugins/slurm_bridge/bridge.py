@@ -142,7 +142,8 @@ class Bridge:
         """When all jobs are listed next, and not only if Slurm says that something has changed."""
         self._failures = 0
         self._down = ""
-        self._slurm_nodes: frozenset[str] = frozenset()
+        self._slurm_nodes: dict[str, str] = {}
+        """The gres of each of Slurm's nodes."""
         self._terms = Terms()
         self._nodes_since = -math.inf
         """When Slurm was asked for its nodes."""
@@ -420,10 +421,9 @@ class Bridge:
     async def _learn_nodes(self, client: SlurmClient, wanted: Iterable[str]) -> None:
         """Ask for Slurm's nodes where it is long ago, or some of the wanted are none of those known."""
         age = self._now() - self._nodes_since
-        if age >= _NODES_SECONDS or (age >= self._tick and not self._slurm_nodes.issuperset(wanted)):
-            nodes = await client.nodes()
-            self._slurm_nodes = frozenset(node.name for node in nodes)
-            self._terms = Terms(known_gres=known_of(node.gres for node in nodes))
+        if age >= _NODES_SECONDS or (age >= self._tick and not self._slurm_nodes.keys() >= set(wanted)):
+            self._slurm_nodes = {node.name: node.gres for node in await client.nodes()}
+            self._terms = Terms(known_gres=known_of(self._slurm_nodes.values()))
             self._nodes_since = self._now()
 
     def _candidates(self, want: Want, placeholder: Placeholder) -> tuple[str, ...]:
@@ -444,16 +444,21 @@ class Bridge:
             log.warning("[slurm-bridge] %s: %s", want.group, text)
             runtime.wake(want.group, "there is another reason why it waits")
 
-    async def shares(self, job_id: int) -> tuple[NodeShare, ...]:
-        """What Slurm gave a job on each of its nodes. Raises FluenceError."""
-        if self._client is None:
-            return ()
+    async def share_of(self, job_id: int, node: str) -> tuple[NodeShare, str] | None:
+        """What Slurm gave a job on one of its nodes, and all the gres of that; None where it does not say.
+
+        Raises FluenceError.
+        """
+        client = self._client
+        if client is None:
+            return None
         known = self._shares.get(job_id)
         if known is None:
             with self.measured.request("resources"):
-                known = await self._client.resources(job_id)
+                known = await client.resources(job_id)
             self._shares[job_id] = known
-        return known
+        await self._learn_nodes(client, (node,))
+        return next(((share, self._slurm_nodes.get(node, "")) for share in known if share.node == node), None)
 
     # ------------------------------------------------------------------ duties
 

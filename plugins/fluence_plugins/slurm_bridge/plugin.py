@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluence_plugins.slurm_bridge import names
+from fluence_plugins.slurm_bridge import claims, names
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.book import Book, Stand
 from fluence_plugins.slurm_bridge.bridge import Bridge, Facts, Want
@@ -23,6 +23,7 @@ from fluence_plugins.slurm_bridge.messages import Fixed, NodeShare
 from fluence_plugins.slurm_bridge.seating import Seat, Seats, seated
 from fluence_plugins.slurm_bridge.translation import group_of
 from session_scheduler import API_VERSION, ActionType, ClusterEventWithHint, Refusal, Session, hookimpl
+from session_scheduler.errors import AttemptError
 from session_scheduler.model.bindings import Binding, Runtime
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
@@ -121,6 +122,12 @@ class SlurmBridgePlugin:
         self._asked.clear()
 
     @hookimpl
+    def prepare(self, cls: TaskClass) -> Refusal | None:
+        """Refuse pods whose devices Slurm cannot choose."""
+        why = claims.refusal(cls.pod)
+        return Refusal(why) if why is not None else None
+
+    @hookimpl
     def place_group(
         self,
         session: Session,
@@ -186,9 +193,13 @@ class SlurmBridgePlugin:
             return
         binding.annotations[names.NODE_ANNOTATION] = binding.node
         called = self._names.get(binding.node, binding.node)
-        for share in await self._bridge.shares(job_id):
-            if share.node == called:
-                binding.annotations |= told(share)
+        found = await self._bridge.share_of(job_id, called)
+        if found is not None:
+            share, gres = found
+            binding.annotations |= told(share)
+            await claims.claim(binding, share, gres)
+        elif claims.needs(binding.pod):
+            raise AttemptError(f"Slurm does not say which devices job {job_id} has on node {called}")
 
     @hookimpl
     async def cancel(self) -> None:

@@ -261,8 +261,8 @@ def test_slurms_address_name_secret_and_arguments_are_values() -> None:
     config = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
     _, profile = config.profiles
     assert profile.scheduler_name == "hpc"
-    devices, bridge = profile.plugins
-    assert (devices.name, devices.enabled) == ("DynamicResources", False)
+    *left_out, bridge = profile.plugins
+    assert [(each.name, each.enabled) for each in left_out] == [("fluence", False), ("DynamicResources", False)]
     assert bridge.args == {
         "url": "https://slurm.example.com/api", "tokenFile": "/etc/fluence/slurm/auth-token", "partition": "batch",
         "mcsLabel": "kubernetes", "schedulerName": "hpc", "timeoutSeconds": 3}  # fmt: skip

@@ -159,7 +159,7 @@ startupProbe:
 {{- if has .schedulerName $.Values.schedulerNames }}{{ fail (printf "slurmBridge.schedulerName is one of schedulerNames, too: %s" .schedulerName) }}{{ end -}}
 {{- $args := mergeOverwrite (dict "url" .url "tokenFile" "/etc/fluence/slurm/auth-token") (deepCopy .arguments) -}}
 {{- if ne .schedulerName "slurm-bridge-scheduler" }}{{ $args = set $args "schedulerName" .schedulerName }}{{ end -}}
-{{- $profiles = append $profiles (dict "schedulerName" .schedulerName "plugins" (list (dict "name" "DynamicResources" "enabled" false) (dict "name" "slurm-bridge" "args" $args))) -}}
+{{- $profiles = append $profiles (dict "schedulerName" .schedulerName "plugins" (list (dict "name" "fluence" "enabled" false) (dict "name" "DynamicResources" "enabled" false) (dict "name" "slurm-bridge" "args" $args))) -}}
 {{- end -}}
 {{- end -}}
 {{- $election := dict "enabled" true "namespace" .Release.Namespace "name" "fluence" "leaseSeconds" 15 "renewSeconds" 10 "retrySeconds" 2 -}}
