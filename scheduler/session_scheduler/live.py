@@ -24,7 +24,7 @@ from session_scheduler.engine import Engine
 from session_scheduler.hook_calls import HookCall, HookCalls
 from session_scheduler.metrics import Metrics
 from session_scheduler.model.bindings import Runtime
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import KubeObject
 from session_scheduler.offline import load_calls
 from session_scheduler.plugin_routes import PluginRoutes
 from session_scheduler.queue_telling import QueueTeller
@@ -166,7 +166,7 @@ class Replica:
 
     @asynccontextmanager
     async def _serving(
-        self, engine: Engine, cluster: KubernetesCluster, tell: Callable[[Pod, str, str], None]
+        self, engine: Engine, cluster: KubernetesCluster, tell: Callable[[KubeObject, str, str], None]
     ) -> AsyncGenerator[None]:
         """Each plugin's own tasks, which have little time to begin and to end."""
         plugins = AsyncExitStack()
@@ -182,7 +182,7 @@ class Replica:
 
     async def _serve(
         self, plugins: AsyncExitStack, engine: Engine, cluster: KubernetesCluster,
-        tell: Callable[[Pod, str, str], None],
+        tell: Callable[[KubeObject, str, str], None],
     ) -> None:  # fmt: skip
         """Start each plugin's own tasks. Raises PluginError."""
         runtime = Runtime(engine.wake, lambda: self._elector is None or self._elector.fence.leading, cluster,

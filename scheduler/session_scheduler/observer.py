@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from session_scheduler.metrics import Stage
 from session_scheduler.model.groups import Group, Task
-from session_scheduler.model.objects import KubeObject, Pod, PodGroup
+from session_scheduler.model.objects import KubeObject, PodGroup
 from session_scheduler.pod_binding import Failure
 from session_scheduler.session import Outcome
 
@@ -59,8 +59,8 @@ class Observer:
     def moved(self, task: Task, text: str) -> None:
         """A running pod was asked to end so that it runs elsewhere; the text says for whom."""
 
-    def says(self, pod: Pod, reason: str, note: str) -> None:
-        """A plugin has something to say of a pod that is being bound."""
+    def says(self, about: KubeObject, reason: str, note: str) -> None:
+        """A plugin has something to say of a pod that is being bound, or of another object."""
 
     def recovered(self, what: str, pods: int) -> None:
         """A plan that was found was "rolled forward" or "aborted"."""

@@ -166,9 +166,9 @@ class Teller(Observer):
         """See `Observer`."""
         self._reporter.event(task.pod, "Moved", "Moving", text)
 
-    def says(self, pod: Pod, reason: str, note: str) -> None:
+    def says(self, about: KubeObject, reason: str, note: str) -> None:
         """See `Observer`."""
-        self._reporter.event(pod, reason, "Scheduling", note)
+        self._reporter.event(about, reason, "Scheduling", note)
 
     def recovered(self, what: str, pods: int) -> None:
         """See `Observer`."""

@@ -76,7 +76,7 @@ class Runtime:
         elected: Callable[[], bool],
         cluster: Cluster | None = None,
         change: Callable[[str, Callable[[], None]], None] = lambda _, work: work(),
-        tell: Callable[[Pod, str, str], None] = lambda *_: None,
+        tell: Callable[[KubeObject, str, str], None] = lambda *_: None,
     ) -> None:
         self._wake = wake
         self._elected = elected
@@ -97,9 +97,9 @@ class Runtime:
         """
         self._change(plugin, work)
 
-    def tell(self, pod: Pod, reason: str, note: str) -> None:
-        """Let a pod have an event."""
-        self._tell(pod, reason, note)
+    def tell(self, about: KubeObject, reason: str, note: str) -> None:
+        """Let a pod, a node or another object have an event."""
+        self._tell(about, reason, note)
 
     @property
     def elected(self) -> bool:

@@ -238,12 +238,20 @@ class ContainerImage(_Object, frozen=True):
     size_bytes: int = 0
 
 
+class NodeAddress(_Object, frozen=True):
+    """status.addresses[]: types InternalIP, ExternalIP, Hostname, …."""
+
+    type: str = ""
+    address: str = ""
+
+
 class NodeStatus(_Object, frozen=True):
     """status of a node. Quantities as written."""
 
     allocatable: dict[str, Quantity] = {}
     capacity: dict[str, Quantity] = {}
     conditions: tuple[PodCondition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     declared_features: tuple[str, ...] = ()
 
