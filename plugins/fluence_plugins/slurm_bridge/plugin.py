@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluence_plugins.slurm_bridge import claims, names
+from fluence_plugins.slurm_bridge import claims, names, nodes
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.book import Book, Stand
 from fluence_plugins.slurm_bridge.bridge import Bridge, Facts, Want
 from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
+from fluence_plugins.slurm_bridge.external_nodes import NodeRules
 from fluence_plugins.slurm_bridge.messages import Fixed, NodeShare
+from fluence_plugins.slurm_bridge.nodes import NodeSettings
 from fluence_plugins.slurm_bridge.seating import Seat, Seats, seated
 from fluence_plugins.slurm_bridge.translation import group_of
 from session_scheduler import API_VERSION, ActionType, ClusterEventWithHint, Refusal, Session, hookimpl
@@ -29,6 +31,7 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
 from session_scheduler.model.objects import Node, OwnerReference, Pod
+from session_scheduler.tasks import alongside
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -83,13 +86,17 @@ class SlurmBridgePlugin:
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
-        """Talk with Slurm."""
+        """Talk with Slurm, of jobs and of nodes."""
         return self._tasks(runtime)
 
     @asynccontextmanager
     async def _tasks(self, runtime: Runtime) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._bridge.serve(runtime))
+            if self._arguments.nodes and runtime.cluster is not None:
+                client = await stack.enter_async_context(self._connect())
+                keeping = nodes.run(runtime.cluster, client, runtime, _node_settings(self._arguments))
+                await stack.enter_async_context(alongside(keeping))
             yield
 
     @hookimpl
@@ -220,6 +227,11 @@ class SlurmBridgePlugin:
     def shown_holding(self, pod: Pod) -> Mapping[str, Any]:
         """The same."""
         return {"jobid": pod.metadata.labels.get(names.JOBID_LABEL), "devices": []}
+
+
+def _node_settings(arguments: SlurmBridgeArguments) -> NodeSettings:
+    rules = NodeRules(partition=arguments.partition, address=arguments.node_address or "")
+    return NodeSettings(rules=rules, cluster=arguments.cluster or "", scheduler_name=arguments.scheduler_name)
 
 
 def _takes(room: Mapping[TaskClass, IntColumn], rows: Mapping[str, int], task: Task, node: str) -> bool:

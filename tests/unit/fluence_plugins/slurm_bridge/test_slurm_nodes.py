@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.errors import SlurmError, TokenError, UnavailableError
 from fluence_plugins.slurm_bridge.external_nodes import NodeRules, external, mark_of, slurm_name, steps
 from fluence_plugins.slurm_bridge.names import (
@@ -24,6 +25,7 @@ from fluence_plugins.slurm_bridge.names import (
     TOPOLOGY_ANNOTATION,
 )
 from fluence_plugins.slurm_bridge.nodes import NodeController, NodeSettings
+from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin
 from session_scheduler.cluster.errors import Conflict, Forbidden
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.bindings import Runtime
@@ -582,6 +584,24 @@ def test_what_kubelets_write_all_the_time_is_no_reason_to_look() -> None:
 
     asyncio.run(serve())
     assert world.in_slurm().drained
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_plugin_keeps_nodes_in_step_unless_it_is_told_not_to(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = FakeSlurm()
+    monkeypatch.setattr("fluence_plugins.slurm_bridge.plugin.SlurmClient", lambda _: slurm)
+    cluster = MemoryCluster([kube()])
+    values = {"url": "http://none", "token_file": "none", "cluster": "here", "nodes": kept, "node_address": "127.0.0.1"}
+    plugin = SlurmBridgePlugin(SlurmBridgeArguments(**values))
+
+    async def serve() -> None:
+        async with plugin.serve(Runtime(lambda *_: None, lambda: True, cluster)), asyncio.timeout(10):
+            while not (slurm.nodes_by_name if kept else slurm.reads):  # noqa: ASYNC110 (what it looks at tells nobody)
+                await asyncio.sleep(0.002)
+
+    asyncio.run(serve())
+    assert [one.address for one in slurm.nodes_by_name.values()] == (["127.0.0.1"] if kept else [])
+    assert ("partitions" in slurm.reads) == kept
 
 
 # ---------------------------------------------------------------------- what people write
