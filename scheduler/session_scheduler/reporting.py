@@ -295,10 +295,14 @@ class Reporter:
             told.writing = wanted.condition
             try:
                 await self._write_condition(told, wanted)
-            except (Conflict, *_FOR_NOW):
+            except (Conflict, *_FOR_NOW) as error:
                 if not told.gone and wanted.condition.type not in told.wanted:
-                    told.missed[wanted.condition.type] = replace(wanted, obj=told.seen or wanted.obj)
-                    self._missed[told] = None
+                    now = replace(wanted, obj=told.seen or wanted.obj)
+                    if isinstance(error, Conflict) and _version(now) != _version(wanted):
+                        told.wanted[wanted.condition.type] = now  # what came between was seen while this was under way
+                    else:
+                        told.missed[wanted.condition.type] = now
+                        self._missed[told] = None
                 raise
             finally:
                 told.writing = None
@@ -455,6 +459,10 @@ class Reporter:
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
             self.tidy()
+
+
+def _version(wanted: Wanted) -> str:
+    return wanted.obj.metadata.resource_version
 
 
 def _said(condition: PodCondition) -> tuple[str, str, str, str]:

@@ -368,14 +368,12 @@ async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last
     assert world.meter.lost == []
 
 
-async def test_what_was_refused_after_the_change_was_seen_is_written_with_the_next_look(world):
+async def test_what_was_refused_after_the_change_was_seen_is_written_at_once(world):
     before = await world.pod()
     world.reporter.event(before, "Other", "Scheduling", "it is known")
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
     world.reporter.seen(await world.pod())
     world.reporter.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    await world.settle()
-    world.reporter.tidy()
     await world.settle()
     assert await messages(world) == [NO_ROOM]
 
