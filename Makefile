@@ -16,7 +16,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
-  test-reapi bench-live soak-live soak-sim dist constraints clean
+  test-reapi bench-live soak-live soak-sim slurm-peer e2e-slurm dist constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -28,6 +28,8 @@ help:
 	@echo 'make tools              build helm, kustomize and promtool, with which deploy/ is tested, once'
 	@echo 'make e2e-packages       install containerd and what else a real node needs, as root, on a Debian'
 	@echo 'make e2e                run the tests with a real kubelet, real containers and 500 nodes, as root'
+	@echo 'make slurm-peer         install Slurm in a folder of its own, once, as root, on a Debian'
+	@echo 'make e2e-slurm          run the tests with a real slurmctld and slurmrestd, as root'
 	@echo 'make manifests          render the files of deploy/ from deploy/kustomize'
 	@echo 'make fuzz         feed the matcher broken and odd graphs, jobspecs, R, policies and criteria; for long'
 	@echo 'make fuzz-asan    the same, shorter, with its compiled part watched by AddressSanitizer'
@@ -65,7 +67,7 @@ demo: $(STAMP)
 # A control plane for each worker costs some 500 MB; its tests stay together by file, to start few of them.
 test: controlplane tools
 	@status=0; \
-	$(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/e2e \
+	$(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/e2e --ignore=tests/slurm \
 	  --junitxml=.cache/tests.xml $(PYTEST_ARGS) || status=1; \
 	$(MAKE) --no-print-directory test-controlplane || status=1; \
 	exit $$status
@@ -101,6 +103,14 @@ e2e-packages:
 # In namespaces of its own, as root: see tests/e2e/inside.py. One at a time on a machine.
 e2e: controlplane kwok
 	$(BIN)/python -m tests.e2e.inside $(BIN)/python -m pytest -p no:xdist --junitxml=.cache/tests-e2e.xml tests/e2e $(E2E)
+
+# Half a minute and 300 MB, the first time; see tests/slurm/programs.py.
+slurm-peer: $(STAMP)
+	$(BIN)/python -m tests.slurm.programs
+
+# They wait for Slurm more than they compute.
+e2e-slurm: slurm-peer
+	$(BIN)/python -m pytest --junitxml=.cache/tests-slurm.xml -n 2 --dist loadfile tests/slurm $(E2E)
 
 conformance-reapi: $(STAMP)
 	@test -n "$$FLUXION_REAPI_LIB" || { echo 'FLUXION_REAPI_LIB must name libreapi_cli.so'; exit 1; }

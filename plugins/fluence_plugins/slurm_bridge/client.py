@@ -3,7 +3,8 @@
 A call ends within its limit of time, with its retries. What only reads or deletes is tried again where Slurm was not
 reached, or failed; what writes only where it cannot have been carried out: else who called looks first.
 
-Shown against slurmctld and slurmrestd 26.05 in v0.0.44, v0.0.43 and v0.0.42 (see tests/slurm).
+Shown against slurmctld and slurmrestd 26.05 in v0.0.44 and v0.0.43, and in v0.0.42 what that has (tests/slurm): before
+v0.0.44 no nodes are made, and v0.0.42 knows no external jobs, so that nothing is submitted in it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, Self, TypeVar
 from urllib.parse import quote
 
@@ -41,9 +43,9 @@ from fluence_plugins.slurm_bridge.messages import (
     job_message,
     jobs_of,
     nodes_of,
-    shares_of,
 )
 from fluence_plugins.slurm_bridge.placeholder import Placeholder
+from fluence_plugins.slurm_bridge.shares import shares_of, shares_of_job
 from fluence_plugins.slurm_bridge.transport import ANSWER_BYTES, LIST_BYTES, Answer, Connection, Method, Sent, Transport
 
 __all__ = ["Connection", "SlurmClient"]
@@ -53,8 +55,11 @@ _Answer = TypeVar("_Answer", bound=Envelope)
 Sleep = Callable[[float], Awaitable[None]]
 _FIRST_WAIT: Final = 0.1
 _LONGEST_WAIT: Final = 5.0
+_WITHOUT_RESOURCES: Final = frozenset({"v0.0.42", "v0.0.43"})
+_WITHOUT_EXTERNAL_JOBS: Final = frozenset({"v0.0.42"})
 _TOKEN_REFUSED: Final = frozenset({401, 403, 511})
 _UNKNOWN: Final = 404
+_NO_CONTROLLER: Final = frozenset({502, 504})
 
 
 class SlurmClient:
@@ -85,7 +90,8 @@ class SlurmClient:
         answer = await self._call("GET", "ping/", PingAnswer)
         if not any(ping.responding or ping.pinged == "UP" for ping in answer.pings or ()):
             # With a token that it does not take slurmctld is said to be down: what else is asked tells the two apart.
-            await self.partitions()
+            with suppress(UnavailableError):
+                await self.partitions()
             raise UnavailableError("GET ping/", "slurmctld does not answer", sent=False)
 
     async def jobs(self, since: int = 0) -> JobList:
@@ -124,6 +130,9 @@ class SlurmClient:
         """
         body = msgspec.json.encode(SubmitMessage(job_message(job, fixed, candidates)))
         request = "POST job/submit"
+        if self._settings.api_version in _WITHOUT_EXTERNAL_JOBS:
+            what = f"{self._settings.api_version} has no external jobs: set apiVersion to a later one"
+            raise InvalidRequestError(request, 0, what)
         raw = await self._send("POST", "job/submit", body)
         answer = self._decoded(request, raw, SubmitAnswer)
         if not answer.job_id:
@@ -162,9 +171,13 @@ class SlurmClient:
         path = f"job/{job_id}"
         try:
             answer = await self._call("DELETE", path, CancelAnswer)
-        except (errors.JobNotPendingError, SlurmError) as refused:
+        except SlurmError as refused:
             if refused.number in _AS_GOOD:
                 return
+            raise
+        except TokenError:
+            # Without slurmctld, slurmrestd says of a cancellation that it is not permitted.
+            await self.ping()
             raise
         for result in answer.status or ():
             number = result.error.code if result.error is not None else None
@@ -174,15 +187,16 @@ class SlurmClient:
 
     async def resources(self, job_id: int) -> tuple[NodeShare, ...]:
         """What the job has on each of its nodes; nothing where it has none, or is not there any more."""
-        path = f"resources/{job_id}"
+        path = f"{'job' if self._settings.api_version in _WITHOUT_RESOURCES else 'resources'}/{job_id}"
         try:
-            answer = await self._call("GET", path, NodesAnswer, limit=LIST_BYTES)
+            if path.startswith("job/"):
+                jobs = (await self._call("GET", path, JobsAnswer, limit=LIST_BYTES)).jobs or []
+                return shares_of_job(jobs[0]) if jobs else ()
+            return shares_of((await self._call("GET", path, NodesAnswer, limit=LIST_BYTES)).nodes)
         except SlurmError as refused:
             if refused.number in (errors.UNKNOWN_JOB, errors.NOT_RUNNING):
                 return ()
             raise
-        try:
-            return shares_of(answer.nodes)
         except UnreadableError as why:
             raise self._odd(f"GET {path}", str(why)) from None
 
@@ -210,11 +224,16 @@ class SlurmClient:
         comment: str | None = None,
         gres: str | None = None,
     ) -> None:
-        """Change what is given; state: DRAIN (with a reason), UNDRAIN, … Raises: UnknownNodeError."""
+        """Change what is given; state: DRAIN (with a reason), UNDRAIN, … No features are no change of them.
+
+        Raises: UnknownNodeError.
+        """
         message = NodeMessage(
             state=None if state is None else (state,),
             reason=reason,
             features=None if features is None else tuple(features),
+            # Else those that the node has as active ones may not be taken from it.
+            features_act=None if features is None else tuple(features),
             topology_str=topology,
             comment=comment,
             gres=gres,
@@ -267,11 +286,16 @@ class SlurmClient:
     async def _attempt(self, method: Method, path: str, body: bytes | None, sent: Sent, limit: int) -> Answer:
         answer = await self._transport.exchange(method, path, body, sent, limit=limit)
         if answer.status in _TOKEN_REFUSED or answer.status >= 500:
-            self._raise_unavailable(f"{method} {path}", answer)
+            # Of a line of configuration that it cannot read Slurm says no more: that is an answer.
+            unspecified = method != "POST" or path.startswith("job/")
+            self._raise_unavailable(f"{method} {path}", answer, unspecified=unspecified)
         return answer
 
-    def _raise_unavailable(self, request: str, answer: Answer) -> None:
-        """Raise what makes another attempt sensible, or needless. Any other error has a number, and is an answer."""
+    def _raise_unavailable(self, request: str, answer: Answer, *, unspecified: bool) -> None:
+        """Raise what makes another attempt sensible, or needless. Any other error has a number, and is an answer.
+
+        unspecified: whether an error without a number is such, too: slurmrestd has none of a lost slurmctld, sometimes.
+        """
         try:
             found = msgspec.json.decode(answer.body, type=Envelope).errors or []
         except (msgspec.MsgspecError, UnicodeError):
@@ -283,8 +307,9 @@ class SlurmClient:
                 raise error
         if answer.status in _TOKEN_REFUSED:
             raise TokenError(self._settings.token_file, f"{request}: slurmrestd does not take it ({answer.status})")
-        if first is None:
-            raise UnavailableError(request, f"slurmrestd answered {answer.status}", sent=True)
+        if first is None or ((first.error_number or 0) <= 0 and unspecified):
+            what = f": {first.text}" if first is not None else ""
+            raise UnavailableError(request, _failed(answer.status) + what, sent=True)
 
     def _decoded(self, request: str, answer: Answer, kind: type[_Answer]) -> _Answer:
         try:
@@ -302,7 +327,7 @@ class SlurmClient:
         if raw.status == _UNKNOWN:
             raise self._no_such_path(request)
         if not 200 <= raw.status < 300:
-            raise UnavailableError(request, f"slurmrestd answered {raw.status}", sent=True)
+            raise UnavailableError(request, _failed(raw.status), sent=True)
 
     def _no_such_path(self, request: str) -> UnavailableError:
         version = self._settings.api_version
@@ -318,6 +343,10 @@ class SlurmClient:
     def _wait(self, attempt: int) -> float:
         """Twice as long each time, and never the same for two."""
         return float(min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt) * (0.5 + self._chance() / 2))
+
+
+def _failed(status: int) -> str:
+    return f"slurmrestd answered {status}" + (": slurmctld does not answer" if status in _NO_CONTROLLER else "")
 
 
 _AS_GOOD: Final = frozenset({errors.UNKNOWN_JOB, 2021, 2084})

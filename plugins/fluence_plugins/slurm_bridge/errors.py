@@ -13,6 +13,7 @@ _CUT: Final = 300
 """The characters of a server's text that a message shows."""
 
 NAMES: Final = {
+    1: "EPERM",
     1007: "SLURM_PROTOCOL_AUTHENTICATION_ERROR",
     2000: "ESLURM_INVALID_PARTITION_NAME",
     2001: "ESLURM_DEFAULT_PARTITION_NOT_SET",
@@ -22,6 +23,7 @@ NAMES: Final = {
     2005: "ESLURM_TOO_MANY_REQUESTED_CPUS",
     2006: "ESLURM_INVALID_NODE_COUNT",
     2007: "ESLURM_MAX_JOB_COUNT",
+    2010: "ESLURM_USER_ID_MISSING",
     2014: "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE",
     2015: "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE",
     2016: "ESLURM_NODES_BUSY",
@@ -32,6 +34,7 @@ NAMES: Final = {
     2025: "ESLURM_BAD_TASK_COUNT",
     2028: "ESLURM_INVALID_NODE_STATE",
     2029: "ESLURM_INVALID_FEATURE",
+    2031: "ESLURM_ACTIVE_FEATURE_NOT_SUBSET",
     2040: "ESLURM_LICENSES_UNAVAILABLE",
     2044: "ESLURM_INVALID_TASK_MEMORY",
     2045: "ESLURM_INVALID_ACCOUNT",
@@ -80,8 +83,8 @@ UNKNOWN_NODE: Final = 2018
 NODE_BUSY: Final = 2016
 NODE_EXISTS: Final = 2168
 NOT_RUNNING: Final = 2085
-_TOKEN: Final = frozenset({1007, 2002, 9008, *range(6000, 6100)})
-"""Authentication, and a token whose user may not do what is asked."""
+_TOKEN: Final = frozenset({1, 1007, 2002, 2010, 9008, *range(6000, 6100)})
+"""Authentication, and a token whose user may not do what is asked: of that, 2010 says that the user is invalid."""
 _NOT_PENDING: Final = frozenset({2021, 2073, 2083, 2084, 2086})
 _CONTROLLER: Final = frozenset({*range(1000, 1900), 2027, 5003, 5004, 5005}) - _TOKEN
 """What slurmrestd answers where it has no good connection to slurmctld."""
@@ -94,14 +97,18 @@ _INVALID: Final = frozenset(
 
 
 class SlurmError(FluenceError):
-    """Slurm refused a request. `number` and `name` are Slurm's own; `text` is what it says."""
+    """Slurm refused a request. `number` and `name` are Slurm's own; `text` is what it says.
+
+    0 where there is no number: Slurm was not asked, for it could not have done it, or said nothing that has one.
+    """
 
     def __init__(self, request: str, number: int, text: str) -> None:
         self.number = number
         self.name = NAMES.get(number, "")
         self.text = one_line(text)
         known = f"{self.name} ({number})" if self.name else f"error {number}"
-        super().__init__(f"{request}: Slurm says: {self.text or 'nothing more'} [{known}]")
+        said = f"Slurm says: {self.text or 'nothing more'} [{known}]" if number else self.text
+        super().__init__(f"{request}: {said}")
 
 
 class JobNotPendingError(SlurmError):

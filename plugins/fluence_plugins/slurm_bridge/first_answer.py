@@ -50,7 +50,8 @@ class FirstAnswer(ResponseHandler):
     @classmethod
     def made_by(cls, loop: asyncio.AbstractEventLoop) -> partial[ResponseHandler]:
         """What a connector is to make its connections' protocols with. Its `_factory` is not promised by aiohttp."""
-        return partial[ResponseHandler](cls, loop=loop)
+        kind: type[ResponseHandler] = cls
+        return partial(kind, loop=loop)
 
     def connection_made(self, transport: object) -> None:
         """Begin anew."""

@@ -3,7 +3,8 @@
 Of an answer only the fields that are used are named, all others are skipped unread. Lists are read item by item: one
 that is not as the schema has it hides no other. Optional numbers are `{"set":true,"infinite":false,"number":N}`.
 
-Source: the schema that slurmrestd publishes at /openapi/v3, of Slurm 26.05, for v0.0.44.
+Source: the schema that slurmrestd publishes at /openapi/v3, of Slurm 26.05, for v0.0.44. For v0.0.43 it has the same
+fields and neither /new/node nor /resources; for v0.0.42 it lacks the flag EXTERNAL_JOB, and a node's topology, too.
 """
 
 from __future__ import annotations
@@ -17,14 +18,9 @@ import msgspec
 from fluence_plugins.slurm_bridge import hostlist
 from fluence_plugins.slurm_bridge.errors import InvalidRequestError, one_line
 from fluence_plugins.slurm_bridge.placeholder import Placeholder, PodIdentity
-from session_scheduler.errors import shown
 
 COMMENT_CHARACTERS: Final = 1 << 20
 """The longest admin_comment that is written or read."""
-_CORES: Final = 1 << 16
-"""The most cores of a node that a bitmap may have."""
-_INDICES: Final = 1 << 16
-"""The most indices of a GRES on a node."""
 _EXTERNAL: Final = "EXTERNAL_JOB"
 _ENDED: Final = frozenset(
     {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
@@ -247,11 +243,12 @@ class SubmitMessage(msgspec.Struct, frozen=True):
 
 
 class NodeMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """update_node_msg, as far as it is used. None is not sent; an empty list is, it takes the features away."""
+    """update_node_msg, as far as it is used. None is not sent. Slurm takes no features for no change of them."""
 
     state: tuple[str, ...] | None = None
     reason: str | None = None
     features: tuple[str, ...] | None = None
+    features_act: tuple[str, ...] | None = None
     topology_str: str | None = None
     comment: str | None = None
     gres: str | None = None
@@ -490,25 +487,10 @@ class _NodeWire(msgspec.Struct, frozen=True, kw_only=True):
     extra: str | None = None
 
 
-class _GresWire(msgspec.Struct, frozen=True):
-    name: str
-    type: str | None = None
-    count: int | None = None
-    index: str | None = None
-
-
-class _ShareWire(msgspec.Struct, frozen=True):
-    node: str
-    core_bitmap: str | None = None
-    gres: list[_GresWire] | None = None
-    mem_alloc: int | None = None
-
-
 _job_wire = msgspec.json.Decoder(_JobWire).decode
 _job_key = msgspec.json.Decoder(_JobKey).decode
 _node_wire = msgspec.json.Decoder(_NodeWire).decode
 _node_key = msgspec.json.Decoder(Named).decode
-_share_wire = msgspec.json.Decoder(_ShareWire).decode
 
 
 class UnreadableError(ValueError):
@@ -544,14 +526,6 @@ def jobs_of(items: Sequence[msgspec.Raw] | None) -> tuple[tuple[Job, ...], tuple
 def nodes_of(items: Sequence[msgspec.Raw] | None) -> tuple[tuple[SlurmNode, ...], tuple[Unreadable, ...]]:
     """The nodes of a list, and what in it is none."""
     return _each(items, _node, lambda item: _node_key(item).name)
-
-
-def shares_of(items: Sequence[msgspec.Raw] | None) -> tuple[NodeShare, ...]:
-    """What a job has on its nodes. Raises: UnreadableError; half of it would be worth nothing."""
-    try:
-        return tuple(_share(_share_wire(bytes(item))) for item in items or ())
-    except (msgspec.MsgspecError, UnicodeError, ValueError, hostlist.HostlistError) as why:
-        raise UnreadableError(str(why)) from None
 
 
 def _job(item: bytes) -> Job:
@@ -596,37 +570,3 @@ def _node(item: bytes) -> SlurmNode:
         comment=wire.comment or "",
         extra=wire.extra or "",
     )
-
-
-def _share(wire: _ShareWire) -> NodeShare:
-    return NodeShare(
-        wire.node,
-        _set_bits(wire.core_bitmap or ""),
-        tuple(_gres(found) for found in wire.gres or ()),
-        wire.mem_alloc or 0,
-    )
-
-
-def _gres(wire: _GresWire) -> Gres:
-    return Gres(wire.name, wire.type or "", wire.count or 0, _indices(wire.index or ""))
-
-
-def _indices(text: str) -> tuple[int, ...]:
-    """`0-1,3`; other texts (`N/A`) name none."""
-    if not text or not text[0].isdigit():
-        return ()
-    return tuple(int(index) for index in hostlist.expand(f"[{text}]", limit=_INDICES))
-
-
-def _set_bits(bitmap: str) -> tuple[int, ...]:
-    """The bits that are 1 in `0x0F`, lowest first."""
-    if not bitmap:
-        return ()
-    digits = bitmap.removeprefix("0x")
-    if len(digits) * 4 > _CORES:
-        raise UnreadableError(f"a bitmap of {len(digits) * 4} cores")
-    try:
-        bits = int(digits, 16)
-    except ValueError:
-        raise UnreadableError(f"{shown(bitmap)} is no bitmap") from None
-    return tuple(index for index in range(bits.bit_length()) if bits >> index & 1)
