@@ -490,6 +490,26 @@ def test_what_slurm_refuses_is_told_once_and_tried_ever_less_often() -> None:
     assert asked == 1
 
 
+def test_a_wrong_annotation_takes_no_node_away_and_lets_cordons_through() -> None:
+    world = World(kube()).run()
+    world.run(lambda: world.put(kube(partitions="nope", cordoned=True)))
+    assert world.done("delete_node") == []
+    assert world.in_slurm().reason == "slurm-bridge: Kubernetes node a is unschedulable"
+    assert world.taints() == (OWN,)
+
+
+def test_a_node_that_could_not_be_made_anew_stays_closed_to_others() -> None:
+    world = World(kube()).run()
+    world.settings = NodeSettings(cluster="here", period=3600, again=3600, rest=0)
+    world.slurm.fails["create_node"] = deque([SlurmError("POST new/node", -1, "Unspecified error")])
+    world.run(lambda: world.put(kube(cpu="16")), passes=1)
+    assert world.in_slurm() is None
+    assert world.taints() == (OWN,)
+    assert len(world.told) == 1
+    again = World(slurm=world.slurm, cluster=world.cluster).run()
+    assert again.in_slurm().cpus == 16
+
+
 def test_a_problem_is_forgotten_when_the_node_changes() -> None:
     world = World(kube(topology="nope:s1"))
     world.settings = NodeSettings(cluster="here", period=3600, again=3600, rest=0)
@@ -558,6 +578,24 @@ def test_who_does_not_lead_asks_and_writes_nothing() -> None:
 
     asyncio.run(serve())
     assert world.in_slurm() is not None
+
+
+class Deposing(FakeSlurm):
+    """Somebody else leads from the first node on that is made."""
+
+    world: World
+
+    async def create_node(self, conf: str) -> None:
+        await super().create_node(conf)
+        self.world.elected = False
+
+
+def test_who_leads_no_more_stops_at_once() -> None:
+    slurm = Deposing()
+    slurm.world = world = World(kube(), slurm=slurm)
+    world.run(passes=1)
+    assert [method for method, _ in slurm.calls] == ["create_node"]
+    assert world.taints() == ()
 
 
 def test_what_kubelets_write_all_the_time_is_no_reason_to_look() -> None:
