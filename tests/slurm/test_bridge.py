@@ -18,6 +18,7 @@ from .peer import SlurmPeer
 PROMPT = 3.0
 """Seconds between Slurm's allocation and the bind."""
 MANY = 200
+OUTAGE = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +173,59 @@ def test_a_scheduler_killed_at_any_write_makes_one_job(world: BridgeWorld, numbe
     assert strike.struck.is_set()
     world.check_agrees()
     assert len(world.jobs_ever("train-0")) == 1
+
+
+def test_while_slurmrestd_is_away_nothing_is_lost(world: BridgeWorld) -> None:
+    world.add_hosts(2)
+    world.run()
+    for name in ("done", "runs"):
+        world.bridged(name, device=False)
+    world.wait_bound("done", "runs")
+    with world.peer.without_rest():
+        began = time.monotonic()
+        world.end("done")
+        world.bridged("new", device=False)
+        world.wait_refused("new", "Slurm cannot be asked")
+        world.until("the end of the outage", lambda: time.monotonic() - began > OUTAGE, 2 * OUTAGE)
+        assert world.node_of("runs"), "it runs on"
+        assert world.marks("done")[2], "its job was not told yet"
+    world.wait_bound("new", seconds=60)
+    world.until("the finalizer's end", lambda: not world.marks("done")[2])
+    world.check_agrees()
+
+
+@pytest.mark.parametrize("how", ["restarted", "killed"])
+def test_slurmctld_may_be_started_anew(world: BridgeWorld, how: str) -> None:
+    world.add_hosts(2)
+    other = world.occupy_hosts(1)
+    world.run()
+    world.bridged("runs", device=False)
+    world.wait_bound("runs")
+    world.create_bridged_gang("waits", 2)
+    world.wait_refused("waits-0", "is pending")
+    if how == "restarted":
+        world.peer.restart_controller()
+    else:
+        time.sleep(6)  # slurmctld writes its jobs down every five seconds at most
+        world.peer.kill_controller()
+        world.peer.start_controller()
+    world.peer.cancel(other)
+    world.end("runs")
+    world.wait_whole("waits", 2)
+    world.check_agrees()
+    assert len(world.jobs_ever("waits-0")) == 1
+
+
+def test_a_token_that_has_expired_is_told_and_its_successor_is_used(world: BridgeWorld) -> None:
+    world.add_hosts(1)
+    world.run()
+    world.peer.write_token(-10)
+    world.bridged("one", device=False)
+    said = world.wait_refused("one", "Slurm cannot be asked")
+    assert str(world.peer.token_file) in said
+    assert world.peer.token_file.read_text().strip() not in said
+    world.peer.write_token()
+    world.wait_bound("one", seconds=60)
 
 
 def test_two_hundred_jobs_are_bound_as_soon_as_slurm_has_nodes_for_them(world: BridgeWorld) -> None:
