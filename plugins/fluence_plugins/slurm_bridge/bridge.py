@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fluence_plugins.slurm_bridge import names
@@ -21,8 +21,9 @@ from fluence_plugins.slurm_bridge.book import Book, Duties, Stand, is_over
 from fluence_plugins.slurm_bridge.client import SlurmClient
 from fluence_plugins.slurm_bridge.cluster_workloads import ClusterWorkloads
 from fluence_plugins.slurm_bridge.errors import (
-    InvalidRequestError,
     JobNotPendingError,
+    SlurmError,
+    TokenError,
     UnavailableError,
 )
 from fluence_plugins.slurm_bridge.gres import known_of
@@ -32,6 +33,7 @@ from fluence_plugins.slurm_bridge.placeholder import Placeholder
 from fluence_plugins.slurm_bridge.translation import Terms, expected, translate
 from fluence_plugins.slurm_bridge.workloads import TranslationError, root_of
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
+from session_scheduler.kube_api import NotFound
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.related import Namespace
@@ -53,6 +55,10 @@ _NODES_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 5.0
 """After which what was refused is tried again though nothing of it has changed; each time after twice as long."""
 _MOST_SECONDS: Final = 300.0
+_READ_SECONDS: Final = 60.0
+"""How long, at the most, a workload is not read again of which Slurm takes no job: it may be mended."""
+_WANTS_A_TURN: Final = 64
+"""So that many that want a job do not keep those waiting that have one."""
 _DOWN: Final = "Slurm cannot be asked"
 _DOWN_SECONDS: Final = 1.0
 _MOST_DOWN_SECONDS: Final = 15.0
@@ -67,6 +73,8 @@ class Want:
     needed: int
     """How many of them must start together."""
     candidates: tuple[str, ...]
+    members: tuple[str, ...]
+    """All live pods of the group, those that run with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +93,15 @@ _Asked = tuple[Placeholder, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """Why no job was made; tried again when due. `asked` is what Slurm refused, as far as it came to that."""
+    """Why no job was made; looked at again when due. `asked` is what Slurm refused, as far as it came to that, and is
+    not asked for again before its time.
+    """
 
     text: str
     want: Want
     asked: _Asked | None
     due: float
+    not_before: float
     times: int
 
 
@@ -136,7 +147,10 @@ class Bridge:
         """The group's key of each pod (uid) that a session has asked about."""
         self._woken = asyncio.Event()
         self._listed = False
+        self._listed_at = -math.inf
         self._next_list = 0.0
+        self._idle_until: float | None = None
+        """While it may not do anything: when it looks again whether it may."""
         self._last_update = 0
         self._whole_until = 0.0
         """When all jobs are listed next, and not only if Slurm says that something has changed."""
@@ -150,8 +164,12 @@ class Bridge:
         self._client: SlurmClient | None = None
         self._shares: dict[int, tuple[NodeShare, ...]] = {}
         """By job: what it has on its nodes."""
+        self._reading: dict[object, asyncio.Task[None]] = {}
+        """What is being asked for, once for all that wait for it."""
         self._later: dict[str, _Later] = {}
         """By what was to be written."""
+        self._nameless = ""
+        """Why the cluster has no name yet."""
 
     # ------------------------------------------------------------------ sessions
 
@@ -194,6 +212,8 @@ class Bridge:
                     yield
             finally:
                 self._client = None
+                for reading in self._reading.values():
+                    reading.cancel()
 
     async def _follow(self, cluster: Cluster) -> None:
         while True:
@@ -229,6 +249,14 @@ class Bridge:
             self.book.put(pod)
         if gone or before is None or is_over(pod) or _marks(before) != _marks(pod):
             self._woken.set()
+        elif before.metadata.annotations != pod.metadata.annotations:
+            self._look_now(self._groups.get(uid, ""))
+
+    def _look_now(self, group: str) -> None:
+        """A group that has a problem may be mended."""
+        if (problem := self._problems.get(group)) is not None:
+            self._problems[group] = replace(problem, due=self._now())
+            self._woken.set()
 
     async def _run(self, runtime: Runtime, cluster: Cluster, client: SlurmClient) -> None:
         while True:
@@ -237,29 +265,39 @@ class Bridge:
                     await self._woken.wait()
             self._woken.clear()
             if runtime.elected and self._listed and (self._fixed.cluster or await self._name_cluster(cluster)):
+                self._idle_until = None
                 await self._turn(runtime, cluster, client)
             else:
-                self._next_list = self._now() + self._tick
+                # Another replica may make jobs and change them: nothing that is known of them counts afterwards.
+                self._idle_until = self._now() + self._tick
+                self._next_list = self._whole_until = 0.0
+                self._sent = {}
 
     async def _name_cluster(self, cluster: Cluster) -> bool:
         try:
             found = await cluster.get(Namespace, "", "kube-system")
         except FluenceError as error:
-            log.warning("[slurm-bridge] the cluster has no name yet (argument `cluster`): %s", error)
+            if self._nameless != str(error):
+                log.warning("[slurm-bridge] the cluster has no name yet (argument `cluster`): %s", error)
+            self._nameless = str(error)
             return False
         self._fixed = Fixed(found.metadata.uid, self._fixed.mcs_label, self._fixed.partition)
         self.book.cluster = found.metadata.uid
         return True
 
     def _next_turn(self) -> float:
-        return min([self._next_list, *(problem.due for problem in self._problems.values())])
+        if self._idle_until is not None:
+            return self._idle_until
+        dues = [problem.due for problem in self._problems.values()] if not self._down else []
+        return min([self._next_list, *dues])
 
     async def _turn(self, runtime: Runtime, cluster: Cluster, client: SlurmClient) -> None:
         """One look at Slurm, and all that follows of it."""
         now = self._now()
         if self._down and now < self._next_list:
+            self._refuse_as_down(runtime)
             return
-        if now >= self._next_list or self._wants:
+        if now >= self._next_list or (self._wants and now >= self._listed_at + self._tick):
             try:
                 await self._list(client)
             except FluenceError as error:
@@ -268,40 +306,55 @@ class Bridge:
             self._is_up(runtime)
         self._tell_changes(runtime)
         self._retry()
-        wants, self._wants = self._wants, {}
-        await _some_at_once([self._serve(runtime, cluster, client, want) for want in wants.values()])
+        wants = [self._wants.pop(group) for group in list(self._wants)[:_WANTS_A_TURN]]
+        await _some_at_once([self._serve(runtime, cluster, client, want) for want in wants])
         await self._carry_out(runtime, cluster, client, self.book.duties())
         self._tell_changes(runtime)
+        if self._wants:
+            self._woken.set()
 
     async def _list(self, client: SlurmClient) -> None:
         begun = self._now()
-        listing = await client.jobs(self._last_update if begun < self._whole_until else 0)
+        with self.measured.request("jobs"):
+            listing = await client.jobs(self._last_update if begun < self._whole_until else 0)
+        self._listed_at = begun
         if listing.changed:
             self._last_update = listing.last_update
             self.book.take(listing.jobs, (one.key for one in listing.unreadable if isinstance(one.key, int)))
             if begun >= self._whole_until:
                 self._whole_until = begun + _WHOLE_SECONDS
-        for number in self.book.lost():
-            job = await client.job(number)
-            if job is None:
-                self.book.gone(number)
-            else:
-                self.book.take_one(job)
+                self._groups = {uid: key for uid, key in self._groups.items() if uid in self.book.pods}
+        await _some_at_once([self._look_for(client, number) for number in self.book.lost()])
         self._sent = {number: sent for number, sent in self._sent.items() if number in self.book.jobs}
         self._shares = {number: shares for number, shares in self._shares.items() if number in self.book.jobs}
         self._unsure = {group: until for group, until in self._unsure.items() if begun < until}
         waiting = any(self.book.pending()) or bool(self._unsure)
         self._next_list = self._now() + self._tick * (1 if waiting else _QUIET_TICKS)
 
+    async def _look_for(self, client: SlurmClient, number: int) -> None:
+        """Ask for a job that pods name and the list does not have. Raises FluenceError."""
+        with self.measured.request("job"):
+            job = await client.job(number)
+        if job is None:
+            self.book.gone(number)
+        else:
+            self.book.take_one(job)
+
     def _is_down(self, runtime: Runtime, text: str) -> None:
-        self._next_list = self._now() + min(_DOWN_SECONDS * 2**self._failures, _MOST_DOWN_SECONDS)
-        self._failures = min(self._failures + 1, 10)
-        if not self._down:
-            log.warning("[slurm-bridge] Slurm cannot be asked: %s", text)
+        self._next_list = self._now() + _backoff(_DOWN_SECONDS, self._failures, _MOST_DOWN_SECONDS)
+        self._failures += 1
         if self._down != text:
+            log.warning("[slurm-bridge] Slurm cannot be asked: %s", text)
             self._down = text
-            for want in self._wants.values():
-                self._refuse(runtime, want, f"{_DOWN}: {text}")
+            for problem in list(self._problems.values()):
+                if problem.text.startswith(_DOWN):
+                    self._wants.setdefault(problem.want.group, problem.want)
+        self._refuse_as_down(runtime)
+
+    def _refuse_as_down(self, runtime: Runtime) -> None:
+        wants, self._wants = self._wants, {}
+        for want in wants.values():
+            self._refuse(runtime, want, f"{_DOWN}: {self._down}")
 
     def _is_up(self, runtime: Runtime) -> None:
         self._failures = 0
@@ -341,13 +394,16 @@ class Bridge:
     # ------------------------------------------------------------------ wants
 
     async def _serve(self, runtime: Runtime, cluster: Cluster, client: SlurmClient, want: Want) -> None:
+        if not runtime.elected:
+            return
         try:
             await self._ask(cluster, client, want)
         except UnavailableError as error:
+            unsure = self._now() + self._unsure_seconds if error.sent else 0.0
             if error.sent:
-                self._unsure[want.group] = self._now() + self._unsure_seconds
+                self._unsure[want.group] = unsure
                 self._next_list = 0.0
-            self._refuse(runtime, want, f"{_DOWN}: {error}")
+            self._refuse(runtime, want, f"{_DOWN}: {error}", not_before=unsure, most=_MOST_DOWN_SECONDS)
         except _RefusedError as error:
             self._refuse(runtime, want, str(error), error.asked)
         except FluenceError as error:
@@ -355,39 +411,40 @@ class Bridge:
 
     async def _ask(self, cluster: Cluster, client: SlurmClient, want: Want) -> None:
         """Make the group's job, or make it what it is to be. Raises FluenceError."""
-        pods = [
-            pod
-            for uid in want.uids
-            if (pod := self.book.pods.get(uid)) is not None
-            and not pod.spec.node_name
-            and pod.metadata.deletion_timestamp is None
-        ]
-        jobs = {pod.metadata.uid: self.book.job_of(pod) for pod in pods}
-        waiting = [pod for pod in pods if (job := jobs[pod.metadata.uid]) is None or not job.allocated]
-        if not waiting or self._unsure.get(want.group, 0.0) > self._now():
+        known = self._problems.get(want.group)
+        if known is not None and known.want == want and known.due > self._now():
+            return
+        jobs = [(pod, self.book.job_of(pod)) for pod in self._live(want.uids) if not pod.spec.node_name]
+        waiting = [pod for pod, job in jobs if job is None or job.pending]
+        if not waiting:
+            self._problems.pop(want.group, None)
+            return
+        pending = {job.job_id for _, job in jobs if job is not None and job.pending}
+        if not pending and self._unsure.get(want.group, 0.0) > self._now():
             return
         root = await root_of(waiting[0], ClusterWorkloads(cluster))
         needed = max(want.needed, expected(root) or 0)
-        members = [
-            pod
-            for uid, pod in self.book.pods.items()
-            if self._groups.get(uid) == want.group and not is_over(pod) and pod.metadata.deletion_timestamp is None
-        ]
-        there, has_begun = len(members), any(pod.spec.node_name for pod in members)
-        if there < needed and not has_begun:
-            raise TranslationError(f"{there} of the {needed} pods of {root} are there")
+        members = self._live(want.members)
+        if len(members) < needed and not any(pod.spec.node_name for pod in members):
+            raise TranslationError(f"{len(members)} of the {needed} pods of {root} are there")
         await self._learn_nodes(client, want.candidates)
         placeholder = translate(root, waiting, self._terms)
-        candidates = self._candidates(want, placeholder)
-        asked = (placeholder, candidates)
-        known = self._problems.get(want.group)
-        if known is not None and known.asked == asked and known.due > self._now():
+        asked = (placeholder, self._candidates(want, placeholder))
+        if known is not None and known.asked == asked and known.not_before > self._now():
+            due = min(known.not_before, self._now() + _READ_SECONDS)
+            self._problems[want.group] = replace(known, want=want, due=due)
             return
         try:
-            await self._settle(client, want, asked, {job.job_id for job in jobs.values() if job and not job.allocated})
-        except InvalidRequestError as error:
+            await self._settle(client, want, asked, pending)
+        except (UnavailableError, TokenError):
+            raise
+        except SlurmError as error:
             raise _RefusedError(f"Slurm refuses its job: {error}", asked) from error
         self._problems.pop(want.group, None)
+
+    def _live(self, uids: Iterable[str]) -> list[Pod]:
+        pods = (self.book.pods[uid] for uid in uids if uid in self.book.pods)
+        return [pod for pod in pods if not is_over(pod) and pod.metadata.deletion_timestamp is None]
 
     async def _settle(self, client: SlurmClient, want: Want, asked: _Asked, pending: set[int]) -> None:
         """Submit, or update where the job that waits is not yet so."""
@@ -396,35 +453,50 @@ class Bridge:
             with self.measured.request("submit"):
                 number = await client.submit(placeholder, self._fixed, candidates)
             log.info("[slurm-bridge] %s: submitted as Slurm job %d", want.group, number)
-        else:
-            number = min(pending)
-            sent = self._sent.get(number)
-            if sent is None and _stands_for(self.book.jobs[number].comment, placeholder):
-                self._sent[number] = asked  # made by another replica, of the same
-            if self._sent.get(number) == asked:
-                return
-            try:
-                with self.measured.request("update"):
-                    await client.update(number, placeholder, self._fixed, candidates)
-            except JobNotPendingError:
-                log.info("[slurm-bridge] %s: Slurm job %d has started meanwhile", want.group, number)
-            else:
-                log.info("[slurm-bridge] %s: Slurm job %d is updated", want.group, number)
+            self._sent[number] = asked
+            self._unsure[want.group] = self._now() + self._unsure_seconds  # until it is seen
+            await self._read(client, number)
+            del self._unsure[want.group]
+            return
+        number = min(pending)
+        sent = self._sent.get(number)
+        if sent is None and _stands_for(self.book.jobs[number].comment, placeholder):
+            sent = self._sent[number] = asked  # made by another replica, of the same
+        if sent is not None and sent[0] == placeholder and set(sent[1]).issuperset(candidates):
+            return  # nodes that are full now may be free by the time that Slurm gives them away
+        try:
+            with self.measured.request("update"):
+                await client.update(number, placeholder, self._fixed, candidates)
+        except JobNotPendingError:
+            log.info("[slurm-bridge] %s: Slurm job %d has started meanwhile", want.group, number)
+            await self._read(client, number)
+            return
+        log.info("[slurm-bridge] %s: Slurm job %d is updated", want.group, number)
         self._sent[number] = asked
-        job = await client.job(number)
+        await self._read(client, number)
+        for other in pending - {number}:
+            await self._cancel(client, other, f"its pods are those of job {number} now")
+
+    async def _read(self, client: SlurmClient, number: int) -> None:
+        """See what became of a job at once; where that cannot be told, the next list does."""
+        self._next_list = min(self._next_list, self._now() + self._tick)
+        with self.measured.request("job"):
+            job = await client.job(number)
         if job is not None:
             self.book.take_one(job)
-        self._next_list = min(self._next_list, self._now() + self._tick)
-        for other in pending - {number}:
-            await client.cancel(other)
 
     async def _learn_nodes(self, client: SlurmClient, wanted: Iterable[str]) -> None:
         """Ask for Slurm's nodes where it is long ago, or some of the wanted are none of those known."""
         age = self._now() - self._nodes_since
         if age >= _NODES_SECONDS or (age >= self._tick and not self._slurm_nodes.keys() >= set(wanted)):
-            self._slurm_nodes = {node.name: node.gres for node in await client.nodes()}
-            self._terms = Terms(known_gres=known_of(self._slurm_nodes.values()))
-            self._nodes_since = self._now()
+            await self._once("nodes", lambda: self._read_nodes(client))
+
+    async def _read_nodes(self, client: SlurmClient) -> None:
+        with self.measured.request("nodes"):
+            nodes = await client.nodes()
+        self._slurm_nodes = {node.name: node.gres for node in nodes}
+        self._terms = Terms(known_gres=known_of(self._slurm_nodes.values()))
+        self._nodes_since = self._now()
 
     def _candidates(self, want: Want, placeholder: Placeholder) -> tuple[str, ...]:
         found = tuple(node for node in want.candidates if node in self._slurm_nodes)
@@ -435,14 +507,29 @@ class Bridge:
             )
         return found
 
-    def _refuse(self, runtime: Runtime, want: Want, text: str, asked: _Asked | None = None) -> None:
-        known = self._problems.get(want.group)
+    def _refuse(
+        self,
+        runtime: Runtime,
+        want: Want,
+        text: str,
+        asked: _Asked | None = None,
+        *,
+        not_before: float = 0.0,
+        most: float = _MOST_SECONDS,
+    ) -> None:
+        known, now = self._problems.get(want.group), self._now()
         times = known.times + 1 if known is not None and known.text == text else 0
-        due = self._now() + min(_AGAIN_SECONDS * 2**times, _MOST_SECONDS)
-        self._problems[want.group] = _Problem(text, want, asked, due, times)
+        not_before = max(not_before, now + _backoff(_AGAIN_SECONDS, times, most))
+        due = max(min(not_before, now + _READ_SECONDS), self._unsure.get(want.group, 0.0))
+        self._problems[want.group] = _Problem(text, want, asked, due, not_before, times)
         if known is None or known.text != text:
             log.warning("[slurm-bridge] %s: %s", want.group, text)
             runtime.wake(want.group, "there is another reason why it waits")
+
+    def has_nodes(self, job_id: int) -> bool:
+        """Whether a job has its nodes still, as far as is known."""
+        job = self.book.jobs.get(job_id)
+        return job is not None and job.allocated
 
     async def share_of(self, job_id: int, node: str) -> tuple[NodeShare, str] | None:
         """What Slurm gave a job on one of its nodes, and all the gres of that; None where it does not say.
@@ -452,13 +539,30 @@ class Bridge:
         client = self._client
         if client is None:
             return None
-        known = self._shares.get(job_id)
-        if known is None:
-            with self.measured.request("resources"):
-                known = await client.resources(job_id)
-            self._shares[job_id] = known
+        if job_id not in self._shares:
+            await self._once(job_id, lambda: self._read_shares(client, job_id))
         await self._learn_nodes(client, (node,))
+        known = self._shares.get(job_id, ())
         return next(((share, self._slurm_nodes.get(node, "")) for share in known if share.node == node), None)
+
+    async def _read_shares(self, client: SlurmClient, job_id: int) -> None:
+        with self.measured.request("resources"):
+            found = await client.resources(job_id)
+        if found:
+            self._shares[job_id] = found
+
+    async def _once(self, what: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have it asked for, or wait with those who have. Raises what it raises, to all."""
+        reading = self._reading.get(what)
+        if reading is None:
+            reading = self._reading[what] = asyncio.ensure_future(work())
+            reading.add_done_callback(lambda done: self._is_read(what, done))
+        await asyncio.shield(reading)
+
+    def _is_read(self, what: object, done: asyncio.Task[None]) -> None:
+        del self._reading[what]
+        if not done.cancelled():
+            done.exception()  # raised to who waits, if anybody does still
 
     # ------------------------------------------------------------------ duties
 
@@ -468,9 +572,9 @@ class Bridge:
             duties = self.book.duties()
         await self._all(
             (
-                *((f"label {pod.key}", self._label(cluster, pod, number)) for pod, number in duties.label),
-                *((f"delete {pod.key}", self._delete(runtime, cluster, pod, why)) for pod, why in duties.delete),
-                *((f"release {pod.key}", self._release(cluster, pod)) for pod in duties.release),
+                *((f"label {_named(pod)}", self._label(cluster, pod, number)) for pod, number in duties.label),
+                *((f"delete {_named(pod)}", self._delete(runtime, cluster, pod, why)) for pod, why in duties.delete),
+                *((f"release {_named(pod)}", self._release(cluster, pod)) for pod in duties.release),
             )
         )
 
@@ -488,12 +592,12 @@ class Bridge:
     async def _one(self, what: str, work: Awaitable[None]) -> None:
         try:
             await work
-        except ChangedMeanwhileError as error:
+        except (ChangedMeanwhileError, NotFound) as error:
             log.debug("[slurm-bridge] %s: has changed meanwhile: %s", what, error)
         except FluenceError as error:
             known = self._later.get(what)
             times = known.times + 1 if known is not None else 0
-            due = self._now() + min(_DOWN_SECONDS * 2**times, _MOST_SECONDS)
+            due = self._now() + _backoff(_DOWN_SECONDS, times, _MOST_SECONDS)
             self._later[what] = _Later(str(error), due, times)
             if known is None or known.text != str(error):
                 log.warning("[slurm-bridge] %s: %s", what, error)
@@ -546,6 +650,15 @@ def _marks(pod: Pod) -> tuple[object, ...]:
 
 def _stands_for(comment: JobComment | None, placeholder: Placeholder) -> bool:
     return comment is not None and [pod.key for pod in comment.pods] == [pod.key for pod in placeholder.pods]
+
+
+def _named(pod: Pod) -> str:
+    return f"{pod.key} ({pod.metadata.uid})"
+
+
+def _backoff(first: float, times: int, most: float) -> float:
+    """Seconds: twice as many each time."""
+    return min(first * 2.0 ** min(times, 16), most)
 
 
 async def _some_at_once(works: list[Coroutine[Any, Any, None]]) -> None:

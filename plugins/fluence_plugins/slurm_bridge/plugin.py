@@ -152,7 +152,7 @@ class SlurmBridgePlugin:
             self._asked.add(group.key)
             waiting = tuple(task.uid for task in tasks)
             candidates = self._candidates(session, room)
-            self._bridge.want(Want(group.key, waiting, group.min_count, candidates))
+            self._bridge.want(Want(group.key, waiting, group.min_count, candidates, tuple(group.tasks)))
         if not self._bridge.served:
             return Refusal(_NO_SLURM)
         text = facts.problems.get(group.key) or next((stand.text for stand in stands.values()), _BEING_MADE)

@@ -34,7 +34,6 @@ class _Kept:
     job: Job
     asked: Placeholder
     candidates: tuple[str, ...]
-    changed: int
     shares: dict[str, NodeShare] = field(default_factory=dict)
 
 
@@ -58,6 +57,8 @@ class FakeSlurm:
         self.kept: dict[int, _Kept] = {}
         self.time = 1_000
         """Seconds; each change is one later."""
+        self.changed = 0
+        """When any job changed last."""
         self.next_id = 1
         self.calls: list[tuple[str, Any]] = []
         self.reads: dict[str, int] = {}
@@ -99,6 +100,8 @@ class FakeSlurm:
     def forget(self, job_id: int) -> None:
         """Slurm knows the job no more."""
         del self.kept[job_id]
+        self.time += 1
+        self.changed = self.time
 
     def hold(self, *names: str) -> int:
         """Nodes are taken by a job that nobody here submitted; returns its number."""
@@ -129,11 +132,9 @@ class FakeSlurm:
 
     async def jobs(self, since: int = 0) -> JobList:
         self._read("jobs")
-        latest = max((kept.changed for kept in self.kept.values()), default=0)
-        if since and latest <= since:
+        if since and self.changed <= since:
             return JobList((), since, changed=False)
-        found = tuple(kept.job for kept in self.kept.values() if kept.changed > since)
-        return JobList(found, self.time)
+        return JobList(tuple(kept.job for kept in self.kept.values()), self.time)
 
     async def job(self, job_id: int) -> Job | None:
         self._read("job")
@@ -286,7 +287,8 @@ class FakeSlurm:
             flags=frozenset({"EXTERNAL_JOB"}),
             **said,
         )
-        self.kept[number] = _Kept(made, job, tuple(candidates), self.time)
+        self.changed = self.time
+        self.kept[number] = _Kept(made, job, tuple(candidates))
         return number
 
     @staticmethod
@@ -303,7 +305,7 @@ class FakeSlurm:
 
     def _change(self, kept: _Kept, **changes: Any) -> None:
         self.time += 1
-        kept.changed = self.time
+        self.changed = self.time
         kept.job = replace(kept.job, **changes)
 
     def _taken(self, node: str) -> list[NodeShare]:

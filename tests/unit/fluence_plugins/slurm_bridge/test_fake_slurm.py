@@ -63,16 +63,17 @@ def test_jobs_get_nodes_in_order_and_what_ends_makes_room() -> None:
     asyncio.run(run())
 
 
-def test_a_list_of_jobs_has_what_has_changed_since() -> None:
+def test_a_list_of_jobs_is_whole_where_any_has_changed_since() -> None:
     async def run() -> None:
         slurm = FakeSlurm([external_node("a")])
         first = await slurm.submit(job("p"), FIXED, ("a",))
         seen = await slurm.jobs()
         assert not (await slurm.jobs(seen.last_update)).changed
         second = await slurm.submit(job("q"), FIXED, ("a",))
-        assert [each.job_id for each in (await slurm.jobs(seen.last_update)).jobs] == [second]
-        assert [each.job_id for each in (await slurm.jobs()).jobs] == [first, second]
+        again = await slurm.jobs(seen.last_update)
+        assert [each.job_id for each in again.jobs] == [first, second]
         slurm.forget(first)
+        assert (await slurm.jobs(again.last_update)).changed
         assert await slurm.job(first) is None
 
     asyncio.run(run())

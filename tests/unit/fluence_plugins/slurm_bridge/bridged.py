@@ -1,0 +1,259 @@
+"""The bridge between a cluster and a Slurm that are both in memory, and what sessions would do beside it.
+
+Time passes only in `wait`, so nothing here depends on how fast it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from msgspec.structs import replace
+
+from fluence_plugins.slurm_bridge.book import Book, is_over, label_of
+from fluence_plugins.slurm_bridge.bridge import Bridge, Want
+from fluence_plugins.slurm_bridge.messages import Fixed, Job
+from fluence_plugins.slurm_bridge.names import FINALIZER, SCHEDULER_NAME
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.model.bindings import Runtime
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing import pod
+
+from .fake_slurm import FakeSlurm, external_node
+
+CLUSTER = "here"
+TICK = 0.5
+UNSURE = 20.0
+_T = TypeVar("_T")
+
+
+def waiting(name: str, *, uid: str = "", **options: Any) -> Pod:
+    """A pod for Slurm to place."""
+    made = pod(name, scheduler=SCHEDULER_NAME, **options)
+    return replace(made, metadata=replace(made.metadata, uid=uid or f"uid-{name}"))
+
+
+def slurm_of(*names: str) -> FakeSlurm:
+    """A Slurm with idle external nodes of these names."""
+    return FakeSlurm(external_node(name) for name in names or ("n1", "n2", "n3", "n4"))
+
+
+class Bridged:
+    """A replica of the bridge that runs, from `with` to the end of it.
+
+    `told` are the events of pods; `woken` counts by group how often it was made due. A session looks at the groups that
+    are new or were woken, and at no others.
+    """
+
+    def __init__(
+        self,
+        *pods: Pod,
+        cluster: MemoryCluster | None = None,
+        slurm: FakeSlurm | None = None,
+        elected: bool = True,
+        name: str = CLUSTER,
+    ) -> None:
+        self.cluster = cluster if cluster is not None else MemoryCluster(pods)
+        self.slurm = slurm if slurm is not None else slurm_of()
+        self.elected = elected
+        self.told: list[tuple[str, str, str]] = []
+        self.woken: Counter[str] = Counter()
+        self.looks = 0
+        """How often the bridge has looked at the time."""
+        self.needed: dict[str, int] = {}
+        """By group: how many pods must start together."""
+        self.candidates: tuple[str, ...] | None = None
+        """The nodes that pods fit on; all of Slurm's unless said."""
+        self.time = 1000.0
+        book = Book(SCHEDULER_NAME, name)
+        self.bridge = Bridge(book, Fixed(name), self._connect, tick=TICK, unsure=UNSURE, now=self._now)
+        self.book = book
+        self._due: dict[str, None] = {}
+        self._seen: set[str] = set()
+        self._loop = asyncio.new_event_loop()
+
+    def __enter__(self) -> Self:
+        self._do(self._begin())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """This replica ends, wherever it is."""
+        if not self._loop.is_closed():
+            self._do(self._end())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return self._loop.run_until_complete(work)
+
+    async def _begin(self) -> None:
+        runtime = Runtime(self._wake, lambda: self.elected, self.cluster, tell=self._tell)
+        self._serving = self.bridge.serve(runtime)
+        await self._serving.__aenter__()
+
+    async def _end(self) -> None:
+        await self._serving.__aexit__(None, None, None)
+
+    def _connect(self) -> Any:
+        return self.slurm
+
+    def _now(self) -> float:
+        self.looks += 1
+        return self.time
+
+    def _wake(self, group: str, why: str) -> None:
+        assert why
+        self.woken[group] += 1
+        self._due[group] = None
+
+    def _tell(self, about: Pod, reason: str, note: str) -> None:
+        self.told.append((about.metadata.name, reason, note))
+
+    # ------------------------------------------------------------------ time
+
+    def settle(self) -> None:
+        """Let the bridge do what it has to do now. Raises AssertionError where it never rests."""
+        self._do(self._settle())
+
+    async def _settle(self) -> None:
+        still, rounds = 0, 0
+        while still < 20:
+            before = self.looks, len(self.slurm.calls), self.cluster._version
+            await asyncio.sleep(0)
+            still = still + 1 if before == (self.looks, len(self.slurm.calls), self.cluster._version) else 0
+            rounds += 1
+            assert rounds < 20_000, "the bridge does not come to rest while no time passes"
+
+    def rest(self, seconds: float = 3 * TICK, *, session: bool = True) -> None:
+        """Let time pass, in ticks, with sessions and without anything that happens in Slurm."""
+        for _ in range(max(1, round(seconds / TICK))):
+            self.time += TICK
+            self.bridge.look_again()
+            self.settle()
+            if session:
+                self.session()
+                self.settle()
+
+    def live(self, seconds: float = 3 * TICK) -> None:
+        """As `rest`, and Slurm gives jobs nodes meanwhile."""
+        for _ in range(max(1, round(seconds / TICK))):
+            self.slurm.step()
+            self.rest(TICK)
+
+    # ------------------------------------------------------------------ sessions
+
+    def session(self, *, all_groups: bool = False) -> None:
+        """What a session does: groups that are due are asked for, or bound."""
+        if not self.elected:
+            return
+        groups: dict[str, list[Pod]] = {}
+        for each in self.pods():
+            groups.setdefault(group_of(each), []).append(each)
+            if each.metadata.uid not in self._seen:
+                self._seen.add(each.metadata.uid)
+                self._due[group_of(each)] = None
+        due, self._due = (groups if all_groups else self._due), {}
+        facts = self.bridge.facts()
+        for group in due:
+            self._look_at(group, groups.get(group, []), facts)
+
+    def _look_at(self, group: str, pods: list[Pod], facts: Any) -> None:
+        live = [one for one in pods if not is_over(one)]
+        left = [one for one in live if not one.spec.node_name and one.metadata.deletion_timestamp is None]
+        ready = {one.key: facts.stands[one.metadata.uid] for one in left if one.metadata.uid in facts.stands}
+        ready = {key: stand for key, stand in ready.items() if stand.nodes is not None}
+        needed = self.needed.get(group, 1)
+        rest = [one for one in left if one.key not in ready]
+        if len(live) - len(rest) >= needed:
+            for one in left:
+                if one.key in ready:
+                    stand = ready[one.key]
+                    self.bind(one, stand.nodes[stand.pods.index(one.metadata.uid) % len(stand.nodes)])
+        if rest:
+            self.want(group, live, rest)
+
+    def want(self, group: str, live: Iterable[Pod], rest: Iterable[Pod]) -> None:
+        """A session asks for a job for the rest of a group."""
+        candidates = self.candidates if self.candidates is not None else tuple(sorted(self.slurm.nodes_by_name))
+        uids, all_uids = (tuple(one.metadata.uid for one in some) for some in (rest, live))
+        self.bridge.want(Want(group, uids, self.needed.get(group, 1), candidates, all_uids))
+
+    # ------------------------------------------------------------------ the cluster
+
+    def pods(self) -> list[Pod]:
+        """The bridge's pods."""
+        return [one for one in self.cluster.objects(Pod) if one.spec.scheduler_name == SCHEDULER_NAME]
+
+    def pod(self, name: str) -> Pod:
+        """A pod by its name."""
+        return next(one for one in self.cluster.objects(Pod) if one.metadata.name == name)
+
+    def is_there(self, name: str) -> bool:
+        """Whether there is a pod of this name."""
+        return any(one.metadata.name == name for one in self.cluster.objects(Pod))
+
+    def nodes(self) -> dict[str, str]:
+        """The node of each bound pod."""
+        return {one.metadata.name: one.spec.node_name for one in self.pods() if one.spec.node_name}
+
+    def put(self, *pods: Pod) -> None:
+        """Pods are made, or change."""
+        for one in pods:
+            self.cluster.put(one)
+
+    def bind(self, one: Pod, node: str) -> None:
+        """A pod goes to a node, where it starts at once."""
+        now = self.pod(one.metadata.name)
+        self.put(replace(now, spec=replace(now.spec, node_name=node), status=replace(now.status, phase="Running")))
+
+    def end(self, name: str, phase: str = "Succeeded") -> None:
+        """A pod ends."""
+        now = self.pod(name)
+        self.put(replace(now, status=replace(now.status, phase=phase)))
+
+    def delete(self, name: str) -> None:
+        """Somebody deletes a pod; where it runs, its kubelet ends it with `finish`."""
+        self._do(self.cluster.delete(self.pod(name)))
+
+    def finish(self) -> None:
+        """Kubelets end the pods that are being deleted."""
+        for one in self.pods():
+            if one.metadata.deletion_timestamp is not None and one.spec.node_name and not is_over(one):
+                self.end(one.metadata.name)
+        self.cluster.finish_deletions()
+
+    def change(self, name: str, alter: Callable[[Pod], Pod]) -> None:
+        """Somebody changes a pod."""
+        self.put(alter(self.pod(name)))
+
+    # ------------------------------------------------------------------ what is so
+
+    def marks(self, name: str) -> tuple[int | None, bool]:
+        """The job that a pod names, and whether it has the finalizer."""
+        found = self.pod(name)
+        return label_of(found), FINALIZER in found.metadata.finalizers
+
+    def problem(self, group: str) -> str:
+        """Why no job was made for a group."""
+        return self.bridge.facts().problems.get(group, "")
+
+    def writes(self, method: str) -> int:
+        """How often something was asked of Slurm that changes it."""
+        return sum(one == method for one, _ in self.slurm.calls)
+
+    def live_jobs(self) -> list[Job]:
+        """Slurm's jobs that have not ended, and name pods."""
+        return [kept.job for kept in self.slurm.kept.values() if not kept.job.ended and kept.job.comment is not None]
+
+
+def group_of(one: Pod) -> str:
+    """The group's key of a pod."""
+    named = one.spec.scheduling_group
+    namespace, name = one.metadata.namespace, one.metadata.name
+    return f"PodGroup {namespace}/{named.pod_group_name}" if named else f"Pod {namespace}/{name}"
