@@ -230,7 +230,7 @@ class NodeController:
             return
         self._changed.clear()
         try:
-            await self._look(self._nodes)
+            await self._look(dict(self._nodes))
         except FluenceError as error:
             self._failed(str(error))
             return
@@ -262,7 +262,10 @@ class NodeController:
     # ------------------------------------------------------------------ a look
 
     async def _look(self, nodes: Mapping[str, Node]) -> None:
-        """Look at all nodes and do what is to be done. Raises FluenceError where Slurm cannot be asked."""
+        """Look at all nodes and do what is to be done. Raises FluenceError where Slurm cannot be asked.
+
+        `nodes` are those from before Slurm is asked: who drains in Slurm and then cordons keeps the drain.
+        """
         if not self._identity:
             self._identity = (await self._cluster.get(Namespace, "", "kube-system")).metadata.uid
         found = {node.name: node for node in await self._client.nodes()}

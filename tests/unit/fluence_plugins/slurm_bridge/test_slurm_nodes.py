@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.errors import SlurmError, TokenError, UnavailableError
 from fluence_plugins.slurm_bridge.external_nodes import NodeRules, external, mark_of, slurm_name, steps
+from fluence_plugins.slurm_bridge.messages import SlurmNode
 from fluence_plugins.slurm_bridge.names import (
     EXTERNAL_NODE_LABEL,
     MANAGED_TAINT,
@@ -165,6 +166,28 @@ def test_a_drain_of_somebody_else_is_left_alone() -> None:
     world.run(lambda: world.put(kube(wanted=False)))
     assert (world.in_slurm().drained, world.in_slurm().reason) == (True, "disk broken")
     assert world.slurm.calls == []
+
+
+class Late(FakeSlurm):
+    """After one list of nodes is made, and before it is there, somebody drains a node and then cordons it."""
+
+    world: World
+
+    async def nodes(self) -> tuple[SlurmNode, ...]:
+        answer = await super().nodes()
+        if self.reads["nodes"] == 2:
+            self.set_node("a", states=frozenset({"IDLE", "DRAIN"}), reason="disk broken")
+            self.world.put(kube(wanted=False, cordoned=True))
+            await asyncio.sleep(0.01)
+        return answer
+
+
+def test_who_drains_first_and_then_cordons_keeps_the_drain() -> None:
+    slurm = Late([external_node("a")])
+    slurm.world = world = World(kube(wanted=False), slurm=slurm)
+    world.run(lambda: world.put(kube(wanted=False)))
+    assert slurm.calls == []
+    assert world.in_slurm().reason == "disk broken"
 
 
 @pytest.mark.parametrize("reason", ["", "not slurm-bridge: ours"])
