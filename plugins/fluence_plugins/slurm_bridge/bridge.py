@@ -11,9 +11,10 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fluence_plugins.slurm_bridge import names
@@ -87,6 +88,7 @@ class Facts:
     """By group's key: why no job was made for it."""
 
 
+_Work = Callable[[], Coroutine[Any, Any, None]]
 _Asked = tuple[Placeholder, tuple[str, ...]]
 """A job, and the nodes that it may have."""
 
@@ -103,6 +105,14 @@ class _Problem:
     due: float
     not_before: float
     times: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsure:
+    """Until when there may yet be a job for these pods (uids)."""
+
+    until: float
+    uids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +149,12 @@ class Bridge:
         self._now = now
         self._wants: dict[str, Want] = {}
         self._problems: dict[str, _Problem] = {}
-        self._unsure: dict[str, float] = {}
-        """By group: until when a submission that was not answered may still become a job."""
+        self._unsure: dict[str, _Unsure] = {}
+        """By group: a submission of which nobody knows whether it has made a job."""
         self._sent: dict[int, _Asked] = {}
         """What was said last of each job."""
         self._groups: dict[str, str] = {}
-        """The group's key of each pod (uid) that a session has asked about."""
+        """The group's key of each pod (uid) that a session has looked at."""
         self._woken = asyncio.Event()
         self._listed = False
         self._listed_at = -math.inf
@@ -182,9 +192,13 @@ class Bridge:
         """What is known now."""
         return Facts(self.book.stands, {key: problem.text for key, problem in self._problems.items()})
 
+    def note(self, group: str, uids: Iterable[str]) -> None:
+        """A session has looked at these pods of a group: it is to know what becomes of their jobs."""
+        self._groups.update(dict.fromkeys(uids, group))
+
     def want(self, want: Want) -> None:
         """A session asks; the last word of a group counts."""
-        self._groups.update(dict.fromkeys(want.uids, want.group))
+        self.note(want.group, want.members)
         if self._client is not None:
             self._wants[want.group] = want
             self._woken.set()
@@ -307,7 +321,7 @@ class Bridge:
         self._tell_changes(runtime)
         self._retry()
         wants = [self._wants.pop(group) for group in list(self._wants)[:_WANTS_A_TURN]]
-        await _some_at_once([self._serve(runtime, cluster, client, want) for want in wants])
+        await _some_at_once([partial(self._serve, runtime, cluster, client, want) for want in wants])
         await self._carry_out(runtime, cluster, client, self.book.duties())
         self._tell_changes(runtime)
         if self._wants:
@@ -324,10 +338,10 @@ class Bridge:
             if begun >= self._whole_until:
                 self._whole_until = begun + _WHOLE_SECONDS
                 self._groups = {uid: key for uid, key in self._groups.items() if uid in self.book.pods}
-        await _some_at_once([self._look_for(client, number) for number in self.book.lost()])
+        await _some_at_once([partial(self._look_for, client, number) for number in self.book.lost()])
         self._sent = {number: sent for number, sent in self._sent.items() if number in self.book.jobs}
         self._shares = {number: shares for number, shares in self._shares.items() if number in self.book.jobs}
-        self._unsure = {group: until for group, until in self._unsure.items() if begun < until}
+        self._unsure = {group: unsure for group, unsure in self._unsure.items() if begun < unsure.until}
         waiting = any(self.book.pending()) or bool(self._unsure)
         self._next_list = self._now() + self._tick * (1 if waiting else _QUIET_TICKS)
 
@@ -376,6 +390,9 @@ class Bridge:
         for uid in changed:
             if uid not in self.book.stands and uid in self.book.pods:
                 log.info("[slurm-bridge] pod %s has no Slurm job any more", self.book.pods[uid].key)
+        for key, unsure in list(self._unsure.items()):
+            if any(uid in self.book.stands for uid in unsure.uids):
+                del self._unsure[key]
         for key in dict.fromkeys(self._groups[uid] for uid in changed if uid in self._groups):
             self._problems.pop(key, None)
             runtime.wake(key, "its Slurm job has changed")
@@ -399,11 +416,7 @@ class Bridge:
         try:
             await self._ask(cluster, client, want)
         except UnavailableError as error:
-            unsure = self._now() + self._unsure_seconds if error.sent else 0.0
-            if error.sent:
-                self._unsure[want.group] = unsure
-                self._next_list = 0.0
-            self._refuse(runtime, want, f"{_DOWN}: {error}", not_before=unsure, most=_MOST_DOWN_SECONDS)
+            self._refuse(runtime, want, f"{_DOWN}: {error}", most=_MOST_DOWN_SECONDS)
         except _RefusedError as error:
             self._refuse(runtime, want, str(error), error.asked)
         except FluenceError as error:
@@ -420,7 +433,10 @@ class Bridge:
             self._problems.pop(want.group, None)
             return
         pending = {job.job_id for _, job in jobs if job is not None and job.pending}
-        if not pending and self._unsure.get(want.group, 0.0) > self._now():
+        unsure = self._unsure.get(want.group)
+        if not pending and unsure is not None and unsure.until > self._now():
+            text = known.text if known is not None else "Slurm has not said yet whether there is a job for it"
+            self._problems[want.group] = _Problem(text, want, None, unsure.until, unsure.until, 0)
             return
         root = await root_of(waiting[0], ClusterWorkloads(cluster))
         needed = max(want.needed, expected(root) or 0)
@@ -450,13 +466,7 @@ class Bridge:
         """Submit, or update where the job that waits is not yet so."""
         placeholder, candidates = asked
         if not pending:
-            with self.measured.request("submit"):
-                number = await client.submit(placeholder, self._fixed, candidates)
-            log.info("[slurm-bridge] %s: submitted as Slurm job %d", want.group, number)
-            self._sent[number] = asked
-            self._unsure[want.group] = self._now() + self._unsure_seconds  # until it is seen
-            await self._read(client, number)
-            del self._unsure[want.group]
+            await self._submit(client, want, asked)
             return
         number = min(pending)
         sent = self._sent.get(number)
@@ -476,6 +486,24 @@ class Bridge:
         await self._read(client, number)
         for other in pending - {number}:
             await self._cancel(client, other, f"its pods are those of job {number} now")
+
+    async def _submit(self, client: SlurmClient, want: Want, asked: _Asked) -> None:
+        """Whatever happens on the way: until the job is seen, no other is asked for."""
+        placeholder, candidates = asked
+        uids = tuple(pod.uid for pod in placeholder.pods)
+        self._unsure[want.group] = _Unsure(self._now() + self._unsure_seconds, uids)
+        try:
+            with self.measured.request("submit"):
+                number = await client.submit(placeholder, self._fixed, candidates)
+        except FluenceError as error:
+            if isinstance(error, UnavailableError) and error.sent:
+                self._next_list = 0.0
+            else:
+                del self._unsure[want.group]
+            raise
+        log.info("[slurm-bridge] %s: submitted as Slurm job %d", want.group, number)
+        self._sent[number] = asked
+        await self._read(client, number)
 
     async def _read(self, client: SlurmClient, number: int) -> None:
         """See what became of a job at once; where that cannot be told, the next list does."""
@@ -514,13 +542,13 @@ class Bridge:
         text: str,
         asked: _Asked | None = None,
         *,
-        not_before: float = 0.0,
         most: float = _MOST_SECONDS,
     ) -> None:
         known, now = self._problems.get(want.group), self._now()
         times = known.times + 1 if known is not None and known.text == text else 0
-        not_before = max(not_before, now + _backoff(_AGAIN_SECONDS, times, most))
-        due = max(min(not_before, now + _READ_SECONDS), self._unsure.get(want.group, 0.0))
+        not_before = now + _backoff(_AGAIN_SECONDS, times, most)
+        unsure = self._unsure.get(want.group)
+        due = unsure.until if unsure is not None else min(not_before, now + _READ_SECONDS)
         self._problems[want.group] = _Problem(text, want, asked, due, not_before, times)
         if known is None or known.text != text:
             log.warning("[slurm-bridge] %s: %s", want.group, text)
@@ -551,7 +579,7 @@ class Bridge:
         if found:
             self._shares[job_id] = found
 
-    async def _once(self, what: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _once(self, what: object, work: _Work) -> None:
         """Have it asked for, or wait with those who have. Raises what it raises, to all."""
         reading = self._reading.get(what)
         if reading is None:
@@ -568,30 +596,31 @@ class Bridge:
 
     async def _carry_out(self, runtime: Runtime, cluster: Cluster, client: SlurmClient, duties: Duties) -> None:
         if duties.cancel:
-            await self._all((f"job {number}", self._cancel(client, number, why)) for number, why in duties.cancel)
+            await self._all(
+                (f"job {number}", partial(self._cancel, client, number, why)) for number, why in duties.cancel
+            )
             duties = self.book.duties()
         await self._all(
             (
-                *((f"label {_named(pod)}", self._label(cluster, pod, number)) for pod, number in duties.label),
-                *((f"delete {_named(pod)}", self._delete(runtime, cluster, pod, why)) for pod, why in duties.delete),
-                *((f"release {_named(pod)}", self._release(cluster, pod)) for pod in duties.release),
+                *((f"label {_named(pod)}", partial(self._label, cluster, pod, number)) for pod, number in duties.label),
+                *(
+                    (f"delete {_named(pod)}", partial(self._delete, runtime, cluster, pod, why))
+                    for pod, why in duties.delete
+                ),
+                *((f"release {_named(pod)}", partial(self._release, cluster, pod)) for pod in duties.release),
             )
         )
 
-    async def _all(self, works: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+    async def _all(self, works: Iterable[tuple[str, _Work]]) -> None:
         """Do each, some at once; what failed a while ago is left for later."""
-        now, due = self._now(), []
-        for what, work in works:
-            if what in self._later and self._later[what].due > now:
-                work.close()
-            else:
-                due.append(self._one(what, work))
-        await _some_at_once(due)
+        now, later = self._now(), self._later
+        due = [(what, work) for what, work in works if what not in later or later[what].due <= now]
+        await _some_at_once([partial(self._one, what, work) for what, work in due])
         self._later = {what: later for what, later in self._later.items() if later.due > now - _MOST_SECONDS}
 
-    async def _one(self, what: str, work: Awaitable[None]) -> None:
+    async def _one(self, what: str, work: _Work) -> None:
         try:
-            await work
+            await work()
         except (ChangedMeanwhileError, NotFound) as error:
             log.debug("[slurm-bridge] %s: has changed meanwhile: %s", what, error)
         except FluenceError as error:
@@ -661,6 +690,6 @@ def _backoff(first: float, times: int, most: float) -> float:
     return min(first * 2.0 ** min(times, 16), most)
 
 
-async def _some_at_once(works: list[Coroutine[Any, Any, None]]) -> None:
+async def _some_at_once(works: Sequence[_Work]) -> None:
     for start in range(0, len(works), _AT_ONCE):
-        await asyncio.gather(*works[start : start + _AT_ONCE])
+        await asyncio.gather(*(work() for work in works[start : start + _AT_ONCE]))

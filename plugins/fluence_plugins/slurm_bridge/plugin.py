@@ -147,6 +147,7 @@ class SlurmBridgePlugin:
         stands = {task: stand for task in tasks if (stand := facts.stands.get(task.uid)) is not None}
         ready = {task: stand for task, stand in stands.items() if stand.nodes is not None}
         if ready:
+            self._bridge.note(group.key, group.tasks)
             return self._seat(session, group, ready, room)
         if group.key not in self._asked:
             self._asked.add(group.key)

@@ -170,6 +170,7 @@ class Bridged:
         ready = {key: stand for key, stand in ready.items() if stand.nodes is not None}
         needed = self.needed.get(group, 1)
         rest = [one for one in left if one.key not in ready]
+        self.bridge.note(group, (one.metadata.uid for one in live))
         if len(live) - len(rest) >= needed:
             for one in left:
                 if one.key in ready:
