@@ -20,6 +20,7 @@ from fluence_plugins.slurm_bridge.book import Book, Stand
 from fluence_plugins.slurm_bridge.bridge import Bridge, Facts, Want
 from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
 from fluence_plugins.slurm_bridge.external_nodes import NodeRules
+from fluence_plugins.slurm_bridge.measured import Measured
 from fluence_plugins.slurm_bridge.messages import Fixed, NodeShare
 from fluence_plugins.slurm_bridge.nodes import NodeSettings
 from fluence_plugins.slurm_bridge.seating import Seat, Seats, seated
@@ -76,6 +77,11 @@ class SlurmBridgePlugin:
                 timeout_seconds=arguments.timeout_seconds,
             )
         )
+
+    @property
+    def measured(self) -> Measured:
+        """What is measured of the bridge."""
+        return self._bridge.measured
 
     # ------------------------------------------------------------------ between sessions
 
@@ -217,7 +223,7 @@ class SlurmBridgePlugin:
     @hookimpl
     def metrics(self) -> list[Metric]:
         """Jobs and requests."""
-        return self._bridge.measured.families()
+        return self.measured.families()
 
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any]:

@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
+from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
+from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin
 from session_scheduler.config import QueueConfig, SchedulerConfig
 from session_scheduler.hook_calls import HookCalls
 from session_scheduler.metrics import Metrics
@@ -63,7 +65,10 @@ def shown() -> list[Metric]:
     metrics = Metrics("0.1.0")
     plugin = FluencePlugin(FluenceArguments())
     plugin.on_nodes_changed([NodeChange("n1", NODE, ())])
-    listed = [("fluence", plugin, None), ("Proportion", with_a_queue(), None)]
+    bridge = SlurmBridgePlugin(SlurmBridgeArguments(url="http://slurm", token_file="token"))
+    with bridge.measured.request("jobs"):
+        pass
+    listed = [("fluence", plugin, None), ("slurm-bridge", bridge, None), ("Proportion", with_a_queue(), None)]
     metrics.follow_profiles({"fluence": HookCalls(listed)})
     metrics.follow_pending(lambda: SimpleNamespace(reserved=0, groups={}, pods={}))
     metrics.follow_pod_groups(SimpleNamespace(versions=["v1alpha2"], gates={"A": True, "B": False}))
