@@ -596,18 +596,16 @@ class Bridge:
 
     async def _carry_out(self, runtime: Runtime, cluster: Cluster, client: SlurmClient, duties: Duties) -> None:
         if duties.cancel:
-            await self._all(
-                (f"job {number}", partial(self._cancel, client, number, why)) for number, why in duties.cancel
-            )
+            cancel = partial(self._cancel, client)
+            await self._all((f"job {number}", partial(cancel, number, why)) for number, why in duties.cancel)
             duties = self.book.duties()
+        label, release = partial(self._label, cluster), partial(self._release, cluster)
+        delete = partial(self._delete, runtime, cluster)
         await self._all(
             (
-                *((f"label {_named(pod)}", partial(self._label, cluster, pod, number)) for pod, number in duties.label),
-                *(
-                    (f"delete {_named(pod)}", partial(self._delete, runtime, cluster, pod, why))
-                    for pod, why in duties.delete
-                ),
-                *((f"release {_named(pod)}", partial(self._release, cluster, pod)) for pod in duties.release),
+                *((f"label {_named(pod)}", partial(label, pod, number)) for pod, number in duties.label),
+                *((f"delete {_named(pod)}", partial(delete, pod, why)) for pod, why in duties.delete),
+                *((f"release {_named(pod)}", partial(release, pod)) for pod in duties.release),
             )
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,21 +65,45 @@ def seated(
     left = Counter(held)
     seats = [node for node in nodes for _ in range(max(0, each - left[node]))]
     taken: dict[int, Task] = {}
-
-    def seat(task: Task, tried: set[int]) -> bool:
-        for number, node in enumerate(seats):
-            if number in tried or not takes(task, node):
-                continue
-            tried.add(number)
-            if number not in taken or seat(taken[number], tried):
-                taken[number] = task
-                return True
-        return False
-
+    hopeless: set[object] = set()
+    free = dict.fromkeys(range(len(seats)))
     for task in tasks:
-        free = next((n for n, node in enumerate(seats) if n not in taken and takes(task, node)), None)
-        if free is not None:
-            taken[free] = task
+        number = next((number for number in free if takes(task, seats[number])), None)
+        if number is not None:
+            del free[number]
+            taken[number] = task
+        elif task.cls not in hopeless and (path := _path(task, seats, taken, takes)):
+            free.pop(path[0][0], None)
+            taken.update(path)
         else:
-            seat(task, set())
+            hopeless.add(task.cls)  # nor will another of its class have one
     return {task: seats[number] for number, task in taken.items()}
+
+
+def _path(
+    task: Task, seats: Sequence[str], taken: Mapping[int, Task], takes: Callable[[Task, str], bool]
+) -> list[tuple[int, Task]]:
+    """Who moves where so that one more has a seat: the free seat first. Empty where nobody can make room."""
+    came: dict[int, tuple[Task, int | None]] = {}
+    ask: deque[tuple[Task, int | None]] = deque([(task, None)])
+    classes = set()
+    while ask:
+        one, seat = ask.popleft()
+        if one.cls in classes:
+            continue
+        classes.add(one.cls)
+        for number, node in enumerate(seats):
+            if number in came or not takes(one, node):
+                continue
+            came[number] = (one, seat)
+            if number in taken:
+                ask.append((taken[number], number))
+                continue
+            path: list[tuple[int, Task]] = []
+            to: int | None = number
+            while to is not None:
+                who, before = came[to]
+                path.append((to, who))
+                to = before
+            return path
+    return []

@@ -13,8 +13,9 @@ from fluence_plugins.slurm_bridge.seating import Seat, Seats, seated
 
 
 class Pod:
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, cls: object = None) -> None:
         self.number = number
+        self.cls = cls if cls is not None else number
 
     def __repr__(self) -> str:
         return f"p{self.number}"
@@ -63,3 +64,22 @@ def test_as_many_are_seated_as_can_be(takes: list[set[int]]) -> None:
     assert len(found) == most
     assert len(set(found.values())) == len(found)
     assert all(lets(pod, node) for pod, node in found.items())
+
+
+def test_a_thousand_pods_are_seated_at_once_and_each_makes_room_for_the_last() -> None:
+    nodes = [f"n{number}" for number in range(1000)]
+    choosy: Any = [Pod(number) for number in range(1000)]
+    asked = [0]
+
+    def lets(pod: Any, node: str) -> bool:
+        asked[0] += 1
+        number = int(node[1:])
+        return number in (pod.number, pod.number + 1) if pod.number < 999 else number == 0
+
+    assert len(seated(choosy, stand(1000, *nodes), nodes, (), lets)) == 1000, "all move by one"
+    assert asked[0] < 3_000_000
+    asked[0] = 0
+    same: Any = [Pod(number, "one") for number in range(1000)]
+    refused = seated(same, stand(1000, *nodes), nodes, (), lambda pod, node: bool(asked.append(1)))
+    assert refused == {}
+    assert len(asked) < 1_100_000
