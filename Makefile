@@ -109,7 +109,7 @@ slurm-peer: $(STAMP)
 	$(BIN)/python -m tests.slurm.programs
 
 # They wait for Slurm more than they compute.
-e2e-slurm: slurm-peer
+e2e-slurm: controlplane slurm-peer
 	$(BIN)/python -m pytest --junitxml=.cache/tests-slurm.xml -n 2 --dist loadfile tests/slurm $(E2E)
 
 conformance-reapi: $(STAMP)

@@ -22,6 +22,7 @@ import structlog
 from fluence_plugins.slurm_bridge import errors
 from fluence_plugins.slurm_bridge.errors import InvalidRequestError, SlurmError, TokenError, UnavailableError
 from fluence_plugins.slurm_bridge.messages import (
+    BROKEN,
     CancelAnswer,
     Envelope,
     ErrorItem,
@@ -52,6 +53,7 @@ __all__ = ["Connection", "SlurmClient"]
 
 _log = structlog.get_logger(__name__)
 _Answer = TypeVar("_Answer", bound=Envelope)
+_Item = TypeVar("_Item")
 Sleep = Callable[[float], Awaitable[None]]
 _FIRST_WAIT: Final = 0.1
 _LONGEST_WAIT: Final = 5.0
@@ -102,12 +104,14 @@ class SlurmClient:
         """
         query = f"?update_time={since - 1}" if since > 1 else ""
         answer = await self._call("GET", f"jobs/{query}", JobsAnswer, limit=LIST_BYTES)
-        found, unreadable = jobs_of(answer.jobs)
-        self._tell("job", unreadable)
-        last = answer.updated
-        if query and not answer.jobs and not last:
+        listed = self._listed(f"GET jobs/{query}", "jobs", answer.jobs)
+        if not listed and not answer.updated:
+            if not query:
+                raise self._odd("GET jobs/", "it has no time")
             return JobList((), since, changed=False)
-        return JobList(found, last, unreadable=unreadable)
+        found, unreadable = jobs_of(listed)
+        self._tell("job", unreadable)
+        return JobList(found, answer.updated, unreadable=unreadable)
 
     async def job(self, job_id: int) -> Job | None:
         """The job, or None where Slurm knows none of this number: it forgets them some time after their end."""
@@ -118,10 +122,13 @@ class SlurmClient:
             if refused.number == errors.UNKNOWN_JOB:
                 return None
             raise
-        found, unreadable = jobs_of(answer.jobs)
+        found, unreadable = jobs_of(self._listed(f"GET {path}", "jobs", answer.jobs))
         if unreadable:
             raise self._odd(f"GET {path}", unreadable[0].why)
-        return next((job for job in found if job.job_id == job_id), None)
+        right = next((job for job in found if job.job_id == job_id), None)
+        if right is None:
+            raise self._odd(f"GET {path}", "it has another job, or none")
+        return right
 
     async def submit(self, job: Placeholder, fixed: Fixed, candidates: Sequence[str]) -> int:
         """Ask for the job and return its number. `candidates`: the nodes that Slurm is to choose from.
@@ -137,8 +144,10 @@ class SlurmClient:
         answer = self._decoded(request, raw, SubmitAnswer)
         if not answer.job_id:
             self._raise_for(request, raw, answer)
-            said = "; ".join(warning.description or "" for warning in answer.warnings or ())
-            raise InvalidRequestError(request, 0, said or "it has made no job")
+            if not answer.warnings:
+                raise self._odd(request, "it has neither a job nor an error")
+            said = "; ".join(warning.description or "" for warning in answer.warnings)
+            raise InvalidRequestError(request, 0, f"Slurm has made no job: {said}")
         if answer.errors:
             # Made all the same, but not as it was asked for: some field was not understood.
             await self.cancel(answer.job_id)
@@ -179,7 +188,7 @@ class SlurmClient:
             # Without slurmctld, slurmrestd says of a cancellation that it is not permitted.
             await self.ping()
             raise
-        for result in answer.status or ():
+        for result in self._listed(f"DELETE {path}", "status", answer.status):
             number = result.error.code if result.error is not None else None
             if result.error is not None and number and number not in _AS_GOOD:
                 text = result.error.message or result.error.string or ""
@@ -190,9 +199,10 @@ class SlurmClient:
         path = f"{'job' if self._settings.api_version in _WITHOUT_RESOURCES else 'resources'}/{job_id}"
         try:
             if path.startswith("job/"):
-                jobs = (await self._call("GET", path, JobsAnswer, limit=LIST_BYTES)).jobs or []
-                return shares_of_job(jobs[0]) if jobs else ()
-            return shares_of((await self._call("GET", path, NodesAnswer, limit=LIST_BYTES)).nodes)
+                jobs = (await self._call("GET", path, JobsAnswer, limit=LIST_BYTES)).jobs
+                return tuple(share for job in self._listed(f"GET {path}", "jobs", jobs) for share in shares_of_job(job))
+            nodes = (await self._call("GET", path, NodesAnswer, limit=LIST_BYTES)).nodes
+            return shares_of(self._listed(f"GET {path}", "nodes", nodes))
         except SlurmError as refused:
             if refused.number in (errors.UNKNOWN_JOB, errors.NOT_RUNNING):
                 return ()
@@ -205,7 +215,7 @@ class SlurmClient:
     async def nodes(self) -> tuple[SlurmNode, ...]:
         """Every node that Slurm has."""
         answer = await self._call("GET", "nodes/", NodesAnswer, limit=LIST_BYTES)
-        found, unreadable = nodes_of(answer.nodes)
+        found, unreadable = nodes_of(self._listed("GET nodes/", "nodes", answer.nodes))
         self._tell("node", unreadable)
         return found
 
@@ -250,7 +260,7 @@ class SlurmClient:
     async def partitions(self) -> tuple[str, ...]:
         """The names of the partitions."""
         answer = await self._call("GET", "partitions/", PartitionsAnswer, limit=LIST_BYTES)
-        return tuple(partition.name for partition in answer.partitions or ())
+        return tuple(found.name for found in self._listed("GET partitions/", "partitions", answer.partitions))
 
     # ---------------------------------------------------------------- one call
 
@@ -298,7 +308,7 @@ class SlurmClient:
         """
         try:
             found = msgspec.json.decode(answer.body, type=Envelope).errors or []
-        except (msgspec.MsgspecError, UnicodeError):
+        except BROKEN:
             found = []
         first = _first(found)
         if first is not None:
@@ -314,7 +324,7 @@ class SlurmClient:
     def _decoded(self, request: str, answer: Answer, kind: type[_Answer]) -> _Answer:
         try:
             return msgspec.json.decode(answer.body, type=kind)
-        except (msgspec.MsgspecError, UnicodeError) as why:
+        except BROKEN as why:
             if answer.status == _UNKNOWN:
                 raise self._no_such_path(request) from None
             raise self._odd(request, str(why)) from None
@@ -328,6 +338,15 @@ class SlurmClient:
             raise self._no_such_path(request)
         if not 200 <= raw.status < 300:
             raise UnavailableError(request, _failed(raw.status), sent=True)
+
+        if answer.errors is None:
+            raise self._odd(request, "it has no list of errors")
+
+    def _listed(self, request: str, field: str, items: list[_Item] | None) -> list[_Item]:
+        """What is not there is no empty list: whose job is missing in one is taken to have none any more."""
+        if items is None:
+            raise self._odd(request, f"it has no {field}")
+        return items
 
     def _no_such_path(self, request: str) -> UnavailableError:
         version = self._settings.api_version

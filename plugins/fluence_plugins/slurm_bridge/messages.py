@@ -21,6 +21,8 @@ from fluence_plugins.slurm_bridge.placeholder import Placeholder, PodIdentity
 
 COMMENT_CHARACTERS: Final = 1 << 20
 """The longest admin_comment that is written or read."""
+BROKEN: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What decoding raises: the last where somebody nests brackets by the thousand."""
 _EXTERNAL: Final = "EXTERNAL_JOB"
 _ENDED: Final = frozenset(
     {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
@@ -320,7 +322,7 @@ def read_comment(text: str) -> JobComment | None:
         return None
     try:
         wire = _read_comment(text)
-    except (msgspec.MsgspecError, UnicodeError):
+    except BROKEN:
         return None
     uids = wire.uids or ("",) * len(wire.pods)
     keys = [pod.split("/") for pod in wire.pods]
@@ -509,10 +511,10 @@ def _each(
     for item in items or ():
         try:
             good.append(read(bytes(item)))
-        except (msgspec.MsgspecError, UnicodeError, ValueError, OverflowError, hostlist.HostlistError) as why:
+        except (*BROKEN, ValueError, OverflowError, hostlist.HostlistError) as why:
             try:
                 name = key(bytes(item))
-            except (msgspec.MsgspecError, UnicodeError):
+            except BROKEN:
                 name = None
             bad.append(Unreadable(name, one_line(str(why))))
     return tuple(good), tuple(bad)
