@@ -153,6 +153,8 @@ class Bridge:
         """By group: a submission of which nobody knows whether it has made a job."""
         self._sent: dict[int, _Asked] = {}
         """What was said last of each job."""
+        self._served: dict[str, tuple[Want, float]] = {}
+        """By group: what was asked for and done last, and when."""
         self._groups: dict[str, str] = {}
         """The group's key of each pod (uid) that a session has looked at."""
         self._woken = asyncio.Event()
@@ -268,6 +270,7 @@ class Bridge:
 
     def _look_now(self, group: str) -> None:
         """A group that has a problem may be mended."""
+        self._served.pop(group, None)
         if (problem := self._problems.get(group)) is not None:
             self._problems[group] = replace(problem, due=self._now())
             self._woken.set()
@@ -285,7 +288,7 @@ class Bridge:
                 # Another replica may make jobs and change them: nothing that is known of them counts afterwards.
                 self._idle_until = self._now() + self._tick
                 self._next_list = self._whole_until = 0.0
-                self._sent = {}
+                self._sent, self._served = {}, {}
 
     async def _name_cluster(self, cluster: Cluster) -> bool:
         try:
@@ -338,6 +341,8 @@ class Bridge:
             if begun >= self._whole_until:
                 self._whole_until = begun + _WHOLE_SECONDS
                 self._groups = {uid: key for uid, key in self._groups.items() if uid in self.book.pods}
+                groups = set(self._groups.values())
+                self._served = {group: served for group, served in self._served.items() if group in groups}
         await _some_at_once([partial(self._look_for, client, number) for number in self.book.lost()])
         self._sent = {number: sent for number, sent in self._sent.items() if number in self.book.jobs}
         self._shares = {number: shares for number, shares in self._shares.items() if number in self.book.jobs}
@@ -433,6 +438,8 @@ class Bridge:
             self._problems.pop(want.group, None)
             return
         pending = {job.job_id for _, job in jobs if job is not None and job.pending}
+        if pending and self._is_served(want):
+            return
         unsure = self._unsure.get(want.group)
         if not pending and unsure is not None and unsure.until > self._now():
             text = known.text if known is not None else "Slurm has not said yet whether there is a job for it"
@@ -457,6 +464,15 @@ class Bridge:
         except SlurmError as error:
             raise _RefusedError(f"Slurm refuses its job: {error}", asked) from error
         self._problems.pop(want.group, None)
+        self._served[want.group] = (want, self._now())
+
+    def _is_served(self, want: Want) -> bool:
+        """Whether the same was just asked for: a session asks again whenever a pod ends somewhere."""
+        last, since = self._served.get(want.group, (None, 0.0))
+        if last is None or self._now() >= since + _READ_SECONDS:
+            return False
+        offered = last.candidates is want.candidates or set(last.candidates).issuperset(want.candidates)
+        return offered and (last.uids, last.needed, last.members) == (want.uids, want.needed, want.members)
 
     def _live(self, uids: Iterable[str]) -> list[Pod]:
         pods = (self.book.pods[uid] for uid in uids if uid in self.book.pods)
@@ -522,6 +538,8 @@ class Bridge:
     async def _read_nodes(self, client: SlurmClient) -> None:
         with self.measured.request("nodes"):
             nodes = await client.nodes()
+        if not self._slurm_nodes.keys() >= {node.name for node in nodes}:
+            self._served = {}  # there are nodes that no job was offered
         self._slurm_nodes = {node.name: node.gres for node in nodes}
         self._terms = Terms(known_gres=known_of(self._slurm_nodes.values()))
         self._nodes_since = self._now()

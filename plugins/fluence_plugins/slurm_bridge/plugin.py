@@ -64,6 +64,8 @@ class SlurmBridgePlugin:
         self._bridge = Bridge(book, fixed, self._connect, tick=arguments.tick_seconds, unsure=unsure)
         self._asked: set[str] = set()
         """The groups that were asked for in this session: what comes after may be a trial."""
+        self._offered: dict[bytes, tuple[str, ...]] = {}
+        """In this session, by which rows: the nodes as Slurm calls them."""
 
     def _connect(self) -> SlurmClient:
         arguments = self._arguments
@@ -133,6 +135,7 @@ class SlurmBridgePlugin:
     def on_session_open(self) -> None:
         """Another session."""
         self._asked.clear()
+        self._offered.clear()
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Refusal | None:
@@ -152,14 +155,17 @@ class SlurmBridgePlugin:
         facts: Facts = session.facts(self.name)
         stands = {task: stand for task in tasks if (stand := facts.stands.get(task.uid)) is not None}
         ready = {task: stand for task, stand in stands.items() if stand.nodes is not None}
-        if ready:
-            self._bridge.note(group.key, group.tasks)
-            return self._seat(session, group, ready, room)
-        if group.key not in self._asked:
+        self._bridge.note(group.key, group.tasks)
+        seats = self._seat(session, group, ready, room) if ready else None
+        if isinstance(seats, Seats):
+            return seats
+        rest = tuple(task.uid for task in tasks if task not in ready)
+        if rest and session.reasons_wanted and group.key not in self._asked:
             self._asked.add(group.key)
-            waiting = tuple(task.uid for task in tasks)
             candidates = self._candidates(session, room)
-            self._bridge.want(Want(group.key, waiting, group.min_count, candidates, tuple(group.tasks)))
+            self._bridge.want(Want(group.key, rest, group.min_count, candidates, tuple(group.tasks)))
+        if seats is not None:
+            return seats
         if not self._bridge.served:
             return Refusal(_NO_SLURM)
         text = facts.problems.get(group.key) or next((stand.text for stand in stands.values()), _BEING_MADE)
@@ -173,8 +179,11 @@ class SlurmBridgePlugin:
         fit = np.logical_and.reduce(columns)
         if len(columns) > 1 and not fit.any():
             fit = np.logical_or.reduce(columns)
-        found = (session.node_at(int(row)) for row in np.flatnonzero(fit))
-        return tuple(sorted(self._names[name] for name in found if name in self._names))
+        known = self._offered.get(rows := fit.tobytes())
+        if known is None:
+            found = (session.node_at(int(row)) for row in np.flatnonzero(fit))
+            known = self._offered[rows] = tuple(sorted(self._names[name] for name in found if name in self._names))
+        return known
 
     def _seat(
         self, session: Session, group: Group, ready: Mapping[Task, Stand], room: Mapping[TaskClass, IntColumn]
@@ -182,9 +191,10 @@ class SlurmBridgePlugin:
         """Each on a node of its job that takes it, in the order of the job's pods."""
         found: dict[Task, Seat] = {}
         elsewhere = {task.uid: task.node for task in group.tasks.values() if task.node is not None}
-        for stand in dict.fromkeys(ready.values()):
+        for stand in {stand.job_id: stand for stand in ready.values()}.values():
             nodes = [self._nodes[name] for name in stand.nodes or () if name in self._nodes]
-            tasks = sorted((task for task in ready if ready[task] is stand), key=lambda task: _place(stand, task))
+            place = {uid: number for number, uid in enumerate(stand.pods)}
+            tasks = sorted((task for task in ready if task.uid in place), key=lambda task: place[task.uid])
             rows = {node: session.table.row_of[node] for node in nodes if node in session.table.row_of}
             held = [elsewhere[uid] for uid in stand.pods if uid in elsewhere]
             taken = seated(tasks, stand, list(rows), held, partial(_takes, room, rows))
@@ -205,6 +215,8 @@ class SlurmBridgePlugin:
         job_id = binding.holds.get("job")
         if not isinstance(job_id, int):
             return
+        if self._bridge.served and not self._bridge.has_nodes(job_id):
+            raise AttemptError(f"Slurm job {job_id} has its nodes no more")
         binding.annotations[names.NODE_ANNOTATION] = binding.node
         called = self._names.get(binding.node, binding.node)
         found = await self._bridge.share_of(job_id, called)
@@ -260,7 +272,3 @@ def ranges(indices: Iterable[int]) -> str:
         else:
             found.append([index, index])
     return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in found)
-
-
-def _place(stand: Stand, task: Task) -> int:
-    return stand.pods.index(task.uid) if task.uid in stand.pods else len(stand.pods)

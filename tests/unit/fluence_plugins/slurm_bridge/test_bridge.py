@@ -14,7 +14,7 @@ from fluence_plugins.slurm_bridge.errors import JobNotPendingError, TokenError, 
 from fluence_plugins.slurm_bridge.names import JOB, JOBID_LABEL
 from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.testing import pod, pod_group
 
 from .bridged import TICK, UNSURE, Bridged, slurm_of, waiting
@@ -78,6 +78,32 @@ def test_nothing_is_asked_again_while_nothing_changes() -> None:
         assert world.slurm.reads["job"] == asked["job"]
         assert world.slurm.reads["jobs"] - asked["jobs"] <= 60 / TICK + 4, "one list a tick for all"
         assert "Resources" in world.bridge.facts().stands["uid-a"].text
+
+
+def test_sessions_that_ask_for_the_same_again_read_no_workloads() -> None:
+    class Counting(MemoryCluster):
+        gets = 0
+
+        async def get(self, *args: Any, **more: Any) -> Any:
+            self.gets += 1
+            return await super().get(*args, **more)
+
+    cluster = Counting([waiting("a", group="g"), pod_group("g", 1)])
+    with Bridged(cluster=cluster) as world:
+        world.slurm.hold("n1", "n2", "n3", "n4")
+        world.live()
+        before = cluster.gets
+        for number in range(100):
+            world.candidates = ("n1", "n2") if number % 2 else ("n1", "n2", "n3")
+            world.session(all_groups=True)
+            world.rest(TICK)
+        assert cluster.gets - before <= 2
+        world.cluster.put(replace(cluster.objects(PodGroup)[0], metadata=replace(
+            cluster.objects(PodGroup)[0].metadata, annotations={f"{JOB}job-name": "renamed"})))  # fmt: skip
+        world.rest(61)
+        world.session(all_groups=True)
+        world.rest()
+        assert world.live_jobs()[0].name == "renamed", "what a workload says meanwhile is told within a minute"
 
 
 def test_while_no_job_waits_slurm_is_asked_less_often() -> None:
@@ -345,7 +371,7 @@ def test_an_annotation_that_cannot_be_read_is_no_request_at_all() -> None:
 
 def test_a_mended_workload_is_noticed_within_a_minute() -> None:
     world = gang("a")
-    wrong = world.cluster.objects(type(pod_group("g", 1)))[0]
+    wrong = world.cluster.objects(PodGroup)[0]
     world.cluster.put(replace(wrong, metadata=replace(wrong.metadata, annotations={f"{JOB}partition": "none"})))
     with world:
         world.rest(900)
@@ -658,8 +684,8 @@ def test_nothing_is_kept_of_lives_that_are_over() -> None:
         world.rest(700)
         bridge, book = world.bridge, world.book
         kept = [bridge._groups, bridge._later, bridge._problems, bridge._sent, bridge._shares, bridge._unsure,
-                bridge._wants, bridge._reading, book.pods, book.jobs, book.ended, book.stands, book._labelled,
-                book._uids, book._gone, book._by_uid, book._by_key]  # fmt: skip
+                bridge._wants, bridge._reading, bridge._served, book.pods, book.jobs, book.ended, book.stands,
+                book._labelled, book._uids, book._gone, book._by_uid, book._by_key]  # fmt: skip
         assert [len(one) for one in kept] == [0] * len(kept)
 
 
