@@ -108,6 +108,18 @@ class BridgeWorld(Scenario):
         """A PodGroup and its pods, for Slurm to place."""
         self.create_gang(name, size, schedulerName=SCHEDULER_NAME)
 
+    def begun_by_the_go_bridge(self, name: str, host: int) -> int:
+        """A pod with the marks that slurm-bridge writes, and its job, which may have this host; the job's number."""
+        number = self.peer.submit(
+            name, nodes="1", minimum_nodes=1, maximum_nodes=1, shared=["none"], required_nodes=[NODES[host]],
+            mcs_label="kubernetes", admin_comment=json.dumps({"pods": [f"{self.namespace}/{name}"]}),
+        )  # fmt: skip
+        self.bridged(name, device=False)
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+        marks = {"labels": {JOBID_LABEL: str(number)}, "finalizers": [FINALIZER]}
+        assert self.plane.request("PATCH", path, {"metadata": marks})[0] == HTTPStatus.OK
+        return number
+
     def annotate_job(self, name: str, key: str, value: str) -> None:
         """Write an annotation of a Job for Slurm."""
         path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{name}"

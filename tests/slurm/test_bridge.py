@@ -123,6 +123,28 @@ def test_a_job_has_the_members_that_a_group_has_when_it_starts(world: BridgeWorl
     world.check_agrees()
 
 
+def test_it_takes_over_what_the_go_bridge_has_begun(world: BridgeWorld) -> None:
+    """One pod that runs, one whose job has its node, and one whose job waits; all as slurm-bridge 1.2 marks them."""
+    world.add_hosts(3)
+    other = world.occupy_hosts(1)
+    numbers = {
+        name: world.begun_by_the_go_bridge(name, host) for name, host in (("runs", 1), ("placed", 2), ("waits", 0))
+    }
+    world.bind_as_admin("runs", world.nodes[1])
+    world.until("nodes for two", lambda: len(world.jobs("RUNNING")) == 3)
+    world.run()
+    world.wait_bound("placed")
+    world.wait_refused("waits", f"Slurm job {numbers['waits']} is pending")
+    world.peer.cancel(other)
+    world.wait_bound("waits")
+    assert [world.host_of(name) for name in ("runs", "placed", "waits")] == ["k8s-1", "k8s-2", "k8s-0"]
+    assert {name: world.marks(name)[0] for name in numbers} == {name: str(number) for name, number in numbers.items()}
+    assert {job["job_id"] for job in world.jobs()} == set(numbers.values())
+    world.end("runs")
+    world.until("the finalizer's end", lambda: not world.marks("runs")[2])
+    assert {job["job_id"] for job in world.jobs()} == {numbers["placed"], numbers["waits"]}
+
+
 @pytest.mark.parametrize(
     ("annotations", "why"),
     [
