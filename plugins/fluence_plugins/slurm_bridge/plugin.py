@@ -18,7 +18,7 @@ from fluence_plugins.slurm_bridge import claims, names, nodes
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.book import Book, Stand
 from fluence_plugins.slurm_bridge.bridge import Bridge, Facts, Want
-from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
+from fluence_plugins.slurm_bridge.client import SlurmClient
 from fluence_plugins.slurm_bridge.external_nodes import NodeRules
 from fluence_plugins.slurm_bridge.measured import Measured
 from fluence_plugins.slurm_bridge.messages import Fixed, NodeShare
@@ -68,17 +68,7 @@ class SlurmBridgePlugin:
         """In this session, by which rows: the nodes as Slurm calls them."""
 
     def _connect(self) -> SlurmClient:
-        arguments = self._arguments
-        return SlurmClient(
-            Connection(
-                url=arguments.url,
-                token_file=arguments.token_file,
-                api_version=arguments.api_version,
-                user=arguments.user,
-                ca_file=arguments.ca_file,
-                timeout_seconds=arguments.timeout_seconds,
-            )
-        )
+        return SlurmClient(self._arguments)
 
     @property
     def measured(self) -> Measured:

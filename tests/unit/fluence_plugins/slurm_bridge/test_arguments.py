@@ -1,0 +1,51 @@
+"""What the plugin's arguments may say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from session_scheduler.config import parse_config
+from session_scheduler.errors import InputError
+from session_scheduler.plugin_loading import load_profiles
+
+CONFIG = """
+apiVersion: fluence.flux-framework.org/v1alpha1
+kind: SchedulerConfiguration
+profiles:
+  - schedulerName: slurm-bridge-scheduler
+    plugins:
+      - {name: fluence, enabled: false}
+      - {name: slurm-bridge, args: %s}
+"""
+GOOD = {"url": "http://slurmrestd:6820", "tokenFile": "/token"}
+
+
+def loaded(args: dict[str, Any]) -> Any:
+    (profile,) = load_profiles(parse_config(CONFIG % args, "config.yaml")).values()
+    return next(one.instance for one in profile if one.name == "slurm-bridge")
+
+
+def test_an_address_and_a_token_are_enough() -> None:
+    assert loaded(GOOD).name == "slurm-bridge"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"url": "ftp://x"}, "args.url: 'ftp://x' is no address of slurmrestd"),
+        ({"url": "http://user:secret@x"}, "args.url: the address of slurmrestd is to have no user"),
+        ({"apiVersion": "v0.0.38"}, "args.apiVersion"),
+        ({"timeoutSeconds": 0}, "args.timeoutSeconds"),
+        ({"tickSeconds": 0}, "args.tickSeconds"),
+        ({"partition": ""}, "args.partition"),
+        ({"other": 1}, "args.other"),
+    ],
+)
+def test_a_wrong_one_is_one_line_with_its_field(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        loaded({**GOOD, **wrong})
+    (line,) = error.value.messages
+    assert f"config.yaml: profiles[0].plugins[1].{said}" in line
+    assert "secret" not in line
