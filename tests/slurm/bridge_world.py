@@ -61,9 +61,9 @@ class BridgeWorld(Scenario):
 
     # ------------------------------------------------------------------ Slurm
 
-    def add_hosts(self, count: int, cpu: int = CPUS) -> list[str]:
-        """Nodes of Kubernetes that are nodes of Slurm, too."""
-        self.peer.add_nodes(*NODES[:count])
+    def add_hosts(self, count: int, cpu: int = CPUS, **more: Any) -> list[str]:
+        """Nodes of Kubernetes that are nodes of Slurm, too; `more` as of `SlurmPeer.add_nodes`."""
+        self.peer.add_nodes(*NODES[:count], **more)
         return [self.add_node(cpu=cpu, devices=0, labels={NODE_NAME_LABEL: name}) for name in NODES[:count]]
 
     def jobs(self, *states: str) -> list[dict[str, Any]]:

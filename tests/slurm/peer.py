@@ -27,6 +27,9 @@ from .programs import NODES, installed
 API = "v0.0.44"
 VERSIONS = ("v0.0.42", "v0.0.43", API)
 PARTITION = "slurm-bridge"
+"""Of the nodes with this feature."""
+OTHER_PARTITION = "debug"
+"""Likewise."""
 CPUS, MEMORY_MIB, GPUS = 8, 32_000, 2
 """Of the nodes that `add_nodes` makes, unless it is told others."""
 _DAY = 86_400
@@ -58,6 +61,8 @@ MinJobAge=600
 MaxNodeCount=128
 NodeSet=kubernetes Feature=slurm-bridge
 PartitionName={partition} Nodes=kubernetes Default=YES MaxTime=INFINITE DefaultTime=INFINITE State=UP
+NodeSet=others Feature={other}
+PartitionName={other} Nodes=others MaxTime=INFINITE DefaultTime=INFINITE State=UP
 """
 
 
@@ -183,7 +188,13 @@ class SlurmPeer:
         return Program(name, [*command, f"/usr/sbin/{name}", *arguments], self.logs / f"{name}.log")
 
     def _write_files(self) -> None:
-        values = {"name": "fluence-test", "port": self._ports[0], "folder": self._inside, "partition": PARTITION}
+        values = {
+            "name": "fluence-test",
+            "port": self._ports[0],
+            "folder": self._inside,
+            "partition": PARTITION,
+            "other": OTHER_PARTITION,
+        }
         self._folder.mkdir(parents=True)
         (self._folder / "state").mkdir()
         (self._folder / "slurm.conf").write_text(_CONFIGURATION.format(**values))
@@ -248,14 +259,23 @@ class SlurmPeer:
         except ValueError:
             return status, text.decode(errors="replace")
 
-    def add_nodes(self, *names: str, cpus: int = CPUS, memory_mib: int = MEMORY_MIB, gpus: int = GPUS) -> None:
-        """Make external nodes in the partition."""
+    def add_nodes(
+        self,
+        *names: str,
+        cpus: int = CPUS,
+        memory_mib: int = MEMORY_MIB,
+        gpus: int = GPUS,
+        gpu_type: str = "",
+        partitions: Sequence[str] = (PARTITION,),
+    ) -> None:
+        """Make external nodes in the partitions."""
         files = "".join(f",file=gpu-{index}" for index in range(gpus))
-        gres = f" Gres=gpu:{gpus} GresConf=count={gpus},name=gpu{files}" if gpus else ""
+        typed, type_ = (f":{gpu_type}", f",type={gpu_type}") if gpu_type else ("", "")
+        gres = f" Gres=gpu{typed}:{gpus} GresConf=count={gpus},name=gpu{type_}{files}" if gpus else ""
         for name in names:
             conf = (
                 f"NodeName={name} Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 CPUs={cpus} RealMemory={memory_mib} "
-                f"State=External Feature=slurm-bridge{gres}"
+                f"State=External Feature={','.join(partitions)}{gres}"
             )
             status, answer = self.call("POST", "new/node", {"node_conf": conf})
             assert status == 200, answer
