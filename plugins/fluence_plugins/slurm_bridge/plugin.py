@@ -63,7 +63,9 @@ class SlurmBridgePlugin:
         unsure = 2 * arguments.timeout_seconds
         self._bridge = Bridge(book, fixed, self._connect, tick=arguments.tick_seconds, unsure=unsure)
         self._asked: set[str] = set()
-        """The groups that were asked for in this session: what comes after may be a trial."""
+        """The groups that were asked for in this session: the first time is before anything was tried."""
+        self._thought_away: set[str] = set()
+        """The pods (uids) without which a trial looks for room now."""
         self._offered: dict[bytes, tuple[str, ...]] = {}
         """In this session, by which rows: the nodes as Slurm calls them."""
 
@@ -122,8 +124,13 @@ class SlurmBridgePlugin:
     # ------------------------------------------------------------------ a session
 
     @hookimpl
-    def on_session_open(self) -> None:
-        """Another session."""
+    def on_session_open(self, session: Session) -> None:
+        """Another session. What is found in its trials is no room that there is."""
+        self._thought_away.clear()
+        session.add_trial_handler(
+            lambda event: self._thought_away.add(event.task.uid),
+            lambda event: self._thought_away.discard(event.task.uid),
+        )
         self._asked.clear()
         self._offered.clear()
 
@@ -150,7 +157,7 @@ class SlurmBridgePlugin:
         if isinstance(seats, Seats):
             return seats
         rest = tuple(task.uid for task in tasks if task not in ready)
-        if rest and session.reasons_wanted and group.key not in self._asked:
+        if rest and session.reasons_wanted and not self._thought_away and group.key not in self._asked:
             self._asked.add(group.key)
             candidates = self._candidates(session, room)
             self._bridge.want(Want(group.key, rest, group.min_count, candidates, tuple(group.tasks)))

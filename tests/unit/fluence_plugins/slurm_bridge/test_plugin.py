@@ -1,0 +1,208 @@
+"""What the plugin does in sessions of a real scheduler, and around its binds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from fluence_plugins.slurm_bridge.book import Stand
+from fluence_plugins.slurm_bridge.bridge import Facts, Want
+from fluence_plugins.slurm_bridge.errors import UnavailableError
+from fluence_plugins.slurm_bridge.messages import Gres, NodeShare
+from fluence_plugins.slurm_bridge.names import (
+    CORES_ANNOTATION,
+    GRES_ANNOTATION,
+    NODE_ANNOTATION,
+    NODE_NAME_LABEL,
+)
+from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin, ranges, told
+from session_scheduler.config import DEFAULT_SCHEDULER_NAME
+from session_scheduler.model.objects import Node, Pod
+from session_scheduler.testing import FakeCluster, node, taint
+
+from .jobs import job
+
+
+class World(FakeCluster):
+    """A scheduler with the plugin; what its task knows is what the test says."""
+
+    def __init__(self, *, served: bool = True, names: dict[str, str] | None = None) -> None:
+        super().__init__()
+        said = {"url": "http://slurm", "tokenFile": "/token", "schedulerName": DEFAULT_SCHEDULER_NAME, "cluster": "c"}
+        self.bridging = SlurmBridgePlugin(SlurmBridgePlugin.Arguments.model_validate(said))
+        self.wants: list[Want] = []
+        self.known = Facts()
+        bridge: Any = self.bridging._bridge
+        bridge.want, bridge.facts = self.wants.append, lambda: self.known
+        bridge._client = SimpleNamespace() if served else None
+        self.use(self.bridging)
+        for number in range(1, 5):
+            called = {NODE_NAME_LABEL: names[f"n{number}"]} if names else {}
+            self.add(node(f"n{number}", cpu="8", labels=called))
+
+    def stand(self, job_id: int, nodes: tuple[str, ...] | None, *names: str, text: str = "") -> None:
+        """Slurm has a job for these pods."""
+        uids = tuple(self.find(Pod, name).metadata.uid for name in names)
+        stand = Stand(job_id, nodes, uids, text or f"Slurm job {job_id}")
+        self.known = replace(self.known, stands={**self.known.stands, **dict.fromkeys(uids, stand)})
+        bridge = self.bridging._bridge
+        if nodes is not None:
+            bridge.book.jobs[job_id] = job(job_id, nodes=nodes)
+            bridge._shares[job_id] = tuple(
+                NodeShare(name, (0, 1, 2, 5), (Gres("gpu", "v100", 2, (0, 1)),), 100) for name in nodes
+            )
+            bridge._slurm_nodes = dict.fromkeys(nodes, "")
+            bridge._nodes_since = bridge._now()
+
+    def wake(self, *groups: str) -> World:
+        """The task has something new."""
+        for group in groups:
+            self.scheduler.pending.activate(group, self.clock.now())
+        return self
+
+    def on(self, *names: str) -> dict[str, str]:
+        return {name: self.find(Pod, name).spec.node_name for name in names if self.find(Pod, name).spec.node_name}
+
+
+def test_a_pod_without_a_job_is_asked_for_with_the_nodes_that_it_fits_on() -> None:
+    world = World(names={"n1": "k1", "n2": "k2", "n3": "k3", "n4": "k4"})
+    world.add(node("n5", taints=(taint("no"),)), node("n6", cpu="1"))
+    world.pod("a", cpu="2").schedule()
+    (want,) = world.wants
+    assert want.candidates == ("k1", "k2", "k3", "k4")
+    assert (want.group, want.needed) == ("Pod default/a", 1)
+    assert want.uids == want.members == (world.find(Pod, "a").metadata.uid,)
+    assert "a Slurm job is being made for it" in world.reasons("a")
+
+
+def test_a_pod_says_why_its_job_waits_or_why_there_is_none() -> None:
+    world = World()
+    world.pods(2).schedule()
+    world.stand(7, None, "p-0", text="Slurm job 7 is pending: Priority")
+    world.known = replace(world.known, problems={"Pod default/p-1": "Slurm refuses its job: why"})
+    world.wake("Pod default/p-0", "Pod default/p-1").schedule()
+    assert "Slurm job 7 is pending: Priority" in world.reasons("p-0")
+    assert "Slurm refuses its job: why" in world.reasons("p-1")
+
+
+def test_a_pod_goes_to_the_node_that_its_job_has_and_is_told_what_it_has_there() -> None:
+    world = World(names={"n1": "k1", "n2": "k2", "n3": "k3", "n4": "k4"})
+    world.pod("a").schedule()
+    world.stand(7, ("k3",), "a")
+    world.wake("Pod default/a").schedule()
+    assert world.on("a") == {"a": "n3"}
+    annotations = world.find(Pod, "a").metadata.annotations
+    assert annotations[NODE_ANNOTATION] == "n3"
+    assert annotations[CORES_ANNOTATION] == "0-2,5"
+    assert annotations[GRES_ANNOTATION] == "gpu:v100(IDX:0-1)"
+
+
+def test_a_gang_is_placed_in_the_order_of_its_jobs_pods() -> None:
+    world = World()
+    world.gang("g", 3).schedule()
+    assert [len(want.uids) for want in world.wants] == [3]
+    world.stand(7, ("n4", "n1", "n2"), "g-2", "g-0", "g-1")
+    world.wake("PodGroup default/g").schedule()
+    assert world.on("g-0", "g-1", "g-2") == {"g-2": "n4", "g-0": "n1", "g-1": "n2"}
+
+
+def test_of_a_gang_whose_last_pod_has_no_nodes_none_is_bound_and_a_job_for_that_is_asked_for() -> None:
+    world = World()
+    world.gang("g", 3).schedule()
+    world.wants.clear()
+    world.stand(7, ("n1", "n2"), "g-0", "g-1")
+    world.wake("PodGroup default/g").schedule()
+    assert world.on("g-0", "g-1", "g-2") == {}
+    (want,) = world.wants
+    assert want.uids == (world.find(Pod, "g-2").metadata.uid,)
+    assert len(want.members) == 3
+    world.stand(8, ("n3",), "g-2")
+    world.wake("PodGroup default/g").schedule()
+    assert world.on("g-0", "g-1", "g-2") == {"g-0": "n1", "g-1": "n2", "g-2": "n3"}
+
+
+@pytest.mark.parametrize(("nodes", "why"), [(("n1",), "none of which takes it now"), (("k9",), "k9 is no node of")])
+def test_nodes_that_do_not_take_the_pod_are_said_to_be_so(nodes: tuple[str, ...], why: str) -> None:
+    world = World()
+    world.pod("a").schedule()
+    found = world.find(Node, "n1")
+    world.add(structs.replace(found, spec=structs.replace(found.spec, unschedulable=True)))
+    world.stand(7, nodes, "a")
+    world.wake("Pod default/a").schedule()
+    assert world.on("a") == {}
+    assert why in world.reasons("a")
+
+
+def test_nobody_ends_for_a_pod_that_slurm_has_given_no_node_and_trials_ask_for_nothing() -> None:
+    world = World()
+    world.pods(4, prefix="low", cpu="8", priority=1)
+    world.schedule()
+    for number in range(4):
+        world.stand(number + 1, (f"n{number + 1}",), f"low-{number}")
+    world.wake(*(f"Pod default/low-{number}" for number in range(4))).schedule()
+    assert len(world.on(*(f"low-{number}" for number in range(4)))) == 4
+    world.wants.clear()
+    world.pod("high", cpu="8", priority=1000).schedule()
+    assert world.wants == [], "no node has room; one in a trial is no node that it fits on"
+    assert all(world.find(Pod, f"low-{number}").metadata.deletion_timestamp is None for number in range(4))
+
+
+def test_a_simulation_says_that_slurm_is_not_asked() -> None:
+    world = World(served=False)
+    world.pod("a").schedule()
+    assert "is not asked in a simulation" in world.reasons("a")
+
+
+def test_sessions_ask_for_a_group_only_when_something_has_changed() -> None:
+    world = World()
+    world.pods(3).schedule()
+    asked = len(world.wants)
+    for _ in range(10):
+        world.advance(20).schedule()
+    assert len(world.wants) == asked
+    world.add(node("n9", cpu="8")).advance(20).schedule()
+    assert {want.candidates for want in world.wants[asked:]} == {("n1", "n2", "n3", "n4", "n9")}
+
+
+def test_a_bind_waits_while_slurm_is_away_and_none_is_made_for_a_job_that_has_ended() -> None:
+    world = World()
+    world.pod("a").schedule()
+    world.stand(7, ("n2",), "a")
+    bridge: Any = world.bridging._bridge
+    shares = bridge._shares.pop(7)
+
+    async def away(*_: Any) -> None:
+        raise UnavailableError("GET resources/7", "no connection", sent=False)
+
+    share_of, bridge.share_of = bridge.share_of, away
+    world.wake("Pod default/a").schedule()
+    assert world.on("a") == {}
+    bridge.share_of = share_of
+    bridge._shares[7] = shares
+    ended = bridge.book.jobs.pop(7)
+    world.advance(60).schedule()
+    assert world.on("a") == {}
+    bridge.book.jobs[7] = ended
+    world.advance(60).schedule()
+    assert world.on("a") == {"a": "n2"}
+
+
+def test_a_node_that_goes_gives_its_name_in_slurm_to_another() -> None:
+    world = World(names={"n1": "k1", "n2": "k2", "n3": "k3", "n4": "k4"})
+    world.pod("a").schedule()
+    world.remove_node("n1")
+    world.add(node("n8", cpu="8", labels={NODE_NAME_LABEL: "k1"}))
+    world.stand(7, ("k1",), "a")
+    world.wake("Pod default/a").schedule()
+    assert world.on("a") == {"a": "n8"}
+
+
+def test_what_a_pod_is_told_of_its_share() -> None:
+    assert ranges([]) == ""
+    assert ranges([3, 1, 2, 7, 7]) == "1-3,7"
+    bare = NodeShare("n1", (4,), (), 0)
+    assert told(bare) == {CORES_ANNOTATION: "4"}
