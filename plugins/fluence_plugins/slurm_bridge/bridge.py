@@ -426,6 +426,9 @@ class Bridge:
             self._refuse(runtime, want, str(error), error.asked)
         except FluenceError as error:
             self._refuse(runtime, want, str(error))
+        except Exception as error:  # a bug that one group meets is told, and the others are served
+            log.exception("[slurm-bridge] %s", want.group)
+            self._refuse(runtime, want, f"a fault of the plugin slurm-bridge: {type(error).__name__}: see its logs")
 
     async def _ask(self, cluster: Cluster, client: SlurmClient, want: Want) -> None:
         """Make the group's job, or make it what it is to be. Raises FluenceError."""
@@ -646,6 +649,9 @@ class Bridge:
             self._later[what] = _Later(str(error), due, times)
             if known is None or known.text != str(error):
                 log.warning("[slurm-bridge] %s: %s", what, error)
+        except Exception:  # likewise
+            log.exception("[slurm-bridge] %s", what)
+            self._later[what] = _Later("", self._now() + _MOST_SECONDS, 0)
         else:
             self._later.pop(what, None)
 

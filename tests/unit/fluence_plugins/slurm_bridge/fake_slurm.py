@@ -327,16 +327,19 @@ class FakeSlurm:
         asked = kept.asked
         number = max(asked.minimum_nodes, len(asked.pods))
         found: dict[str, NodeShare] = {}
+        taken: dict[str, list[NodeShare]] = {}
+        for one in self.kept.values():
+            for name, share in one.shares.items():
+                taken.setdefault(name, []).append(share)
+        candidates = set(kept.candidates)
         for name, node in self.nodes_by_name.items():
-            usable = name in kept.candidates and not node.drained and "DOWN" not in node.states
-            share = self._share(asked, node) if usable else None
-            if share is not None and len(found) < number:
-                found[name] = share
+            if len(found) < number and name in candidates and not node.drained and "DOWN" not in node.states:
+                own = self._share(asked, node, taken.get(name, []))
+                found |= {name: own} if own is not None else {}
         return found if len(found) == number else None
 
-    def _share(self, asked: Placeholder, node: SlurmNode) -> NodeShare | None:
+    def _share(self, asked: Placeholder, node: SlurmNode, taken: Sequence[NodeShare]) -> NodeShare | None:
         """The lowest cores and devices that are free; None where that is too few."""
-        taken = self._taken(node.name)
         need = {(name, type_): int(count) for name, type_, count in _ASKED.findall(asked.gres)}
         have = _gres_of(node.gres)
         cpus = asked.tasks_per_node * (asked.cpus_per_task or 1)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from fluence_plugins.slurm_bridge import translation
 from fluence_plugins.slurm_bridge.errors import JobNotPendingError, TokenError, UnavailableError
 from fluence_plugins.slurm_bridge.names import JOB, JOBID_LABEL
 from session_scheduler.cluster.errors import Forbidden
@@ -407,6 +408,23 @@ def test_a_refusal_that_lasts_for_weeks_ends_nothing() -> None:
         world.put(waiting("b"))
         world.live()
         assert world.nodes() == {"b": "n1"}
+
+
+def test_a_bug_that_one_group_meets_is_told_and_the_others_are_served(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def translate(root: Any, pods: Any, terms: Any) -> Any:
+        if pods[0].metadata.name == "a":
+            raise KeyError("odd")
+        return translation.translate(root, pods, terms)
+
+    monkeypatch.setattr("fluence_plugins.slurm_bridge.bridge.translate", translate)
+    with Bridged(waiting("a"), waiting("b")) as world:
+        world.live(60)
+        assert world.nodes() == {"b": "n1"}
+        assert "a fault of the plugin slurm-bridge: KeyError" in world.problem("Pod default/a")
+        assert 1 <= sum(record.levelname == "ERROR" for record in caplog.records) <= 6
+    caplog.clear()
 
 
 # ---------------------------------------------------------------------- Slurm is away
