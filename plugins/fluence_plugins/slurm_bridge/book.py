@@ -54,11 +54,13 @@ class Duties:
 
 
 class Book:
-    """Pods by uid, jobs by number. `cluster` is the name by which jobs of this cluster's pods are told from others."""
+    """Pods by uid, jobs by number. `cluster` is the identity that tells jobs of this scheduler's pods from others; empty
+    while it is not known.
+    """
 
     def __init__(self, scheduler_name: str, cluster: str = "") -> None:
         self.cluster = cluster
-        self._scheduler_name = scheduler_name
+        self.scheduler_name = scheduler_name
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[int, Job] = {}
         """Those that have not ended, and stand for pods of this cluster."""
@@ -88,7 +90,7 @@ class Book:
 
     def concerns(self, pod: Pod) -> bool:
         """Whether a pod is the bridge's."""
-        return pod.spec.scheduler_name == self._scheduler_name
+        return pod.spec.scheduler_name == self.scheduler_name
 
     def put(self, pod: Pod) -> None:
         """A pod is there, or has changed."""
@@ -300,6 +302,11 @@ class Book:
     def pending(self) -> Iterator[Job]:
         """The jobs that wait."""
         return (job for job in self.jobs.values() if not job.allocated)
+
+
+def identity(cluster: str, scheduler_name: str) -> str:
+    """Whose a job is: several clusters may use one Slurm, and several schedulers of one cluster."""
+    return f"{cluster}/{scheduler_name}"
 
 
 def label_of(pod: Pod) -> int | None:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fluence_plugins.slurm_bridge import names
-from fluence_plugins.slurm_bridge.book import Book, Duties, Stand, is_over
+from fluence_plugins.slurm_bridge.book import Book, Duties, Stand, identity, is_over
 from fluence_plugins.slurm_bridge.client import SlurmClient
 from fluence_plugins.slurm_bridge.cluster_workloads import ClusterWorkloads
 from fluence_plugins.slurm_bridge.errors import (
@@ -298,8 +298,8 @@ class Bridge:
                 log.warning("[slurm-bridge] the cluster has no name yet (argument `cluster`): %s", error)
             self._nameless = str(error)
             return False
-        self._fixed = Fixed(found.metadata.uid, self._fixed.mcs_label, self._fixed.partition)
-        self.book.cluster = found.metadata.uid
+        self.book.cluster = identity(found.metadata.uid, self.book.scheduler_name)
+        self._fixed = Fixed(self.book.cluster, self._fixed.mcs_label, self._fixed.partition)
         return True
 
     def _next_turn(self) -> float:

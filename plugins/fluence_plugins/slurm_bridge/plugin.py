@@ -16,7 +16,7 @@ import numpy as np
 
 from fluence_plugins.slurm_bridge import claims, names, nodes
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
-from fluence_plugins.slurm_bridge.book import Book, Stand
+from fluence_plugins.slurm_bridge.book import Book, Stand, identity
 from fluence_plugins.slurm_bridge.bridge import Bridge, Facts, Want
 from fluence_plugins.slurm_bridge.client import SlurmClient
 from fluence_plugins.slurm_bridge.external_nodes import NodeRules
@@ -58,8 +58,9 @@ class SlurmBridgePlugin:
         """By node: its name in Slurm."""
         self._nodes: dict[str, str] = {}
         """By name in Slurm: the node."""
-        fixed = Fixed(arguments.cluster or "", arguments.mcs_label, arguments.partition)
-        book = Book(arguments.scheduler_name, fixed.cluster)
+        cluster = identity(arguments.cluster, arguments.scheduler_name) if arguments.cluster else ""
+        fixed = Fixed(cluster, arguments.mcs_label, arguments.partition)
+        book = Book(arguments.scheduler_name, cluster)
         unsure = 2 * arguments.timeout_seconds
         self._bridge = Bridge(book, fixed, self._connect, tick=arguments.tick_seconds, unsure=unsure)
         self._asked: set[str] = set()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fluence_plugins.slurm_bridge.book import Book
+from fluence_plugins.slurm_bridge.book import Book, identity
 from fluence_plugins.slurm_bridge.messages import Job, JobComment
 from fluence_plugins.slurm_bridge.names import FINALIZER, JOBID_LABEL, SCHEDULER_NAME
 from fluence_plugins.slurm_bridge.placeholder import PodIdentity
@@ -169,3 +169,10 @@ def test_the_pods_of_a_stand_are_in_the_jobs_order() -> None:
 def test_a_comment_names_pods_by_uid_where_it_has_them() -> None:
     comment = JobComment(pods=(PodIdentity("default", "a", "u1"),), cluster=CLUSTER)
     assert comment.pods[0].key == "default/a"
+
+
+def test_schedulers_of_one_cluster_leave_each_others_jobs_alone() -> None:
+    book = Book(SCHEDULER_NAME, identity("here", SCHEDULER_NAME))
+    book.put_all([])
+    book.take([job(1, bridged("a"), cluster=identity("here", "another"))])
+    assert book.duties().cancel == []
