@@ -54,7 +54,7 @@ class Duties:
 
 
 class Book:
-    """Pods by uid, jobs by number. `cluster` is the identity that tells jobs of this scheduler's pods from others; empty
+    """Pods by uid, jobs by number. `cluster` is the identity that tells this scheduler's jobs from others; empty
     while it is not known.
     """
 
