@@ -11,14 +11,22 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fluence_plugins.slurm_bridge import names
-from fluence_plugins.slurm_bridge.book import Book, Duties, Stand, identity, is_over
+from fluence_plugins.slurm_bridge.book import Book, Stand, identity, is_over
+from fluence_plugins.slurm_bridge.carrying_out import (
+    DOWN_SECONDS,
+    MOST_SECONDS,
+    CarryingOut,
+    Work,
+    backoff,
+    some_at_once,
+)
 from fluence_plugins.slurm_bridge.client import SlurmClient
 from fluence_plugins.slurm_bridge.cluster_workloads import ClusterWorkloads
 from fluence_plugins.slurm_bridge.errors import (
@@ -33,8 +41,7 @@ from fluence_plugins.slurm_bridge.messages import Fixed, JobComment, NodeShare
 from fluence_plugins.slurm_bridge.placeholder import Placeholder
 from fluence_plugins.slurm_bridge.translation import Terms, expected, translate
 from fluence_plugins.slurm_bridge.workloads import TranslationError, root_of
-from session_scheduler.errors import ChangedMeanwhileError, FluenceError
-from session_scheduler.kube_api import NotFound
+from session_scheduler.errors import FluenceError
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.related import Namespace
@@ -45,8 +52,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("slurm-bridge")
 
-_AT_ONCE: Final = 16
-"""Requests."""
 _QUIET_TICKS: Final = 10
 """How many ticks there are between two lists of jobs while none of them waits."""
 _WHOLE_SECONDS: Final = 30.0
@@ -55,13 +60,11 @@ _NODES_SECONDS: Final = 30.0
 """How old the names of Slurm's nodes may be."""
 _AGAIN_SECONDS: Final = 5.0
 """After which what was refused is tried again though nothing of it has changed; each time after twice as long."""
-_MOST_SECONDS: Final = 300.0
 _READ_SECONDS: Final = 60.0
 """How long, at the most, a workload is not read again of which Slurm takes no job: it may be mended."""
 _WANTS_A_TURN: Final = 64
 """So that many that want a job do not keep those waiting that have one."""
 _DOWN: Final = "Slurm cannot be asked"
-_DOWN_SECONDS: Final = 1.0
 _MOST_DOWN_SECONDS: Final = 15.0
 
 
@@ -88,7 +91,6 @@ class Facts:
     """By group's key: why no job was made for it."""
 
 
-_Work = Callable[[], Coroutine[Any, Any, None]]
 _Asked = tuple[Placeholder, tuple[str, ...]]
 """A job, and the nodes that it may have."""
 
@@ -113,15 +115,6 @@ class _Unsure:
 
     until: float
     uids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Later:
-    """A write that failed: not to be tried before it is due."""
-
-    text: str
-    due: float
-    times: int
 
 
 class Bridge:
@@ -178,8 +171,7 @@ class Bridge:
         """By job: what it has on its nodes."""
         self._reading: dict[object, asyncio.Task[None]] = {}
         """What is being asked for, once for all that wait for it."""
-        self._later: dict[str, _Later] = {}
-        """By what was to be written."""
+        self._duties = CarryingOut(book, self.measured, now)
         self._nameless = ""
         """Why the cluster has no name yet."""
 
@@ -237,7 +229,7 @@ class Bridge:
                 await self._list_and_watch(cluster)
             except FluenceError as error:
                 log.warning("[slurm-bridge] pods cannot be followed: %s", error)
-            await asyncio.sleep(_DOWN_SECONDS)
+            await asyncio.sleep(DOWN_SECONDS)
 
     async def _list_and_watch(self, cluster: Cluster) -> None:
         """Until a watch ends that told nothing. Raises FluenceError."""
@@ -324,8 +316,8 @@ class Bridge:
         self._tell_changes(runtime)
         self._retry()
         wants = [self._wants.pop(group) for group in list(self._wants)[:_WANTS_A_TURN]]
-        await _some_at_once([partial(self._serve, runtime, cluster, client, want) for want in wants])
-        await self._carry_out(runtime, cluster, client, self.book.duties())
+        await some_at_once([partial(self._serve, runtime, cluster, client, want) for want in wants])
+        await self._duties.carry_out(runtime, cluster, client)
         self._tell_changes(runtime)
         if self._wants:
             self._woken.set()
@@ -343,7 +335,7 @@ class Bridge:
                 self._groups = {uid: key for uid, key in self._groups.items() if uid in self.book.pods}
                 groups = set(self._groups.values())
                 self._served = {group: served for group, served in self._served.items() if group in groups}
-        await _some_at_once([partial(self._look_for, client, number) for number in self.book.lost()])
+        await some_at_once([partial(self._look_for, client, number) for number in self.book.lost()])
         self._sent = {number: sent for number, sent in self._sent.items() if number in self.book.jobs}
         self._shares = {number: shares for number, shares in self._shares.items() if number in self.book.jobs}
         self._unsure = {group: unsure for group, unsure in self._unsure.items() if begun < unsure.until}
@@ -360,7 +352,7 @@ class Bridge:
             self.book.take_one(job)
 
     def _is_down(self, runtime: Runtime, text: str) -> None:
-        self._next_list = self._now() + _backoff(_DOWN_SECONDS, self._failures, _MOST_DOWN_SECONDS)
+        self._next_list = self._now() + backoff(DOWN_SECONDS, self._failures, _MOST_DOWN_SECONDS)
         self._failures += 1
         if self._down != text:
             log.warning("[slurm-bridge] Slurm cannot be asked: %s", text)
@@ -504,7 +496,7 @@ class Bridge:
         self._sent[number] = asked
         await self._read(client, number)
         for other in pending - {number}:
-            await self._cancel(client, other, f"its pods are those of job {number} now")
+            await self._duties.cancel(client, other, f"its pods are those of job {number} now")
 
     async def _submit(self, client: SlurmClient, want: Want, asked: _Asked) -> None:
         """Whatever happens on the way: until the job is seen, no other is asked for."""
@@ -563,11 +555,11 @@ class Bridge:
         text: str,
         asked: _Asked | None = None,
         *,
-        most: float = _MOST_SECONDS,
+        most: float = MOST_SECONDS,
     ) -> None:
         known, now = self._problems.get(want.group), self._now()
         times = known.times + 1 if known is not None and known.text == text else 0
-        not_before = now + _backoff(_AGAIN_SECONDS, times, most)
+        not_before = now + backoff(_AGAIN_SECONDS, times, most)
         unsure = self._unsure.get(want.group)
         due = unsure.until if unsure is not None else min(not_before, now + _READ_SECONDS)
         self._problems[want.group] = _Problem(text, want, asked, due, not_before, times)
@@ -600,7 +592,7 @@ class Bridge:
         if found:
             self._shares[job_id] = found
 
-    async def _once(self, what: object, work: _Work) -> None:
+    async def _once(self, what: object, work: Work) -> None:
         """Have it asked for, or wait with those who have. Raises what it raises, to all."""
         reading = self._reading.get(what)
         if reading is None:
@@ -612,78 +604,6 @@ class Bridge:
         del self._reading[what]
         if not done.cancelled():
             done.exception()  # raised to who waits, if anybody does still
-
-    # ------------------------------------------------------------------ duties
-
-    async def _carry_out(self, runtime: Runtime, cluster: Cluster, client: SlurmClient, duties: Duties) -> None:
-        if duties.cancel:
-            cancel = partial(self._cancel, client)
-            await self._all((f"job {number}", partial(cancel, number, why)) for number, why in duties.cancel)
-            duties = self.book.duties()
-        label, release = partial(self._label, cluster), partial(self._release, cluster)
-        delete = partial(self._delete, runtime, cluster)
-        await self._all(
-            (
-                *((f"label {_named(pod)}", partial(label, pod, number)) for pod, number in duties.label),
-                *((f"delete {_named(pod)}", partial(delete, pod, why)) for pod, why in duties.delete),
-                *((f"release {_named(pod)}", partial(release, pod)) for pod in duties.release),
-            )
-        )
-
-    async def _all(self, works: Iterable[tuple[str, _Work]]) -> None:
-        """Do each, some at once; what failed a while ago is left for later."""
-        now, later = self._now(), self._later
-        due = [(what, work) for what, work in works if what not in later or later[what].due <= now]
-        await _some_at_once([partial(self._one, what, work) for what, work in due])
-        self._later = {what: later for what, later in self._later.items() if later.due > now - _MOST_SECONDS}
-
-    async def _one(self, what: str, work: _Work) -> None:
-        try:
-            await work()
-        except (ChangedMeanwhileError, NotFound) as error:
-            log.debug("[slurm-bridge] %s: has changed meanwhile: %s", what, error)
-        except FluenceError as error:
-            known = self._later.get(what)
-            times = known.times + 1 if known is not None else 0
-            due = self._now() + _backoff(_DOWN_SECONDS, times, _MOST_SECONDS)
-            self._later[what] = _Later(str(error), due, times)
-            if known is None or known.text != str(error):
-                log.warning("[slurm-bridge] %s: %s", what, error)
-        except Exception:  # likewise
-            log.exception("[slurm-bridge] %s", what)
-            self._later[what] = _Later("", self._now() + _MOST_SECONDS, 0)
-        else:
-            self._later.pop(what, None)
-
-    async def _cancel(self, client: SlurmClient, number: int, why: str) -> None:
-        with self.measured.request("cancel"):
-            await client.cancel(number)
-        log.info("[slurm-bridge] Slurm job %d is cancelled: %s", number, why)
-        self.book.cancelled(number)
-
-    async def _label(self, cluster: Cluster, pod: Pod, number: int) -> None:
-        finalizers = tuple(dict.fromkeys((*pod.metadata.finalizers, names.FINALIZER)))
-        self.book.put(
-            await cluster.patch_metadata(
-                pod,
-                labels={names.JOBID_LABEL: str(number)},
-                finalizers=finalizers,
-                resource_version=pod.metadata.resource_version,
-            )
-        )
-
-    async def _delete(self, runtime: Runtime, cluster: Cluster, pod: Pod, why: str) -> None:
-        runtime.tell(pod, "SlurmJobEnded", f"{why}: it is deleted")
-        log.info("[slurm-bridge] pod %s: %s: it is deleted", pod.key, why)
-        await cluster.delete(pod)
-
-    async def _release(self, cluster: Cluster, pod: Pod) -> None:
-        finalizers = tuple(one for one in pod.metadata.finalizers if one != names.FINALIZER)
-        written = await cluster.patch_metadata(
-            pod, finalizers=finalizers, resource_version=pod.metadata.resource_version
-        )
-        if pod.metadata.uid in self.book.pods:
-            self.book.put(written)
 
 
 class _RefusedError(FluenceError):
@@ -701,17 +621,3 @@ def _marks(pod: Pod) -> tuple[object, ...]:
 
 def _stands_for(comment: JobComment | None, placeholder: Placeholder) -> bool:
     return comment is not None and [pod.key for pod in comment.pods] == [pod.key for pod in placeholder.pods]
-
-
-def _named(pod: Pod) -> str:
-    return f"{pod.key} ({pod.metadata.uid})"
-
-
-def _backoff(first: float, times: int, most: float) -> float:
-    """Seconds: twice as many each time."""
-    return min(first * 2.0 ** min(times, 16), most)
-
-
-async def _some_at_once(works: Sequence[_Work]) -> None:
-    for start in range(0, len(works), _AT_ONCE):
-        await asyncio.gather(*(work() for work in works[start : start + _AT_ONCE]))

@@ -701,7 +701,7 @@ def test_nothing_is_kept_of_lives_that_are_over() -> None:
                 world.slurm.forget(job_id)
         world.rest(700)
         bridge, book = world.bridge, world.book
-        kept = [bridge._groups, bridge._later, bridge._problems, bridge._sent, bridge._shares, bridge._unsure,
+        kept = [bridge._groups, bridge._duties.later, bridge._problems, bridge._sent, bridge._shares, bridge._unsure,
                 bridge._wants, bridge._reading, bridge._served, book.pods, book.jobs, book.ended, book.stands,
                 book._labelled, book._uids, book._gone, book._by_uid, book._by_key]  # fmt: skip
         assert [len(one) for one in kept] == [0] * len(kept)
