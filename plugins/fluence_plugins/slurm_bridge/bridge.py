@@ -257,7 +257,7 @@ class Bridge:
             self.book.put(pod)
         if gone or before is None or is_over(pod) or _marks(before) != _marks(pod):
             self._woken.set()
-        elif before.metadata.annotations != pod.metadata.annotations:
+        if not gone and (before is None or before.metadata.annotations != pod.metadata.annotations):
             self._look_now(self._groups.get(uid, ""))
 
     def _look_now(self, group: str) -> None:
@@ -427,6 +427,9 @@ class Bridge:
         known = self._problems.get(want.group)
         if known is not None and known.want == want and known.due > self._now():
             return
+        members = self._live(
+            want.members
+        )  # at the same moment as who waits: a job is never for some of those that count
         jobs = [(pod, self.book.job_of(pod)) for pod in self._live(want.uids) if not pod.spec.node_name]
         waiting = [pod for pod, job in jobs if job is None or job.pending]
         if not waiting:
@@ -442,7 +445,6 @@ class Bridge:
             return
         root = await root_of(waiting[0], ClusterWorkloads(cluster))
         needed = max(want.needed, expected(root) or 0)
-        members = self._live(want.members)
         if len(members) < needed and not any(pod.spec.node_name for pod in members):
             raise TranslationError(f"{len(members)} of the {needed} pods of {root} are there")
         await self._learn_nodes(client, want.candidates)

@@ -30,7 +30,7 @@ from session_scheduler.errors import AttemptError
 from session_scheduler.model.bindings import Binding, Runtime
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
-from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
+from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
 from session_scheduler.model.objects import Node, OwnerReference, Pod
 from session_scheduler.tasks import alongside
 
@@ -63,8 +63,8 @@ class SlurmBridgePlugin:
         book = Book(arguments.scheduler_name, cluster)
         unsure = 2 * arguments.timeout_seconds
         self._bridge = Bridge(book, fixed, self._connect, tick=arguments.tick_seconds, unsure=unsure)
-        self._asked: set[str] = set()
-        """The groups that were asked for in this session: the first time is before anything was tried."""
+        self._asked: dict[str, Want] = {}
+        """What was asked for in this session, by group: the first time is before anything was tried."""
         self._thought_away: set[str] = set()
         """The pods (uids) without which a trial looks for room now."""
         self._offered: dict[bytes, tuple[str, ...]] = {}
@@ -158,16 +158,31 @@ class SlurmBridgePlugin:
         if isinstance(seats, Seats):
             return seats
         rest = tuple(task.uid for task in tasks if task not in ready)
-        if rest and session.reasons_wanted and not self._thought_away and group.key not in self._asked:
-            self._asked.add(group.key)
-            candidates = self._candidates(session, room)
-            self._bridge.want(Want(group.key, rest, group.min_count, candidates, tuple(group.tasks)))
+        if rest and session.reasons_wanted and not self._thought_away:
+            self._ask(session, group, rest, room)
         if seats is not None:
             return seats
         if not self._bridge.served:
             return Refusal(_NO_SLURM)
         text = facts.problems.get(group.key) or next((stand.text for stand in stands.values()), _BEING_MADE)
         return Refusal(text)
+
+    def _ask(self, session: Session, group: Group, uids: Sequence[str], room: Mapping[TaskClass, IntColumn]) -> None:
+        """Want a job for these, and for those of the group before them: where one is enough to start, each is tried by
+        itself, and a job is for all.
+        """
+        known = self._asked.get(group.key)
+        before = known.uids if known is not None else ()
+        more = tuple(uid for uid in uids if uid not in before)
+        if not more:
+            return
+        candidates = self._candidates(session, room)
+        if known is not None and candidates != known.candidates:
+            both, any_ = {*known.candidates} & {*candidates}, {*known.candidates} | {*candidates}
+            candidates = tuple(sorted(both or any_))
+        want = Want(group.key, (*before, *more), group.min_count, candidates, tuple(group.tasks))
+        self._asked[group.key] = want
+        self._bridge.want(want)
 
     def _candidates(self, session: Session, room: Mapping[TaskClass, IntColumn]) -> tuple[str, ...]:
         """The nodes, as Slurm calls them, that have room for pods of each class; where there are too few of those, of
@@ -186,17 +201,20 @@ class SlurmBridgePlugin:
     def _seat(
         self, session: Session, group: Group, ready: Mapping[Task, Stand], room: Mapping[TaskClass, IntColumn]
     ) -> Seats | Refusal:
-        """Each on a node of its job that takes it, in the order of the job's pods."""
+        """Each on a node of its job that takes it, in the order of the job's pods: also of those that are not asked
+        about now, whose nodes are kept for them.
+        """
         found: dict[Task, Seat] = {}
         elsewhere = {task.uid: task.node for task in group.tasks.values() if task.node is not None}
         for stand in {stand.job_id: stand for stand in ready.values()}.values():
             nodes = [self._nodes[name] for name in stand.nodes or () if name in self._nodes]
             place = {uid: number for number, uid in enumerate(stand.pods)}
-            tasks = sorted((task for task in ready if task.uid in place), key=lambda task: place[task.uid])
+            waiting = [task for task in group.tasks.values() if task in ready or task.phase is Phase.PENDING]
+            tasks = sorted((task for task in waiting if task.uid in place), key=lambda task: place[task.uid])
             rows = {node: session.table.row_of[node] for node in nodes if node in session.table.row_of}
             held = [elsewhere[uid] for uid in stand.pods if uid in elsewhere]
             taken = seated(tasks, stand, list(rows), held, partial(_takes, room, rows))
-            found |= {task: Seat(node, stand.job_id) for task, node in taken.items()}
+            found |= {task: Seat(node, stand.job_id) for task, node in taken.items() if task in ready}
         if found:
             return Seats(found)
         stand = next(iter(ready.values()))
@@ -252,7 +270,8 @@ def _node_settings(arguments: SlurmBridgeArguments) -> NodeSettings:
 
 
 def _takes(room: Mapping[TaskClass, IntColumn], rows: Mapping[str, int], task: Task, node: str) -> bool:
-    return bool(room[task.cls][rows[node]] > 0)
+    column = room.get(task.cls)
+    return column is None or bool(column[rows[node]] > 0)
 
 
 def told(share: NodeShare) -> dict[str, str]:

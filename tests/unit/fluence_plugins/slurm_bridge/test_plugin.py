@@ -110,6 +110,20 @@ def test_a_gang_is_placed_in_the_order_of_its_jobs_pods() -> None:
     assert world.on("g-0", "g-1", "g-2") == {"g-2": "n4", "g-0": "n1", "g-1": "n2"}
 
 
+def test_pods_of_a_group_that_are_tried_one_by_one_are_one_job_and_each_keeps_its_node_for_it() -> None:
+    world = World()
+    labels = {"leaderworkerset.sigs.k8s.io/name": "llm", "leaderworkerset.sigs.k8s.io/group-index": "0"}
+    for name, cpu in (("a", "2"), ("b", "1"), ("leader", "1")):
+        world.pod(name, cpu=cpu, labels=labels)
+    world.schedule()
+    uids = {world.find(Pod, name).metadata.uid for name in ("a", "b", "leader")}
+    want = world.wants[-1]
+    assert (set(want.uids), set(want.members), want.group) == (uids, uids, "LeaderWorkerSet default/llm-0")
+    world.stand(7, ("n1", "n2", "n3"), "leader", "a", "b")
+    world.wake(want.group).schedule()
+    assert world.on("leader", "a", "b") == {"leader": "n1", "a": "n2", "b": "n3"}
+
+
 def test_of_a_gang_whose_last_pod_has_no_nodes_none_is_bound_and_a_job_for_that_is_asked_for() -> None:
     world = World()
     world.gang("g", 3).schedule()
