@@ -48,13 +48,13 @@ class Right:
         return f'cannot {self.verb} resource "{self.resource}" in API group "{self.group}"'
 
 
-def _manifests() -> list[Manifest]:
-    return [manifest for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()) if manifest]
+def _manifests(file: str) -> list[Manifest]:
+    return [manifest for manifest in yaml.safe_load_all((DEPLOY / file).read_text()) if manifest]
 
 
-def roles_of(account: str) -> list[Manifest]:
-    """The Roles and ClusterRoles that deploy/ binds to an account of kube-system."""
-    manifests = _manifests()
+def roles_of(account: str, file: str = "fluence.yaml") -> list[Manifest]:
+    """The Roles and ClusterRoles that a file of deploy/ binds to an account of kube-system."""
+    manifests = _manifests(file)
     subject = {"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}
     bound = [(one["roleRef"]["kind"], one["roleRef"]["name"], one["metadata"].get("namespace"))
              for one in manifests if subject in one.get("subjects", ())]  # fmt: skip
@@ -72,17 +72,17 @@ def _single(role: Manifest) -> Iterator[tuple[Right, Manifest]]:
                         "apiGroups": [group], "resources": [resource], "verbs": [verb]}  # fmt: skip
 
 
-def rights_of(account: str) -> list[Right]:
-    """All rights that deploy/ gives to an account."""
-    return sorted({found for role in roles_of(account) for found, _ in _single(role)})
+def rights_of(account: str, file: str = "fluence.yaml") -> list[Right]:
+    """All rights that a file of deploy/ gives to an account."""
+    return sorted({found for role in roles_of(account, file) for found, _ in _single(role)})
 
 
 class Roles:
     """The roles of one account of kube-system on a control plane."""
 
-    def __init__(self, plane: ControlPlane, account: str) -> None:
+    def __init__(self, plane: ControlPlane, account: str, file: str = "fluence.yaml") -> None:
         self._plane = plane
-        self._roles = roles_of(account)
+        self._roles = roles_of(account, file)
         self._user = f"system:serviceaccount:kube-system:{account}"
         self._taken: Right | None = None
 
