@@ -273,7 +273,7 @@ class Bridge:
                 async with asyncio.timeout(max(0.0, self._next_turn() - self._now())):
                     await self._woken.wait()
             self._woken.clear()
-            if runtime.elected and self._listed and (self._fixed.cluster or await self._name_cluster(cluster)):
+            if runtime.elected and self._listed and (self._fixed.cluster or await self._name_cluster(runtime, cluster)):
                 self._idle_until = None
                 await self._turn(runtime, cluster, client)
             else:
@@ -282,13 +282,16 @@ class Bridge:
                 self._next_list = self._whole_until = 0.0
                 self._sent, self._served = {}, {}
 
-    async def _name_cluster(self, cluster: Cluster) -> bool:
+    async def _name_cluster(self, runtime: Runtime, cluster: Cluster) -> bool:
         try:
             found = await cluster.get(Namespace, "", "kube-system")
         except FluenceError as error:
             if self._nameless != str(error):
                 log.warning("[slurm-bridge] the cluster has no name yet (argument `cluster`): %s", error)
             self._nameless = str(error)
+            wants, self._wants = self._wants, {}
+            for want in wants.values():
+                self._refuse(runtime, want, f"the cluster has no name in Slurm yet (argument `cluster`): {error}")
             return False
         self.book.cluster = identity(found.metadata.uid, self.book.scheduler_name)
         self._fixed = Fixed(self.book.cluster, self._fixed.mcs_label, self._fixed.partition)
