@@ -79,8 +79,9 @@ class World:
     def answer(self) -> dict[str, Any]:
         """What has become of it, as `simulate` tells it."""
         found = {one["metadata"]["name"]: one for one in self.plane.request("GET", self.path)[1]["items"]}
-        ended = [{"name": one["metadata"]["name"]} for one in self.running if one["metadata"]["name"] not in found]
-        waiting = [found[one["metadata"]["name"]] for one in self.waiting]
+        made = [one["metadata"]["name"] for one in (*self.running, *self.waiting)]
+        waiting = [found[name] for one in self.waiting if (name := one["metadata"]["name"]) in found]
+        ended = [{"name": name} for name in made if name not in found]
         return {"pods": [self.told(one) for one in waiting], "preempted": ended}
 
     def told(self, pod: Mapping[str, Any]) -> dict[str, Any]:
