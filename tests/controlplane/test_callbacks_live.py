@@ -118,7 +118,8 @@ def settings(*, plugins: bool) -> Settings:
         wanted = {"fluence": None} | ({name: {}} if plugins else {}) | beside
         entries = [{"name": one, "args": args or {}, "enabled": args is not None} for one, args in wanted.items()]
         profiles.append({"schedulerName": name, "plugins": entries})
-    return Settings(more={"profiles": profiles, "queues": QUEUES})
+    patient = 60.0  # no case is about gangs that are bound slowly
+    return Settings(gang_bind_timeout_seconds=patient, more={"profiles": profiles, "queues": QUEUES})
 
 
 def decided(world: World, *, plugins: bool) -> Any:

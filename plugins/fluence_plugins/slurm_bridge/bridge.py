@@ -430,9 +430,8 @@ class Bridge:
         known = self._problems.get(want.group)
         if known is not None and known.want == want and known.due > self._now():
             return
-        members = self._live(
-            want.members
-        )  # at the same moment as who waits: a job is never for some of those that count
+        # At the same moment as who waits: a job is never for some of those that count.
+        members = self._live(want.members)
         jobs = [(pod, self.book.job_of(pod)) for pod in self._live(want.uids) if not pod.spec.node_name]
         waiting = [pod for pod, job in jobs if job is None or job.pending]
         if not waiting:
