@@ -153,9 +153,9 @@ def fewest(found: Found, played: Sequence[int], *, every: int, seconds: float = 
 
 
 def _kind(problem: str) -> str:
-    """Which rule was broken: the first line of what is said, without names and numbers."""
+    """Which rule was broken: the first line of what is said, without the words that name something by numbers."""
     said = problem.partition(": ")[2].partition("\n")[0]
-    return "".join(character for character in said if not character.isdigit())[-40:]
+    return " ".join(word for word in said.split() if not any(character.isdigit() for character in word))
 
 
 def resident_mib() -> float:

@@ -42,14 +42,14 @@ def test_what_breaks_a_rule_is_found_and_brought_down_to_few_events(monkeypatch:
     monkeypatch.setattr(LiveGraph, "free", lambda *_: None)
     found = Found(1, "first")
     played = play(found, iter(range(60)), lambda _: False, every=100, told=lambda _: None)
-    assert "runs nowhere" in found.problem
+    assert found.problem.partition("\n")[0].endswith("runs nowhere")
     found.fewest = fewest(found, played, every=100, seconds=60)
     assert 1 <= len(found.fewest) < len(played)
 
     def breaks_it(events: list[int]) -> bool:
         again = Found(1, "first")
         play(again, iter(events), lambda _: False, every=100, told=lambda _: None)
-        return "runs nowhere" in again.problem
+        return again.problem.partition("\n")[0].endswith("runs nowhere")
 
     assert breaks_it(found.fewest)
     assert not any(breaks_it([one for one in found.fewest if one != left_out]) for left_out in found.fewest)
