@@ -1,0 +1,198 @@
+"""What a pool publishes, read within limits: a message as a whole is refused, or parts of it are dropped and told.
+
+    {"quotas": {"cpu": "8", "memory": "32Gi", "pods": 10, "nvidia.com/gpu": 0},
+     "labels": ["k=v"], "taints": ["k=v:Effect"]}
+
+A pool's name is the last token of the subject that it publishes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from fluence_plugins.master_queue.amounts import RESOURCES, amount, amount_text
+from fluence_plugins.master_queue.errors import MessageError
+from fluence_plugins.master_queue.names import is_dns_label, is_label_key, is_label_value
+from session_scheduler.errors import plain, shown
+from session_scheduler.model.objects import Taint
+from session_scheduler.model.quantity import QuantityError
+
+MOST_BYTES: Final = 64 << 10
+MOST_LABELS: Final = 64
+MOST_TAINTS: Final = 7
+"""A ResourceFlavor takes eight, of which one is the virtual node's own."""
+MOST_PROBLEMS: Final = 16
+"""Lines that are told of one message."""
+EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+VIRTUAL_NODE_TAINT: Final = Taint(key="virtual-node.interlink/no-schedule", value="true", effect="NoSchedule")
+_LONGEST_PAIR: Final = 512
+_DEEPEST: Final = 16
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What of a message applies; `problems` has a line for each part that does not."""
+
+    quotas: dict[str, str] = {}
+    """By resource, as Kubernetes writes them."""
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class _Problems:
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._more = 0
+
+    def add(self, field: str, problem: str) -> None:
+        if len(self._lines) < MOST_PROBLEMS - 1:
+            self._lines.append(f"{field}: {problem}")
+        else:
+            self._more += 1
+
+    def lines(self) -> tuple[str, ...]:
+        return (*self._lines, f"and {self._more} more of this message") if self._more else tuple(self._lines)
+
+
+def pool_of(subject: str, message_subject: str) -> str:
+    """The name of the pool that published below the subject. Raises MessageError where that is no name of a pool."""
+    prefix = f"{subject}."
+    if not message_subject.startswith(prefix):
+        raise MessageError(f"{shown(message_subject)} is not below {shown(subject)}: publish to {plain(subject)}.<pool>")
+    name = message_subject[len(prefix) :]
+    if not is_dns_label(name):
+        raise MessageError(
+            f"{shown(name)} cannot be a pool's name: use at most 63 of a-z, 0-9 and -, neither first nor last a -"
+        )
+    return name
+
+
+def decoded(data: bytes) -> Message:
+    """The message. Raises MessageError where nothing of it can be read."""
+    content = _content(data)
+    if not isinstance(content, dict):
+        raise MessageError("the message is no JSON object: write quotas, labels and taints")
+    if not isinstance(content.get("quotas"), dict):
+        raise MessageError("quotas is no JSON object: write an amount for each resource, as cpu, memory and pods")
+    problems = _Problems()
+    return Message(
+        quotas=_quotas(content["quotas"], problems),
+        labels=_labels(content.get("labels"), problems),
+        taints=_taints(content.get("taints"), problems),
+        problems=problems.lines(),
+    )
+
+
+def _content(data: bytes) -> Any:
+    if len(data) > MOST_BYTES:
+        raise MessageError(f"the message has {len(data)} bytes: send at most {MOST_BYTES}")
+    try:
+        content = msgspec.json.decode(data)
+    except RecursionError:
+        raise MessageError(f"the message is nested deeper than {_DEEPEST}: write quotas, labels and taints") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        why = str(error).partition("\n")[0][:200]
+        raise MessageError(f"the message is no JSON: {why}") from None
+    if _deeper(content, _DEEPEST):
+        raise MessageError(f"the message is nested deeper than {_DEEPEST}: write quotas, labels and taints")
+    return content
+
+
+def _deeper(content: object, depth: int) -> bool:
+    level: list[object] = [content]
+    for _ in range(depth + 1):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return [one for one in value.values() if isinstance(one, dict | list)]
+    return [one for one in value if isinstance(one, dict | list)] if isinstance(value, list) else []
+
+
+# ------------------------------------------------------------------ parts
+
+
+def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
+    for resource in values:
+        if resource not in RESOURCES:
+            problems.add(f"quotas[{shown(resource)}]", f"no such resource: name one of {', '.join(RESOURCES)}")
+    found: dict[str, str] = {}
+    for resource in RESOURCES:
+        if resource in values:
+            try:
+                found[resource] = amount_text(resource, amount(resource, values[resource]))
+            except QuantityError as error:
+                problems.add(f"quotas[{resource!r}]", str(error))
+    return found
+
+
+def _texts(field: str, value: object, problems: _Problems) -> Iterator[tuple[str, str]]:
+    """Each text of a list with its place; what is no short text is told."""
+    if value is None:
+        return
+    if not isinstance(value, list):
+        problems.add(field, "no list: write a list of texts")
+        return
+    for index, one in enumerate(value):
+        place = f"{field}[{index}]"
+        if not isinstance(one, str):
+            problems.add(place, f"{shown(one)} is no text")
+        elif len(one) > _LONGEST_PAIR:
+            problems.add(place, f"has {len(one)} characters: use at most {_LONGEST_PAIR}")
+        else:
+            yield place, one
+
+
+def _wrong_pair(key: str, value: str) -> str | None:
+    if not is_label_key(key):
+        return f"{shown(key)} is no key that Kubernetes takes: write name or domain/name, each part short"
+    if not is_label_value(value):
+        return f"{shown(value)} is no value that Kubernetes takes: use at most 63 of letters, digits, -, _ and ."
+    return None
+
+
+def _labels(values: object, problems: _Problems) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for place, text in _texts("labels", values, problems):
+        key, equals, value = text.partition("=")
+        wrong = _wrong_pair(key, value) if equals else f"{shown(text)} has no =: write key=value"
+        if wrong is None and found.get(key, value) != value:
+            wrong = f"{shown(key)} has another value before: write each key once"
+        if wrong is None and key not in found and len(found) == MOST_LABELS:
+            wrong = f"there are {MOST_LABELS} before it, and no more are taken"
+        if wrong is None:
+            found[key] = value
+        else:
+            problems.add(place, wrong)
+    return dict(sorted(found.items()))
+
+
+def _taints(values: object, problems: _Problems) -> tuple[Taint, ...]:
+    found = {(VIRTUAL_NODE_TAINT.key, VIRTUAL_NODE_TAINT.effect): VIRTUAL_NODE_TAINT}
+    for place, text in _texts("taints", values, problems):
+        pair, colon, effect = text.rpartition(":")
+        key, _, value = pair.partition("=")
+        wrong = _wrong_pair(key, value) if colon else f"{shown(text)} has no effect: write key=value:Effect"
+        if wrong is None and effect not in EFFECTS:
+            wrong = f"{shown(effect)} is no effect of a taint: use one of {', '.join(EFFECTS)}"
+        taint = Taint(key=key, value=value, effect=effect)
+        if wrong is None and found.get((key, effect), taint) != taint:
+            wrong = f"{shown(key)} has another value before with this effect: write each once"
+        if wrong is None and (key, effect) not in found and len(found) > MOST_TAINTS:
+            wrong = f"there are {MOST_TAINTS} before it, and no more are taken"
+        if wrong is None:
+            found[key, effect] = taint
+        else:
+            problems.add(place, wrong)
+    return tuple(sorted((taint for taint in found.values() if taint != VIRTUAL_NODE_TAINT), key=_order))
+
+
+def _order(taint: Taint) -> tuple[str, str]:
+    return taint.key, taint.effect

@@ -1,0 +1,283 @@
+"""What pools publish is read within limits: whatever comes is a message or one line that says what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fluence_plugins.master_queue.amounts import RESOURCES, amount, amount_text
+from fluence_plugins.master_queue.errors import MessageError
+from fluence_plugins.master_queue.messages import MOST_BYTES, MOST_LABELS, MOST_PROBLEMS, Message, decoded, pool_of
+from fluence_plugins.master_queue.names import is_dns_label, is_label_key, is_label_value
+from session_scheduler.model.objects import Taint
+
+
+def read(**content: Any) -> Message:
+    return decoded(json.dumps({"quotas": {}, **content}).encode())
+
+
+def test_a_message_is_read_whole() -> None:
+    text = (
+        b'{"quotas":{"cpu":"8","memory":"32Gi","pods":10,"nvidia.com/gpu":0},'
+        b'"labels":["k=v","site.example/x="],"taints":["b=v:NoExecute","a:NoSchedule"]}'
+    )
+    assert decoded(text) == Message(
+        quotas={"cpu": "8", "memory": "32Gi", "pods": "10", "nvidia.com/gpu": "0"},
+        labels={"k": "v", "site.example/x": ""},
+        taints=(Taint(key="a", effect="NoSchedule"), Taint(key="b", value="v", effect="NoExecute")),
+    )
+
+
+def test_labels_taints_and_what_is_not_known_may_be_missing_or_there() -> None:
+    assert decoded(b'{"quotas":{},"labels":null,"version":[{"a":1}]}') == Message()
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (b"", "the message is no JSON"),
+        (b"{", "the message is no JSON"),
+        (b"\xff\xfe", "the message is no JSON"),
+        (b'{"quotas":{},"labels":["\\ud800=x"]}', "the message is no JSON"),
+        (b"[]", "the message is no JSON object"),
+        (b"7", "the message is no JSON object"),
+        (b"{}", "quotas is no JSON object"),
+        (b'{"quotas":[1]}', "quotas is no JSON object"),
+        (b'{"quotas":null}', "quotas is no JSON object"),
+        (b" " * (MOST_BYTES + 1), f"the message has {MOST_BYTES + 1} bytes"),
+        (b'{"quotas":{},"x":"' + b"a" * (1 << 20) + b'"}', "the message has 1048596 bytes"),
+        (b"[" * MOST_BYTES, "the message is nested deeper than 16"),
+        (b'{"quotas":{},"x":' + b"[" * 40 + b"]" * 40 + b"}", "the message is nested deeper than 16"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_one_line(data: bytes, line: str) -> None:
+    with pytest.raises(MessageError) as caught:
+        decoded(data)
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (-1, "-1 is negative: write 0 or more"),
+        ("-1m", "'-1m' is negative: write 0 or more"),
+        (True, "True is no quantity"),
+        (None, "None is no quantity"),
+        ([1], "[1] is no quantity"),
+        ("many", "'many' is no quantity"),
+        ("1" * 100, "is no quantity"),
+        ("1e300", "'1e300' is more than anybody has"),
+        (10**12, "1000000000000 is more than anybody has"),
+        (10**18, "1000000000000000000 is more than anybody has"),
+    ],
+)
+def test_a_quota_that_no_pool_can_have_is_dropped_and_the_rest_applies(value: Any, problem: str) -> None:
+    found = read(quotas={"cpu": value, "pods": 3}, labels=["a=b"])
+    assert (found.quotas, found.labels) == ({"pods": "3"}, {"a": "b"})
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith("quotas['cpu']: ")
+    assert problem in found.problems[0]
+
+
+def test_a_number_of_any_length_is_a_message_or_a_refusal() -> None:
+    for number in (b"9" * 30, b"9" * 10_000, b"1e999", b"-" + b"9" * 30, b"1" + b"0" * 25):
+        try:
+            found = decoded(b'{"quotas":{"cpu":' + number + b',"pods":1}}')
+        except MessageError:
+            continue
+        assert found.quotas == {"pods": "1"}
+
+
+def test_a_resource_that_no_queue_covers_is_dropped() -> None:
+    found = read(quotas={"example.com/fpga": 2, "cpu": 1})
+    assert found.quotas == {"cpu": "1"}
+    assert found.problems == (
+        "quotas['example.com/fpga']: no such resource: name one of cpu, memory, pods, nvidia.com/gpu",
+    )
+
+
+@pytest.mark.parametrize(
+    ("label", "problem"),
+    [
+        ("lonely", "'lonely' has no =: write key=value"),
+        ("=v", "'' is no key that Kubernetes takes"),
+        ("Bad/k=v", "'Bad/k' is no key"),
+        ("a/b/c=v", "'a/b/c' is no key"),
+        (f"{'k' * 64}=v", "is no key"),
+        ("k=a b", "'a b' is no value that Kubernetes takes"),
+        ("k=a\nb", "'a\\nb' is no value"),
+        (f"k={'v' * 64}", "is no value"),
+        ("k" * 1000, "has 1000 characters: use at most 512"),
+        (7, "7 is no text"),
+        ({"a": 1}, "{'a': 1} is no text"),
+        ("good=2", "'good' has another value before"),
+    ],
+)
+def test_a_bad_label_is_dropped_and_the_rest_applies(label: Any, problem: str) -> None:
+    found = read(labels=["good=1", label, "later=2"])
+    assert found.labels == {"good": "1", "later": "2"}
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith("labels[1]: ")
+    assert problem in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("taint", "problem"),
+    [
+        ("k=v", "'k=v' has no effect: write key=value:Effect"),
+        ("k=v:Never", "'Never' is no effect of a taint"),
+        ("k=v:", "'' is no effect"),
+        ("=v:NoSchedule", "'' is no key"),
+        ("k=!:NoSchedule", "'!' is no value"),
+        ("virtual-node.interlink/no-schedule=false:NoSchedule", "has another value before"),
+        ("good=2:NoSchedule", "has another value before"),
+        (None, "None is no text"),
+    ],
+)
+def test_a_bad_taint_is_dropped_and_the_rest_applies(taint: Any, problem: str) -> None:
+    found = read(taints=["good=1:NoSchedule", taint, "good=2:NoExecute"])
+    assert [(one.key, one.value, one.effect) for one in found.taints] == [
+        ("good", "2", "NoExecute"),
+        ("good", "1", "NoSchedule"),
+    ]
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith("taints[1]: ")
+    assert problem in found.problems[0]
+
+
+def test_the_virtual_nodes_own_taint_may_be_published() -> None:
+    assert read(taints=["virtual-node.interlink/no-schedule=true:NoSchedule"]) == Message()
+
+
+def test_what_is_too_many_is_dropped() -> None:
+    found = read(labels=[f"k{number}=v" for number in range(MOST_LABELS + 1)])
+    assert (len(found.labels), len(found.problems)) == (MOST_LABELS, 1)
+    found = read(taints=[f"k{number}:NoSchedule" for number in range(9)])
+    assert (len(found.taints), len(found.problems)) == (7, 2)
+
+
+def test_problems_are_few() -> None:
+    found = read(labels=["bad"] * 100)
+    assert len(found.problems) == MOST_PROBLEMS
+    assert found.problems[-1] == "and 85 more of this message"
+
+
+def test_lists_that_are_none_are_told() -> None:
+    assert read(labels="a=b", taints={"a": 1}).problems == (
+        "labels: no list: write a list of texts",
+        "taints: no list: write a list of texts",
+    )
+
+
+# ------------------------------------------------------------------ any message
+
+_WORDS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(["k=v", "k", "=", "a.b/c=d", "k=v:NoSchedule", "k:NoExecute", ":", "=:", "k=v:Bad", "\n=\n"]),
+)
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | _WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_WORDS, inner, max_size=4),
+    max_leaves=8,
+)
+_QUANTITIES = st.one_of(_ANY, st.from_regex(r"\A[+-]?[0-9]{1,20}(\.[0-9]{1,4})?(m|k|Mi|Gi|E|e[0-9]{1,3})?\Z"))
+_CONTENT = st.fixed_dictionaries(
+    {"quotas": st.dictionaries(st.sampled_from(RESOURCES) | _WORDS, _QUANTITIES, max_size=6)},
+    optional={
+        "labels": st.lists(_WORDS | _ANY, max_size=8) | _ANY,
+        "taints": st.lists(_WORDS | _ANY, max_size=8) | _ANY,
+    },
+)
+
+
+def refusal(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except MessageError as error:
+        return str(error)
+    return ""
+
+
+def check(data: bytes) -> None:
+    why = refusal(lambda: decoded(data))
+    if why:
+        assert "\n" not in why
+        return
+    found = decoded(data)
+    assert all("\n" not in line for line in found.problems)
+    assert len(found.problems) <= MOST_PROBLEMS
+    assert set(found.quotas) <= set(RESOURCES)
+    for resource, text in found.quotas.items():
+        assert amount_text(resource, amount(resource, text)) == text, "what is written is read as the same"
+    assert all(is_label_key(key) and is_label_value(value) for key, value in found.labels.items())
+    assert all(is_label_key(taint.key) and is_label_value(taint.value) for taint in found.taints)
+    assert len(found.taints) <= 7
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_a_refusal(data: bytes) -> None:
+    check(data)
+
+
+@given(_ANY | _CONTENT)
+def test_any_json_is_a_message_or_a_refusal(content: Any) -> None:
+    check(json.dumps(content).encode())
+
+
+@given(_CONTENT, st.data())
+def test_a_message_with_bytes_changed_is_a_message_or_a_refusal(content: Any, data: st.DataObject) -> None:
+    text = bytearray(json.dumps(content).encode())
+    for place in data.draw(st.lists(st.integers(0, len(text) - 1), max_size=3)):
+        text[place] = data.draw(st.integers(0, 255))
+    check(bytes(text))
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "text"),
+    [
+        ("cpu", "1500m", "1500m"),
+        ("cpu", "0.0015", "1m"),
+        ("cpu", 8.5, "8500m"),
+        ("cpu", "1000", "1k"),
+        ("memory", "1024Mi", "1Gi"),
+        ("memory", "1000000", "1M"),
+        ("memory", "1536", "1536"),
+        ("memory", "0", "0"),
+        ("pods", 1.9, "1"),
+        ("pods", "100", "100"),
+    ],
+)
+def test_amounts_are_written_as_kubernetes_writes_them(resource: str, value: Any, text: str) -> None:
+    assert amount_text(resource, amount(resource, value)) == text
+
+
+# ------------------------------------------------------------------ names
+
+
+def test_the_pool_is_the_last_token() -> None:
+    assert pool_of("interlink.resources", "interlink.resources.podman-firenze") == "podman-firenze"
+
+
+@pytest.mark.parametrize(
+    "subject",
+    ["interlink.resources", "interlink.resources.", "other.resources.a", "interlink.resourcesx.a",
+     "interlink.resources.a.b", "interlink.resources.A", "interlink.resources.-a", "interlink.resources.a\n",
+     "interlink.resources." + "a" * 64, "interlink.resources.é", ""],
+)  # fmt: skip
+def test_what_is_no_pools_subject_is_refused(subject: str) -> None:
+    with pytest.raises(MessageError, match=r"publish to|cannot be a pool's name"):
+        pool_of("interlink.resources", subject)
+
+
+@given(st.text(), st.text())
+def test_any_subject_gives_a_label_or_a_refusal(subject: str, rest: str) -> None:
+    for published in (rest, f"{subject}.{rest}"):
+        why = refusal(lambda: pool_of(subject, published))  # noqa: B023
+        assert "\n" not in why
+        assert why or is_dns_label(pool_of(subject, published))
