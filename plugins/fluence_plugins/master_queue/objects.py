@@ -1,0 +1,140 @@
+"""MasterQueue objects as typed values: what the controller reads, and the status that it writes.
+
+Field names are the API's, in snake case; unknown fields are ignored. Source: the MasterQueue of kueue-nats, vk.io/v1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from session_scheduler.model.meta import ObjectMeta, OwnerReference, Quantity
+from session_scheduler.model.objects import Taint
+
+API_VERSION: Final = "vk.io/v1"
+POOL_TIMEOUT: Final = 60
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
+
+
+# ------------------------------------------------------------------ spec
+
+
+class Template(_Object, frozen=True):
+    """spec.template: what the main queue and its branches have in common, as a ClusterQueue has it."""
+
+    cohort: str = ""
+    queueing_strategy: str = "BestEffortFIFO"
+    stop_policy: str = "None"
+    namespace_selector: dict[str, Any] = {}
+    """A label selector; an empty one takes every namespace."""
+    flavor_fungibility: dict[str, Any] | None = None
+    preemption: dict[str, Any] | None = None
+
+
+class LendTo(_Object, frozen=True):
+    """spec.flavors[].canLendTo[]: a branch queue, and what it may borrow from each pool."""
+
+    queue: str = ""
+    lending_limit: dict[str, Quantity] = {}
+
+
+class NatsFlavor(_Object, frozen=True):
+    """spec.flavors[].natsFlavor: pools that publish below a subject, and the virtual node that leads to them."""
+
+    nats_connector: str = ""
+    nats_subject: str = ""
+    virtual_node: str = ""
+    pools: tuple[str, ...] | None = None
+    pool_reg_exp: str | None = None
+    pool_timeout: int = POOL_TIMEOUT
+    """Seconds after which a silent pool is dropped."""
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """Where its pools are heard: connector and subject."""
+        return self.nats_connector, self.nats_subject
+
+
+class LocalFlavor(_Object, frozen=True):
+    """spec.flavors[].localFlavor: a ResourceFlavor of the flavor's own name, which somebody else keeps."""
+
+
+class Flavor(_Object, frozen=True):
+    """spec.flavors[]: equivalent pools, or one local flavor, with the quota of each."""
+
+    name: str = ""
+    nats_flavor: NatsFlavor | None = None
+    local_flavor: LocalFlavor | None = None
+    nominal_quota: dict[str, Quantity] = {}
+    can_lend_to: tuple[LendTo, ...] = ()
+
+
+class MasterQueueSpec(_Object, frozen=True):
+    """spec of a MasterQueue."""
+
+    template: Template = Template()
+    flavors: tuple[Flavor, ...] = ()
+
+
+# ------------------------------------------------------------------ status
+
+
+class Condition(_Object, frozen=True):
+    """status.conditions[] of a MasterQueue: Ready, NatsConnected and PoolsActive."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class PoolStatus(_Object, frozen=True):
+    """status.pools[]: a pool with what it last published; enough to keep its flavor over a restart."""
+
+    name: str
+    flavor: str
+    state: str = ""
+    last_message: str = ""
+    """RFC 3339 text."""
+    quota: dict[str, str] = {}
+    """What it last published, not what is given out of it."""
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class MasterQueueStatus(_Object, frozen=True):
+    """status of a MasterQueue, which the controller writes."""
+
+    conditions: tuple[Condition, ...] = ()
+    pools: tuple[PoolStatus, ...] = ()
+    branches: tuple[str, ...] = ()
+    """Branch queues that were ever made: one that the spec names no more is held, not deleted."""
+    problems: tuple[str, ...] = ()
+
+
+class MasterQueue(_Object, frozen=True, tag_field="kind", tag="MasterQueue"):
+    """vk.io/v1 MasterQueue; it has no namespace."""
+
+    api_version: str = API_VERSION
+    metadata: ObjectMeta = ObjectMeta()
+    spec: MasterQueueSpec = MasterQueueSpec()
+    status: MasterQueueStatus = MasterQueueStatus()
+
+    @property
+    def key(self) -> str:
+        """The name."""
+        return self.metadata.name
+
+    @property
+    def owner(self) -> OwnerReference:
+        """What the objects that are made for it name as their owner."""
+        meta = self.metadata
+        return OwnerReference(
+            api_version=API_VERSION, kind="MasterQueue", name=meta.name, uid=meta.uid, controller=True
+        )
