@@ -61,7 +61,7 @@ def pool_of(subject: str, message_subject: str) -> str:
     """The name of the pool that published below the subject. Raises MessageError where that is no name of a pool."""
     prefix = f"{subject}."
     if not message_subject.startswith(prefix):
-        raise MessageError(f"{shown(message_subject)} is not below {shown(subject)}: publish to {plain(subject)}.<pool>")
+        raise MessageError(f"{shown(message_subject)} is not below it: publish to {plain(subject)}.<pool>")
     name = message_subject[len(prefix) :]
     if not is_dns_label(name):
         raise MessageError(

@@ -1,0 +1,257 @@
+"""Pools are known from their messages, fall silent after their time-out, and outlive edits and restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fluence_plugins.master_queue.messages import Message
+from fluence_plugins.master_queue.objects import MasterQueueSpec, PoolStatus
+from fluence_plugins.master_queue.pools import MOST_POOLS, Pools, PoolState, time_text
+from session_scheduler.model.objects import Taint
+
+NATS = "nats://nats:4222"
+SOURCE = (NATS, "s")
+TOLD = Message(quotas={"cpu": "1"}, labels={"a": "b"}, taints=(Taint(key="t", effect="NoExecute"),))
+
+
+def spec(**flavors: dict[str, Any]) -> MasterQueueSpec:
+    whole = {"natsConnector": NATS, "natsSubject": "s", "virtualNode": "v", "poolTimeout": 30}
+    named = [{"name": name, "natsFlavor": {**whole, **one}} for name, one in flavors.items()]
+    return msgspec.convert({"template": {"cohort": "c"}, "flavors": named}, MasterQueueSpec)
+
+
+def every(**more: Any) -> dict[str, Any]:
+    return {"poolRegExp": ".*", **more}
+
+
+def connected(*specs: MasterQueueSpec) -> Pools:
+    pools = Pools(specs[0])
+    pools.connected(NATS, 0)
+    return pools
+
+
+def states(pools: Pools, now: float) -> dict[str, str]:
+    return {pool.name: str(pool.state) for pool in pools.at(now)}
+
+
+def test_a_pool_falls_silent_and_comes_back() -> None:
+    pools = connected(spec(f=every()))
+    assert pools.heard(SOURCE, "a", TOLD, 10) == ""
+    assert (states(pools, 39.9), pools.next_silent(20)) == ({"a": "Active"}, 40)
+    assert (states(pools, 40), pools.next_silent(40)) == ({"a": "Silent"}, None)
+    pools.heard(SOURCE, "a", TOLD, 100)
+    (pool,) = pools.at(110)
+    assert (pool.state, pool.heard_at, pool.message) == (PoolState.ACTIVE, 100, TOLD)
+
+
+def test_silence_does_not_count_while_the_connection_is_down() -> None:
+    pools = connected(spec(f=every()))
+    pools.heard(SOURCE, "a", TOLD, 0)
+    pools.lost(NATS, 10)
+    assert (states(pools, 1000), pools.next_silent(1000)) == ({"a": "Active"}, None)
+    assert pools.disconnected() == ("s",)
+    pools.connected(NATS, 1000)
+    pools.connected(NATS, 1005)
+    assert (states(pools, 1019), pools.next_silent(1010)) == ({"a": "Active"}, 1020)
+    assert (states(pools, 1020), pools.disconnected()) == ({"a": "Silent"}, ())
+
+
+def test_a_time_that_goes_back_changes_nothing() -> None:
+    pools = connected(spec(f=every()))
+    pools.heard(SOURCE, "a", TOLD, 50)
+    assert states(pools, 1) == {"a": "Active"}
+    assert states(pools, 80) == {"a": "Silent"}
+
+
+def test_each_connection_has_a_clock_of_its_own() -> None:
+    pools = connected(spec(f=every(), g=every(natsConnector="nats://other")))
+    pools.heard(SOURCE, "a", TOLD, 0)
+    pools.heard(("nats://other", "s"), "b", TOLD, 0)
+    assert states(pools, 100) == {"a": "Silent", "b": "Active"}
+
+
+def test_an_edit_keeps_the_pools_that_still_match() -> None:
+    pools = connected(spec(f=every()))
+    for name in ("pod-a", "pod-b", "slurm"):
+        pools.heard(SOURCE, name, TOLD, 5)
+    pools.follow(spec(f=every(poolRegExp="pod-.*", poolTimeout=60, virtualNode="other")), 20)
+    assert states(pools, 64) == {"pod-a": "Active", "pod-b": "Active"}
+    assert [pool.message for pool in pools.at(64)] == [TOLD, TOLD]
+    pools.follow(spec(f={"pools": ["pod-b", "new"]}), 34)
+    assert states(pools, 34) == {"new": "Waiting", "pod-b": "Active"}
+    assert states(pools, 35) == {"new": "Waiting", "pod-b": "Silent"}
+    pools.follow(spec(g=every()), 36)
+    assert states(pools, 36) == {}
+
+
+def test_a_pool_is_as_old_as_before_under_another_connector() -> None:
+    pools = connected(spec(f=every()))
+    pools.heard(SOURCE, "a", TOLD, 5)
+    pools.follow(spec(f=every(natsConnector="nats://other")), 25)
+    assert states(pools, 500) == {"a": "Active"}, "the other is not connected yet"
+    pools.connected("nats://other", 500)
+    assert (states(pools, 509), states(pools, 510)) == ({"a": "Active"}, {"a": "Silent"})
+
+
+def test_a_restart_keeps_pools_until_their_own_time_out() -> None:
+    statuses = [
+        PoolStatus(name="a", flavor="f", state="Active", last_message="1970-01-01T00:01:00Z", quota={"cpu": "1"},
+                   labels={"a": "b"}, taints=(Taint(key="t", effect="NoExecute"),)),
+        PoolStatus(name="b", flavor="f", state="Silent", last_message="soon", quota={"cpu": "x"}),
+        PoolStatus(name="c", flavor="f", state="Waiting"),
+        PoolStatus(name="d", flavor="gone", state="Active"),
+        PoolStatus(name="E", flavor="f", state="Active"),
+    ]  # fmt: skip
+    pools = Pools(spec(f=every()))
+    pools.restore(statuses)
+    a, b = pools.at(5000)
+    assert (a.name, a.state, a.heard_at, a.message) == ("a", PoolState.ACTIVE, 60, TOLD)
+    assert (b.name, b.state, b.heard_at, b.message.quotas) == ("b", PoolState.SILENT, None, {})
+    assert b.problems == (
+        "quotas['cpu']: 'x' is no quantity: write a number with an optional suffix, as 500m, 2 or 4Gi",
+    )
+    pools.connected(NATS, 6000)
+    assert states(pools, 6029) == {"a": "Active", "b": "Silent"}
+    assert states(pools, 6030) == {"a": "Silent", "b": "Silent"}
+
+
+def test_a_pool_in_two_flavors_counts_for_the_first_and_is_told() -> None:
+    pools = connected(spec(f=every(poolRegExp="a.*"), g=every()))
+    pools.heard(SOURCE, "ab", TOLD, 0)
+    pools.heard(SOURCE, "b", TOLD, 0)
+    ab, b = pools.at(1)
+    assert (ab.flavor, ab.problems) == ("f", ("is in flavor g too, and counts for f: change one",))
+    assert (b.flavor, b.problems) == ("g", ())
+
+
+def test_a_name_that_is_published_for_two_flavors_counts_for_the_one_that_is_active() -> None:
+    pools = connected(spec(f=every(), g=every(natsSubject="t")))
+    pools.heard(SOURCE, "a", TOLD, 0)
+    assert "is an active pool of flavor f, and comes for g too" in pools.heard((NATS, "t"), "a", TOLD, 1)
+    (pool,) = pools.at(2)
+    assert (pool.flavor, pool.problems) == ("f", ("is in flavor g too, and counts for f: change one",))
+    assert pools.heard((NATS, "t"), "a", TOLD, 40) == "", "the first is silent by now"
+    (pool,) = pools.at(41)
+    assert (pool.flavor, pool.problems) == ("g", ())
+
+
+def test_what_no_flavor_takes_is_refused() -> None:
+    pools = connected(spec(f={"pools": ["a"]}))
+    for source, name in ((SOURCE, "b"), ((NATS, "other"), "a"), (("x", "s"), "a")):
+        assert (
+            pools.heard(source, name, TOLD, 0)
+            == f"{name} is in no flavor of this subject: name it in pools or poolRegExp"
+        )
+    assert states(pools, 0) == {"a": "Waiting"}
+
+
+def test_not_more_are_known_than_can_be() -> None:
+    pools = connected(spec(f=every()))
+    for number in range(MOST_POOLS):
+        assert pools.heard(SOURCE, f"p{number}", TOLD, number / 100) == ""
+    assert "one pool too many" in pools.heard(SOURCE, "late", TOLD, 10)
+    assert pools.heard(SOURCE, "late", TOLD, 31) == ""
+    names = states(pools, 31)
+    assert (len(names), "p0" in names, "p1" in names) == (MOST_POOLS, False, True)
+
+
+def test_times_are_written_as_objects_have_them() -> None:
+    assert (time_text(None), time_text(60.9)) == ("", "1970-01-01T00:01:00Z")
+
+
+# ------------------------------------------------------------------ any life
+
+SPECS = [
+    spec(f=every(poolRegExp="a|b", poolTimeout=3), g=every(natsConnector="other", poolTimeout=5)),
+    spec(f={"pools": ["a", "c"], "poolTimeout": 4}),
+    spec(g=every(poolRegExp="b|c", poolTimeout=2), f=every(natsConnector="other", poolRegExp="a", poolTimeout=6)),
+]
+TAKES: list[dict[str, tuple[str, str, int]]] = [
+    {"f": (NATS, "ab", 3), "g": ("other", "abc", 5)},
+    {"f": (NATS, "ac", 4)},
+    {"g": (NATS, "bc", 2), "f": ("other", "a", 6)},
+]
+"""Of each spec by flavor: connector, the pools that it takes, time-out."""
+CONNECTORS = st.sampled_from([NATS, "other"])
+STEPS = st.one_of(
+    st.tuples(st.just("wait"), st.integers(1, 4)),
+    st.tuples(st.just("hear"), CONNECTORS, st.sampled_from("abc")),
+    st.tuples(st.just("lost"), CONNECTORS),
+    st.tuples(st.just("connected"), CONNECTORS),
+    st.tuples(st.just("edit"), st.integers(0, 2)),
+    st.tuples(st.just("restart")),
+)
+
+
+class Counted:
+    """Counts each pool's silence second by second."""
+
+    def __init__(self) -> None:
+        self.takes = TAKES[0]
+        self.up: set[str] = set()
+        self.ages: dict[str, tuple[str, float]] = {}
+
+    def active(self, name: str) -> bool:
+        flavor, age = self.ages[name]
+        return age < self.takes[flavor][2]
+
+    def wait(self, seconds: int) -> None:
+        for name, (flavor, age) in self.ages.items():
+            if self.takes[flavor][0] in self.up:
+                self.ages[name] = (flavor, age + seconds)
+
+    def hear(self, connector: str, name: str) -> None:
+        for flavor, (its_connector, names, _) in self.takes.items():
+            if its_connector == connector and name in names:
+                if name not in self.ages or self.ages[name][0] == flavor or not self.active(name):
+                    self.ages[name] = (flavor, 0)
+                return
+
+    def edit(self, takes: dict[str, tuple[str, str, int]]) -> None:
+        self.takes = takes
+        self.ages = {name: one for name, one in self.ages.items() if one[0] in takes and name in takes[one[0]][1]}
+
+    def restart(self) -> None:
+        self.up.clear()
+        self.ages = {name: (one[0], 0 if self.active(name) else float("inf")) for name, one in self.ages.items()}
+
+    def states(self) -> dict[str, tuple[str, bool]]:
+        return {name: (flavor, self.active(name)) for name, (flavor, _) in self.ages.items()}
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_any_life_is_as_counted_second_by_second(steps: list[tuple[Any, ...]]) -> None:
+    current, now, model, pools = SPECS[0], 1000, Counted(), Pools(SPECS[0])
+    for step in steps:
+        match step:
+            case ("wait", seconds):
+                now += seconds
+                model.wait(seconds)
+            case ("hear", connector, name):
+                pools.heard((connector, "s"), name, TOLD, now)
+                model.hear(connector, name)
+            case ("lost", connector):
+                pools.lost(connector, now)
+                model.up.discard(connector)
+            case ("connected", connector):
+                pools.connected(connector, now)
+                model.up.add(connector)
+            case ("edit", number):
+                current = SPECS[number]
+                pools.follow(current, now)
+                model.edit(TAKES[number])
+            case _:
+                kept = [PoolStatus(name=one.name, flavor=one.flavor, state=one.state) for one in pools.at(now)]
+                pools = Pools(current)
+                pools.restore(kept)
+                model.restart()
+        heard = [pool for pool in pools.at(now) if pool.state != PoolState.WAITING]
+        assert {one.name: (one.flavor, one.state == PoolState.ACTIVE) for one in heard} == model.states()
+        until = pools.next_silent(now)
+        if until is not None:
+            assert until > now
+            assert any(one.state == PoolState.SILENT for one in pools.at(until))
