@@ -41,8 +41,8 @@ class Pool(msgspec.Struct, frozen=True):
     state: PoolState = PoolState.WAITING
     heard_at: float | None = None
     message: Message = Message()
-    problems: tuple[str, ...] = ()
-    """Those of its message, and others."""
+    conflicts: tuple[str, ...] = ()
+    """A line for each other flavor that it is in."""
 
 
 class _Known(msgspec.Struct):
@@ -184,7 +184,7 @@ class Pools:
             source = self._flavors[known.flavor].source
             others = sorted({*self._takers(source, name), *known.rivals} - {known.flavor})
             rivalry = tuple(f"is in flavor {other} too, and counts for {known.flavor}: change one" for other in others)
-            yield Pool(name, known.flavor, state, known.heard_at, known.message, (*rivalry, *known.message.problems))
+            yield Pool(name, known.flavor, state, known.heard_at, known.message, rivalry)
 
     def _waiting(self) -> Iterator[Pool]:
         listed: set[str] = set(self._known)

@@ -111,7 +111,7 @@ def test_a_restart_keeps_pools_until_their_own_time_out() -> None:
     a, b = pools.at(5000)
     assert (a.name, a.state, a.heard_at, a.message) == ("a", PoolState.ACTIVE, 60, TOLD)
     assert (b.name, b.state, b.heard_at, b.message.quotas) == ("b", PoolState.SILENT, None, {})
-    assert b.problems == (
+    assert b.message.problems == (
         "quotas['cpu']: 'x' is no quantity: write a number with an optional suffix, as 500m, 2 or 4Gi",
     )
     pools.connected(NATS, 6000)
@@ -124,8 +124,8 @@ def test_a_pool_in_two_flavors_counts_for_the_first_and_is_told() -> None:
     pools.heard(SOURCE, "ab", TOLD, 0)
     pools.heard(SOURCE, "b", TOLD, 0)
     ab, b = pools.at(1)
-    assert (ab.flavor, ab.problems) == ("f", ("is in flavor g too, and counts for f: change one",))
-    assert (b.flavor, b.problems) == ("g", ())
+    assert (ab.flavor, ab.conflicts) == ("f", ("is in flavor g too, and counts for f: change one",))
+    assert (b.flavor, b.conflicts) == ("g", ())
 
 
 def test_a_name_that_is_published_for_two_flavors_counts_for_the_one_that_is_active() -> None:
@@ -133,10 +133,10 @@ def test_a_name_that_is_published_for_two_flavors_counts_for_the_one_that_is_act
     pools.heard(SOURCE, "a", TOLD, 0)
     assert "is an active pool of flavor f, and comes for g too" in pools.heard((NATS, "t"), "a", TOLD, 1)
     (pool,) = pools.at(2)
-    assert (pool.flavor, pool.problems) == ("f", ("is in flavor g too, and counts for f: change one",))
+    assert (pool.flavor, pool.conflicts) == ("f", ("is in flavor g too, and counts for f: change one",))
     assert pools.heard((NATS, "t"), "a", TOLD, 40) == "", "the first is silent by now"
     (pool,) = pools.at(41)
-    assert (pool.flavor, pool.problems) == ("g", ())
+    assert (pool.flavor, pool.conflicts) == ("g", ())
 
 
 def test_what_no_flavor_takes_is_refused() -> None:

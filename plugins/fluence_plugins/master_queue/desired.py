@@ -1,0 +1,200 @@
+"""What should be there for a MasterQueue: its ResourceFlavors and ClusterQueues, and its status.
+
+Pure and deterministic: the same MasterQueue, pools and time give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from fluence_plugins.master_queue.checks import problems
+from fluence_plugins.master_queue.kueue_objects import MOST_FLAVORS, ClusterQueue, ResourceFlavor, ResourceFlavorSpec
+from fluence_plugins.master_queue.messages import VIRTUAL_NODE_TAINT
+from fluence_plugins.master_queue.objects import (
+    Condition,
+    Flavor,
+    MasterQueue,
+    MasterQueueStatus,
+    NatsFlavor,
+    PoolStatus,
+)
+from fluence_plugins.master_queue.pools import Pool, Pools, PoolState, time_text
+from fluence_plugins.master_queue.queues import Offer, QueueMaker, local_offer, pool_offer
+from session_scheduler.errors import plain
+from session_scheduler.model.meta import ObjectMeta
+from session_scheduler.model.objects import Toleration
+
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+POOL_KEY: Final = "pool.vk.io"
+READY, NATS_CONNECTED, POOLS_ACTIVE = "Ready", "NatsConnected", "PoolsActive"
+
+
+class Desired(msgspec.Struct, frozen=True):
+    """Objects to be applied, sorted as the spec has them, and the status to be written.
+
+    Flavors of silent pools are not among them, and are left until no Workload names them.
+    """
+
+    status: MasterQueueStatus
+    flavors: tuple[ResourceFlavor, ...] = ()
+    queues: tuple[ClusterQueue, ...] = ()
+
+
+def desired(
+    master: MasterQueue,
+    pools: Pools,
+    now: float,
+    *,
+    taken_queues: Collection[str] = (),
+    taken_flavors: Collection[str] = (),
+) -> Desired:
+    """What should be there now.
+
+    `taken_queues` and `taken_flavors` are names of ClusterQueues and ResourceFlavors that are not this MasterQueue's:
+    they are left alone. While the spec has problems nothing is to be changed but the conditions.
+    """
+    wrong = problems(master.spec, master.key)
+    if wrong:
+        conditions = _conditions(master, pools, now, "InvalidSpec", wrong, _active(master.status.pools))
+        return Desired(msgspec.structs.replace(master.status, conditions=conditions, problems=wrong))
+    found = _Layout(master, pools.at(now), taken_queues, taken_flavors)
+    conditions = _conditions(master, pools, now, "Conflict", found.problems, _active(found.statuses))
+    status = MasterQueueStatus(
+        conditions=conditions, pools=found.statuses, branches=found.branches, problems=tuple(found.problems)
+    )
+    return Desired(status, tuple(found.flavors), tuple(found.queues))
+
+
+class _Layout:
+    """The objects of a MasterQueue whose spec has no problems."""
+
+    def __init__(
+        self, master: MasterQueue, pools: Sequence[Pool], taken_queues: Collection[str], taken_flavors: Collection[str]
+    ) -> None:
+        self._master = master
+        self._taken_flavors = taken_flavors
+        self.problems: list[str] = []
+        self.flavors: list[ResourceFlavor] = []
+        self._statuses: dict[str, PoolStatus] = {}
+        self._used: set[str] = {flavor.name for flavor in master.spec.flavors if flavor.local_flavor is not None}
+        self._maker = QueueMaker(master)
+        offers = self._offers(pools)
+        named = tuple(dict.fromkeys(lend.queue for one in master.spec.flavors for lend in one.can_lend_to))
+        gone = sorted({*master.status.branches} - {*named, master.key})
+        self.branches = tuple(sorted({*named, *gone} - {*taken_queues}))
+        self.queues: list[ClusterQueue] = []
+        for name in (master.key, *named, *gone):
+            if name in taken_queues:
+                if name not in gone:
+                    self.problems.append(f"ClusterQueue {plain(name)}: is not this MasterQueue's: name another")
+            elif name == master.key:
+                self.queues.append(self._maker.main(offers))
+            else:
+                self.queues.append(self._maker.branch(name, offers))
+        if self._maker.used_empty:
+            self.flavors.append(ResourceFlavor(metadata=self._meta(self._maker.empty)))
+        self.statuses = tuple(self._statuses[pool.name] for pool in pools if pool.name in self._statuses)
+
+    def _offers(self, pools: Sequence[Pool]) -> list[Offer]:
+        """What the queues are made of, in the spec's order: each local flavor, and each active pool."""
+        offers: list[Offer] = []
+        room = MOST_FLAVORS - len(self._used)
+        for flavor in self._master.spec.flavors:
+            if flavor.nats_flavor is None:
+                offers.append(local_offer(flavor))
+            for pool in pools:
+                if pool.flavor == flavor.name and flavor.nats_flavor is not None:
+                    offers.extend(self._pool(flavor, flavor.nats_flavor, pool, room=len(self.flavors) < room))
+        return offers
+
+    def _pool(self, flavor: Flavor, nats: NatsFlavor, pool: Pool, *, room: bool) -> Iterable[Offer]:
+        name = f"{self._master.key}-{flavor.name}-{pool.name}"
+        wrong = ""
+        if pool.state == PoolState.ACTIVE:
+            if name in self._taken_flavors:
+                wrong = f"ResourceFlavor {name} is not this MasterQueue's: rename the pool"
+            elif name in self._used:
+                wrong = f"ResourceFlavor {name} is another pool's too: rename one of them"
+            elif not room:
+                wrong = f"a queue of Kueue takes {MOST_FLAVORS} flavors, as are before it: use a second MasterQueue"
+        faults = (wrong, *pool.conflicts) if wrong else pool.conflicts
+        self.problems.extend(f"pool {pool.name}: {fault}" for fault in faults)
+        self._statuses[pool.name] = _pool_status(pool, faults)
+        if wrong or pool.state != PoolState.ACTIVE:
+            return ()
+        self._used.add(name)
+        self.flavors.append(self._flavor(name, nats, pool))
+        return (pool_offer(name, flavor, pool.message.quotas),)
+
+    def _flavor(self, name: str, nats: NatsFlavor, pool: Pool) -> ResourceFlavor:
+        spec = ResourceFlavorSpec(
+            node_labels={HOSTNAME_LABEL: nats.virtual_node},
+            node_taints=(VIRTUAL_NODE_TAINT, *pool.message.taints),
+            tolerations=(Toleration(key=POOL_KEY, operator="Equal", value=pool.name, effect="NoSchedule"),),
+        )
+        return ResourceFlavor(metadata=self._meta(name, pool.message.labels), spec=spec)
+
+    def _meta(self, name: str, labels: dict[str, str] | None = None) -> ObjectMeta:
+        return ObjectMeta(name=name, labels=labels or {}, owner_references=(self._master.owner,))
+
+
+# ------------------------------------------------------------------ status
+
+
+def _pool_status(pool: Pool, faults: tuple[str, ...]) -> PoolStatus:
+    return PoolStatus(
+        name=pool.name,
+        flavor=pool.flavor,
+        state=str(pool.state),
+        last_message=time_text(pool.heard_at),
+        quota=pool.message.quotas,
+        labels=pool.message.labels,
+        taints=pool.message.taints,
+        problems=(*faults, *pool.message.problems),
+    )
+
+
+def _active(statuses: Iterable[PoolStatus]) -> tuple[int, int]:
+    states = [status.state for status in statuses]
+    return states.count(PoolState.ACTIVE), len(states)
+
+
+def _conditions(
+    master: MasterQueue, pools: Pools, now: float, reason: str, wrong: Sequence[str], active: tuple[int, int]
+) -> tuple[Condition, ...]:
+    count, known = active
+    wanted = (flavor.nats_flavor is not None for flavor in master.spec.flavors)
+    away = pools.disconnected() if any(wanted) else ()
+    found = (
+        Condition(type=READY, status="False", reason=reason, message=_lines(wrong))
+        if wrong
+        else Condition(type=READY, status="True", reason="Applied", message="flavors and queues are as the spec says"),
+        Condition(type=NATS_CONNECTED, status="False", reason="Disconnected", message=_lines(_away(away)))
+        if away
+        else Condition(type=NATS_CONNECTED, status="True", reason="Connected", message="every subject is listened to"),
+        Condition(
+            type=POOLS_ACTIVE,
+            status="True" if count else "False",
+            reason="Heard" if count else "NoneActive",
+            message=f"{count} of {known} pools are active",
+        ),
+    )
+    return tuple(_since(condition, master.status.conditions, now) for condition in found)
+
+
+def _away(subjects: Iterable[str]) -> list[str]:
+    return [f"no connection for {plain(subject)}: pools stay as they were" for subject in subjects]
+
+
+def _lines(wrong: Sequence[str]) -> str:
+    return wrong[0] if len(wrong) == 1 else f"{wrong[0]} (and {len(wrong) - 1} more)"
+
+
+def _since(condition: Condition, before: Iterable[Condition], now: float) -> Condition:
+    """The condition with the time of its last change: the one that it had, if its status is the same."""
+    same = (one for one in before if (one.type, one.status) == (condition.type, condition.status))
+    time = next((one.last_transition_time for one in same if one.last_transition_time), time_text(now))
+    return msgspec.structs.replace(condition, last_transition_time=time)
