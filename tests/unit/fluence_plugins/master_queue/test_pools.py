@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fluence_plugins.master_queue.messages import Message
 from fluence_plugins.master_queue.objects import MasterQueueSpec, PoolStatus
@@ -161,97 +159,3 @@ def test_not_more_are_known_than_can_be() -> None:
 
 def test_times_are_written_as_objects_have_them() -> None:
     assert (time_text(None), time_text(60.9)) == ("", "1970-01-01T00:01:00Z")
-
-
-# ------------------------------------------------------------------ any life
-
-SPECS = [
-    spec(f=every(poolRegExp="a|b", poolTimeout=3), g=every(natsConnector="other", poolTimeout=5)),
-    spec(f={"pools": ["a", "c"], "poolTimeout": 4}),
-    spec(g=every(poolRegExp="b|c", poolTimeout=2), f=every(natsConnector="other", poolRegExp="a", poolTimeout=6)),
-]
-TAKES: list[dict[str, tuple[str, str, int]]] = [
-    {"f": (NATS, "ab", 3), "g": ("other", "abc", 5)},
-    {"f": (NATS, "ac", 4)},
-    {"g": (NATS, "bc", 2), "f": ("other", "a", 6)},
-]
-"""Of each spec by flavor: connector, the pools that it takes, time-out."""
-CONNECTORS = st.sampled_from([NATS, "other"])
-STEPS = st.one_of(
-    st.tuples(st.just("wait"), st.integers(1, 4)),
-    st.tuples(st.just("hear"), CONNECTORS, st.sampled_from("abc")),
-    st.tuples(st.just("lost"), CONNECTORS),
-    st.tuples(st.just("connected"), CONNECTORS),
-    st.tuples(st.just("edit"), st.integers(0, 2)),
-    st.tuples(st.just("restart")),
-)
-
-
-class Counted:
-    """Counts each pool's silence second by second."""
-
-    def __init__(self) -> None:
-        self.takes = TAKES[0]
-        self.up: set[str] = set()
-        self.ages: dict[str, tuple[str, float]] = {}
-
-    def active(self, name: str) -> bool:
-        flavor, age = self.ages[name]
-        return age < self.takes[flavor][2]
-
-    def wait(self, seconds: int) -> None:
-        for name, (flavor, age) in self.ages.items():
-            if self.takes[flavor][0] in self.up:
-                self.ages[name] = (flavor, age + seconds)
-
-    def hear(self, connector: str, name: str) -> None:
-        for flavor, (its_connector, names, _) in self.takes.items():
-            if its_connector == connector and name in names:
-                if name not in self.ages or self.ages[name][0] == flavor or not self.active(name):
-                    self.ages[name] = (flavor, 0)
-                return
-
-    def edit(self, takes: dict[str, tuple[str, str, int]]) -> None:
-        self.takes = takes
-        self.ages = {name: one for name, one in self.ages.items() if one[0] in takes and name in takes[one[0]][1]}
-
-    def restart(self) -> None:
-        self.up.clear()
-        self.ages = {name: (one[0], 0 if self.active(name) else float("inf")) for name, one in self.ages.items()}
-
-    def states(self) -> dict[str, tuple[str, bool]]:
-        return {name: (flavor, self.active(name)) for name, (flavor, _) in self.ages.items()}
-
-
-@given(st.lists(STEPS, max_size=40))
-def test_any_life_is_as_counted_second_by_second(steps: list[tuple[Any, ...]]) -> None:
-    current, now, model, pools = SPECS[0], 1000, Counted(), Pools(SPECS[0])
-    for step in steps:
-        match step:
-            case ("wait", seconds):
-                now += seconds
-                model.wait(seconds)
-            case ("hear", connector, name):
-                pools.heard((connector, "s"), name, TOLD, now)
-                model.hear(connector, name)
-            case ("lost", connector):
-                pools.lost(connector, now)
-                model.up.discard(connector)
-            case ("connected", connector):
-                pools.connected(connector, now)
-                model.up.add(connector)
-            case ("edit", number):
-                current = SPECS[number]
-                pools.follow(current, now)
-                model.edit(TAKES[number])
-            case _:
-                kept = [PoolStatus(name=one.name, flavor=one.flavor, state=one.state) for one in pools.at(now)]
-                pools = Pools(current)
-                pools.restore(kept)
-                model.restart()
-        heard = [pool for pool in pools.at(now) if pool.state != PoolState.WAITING]
-        assert {one.name: (one.flavor, one.state == PoolState.ACTIVE) for one in heard} == model.states()
-        until = pools.next_silent(now)
-        if until is not None:
-            assert until > now
-            assert any(one.state == PoolState.SILENT for one in pools.at(until))
