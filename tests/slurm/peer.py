@@ -6,6 +6,7 @@ Neither slurmd nor munge nor a database is there: external nodes and jobs need n
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import hmac
 import json
@@ -111,10 +112,23 @@ class SlurmPeer:
             shutil.rmtree(self._folder)
 
     def start_controller(self) -> None:
-        """Start slurmctld with the state that there is; where slurmrestd runs, return once it serves."""
-        self._controller = self._program("slurmctld", "slurm", [], "-D", "-f", f"{self._inside}/slurm.conf")
+        """Start slurmctld with the state that there is; where slurmrestd runs, return once it serves.
+
+        All have one socket for the making of their tokens, which each takes from the one before: not two at once.
+        """
+        with (self._chroot.parent / "starting").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            program = self._program("slurmctld", "slurm", [], "-D", "-f", f"{self._inside}/slurm.conf")
+            self._controller = program
+            program.wait_until(self._listens, _START)
         if self._rest is not None:
             self.wait_ready()
+
+    def _listens(self) -> bool:
+        """Whether slurmctld has come so far that it takes connections."""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._ports[0]), timeout=1):
+            return True
+        return False
 
     def stop_controller(self) -> None:
         """End slurmctld: it writes its state before."""

@@ -62,6 +62,8 @@ _AGAIN_SECONDS: Final = 5.0
 """After which what was refused is tried again though nothing of it has changed; each time after twice as long."""
 _READ_SECONDS: Final = 60.0
 """How long, at the most, a workload is not read again of which Slurm takes no job: it may be mended."""
+_HEARD_SECONDS: Final = 2.0
+"""Within which what sessions have heard of is heard of here, too."""
 _WANTS_A_TURN: Final = 64
 """So that many that want a job do not keep those waiting that have one."""
 _DOWN: Final = "Slurm cannot be asked"
@@ -141,6 +143,8 @@ class Bridge:
         self._unsure_seconds = unsure
         self._now = now
         self._wants: dict[str, Want] = {}
+        self._early: dict[str, tuple[Want, float]] = {}
+        """By group: wants with pods that were not heard of here yet, and until when these are waited for."""
         self._problems: dict[str, _Problem] = {}
         self._unsure: dict[str, _Unsure] = {}
         """By group: a submission of which nobody knows whether it has made a job."""
@@ -257,6 +261,9 @@ class Bridge:
             self.book.put(pod)
         if gone or before is None or is_over(pod) or _marks(before) != _marks(pod):
             self._woken.set()
+        group = self._groups.get(uid, "")
+        if not gone and before is None and group in self._early:
+            self._wants.setdefault(group, self._early.pop(group)[0])
         if not gone and (before is None or before.metadata.annotations != pod.metadata.annotations):
             self._look_now(self._groups.get(uid, ""))
 
@@ -301,7 +308,7 @@ class Bridge:
         if self._idle_until is not None:
             return self._idle_until
         dues = [problem.due for problem in self._problems.values()] if not self._down else []
-        return min([self._next_list, *dues])
+        return min([self._next_list, *dues, *(until for _, until in self._early.values())])
 
     async def _turn(self, runtime: Runtime, cluster: Cluster, client: SlurmClient) -> None:
         """One look at Slurm, and all that follows of it."""
@@ -400,6 +407,12 @@ class Bridge:
     def _retry(self) -> None:
         """Let those be tried again whose time has come, as they were asked for last."""
         now = self._now()
+        for key, (want, until) in list(self._early.items()):
+            if until <= now:  # who was not heard of by now has gone again
+                del self._early[key]
+                there = tuple(uid for uid in want.uids if uid in self.book.pods)
+                members = tuple(uid for uid in want.members if uid in self.book.pods)
+                self._wants.setdefault(key, replace(want, uids=there, members=members))
         for key, problem in list(self._problems.items()):
             if problem.due > now or key in self._wants:
                 continue
@@ -415,7 +428,7 @@ class Bridge:
             return
         try:
             await self._ask(cluster, client, want)
-        except UnavailableError as error:
+        except (UnavailableError, TokenError) as error:
             self._refuse(runtime, want, f"{_DOWN}: {error}", most=_MOST_DOWN_SECONDS)
         except _RefusedError as error:
             self._refuse(runtime, want, str(error), error.asked)
@@ -429,6 +442,9 @@ class Bridge:
         """Make the group's job, or make it what it is to be. Raises FluenceError."""
         known = self._problems.get(want.group)
         if known is not None and known.want == want and known.due > self._now():
+            return
+        if not self.book.pods.keys() >= {*want.uids, *want.members}:  # sessions may hear of a pod first
+            self._early[want.group] = (want, self._now() + _HEARD_SECONDS)
             return
         # At the same moment as who waits: a job is never for some of those that count.
         members = self._live(want.members)

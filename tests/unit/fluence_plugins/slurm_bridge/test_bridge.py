@@ -727,3 +727,18 @@ def test_shares_are_asked_for_once_for_all_pods_of_a_job() -> None:
 def _errors_of_the_plugin_are_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_what_a_session_wants_for_pods_that_it_heard_of_first_is_not_lost() -> None:
+    with Bridged() as world:
+        late, gone = waiting("late"), waiting("gone")
+        world.want("PodGroup default/g", [late, gone], [late, gone])
+        world.rest(TICK, session=False)
+        assert world.live_jobs() == []
+        world.put(late)
+        world.rest(TICK, session=False)
+        assert world.live_jobs() == [], "it is waited for the other one, too"
+        world.rest(5, session=False)
+        (job,) = world.live_jobs()
+        assert job.comment is not None
+        assert [one.name for one in job.comment.pods] == ["late"], "who was not heard of has gone again"
