@@ -56,6 +56,7 @@ class BridgeWorld(Scenario):
         profile = {"schedulerName": SCHEDULER_NAME, "plugins": plugins}
         more = {**UNTIL_HELPED, "profiles": [profile]}
         self.settings = Settings(reconcile_seconds=NEVER, more=more)
+        self._before = {job["job_id"] for job in self.peer.jobs()}
         super().__enter__()
         return self
 
@@ -79,7 +80,8 @@ class BridgeWorld(Scenario):
     def jobs_ever(self, pod: str) -> list[dict[str, Any]]:
         """The jobs that name a pod, also those that have ended a while ago."""
         states = ("PENDING", "RUNNING", "CANCELLED", "COMPLETED", "COMPLETING")
-        return [job for job in self.jobs(*states) if f"{self.namespace}/{pod}" in _pods(job)]
+        named = f"{self.namespace}/{pod}"  # as a namespace of another cluster's may be, too
+        return [job for job in self.jobs(*states) if named in _pods(job) and job["job_id"] not in self._before]
 
     def occupy_hosts(self, count: int) -> int:
         """A job of somebody else's on so many hosts: its number, once it runs."""
