@@ -86,7 +86,7 @@ class CarryingOut:
             self.later[what] = Later(str(error), due, times)
             if known is None or known.text != str(error):
                 log.warning("[slurm-bridge] %s: %s", what, error)
-        except Exception:  # likewise
+        except Exception:  # a bug that one pod or job meets is told, and the others are served
             log.exception("[slurm-bridge] %s", what)
             self.later[what] = Later("", self._now() + MOST_SECONDS, 0)
         else:
