@@ -16,7 +16,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
-  test-reapi bench-live soak-live soak-sim slurm-peer e2e-slurm dist constraints clean
+  test-reapi bench-live soak-live soak-sim slurm-peer e2e-slurm queues-peer e2e-queues dist constraints clean
 
 help:
 	@echo 'make demo         set up in $(VENV), then place the pods of the first example'
@@ -30,6 +30,8 @@ help:
 	@echo 'make e2e                run the tests with a real kubelet, real containers and 500 nodes, as root'
 	@echo 'make slurm-peer         install Slurm in a folder of its own, once, as root, on a Debian'
 	@echo 'make e2e-slurm          run the tests with a real slurmctld and slurmrestd, as root'
+	@echo 'make queues-peer        get nats-server and build Kueue, once, as root, on a Debian'
+	@echo 'make e2e-queues         run the tests with a real nats-server and a real Kueue, as root'
 	@echo 'make manifests          render the files of deploy/ from deploy/kustomize'
 	@echo 'make fuzz         feed the matcher broken and odd graphs, jobspecs, R, policies and criteria; for long'
 	@echo 'make fuzz-asan    the same, shorter, with its compiled part watched by AddressSanitizer'
@@ -68,7 +70,7 @@ demo: $(STAMP)
 test: controlplane tools
 	@status=0; \
 	$(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/e2e --ignore=tests/slurm \
-	  --junitxml=.cache/tests.xml $(PYTEST_ARGS) || status=1; \
+	  --ignore=tests/queues --junitxml=.cache/tests.xml $(PYTEST_ARGS) || status=1; \
 	$(MAKE) --no-print-directory test-controlplane || status=1; \
 	exit $$status
 
@@ -111,6 +113,13 @@ slurm-peer: $(STAMP)
 # They wait for Slurm more than they compute.
 e2e-slurm: controlplane slurm-peer
 	$(BIN)/python -m pytest --junitxml=.cache/tests-slurm.xml -n 2 --dist loadfile tests/slurm $(E2E)
+
+# Four minutes and 160 MB, the first time; see tests/queues/programs.py.
+queues-peer: $(STAMP)
+	$(BIN)/python -m tests.queues.programs
+
+e2e-queues: controlplane queues-peer
+	$(BIN)/python -m pytest --junitxml=.cache/tests-queues.xml -n 2 --dist loadfile tests/queues $(E2E)
 
 conformance-reapi: $(STAMP)
 	@test -n "$$FLUXION_REAPI_LIB" || { echo 'FLUXION_REAPI_LIB must name libreapi_cli.so'; exit 1; }

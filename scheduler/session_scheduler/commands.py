@@ -2,14 +2,15 @@
 
 * Group `session_scheduler.options`: a `PluginOption`. `simulate` and `explain` then have the option.
 * Group `session_scheduler.commands`: a function, as typer takes it, whose name in the group is the command's. Its
-  docstring is the help. A parameter `context: typer.Context` gives it the `Host`, as `context.obj`.
+  docstring is the help. A parameter `context: typer.Context` gives it the `Host`, as `context.obj`. Or a `typer.Typer`
+  with several such functions, as `fluence pool list` and `fluence pool publish` are.
 
 Both are imported for every `--help`: import what is heavy inside the functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -58,6 +59,16 @@ class PluginOption:
     metavar: str = "TEXT"
 
 
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """A table for people. None and an empty text are shown as -."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    numbers: Collection[str] = ()
+    """The columns that are aligned at the right."""
+
+
 class Host(Protocol):
     """What the command line does for a plugin's command."""
 
@@ -66,3 +77,6 @@ class Host(Protocol):
 
     def write(self, value: Any, output: Output) -> None:
         """Write a plain value to standard output as JSON or YAML."""
+
+    def show(self, parts: Sequence[str | TableRows]) -> None:
+        """Write lines and tables to standard output, for people; on no terminal each row is one line."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.alias_generators import to_camel
 
-from session_scheduler.config_text import read_values, validated, wrong_value
+from session_scheduler.config_text import read_values, validated, without_users, wrong_value
 from session_scheduler.errors import InputError
 
 CONFIG_API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"
@@ -272,10 +272,17 @@ def shown(config: SchedulerConfig) -> dict[str, Any]:
     values = written(config)
     for profile in values["profiles"]:
         for plugin in profile["plugins"]:
-            plugin["args"] = {
-                name: "(not shown)" if is_secret(name) else value for name, value in plugin["args"].items()
-            }
+            plugin["args"] = without_secrets(plugin["args"])
     return values
+
+
+def without_secrets(value: Any) -> Any:
+    """Plain values without those whose names say that they are secret, and without users in addresses."""
+    if isinstance(value, Mapping):
+        return {name: "(not shown)" if is_secret(name) else without_secrets(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [without_secrets(inner) for inner in value]
+    return without_users(value) if isinstance(value, str) else value
 
 
 def load_config(path: Path) -> SchedulerConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar, get_args
@@ -18,6 +19,7 @@ _LIMITS: Final = Limits(bytes=1 << 20, aliased=100_000)
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _WRONG: Final = "wrong_value"
+_USER: Final = re.compile("([a-z][a-z0-9+.-]*://)[^/]*@", re.IGNORECASE)
 _WANTED: Final = {
     "int_type": "use a whole number",
     "int_from_float": "use a whole number",
@@ -40,6 +42,11 @@ _WANTED: Final = {
     "string_too_short": "use {min_length} or more characters",
     "too_short": "list {min_length} or more",
 }
+
+
+def without_users(text: str) -> str:
+    """The text without users, passwords and tokens of addresses in it."""
+    return _USER.sub(r"\1(not shown)@", text)
 
 
 def wrong_value(problem: str, at: Sequence[str | int] = ()) -> PydanticCustomError:
@@ -76,7 +83,7 @@ def findings(error: ValidationError, model: type[BaseModel], source: str, path: 
         if detail["type"] == "too_short" and detail["loc"] in above:
             continue  # pydantic does not count the items that are wrong themselves
         location = (*detail["loc"], *detail.get("ctx", {}).get("at", ()))
-        where = _spelled(location, path)
+        where = without_users(_spelled(location, path))
         lines.append(f"{source}: {where + ': ' if where else ''}{_problem(detail, model)}")
     return lines
 
@@ -96,7 +103,7 @@ def _problem(detail: ErrorDetails, model: type[BaseModel]) -> str:
         return "is missing: add it"
     if kind == "extra_forbidden":
         return _unknown_field(str(detail["loc"][-1]), _model_at(model, detail["loc"][:-1]))
-    shown = json.dumps(detail["input"], default=repr)
+    shown = without_users(json.dumps(detail["input"], default=repr))
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     wanted = _WANTED.get(kind)
     return f"is {shown}: {wanted.format(**context) if wanted else detail['msg'].lower()}"

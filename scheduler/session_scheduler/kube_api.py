@@ -5,7 +5,7 @@
         await api.replace("/api/v1/namespaces/kube-system/secrets/one", {**secret, "data": {…}})
 
 A path is as the API has it; a query may follow it. Every request has a time-out. A read is sent again where that may
-help, a write only where the API server certainly did nothing.
+help, a write only where the API server certainly did nothing. `kube_following` lists and watches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import urlencode
 
 from session_scheduler.cluster.errors import (
     AlreadyExists,
@@ -31,6 +32,7 @@ from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
 _SETTINGS: Final = RequestSettings(timeout=10.0, write_timeout=10.0, read_patience=15.0, connections=8)
 
 
@@ -43,14 +45,14 @@ async def connect(kubeconfig: str | None = None, context: str | None = None) -> 
 
 
 class KubeApi:
-    """Requests for single objects. `close` it; or `async with`."""
+    """Requests for single objects. `close` it; or `async with`. `client` is for the core's own modules."""
 
     def __init__(self, client: ApiClient) -> None:
-        self._client = client
+        self.client = client
 
     async def get(self, path: str) -> dict[str, Any]:
         """The object at the path. Raises ClusterError: NotFound where there is none."""
-        return _object(await self._client.read(path.lstrip("/"), what=path), path)
+        return _object(await self.client.read(path.lstrip("/"), what=path), path)
 
     async def create(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object in the collection at the path. Raises ClusterError: AlreadyExists where there is one."""
@@ -64,9 +66,26 @@ class KubeApi:
         """Patch the object at the path; `kind` is the patch's media type. Raises ClusterError."""
         return await self._write("PATCH", path, patch, kind)
 
+    async def apply(
+        self, path: str, manifest: Mapping[str, Any], *, manager: str, force: bool = False
+    ) -> dict[str, Any]:
+        """Server-side apply: create the object at the path, or change what the manifest says of it.
+
+        Fields of the manifest become the manager's, and those that it had before and are not there any more go.
+        Raises ClusterError: Conflict where another manager has a field with another value, unless forced, and where
+        the manifest's metadata.uid is another's.
+        """
+        query = urlencode({"fieldManager": manager, "force": "true" if force else "false"})
+        return await self._write("PATCH", f"{path}?{query}", manifest, APPLY_PATCH)
+
+    async def delete(self, path: str, uid: str) -> None:
+        """Delete the object at the path, if it has this uid. Raises ClusterError: NotFound, or Conflict for another."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        await self._write("DELETE", path, body)
+
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.close()
+        await self.client.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,8 +96,8 @@ class KubeApi:
         await self.close()
 
     async def _write(self, method: str, path: str, body: Any, content: str = "application/json") -> dict[str, Any]:
-        text = json.dumps(body, ensure_ascii=False).encode()
-        return _object(await self._client.write(method, path.lstrip("/"), text, what=path, content=content), path)
+        text, what = json.dumps(body, ensure_ascii=False).encode(), path.partition("?")[0]
+        return _object(await self.client.write(method, path.lstrip("/"), text, what=what, content=content), what)
 
 
 def _object(answer: bytes, path: str) -> dict[str, Any]:
@@ -92,6 +111,6 @@ def _object(answer: bytes, path: str) -> dict[str, Any]:
 
 
 __all__ = [
-    "JSON_PATCH", "MERGE_PATCH", "STRATEGIC_MERGE_PATCH", "AlreadyExists", "ClusterError", "Conflict", "Forbidden",
-    "Invalid", "KubeApi", "NotFound", "TooManyRequests", "Unavailable", "connect",
+    "APPLY_PATCH", "JSON_PATCH", "MERGE_PATCH", "STRATEGIC_MERGE_PATCH", "AlreadyExists", "ClusterError", "Conflict",
+    "Forbidden", "Invalid", "KubeApi", "NotFound", "TooManyRequests", "Unavailable", "connect",
 ]  # fmt: skip

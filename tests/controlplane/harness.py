@@ -48,7 +48,8 @@ _STARTS = 3
 _KEY = "YQ=="
 """A key of etcd that the API server does not know: "a" in base64."""
 DEPLOY = Path(__file__).parents[2] / "deploy"
-_RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+"""Kinds of the objects that give an account its rights."""
 
 
 class ControlPlane:
@@ -136,7 +137,7 @@ class ControlPlane:
     def _prepare(self) -> None:
         """What is in the cluster from the start: the scheduler's rights, as deploy/ gives them."""
         for manifest in yaml.safe_load_all((DEPLOY / "fluence.yaml").read_text()):
-            if manifest["kind"] in _RIGHTS:  # the tests run the scheduler themselves
+            if manifest["kind"] in RIGHTS:  # the tests run the scheduler themselves
                 self.create(manifest)
 
     def start_etcd(self) -> None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import yaml
 
@@ -86,7 +86,7 @@ def kubeconfig_for(plane: ControlPlane, folder: Path, url: str | None = None, us
     document = yaml.safe_load(plane.kubeconfig(user).read_text())
     if url is not None:
         document["clusters"][0]["cluster"] = {"server": url}
-    path = folder / f"{user}-{'api-server' if url is None else url.rpartition(':')[2]}.kubeconfig"
+    path = folder / f"{user.rpartition(':')[2]}-{'api-server' if url is None else url.rpartition(':')[2]}.kubeconfig"
     path.write_text(yaml.safe_dump(document))
     return path
 
@@ -104,6 +104,9 @@ class _Pausable(Program):
 
 class SchedulerProcess:
     """One replica; it can be started again after it has ended, as a Deployment would."""
+
+    COMMAND: ClassVar[str] = "run"
+    """What of `fluence` it is."""
 
     def __init__(self, folder: Path, kubeconfig: Path, settings: Settings | None = None,
                  name: str = "scheduler") -> None:  # fmt: skip
@@ -132,7 +135,7 @@ class SchedulerProcess:
         config.write_text(yaml.safe_dump(self.settings.configuration(0, resources)))
         with self.log.open("a") as log:
             log.write(f"{_STARTED} {time.strftime('%H:%M:%S')}\n")
-        self._program = _Pausable(self.name, [sys.executable, *self._module(), "run", "--config", config,
+        self._program = _Pausable(self.name, [sys.executable, *self._module(), self.COMMAND, "--config", config,
                                               "--kubeconfig", self._kubeconfig], self.log)  # fmt: skip
 
     def _module(self) -> list[str]:

@@ -16,13 +16,14 @@ from ..tools.deploying import CHART, DEPLOY, NAMESPACE, RESOURCES, Manifest, cha
 from .harness import ADMIN, ControlPlane
 
 FLAT = ("fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/annotations.yaml",
-        "options/coordination.yaml", "options/fencing.yaml", "options/monitoring.yaml",
+        "options/coordination.yaml", "options/fencing.yaml", "options/master-queue.yaml", "options/monitoring.yaml",
         "options/slurm-bridge.yaml")  # fmt: skip
 EVERYTHING = (
     "--set-file",
     f"resourcesFile={RESOURCES}",
     "--set",
-    "coordination.enabled=true,fencing.enabled=true,monitoring.enabled=true,slurmBridge.enabled=true",
+    "coordination.enabled=true,fencing.enabled=true,masterQueue.enabled=true,monitoring.enabled=true,"
+    "slurmBridge.enabled=true",
 )
 DEFINITIONS = Path(__file__).parent / "monitoring_definitions.yaml"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fluence-webhook"

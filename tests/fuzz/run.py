@@ -23,9 +23,11 @@ from typing import Any
 from tests.fuzz.corpus import keep, minimised, seeds
 from tests.fuzz.mutate import mutated
 
-NAMES = ("graph", "loading", "jobspec", "r", "policy", "criteria", "ranges", "session")
-LONGEST = {"policy": 512, "criteria": 1024, "ranges": 256}
+NAMES = ("graph", "loading", "jobspec", "r", "policy", "criteria", "ranges", "session", "pool_message", "nats_wire")
+LONGEST = {"policy": 512, "criteria": 1024, "ranges": 256, "nats_wire": 512}
 """Bytes of one input, where not 4096."""
+SOURCES = {"pool_message": "fluence_plugins.master_queue", "nats_wire": "fluence_plugins.master_queue"}
+"""The package that a target is for, where not the matcher."""
 POOL = 2000
 STUCK = 60
 """Seconds after which one input has hung, however busy the machine; the targets count processor time themselves."""
@@ -67,7 +69,7 @@ def function_of(name: str, given: argparse.Namespace) -> Callable[[bytes], tuple
 def keep_of(name: str, given: argparse.Namespace, inputs: list[bytes]) -> None:
     """Makes the corpus of a target of all that reaches something of its own."""
     target = function_of(name, argparse.Namespace(slower=1000))
-    package = Path(sys.modules["fluxion_cy"].__file__ or "").parent
+    package = Path(sys.modules[SOURCES.get(name, "fluxion_cy")].__file__ or "").parent
     found = minimised([*seeds(name), *inputs], target, str(package))
     keep(name, found)
     print(f"fuzz {name}: {len(found)} inputs kept, {sum(map(len, found))} bytes", flush=True)
@@ -149,7 +151,7 @@ def _again(name: str, given: argparse.Namespace, words: list[str]) -> int:
 def _fuzz(name: str, given: argparse.Namespace, words: list[str]) -> None:
     import atheris
 
-    with atheris.instrument_imports(include=["fluxion_cy"]):
+    with atheris.instrument_imports(include=[SOURCES.get(name, "fluxion_cy")]):
         target = function_of(name, given)
 
     def once(data: bytes) -> None:

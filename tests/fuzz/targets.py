@@ -1,7 +1,8 @@
 """What is fuzzed: one function for each kind of text that comes from outside.
 
 Each takes any bytes. The only exception that may leave the matcher is a FluxionError (for hostlists and idsets, which
-are read below it, a ValueError); a refusal leaves nothing held; and no input takes a second of processor time.
+are read below it, a ValueError); a refusal leaves nothing held; and no input takes a second of processor time. What
+remote pools send has refusals of its own.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from tests.fuzz.one_machine import session
+from tests.fuzz.pools import nats_wire, pool_message
 from tests.fuzz.watch import Finding, note, nothing_is_held, refusals
 
 from fluxion_cy import FluxionError, InvalidJobspec, Matcher, building, constraint, rv1exec
@@ -265,5 +267,6 @@ def _execution(text: str) -> dict[str, Any]:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    target.__name__: target for target in (graph, loading, jobspec, r, policy, criteria, ranges, session)
+    target.__name__: target
+    for target in (graph, loading, jobspec, r, policy, criteria, ranges, session, pool_message, nats_wire)
 }

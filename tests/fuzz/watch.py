@@ -34,7 +34,7 @@ class Refusals:
         return isinstance(error, FluxionError)
 
 
-def note(error: FluxionError) -> None:
+def note(error: Exception) -> None:
     """Remembers a refusal; its message is one line, not too long, and all of it can be printed."""
     text = str(error)
     if len(text.splitlines()) != 1 or len(text) > 2000:

@@ -20,7 +20,7 @@ from session_scheduler.simulate import place_all
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ONLY_EMBEDDED = ("cpuAccounting", "windows")
-FOLDERS = sorted(path.parent for path in EXAMPLES.glob("*/cluster.yaml"))
+FOLDERS = sorted(path.parent for path in EXAMPLES.glob("*/workloads.yaml"))
 
 
 def config_of(folder: Path, **more: Any) -> SchedulerConfig:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from session_scheduler.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
 from session_scheduler.commands import LogFormat, LogLevel
 from session_scheduler.errors import InputError
 
@@ -65,21 +66,10 @@ def webhook(
         str | None, typer.Option("--tls-cert", metavar="FILE", help="Serve this certificate; make and patch none.")
     ] = None,
     tls_key: Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")] = None,
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(
-            "--kubeconfig", metavar="FILE", help="The cluster; else KUBECONFIG, ~/.kube/config, or the pod's."
-        ),
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig; else its current one.")
-    ] = None,
-    log_level: Annotated[
-        LogLevel, typer.Option("--log-level", help="What to log to standard error, from here up.")
-    ] = LogLevel.INFO,
-    log_format: Annotated[
-        LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
-    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    log_level: LogLevelOption = LogLevel.INFO,
+    log_format: LogFormatOption = None,
 ) -> int:
     """Put the device environment into new pods, until SIGTERM."""
     import asyncio

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from session_scheduler.command_options import Context, Kubeconfig
 from session_scheduler.commands import Host, Output, PluginOption
 from session_scheduler.errors import InputError
 
@@ -41,15 +42,8 @@ def backend(
     resources: Annotated[
         str | None, typer.Option("--resources", metavar="FILE", help="Change this file, and no ConfigMap.")
     ] = None,
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(
-            "--kubeconfig", metavar="FILE", help="The cluster; else KUBECONFIG, ~/.kube/config, or the pod's."
-        ),
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig; else its current one.")
-    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
 ) -> None:
     """Take a backend out of use, or back into it: pods that hold it go on.
 
@@ -59,7 +53,9 @@ def backend(
     import asyncio
 
     from fluence_plugins.fluence.backends import ConfigMapText, Marked, set_in_config_map, set_in_file
+    from session_scheduler.logs import log_to_stderr
 
+    log_to_stderr()
     down = action is Action.DRAIN
 
     async def in_cluster(where: ConfigMapText) -> Marked:

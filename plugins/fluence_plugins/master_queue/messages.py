@@ -24,8 +24,13 @@ MOST_BYTES: Final = 64 << 10
 MOST_LABELS: Final = 64
 MOST_TAINTS: Final = 7
 """A ResourceFlavor takes eight, of which one is the virtual node's own."""
-MOST_PROBLEMS: Final = 16
+MOST_PROBLEMS: Final = 8
 """Lines that are told of one message."""
+LONGEST_LABELS: Final = 1536
+LONGEST_TAINTS: Final = 1024
+"""Characters of all labels, and of all taints, of a message: so the status of as many pools as there may be can be
+kept.
+"""
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 VIRTUAL_NODE_TAINT: Final = Taint(key="virtual-node.interlink/no-schedule", value="true", effect="NoSchedule")
 _LONGEST_PAIR: Final = 512
@@ -133,20 +138,24 @@ def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
     return found
 
 
-def _texts(field: str, value: object, problems: _Problems) -> Iterator[tuple[str, str]]:
-    """Each text of a list with its place; what is no short text is told."""
+def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iterator[tuple[str, str]]:
+    """Each text of a list with its place; what is no short text is told, and what is too much for all together."""
     if value is None:
         return
     if not isinstance(value, list):
         problems.add(field, "no list: write a list of texts")
         return
+    left = longest
     for index, one in enumerate(value):
         place = f"{field}[{index}]"
         if not isinstance(one, str):
             problems.add(place, f"{shown(one)} is no text")
         elif len(one) > _LONGEST_PAIR:
             problems.add(place, f"has {len(one)} characters: use at most {_LONGEST_PAIR}")
+        elif len(one) > left:
+            problems.add(place, f"is left out: {field} have more than {longest} characters together: use fewer")
         else:
+            left -= len(one)
             yield place, one
 
 
@@ -160,7 +169,7 @@ def _wrong_pair(key: str, value: str) -> str | None:
 
 def _labels(values: object, problems: _Problems) -> dict[str, str]:
     found: dict[str, str] = {}
-    for place, text in _texts("labels", values, problems):
+    for place, text in _texts("labels", values, LONGEST_LABELS, problems):
         key, equals, value = text.partition("=")
         wrong = _wrong_pair(key, value) if equals else f"{shown(text)} has no =: write key=value"
         if wrong is None and found.get(key, value) != value:
@@ -176,7 +185,7 @@ def _labels(values: object, problems: _Problems) -> dict[str, str]:
 
 def _taints(values: object, problems: _Problems) -> tuple[Taint, ...]:
     found = {(VIRTUAL_NODE_TAINT.key, VIRTUAL_NODE_TAINT.effect): VIRTUAL_NODE_TAINT}
-    for place, text in _texts("taints", values, problems):
+    for place, text in _texts("taints", values, LONGEST_TAINTS, problems):
         pair, colon, effect = text.rpartition(":")
         key, _, value = pair.partition("=")
         wrong = _wrong_pair(key, value) if colon else f"{shown(text)} has no effect: write key=value:Effect"

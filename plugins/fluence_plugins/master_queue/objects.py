@@ -91,6 +91,7 @@ class Condition(_Object, frozen=True):
     reason: str = ""
     message: str = ""
     last_transition_time: str = ""
+    observed_generation: int = 0
 
 
 class PoolStatus(_Object, frozen=True):
@@ -113,16 +114,23 @@ class MasterQueueStatus(_Object, frozen=True):
 
     conditions: tuple[Condition, ...] = ()
     pools: tuple[PoolStatus, ...] = ()
-    branches: tuple[str, ...] = ()
-    """Branch queues that were ever made: one that the spec names no more is held, not deleted."""
     problems: tuple[str, ...] = ()
+    active_pools: int | None = None
+    known_pools: int | None = None
+    """Those that were heard at some time, and those that the spec lists."""
+
+
+class MasterQueueMeta(ObjectMeta, frozen=True):
+    """metadata of a MasterQueue."""
+
+    generation: int = 0
 
 
 class MasterQueue(_Object, frozen=True, tag_field="kind", tag="MasterQueue"):
     """vk.io/v1 MasterQueue; it has no namespace."""
 
     api_version: str = API_VERSION
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: MasterQueueMeta = MasterQueueMeta()
     spec: MasterQueueSpec = MasterQueueSpec()
     status: MasterQueueStatus = MasterQueueStatus()
 

@@ -19,10 +19,17 @@ from fluence_plugins.master_queue.errors import MessageError
 from fluence_plugins.master_queue.messages import Message, decoded
 from fluence_plugins.master_queue.names import is_dns_label
 from fluence_plugins.master_queue.objects import MasterQueueSpec, NatsFlavor, PoolStatus
+from session_scheduler.errors import shown
 from session_scheduler.model.times import parsed_time
 
 MOST_POOLS: Final = 256
 """Pools that are known of one MasterQueue; a new one takes the place of the one that is silent for longest."""
+
+
+_MOST_REFUSALS: Final = 8
+_MOST_RIVALS: Final = 2
+"""Other flavors of a pool that are told."""
+_REFUSAL_SECONDS: Final = 600.0
 
 
 class PoolState(StrEnum):
@@ -43,6 +50,8 @@ class Pool(msgspec.Struct, frozen=True):
     message: Message = Message()
     conflicts: tuple[str, ...] = ()
     """A line for each other flavor that it is in."""
+    refusal: str = ""
+    """Why what came last from it is not taken; empty where it is."""
 
 
 class _Known(msgspec.Struct):
@@ -51,8 +60,15 @@ class _Known(msgspec.Struct):
     mark: float
     """The connection's seconds when it was heard."""
     message: Message
-    rivals: frozenset[str] = frozenset()
-    """Other flavors under which the same name was published."""
+    rivals: dict[str, float] = {}
+    """Other flavors under which the same name was published, and when it was last."""
+    refusal: str = ""
+    """Why what came last from it is not taken; empty where it is."""
+
+    @property
+    def visible(self) -> object:
+        """All but times."""
+        return self.flavor, self.message, sorted(self.rivals), self.refusal
 
 
 class _Clock:
@@ -83,7 +99,11 @@ class Pools:
     def __init__(self, spec: MasterQueueSpec) -> None:
         self._flavors = _nats_flavors(spec)
         self._known: dict[str, _Known] = {}
+        self._refusals: dict[str, tuple[str, float]] = {}
+        """By name as it came, which need be none: why its last message is not taken, and when. Of unknown pools."""
         self._clocks: dict[str, _Clock] = {}
+        self.revision = 0
+        """Another number after each message that changes more than when its pool was heard last."""
 
     def restore(self, statuses: Iterable[PoolStatus]) -> None:
         """Know again what the status tells, after a restart. Each active pool has its whole time-out once more."""
@@ -103,25 +123,41 @@ class Pools:
         """Go on with an edited spec: pools that it still takes stay, as old as they are."""
         before, self._flavors = self._flavors, _nats_flavors(spec)
         for name, known in list(self._known.items()):
-            nats = self._flavors.get(known.flavor)
-            if nats is None or not _takes(nats, name):
+            age = self._clock(before[known.flavor]).at(now) - known.mark
+            flavor = self._still(before[known.flavor], known.flavor, name)
+            if flavor is None:
                 del self._known[name]
                 continue
-            age = self._clock(before[known.flavor]).at(now) - known.mark
-            known.mark = self._clock(nats).at(now) - age
-            known.rivals = frozenset()
+            known.flavor = flavor
+            known.mark = self._clock(self._flavors[flavor]).at(now) - age
+            known.rivals = {}
+        used = {connector for connector, _ in self.sources}
+        self._clocks = {connector: clock for connector, clock in self._clocks.items() if connector in used}
+
+    def _still(self, before: NatsFlavor, flavor: str, name: str) -> str | None:
+        """The pool's flavor after an edit: its own, if that still takes it, or another that hears the same subject."""
+        nats = self._flavors.get(flavor)
+        if nats is not None and _takes(nats, name):
+            return flavor
+        return next(iter(self._takers(before.source, name)), None)
 
     def connected(self, connector: str, now: float) -> None:
         """The connection is up: silence counts."""
         self._clocks.setdefault(connector, _Clock()).start(now)
 
-    def lost(self, connector: str, now: float) -> None:
-        """The connection is down: silence does not count."""
-        self._clocks.setdefault(connector, _Clock()).stop(now)
+    def lost(self, connector: str, since: float) -> None:
+        """The connection is down: silence does not count, from the time on at which it was last known to be up."""
+        self._clocks.setdefault(connector, _Clock()).stop(since)
 
-    def disconnected(self) -> tuple[str, ...]:
-        """The subjects whose connection is down."""
-        return tuple(sorted({one.nats_subject for one in self._flavors.values() if not self._clock(one).runs}))
+    @property
+    def sources(self) -> frozenset[tuple[str, str]]:
+        """Where pools are to be heard: connectors and subjects."""
+        return frozenset(one.source for one in self._flavors.values())
+
+    def disconnected(self) -> tuple[tuple[str, str], ...]:
+        """The connectors and subjects whose connection is down, by subject."""
+        down = {one.source for one in self._flavors.values() if not self._clock(one).runs}
+        return tuple(sorted(down, key=lambda source: source[::-1]))
 
     def heard(self, source: tuple[str, str], name: str, message: Message, now: float) -> str:
         """Take in a message that came from a connector and subject. Returns why it does not apply; empty if it does."""
@@ -131,14 +167,44 @@ class Pools:
         flavor = takers[0]
         known = self._known.get(name)
         if known is not None and known.flavor != flavor and self._active(known, now):
-            known.rivals |= {flavor}
+            rivals = self._rivals(known, now)
+            self.revision += flavor not in rivals
+            known.rivals = {**rivals, flavor: now}
             return f"{name} is an active pool of flavor {known.flavor}, and comes for {flavor} too: rename one"
         if known is None and not self._room(now):
             return f"{name} is one pool too many: {MOST_POOLS} are known, and none of them is silent"
         mark = self._clock(self._flavors[flavor]).at(now)
-        rivals = known.rivals - {flavor} if known is not None and known.flavor == flavor else frozenset()
-        self._known[name] = _Known(flavor, now, mark, message, rivals)
+        rivals = self._rivals(known, now) if known is not None and known.flavor == flavor else {}
+        new = _Known(flavor, now, mark, message, rivals)
+        if known is None or known.visible != new.visible or not self._active(known, now):
+            self.revision += 1
+        self._known[name] = new
+        self._refusals.pop(name, None)
         return ""
+
+    def refused(self, name: str, why: str, now: float) -> None:
+        """Keep in mind why a message that came for one of the sources is not taken.
+
+        A known pool keeps what it had, and has the line until its next message is taken.
+        """
+        known = self._known.get(name)
+        if known is not None:
+            self.revision += known.refusal != why
+            known.refusal = why
+            return
+        before, _ = self._refusals.pop(name, ("", 0.0))
+        self._refusals[name] = why, now
+        if len(self._refusals) > _MOST_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
+        self.revision += before != why
+
+    def refusals(self, now: float) -> tuple[str, ...]:
+        """A line for each of the last who are no known pools, for some minutes."""
+        return tuple(
+            f"message of {shown(name)}: {why}"
+            for name, (why, at) in sorted(self._refusals.items())
+            if now - at < _REFUSAL_SECONDS
+        )
 
     def at(self, now: float) -> tuple[Pool, ...]:
         """Every pool, in the order of the spec's flavors and by name."""
@@ -155,6 +221,16 @@ class Pools:
         ]
         return now + min(left) if left else None
 
+    def next_forgotten(self, now: float) -> float | None:
+        """When the next of `refusals`, or another flavor that a pool came for, is left out; None where none is."""
+        times = [at + _REFUSAL_SECONDS for _, at in self._refusals.values()]
+        times += [
+            at + self._flavors[rival].pool_timeout
+            for known in self._known.values()
+            for rival, at in known.rivals.items()
+        ]
+        return min((time for time in times if time > now), default=None)
+
     # ------------------------------------------------------------------ inside
 
     def _clock(self, nats: NatsFlavor) -> _Clock:
@@ -170,6 +246,10 @@ class Pools:
     def _takers(self, source: tuple[str, str], name: str) -> list[str]:
         return [flavor for flavor, nats in self._flavors.items() if nats.source == source and _takes(nats, name)]
 
+    def _rivals(self, known: _Known, now: float) -> dict[str, float]:
+        """Those that were heard within their time-outs."""
+        return {one: at for one, at in known.rivals.items() if now - at < self._flavors[one].pool_timeout}
+
     def _room(self, now: float) -> bool:
         if len(self._known) < MOST_POOLS:
             return True
@@ -182,9 +262,9 @@ class Pools:
         for name, known in self._known.items():
             state = PoolState.ACTIVE if self._active(known, now) else PoolState.SILENT
             source = self._flavors[known.flavor].source
-            others = sorted({*self._takers(source, name), *known.rivals} - {known.flavor})
+            others = sorted({*self._takers(source, name), *self._rivals(known, now)} - {known.flavor})[:_MOST_RIVALS]
             rivalry = tuple(f"is in flavor {other} too, and counts for {known.flavor}: change one" for other in others)
-            yield Pool(name, known.flavor, state, known.heard_at, known.message, rivalry)
+            yield Pool(name, known.flavor, state, known.heard_at, known.message, rivalry, known.refusal)
 
     def _waiting(self) -> Iterator[Pool]:
         listed: set[str] = set(self._known)

@@ -27,6 +27,11 @@ class Offer(msgspec.Struct, frozen=True):
     lent: dict[str, dict[str, int]]
 
 
+def empty_flavor(master: str) -> str:
+    """The flavor of a MasterQueue's queues that have nothing; no pool's flavor has this name."""
+    return f"{master}-empty"
+
+
 def local_offer(flavor: Flavor) -> Offer:
     """What a local flavor offers: its nominal quota."""
     return Offer(flavor.name, amounts(flavor.nominal_quota), _lent(flavor))
@@ -55,8 +60,7 @@ class QueueMaker:
 
     def __init__(self, master: MasterQueue) -> None:
         self._master = master
-        self.empty = f"{master.key}-empty"
-        """The flavor of queues that have nothing; no pool's flavor has this name."""
+        self.empty = empty_flavor(master.key)
         self.used_empty = False
 
     def main(self, offers: Sequence[Offer]) -> ClusterQueue:

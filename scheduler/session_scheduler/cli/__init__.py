@@ -32,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # it was closed before the process began
         _complain("standard output is closed: let it go to a file, a pipe or a terminal")
         return BAD_INPUT
+    if sys.stderr is None:  # it was closed: what is logged goes nowhere
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if arguments is None:  # as the first process of a container it would not be ended by the signal itself
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:

@@ -52,8 +52,11 @@ def build(words: Sequence[str]) -> typer.Typer:
         else:
             app.command(name)(_with_options(function, options) if function in _WITH_PLUGIN_OPTIONS else function)
     if called not in _CORE:
-        for name, function in _plugin_commands().items():
-            app.command(name)(function)
+        for name, added in _plugin_commands().items():
+            if isinstance(added, typer.Typer):
+                app.add_typer(added, name=name)
+            else:
+                app.command(name)(added)
     return app
 
 
@@ -95,7 +98,7 @@ def _loaded(group: str) -> dict[str, Any]:
     return found
 
 
-def _plugin_commands() -> dict[str, Callable[..., Any]]:
+def _plugin_commands() -> dict[str, Callable[..., Any] | typer.Typer]:
     return dict(sorted(_loaded(COMMANDS_GROUP).items()))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from session_scheduler.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
 from session_scheduler.commands import LogFormat, LogLevel, Output, PluginOption
 from session_scheduler.errors import InputError
 
@@ -24,12 +25,8 @@ LiveCluster = Annotated[
     str | None,
     typer.Option("--kubeconfig", metavar="FILE", help="A live cluster's state, to which the FILEs are added."),
 ]
-Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig; else its current one.")
-]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The scheduler's configuration.")]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")]
-LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="What to log to standard error, from here up.")]
 PluginOptions = Sequence[tuple[PluginOption, str]]
 
 
@@ -189,17 +186,10 @@ def queues(
 def run(
     *,
     config: Config = None,
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(
-            "--kubeconfig", metavar="FILE", help="The cluster; else KUBECONFIG, ~/.kube/config, or the pod's."
-        ),
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     context: Context = None,
     log_level: LogLevelOption = LogLevel.INFO,
-    log_format: Annotated[
-        LogFormat | None, typer.Option("--log-format", help="How to log; else as people read it on a terminal.")
-    ] = None,
+    log_format: LogFormatOption = None,
     plugin_options: PluginOptions = (),
 ) -> int:
     """Schedule a live cluster until SIGTERM."""

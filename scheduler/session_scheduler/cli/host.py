@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from session_scheduler.commands import Output
+from session_scheduler.commands import Output, TableRows
 
 if TYPE_CHECKING:
     from session_scheduler.model.objects import Node
@@ -27,6 +27,12 @@ class CommandHost:
     def write(self, value: Any, output: Output) -> None:
         """Write a plain value to standard output as JSON or YAML."""
         sys.stdout.write(rendered(value, output))
+
+    def show(self, parts: Sequence[str | TableRows]) -> None:
+        """Write lines and tables to standard output, for people."""
+        from session_scheduler.cli.tables import print_parts
+
+        print_parts(parts)
 
 
 def rendered(value: Any, output: Output) -> str:

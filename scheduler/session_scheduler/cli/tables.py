@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Any, Final
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from session_scheduler.commands import TableRows
 
 _UNBOUNDED: Final = 100_000
 """The width where nobody looks at a terminal: nothing is wrapped, so that each row is one line."""
@@ -21,13 +23,25 @@ _NARROW: Final = 80
 
 def print_tables(result: Mapping[str, Any]) -> None:
     """Write the result of `simulate`, `explain` or `plugins` to standard output."""
+    _print(lambda narrow: tables(result, narrow=narrow))
+
+
+def print_parts(parts: Sequence[str | TableRows]) -> None:
+    """Write lines and tables to standard output."""
+    _print(lambda _: [
+        Text(part) if isinstance(part, str) else _table(part.columns, part.rows, part.numbers) for part in parts
+    ])  # fmt: skip
+
+
+def _print(shown: Callable[[bool], Iterable[RenderableType]]) -> None:
+    """Write what is shown; it is told whether the terminal is narrow."""
     if sys.stdout.isatty():
         terminal = Console(highlight=False)
-        terminal.print(*tables(result, narrow=terminal.width < _NARROW), sep="\n")
+        terminal.print(*shown(terminal.width < _NARROW), sep="\n")
         return
     console = Console(file=StringIO(), width=_UNBOUNDED, highlight=False, force_terminal=False)
     with console.capture() as text:
-        console.print(*tables(result), sep="\n")
+        console.print(*shown(False), sep="\n")
     sys.stdout.writelines(line.rstrip() + "\n" for line in text.get().splitlines())
 
 
@@ -232,12 +246,12 @@ def _with_texts(
     yield from (Text(f"{name}: {row[-1]}") for name, row in zip(names, rows, strict=True) if row[-1])
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = ("MIN", "SCHEDULED", "SCORE")
+) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(
-            column, overflow="fold", justify="right" if column in ("MIN", "SCHEDULED", "SCORE") else "left"
-        )
+        table.add_column(column, overflow="fold", justify="right" if column in numbers else "left")
     for row in rows:
         table.add_row(*(Text("-" if value in (None, "") else str(value)) for value in row))
     return table

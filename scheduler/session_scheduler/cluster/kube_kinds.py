@@ -99,8 +99,11 @@ class Resource(Generic[Kube]):
         *,
         namespaced: bool = True,
         version: GroupVersion | None = None,
+        lax: bool = False,
     ) -> None:
-        """`version`: by what the objects are translated, where they do not come as they are kept."""
+        """`version`: by what the objects are translated, where they do not come as they are kept. `lax`: what cannot
+        be read is left out, with a warning, and not the whole list.
+        """
         self.kind = kind
         self.api_version = api_version
         self.plural = plural
@@ -115,7 +118,7 @@ class Resource(Generic[Kube]):
         self._line: msgspec.json.Decoder[WatchLine[Any]] = msgspec.json.Decoder(WatchLine[shape])  # type: ignore[valid-type]
         self._counted = kind in (Pod, Node)
         """What cannot be read of these is not left out: what they hold must not be taken for free."""
-        self._lax = kind in (
+        self._lax = lax or kind in (
             PodGroup,
             PriorityClass,
             *STORAGE_KINDS,

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import structlog
 from msgspec.structs import replace
 
-from session_scheduler.cluster.errors import Gone, Invalid
+from session_scheduler.cluster.errors import Invalid
 from session_scheduler.cluster.group_discovery import GroupDiscovery
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kube_bodies import (
@@ -44,6 +44,7 @@ from session_scheduler.cluster.kube_bodies import (
     taints_patch,
 )
 from session_scheduler.cluster.kube_kinds import Resource, resource_of
+from session_scheduler.cluster.kube_lists import PAGE, list_all
 from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
 from session_scheduler.cluster.kube_watch import joined, merged, parted, watch_one
 from session_scheduler.cluster.port import (
@@ -71,10 +72,6 @@ from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 _log = structlog.get_logger(__name__)
-_PAGE = 1000
-"""Objects in a page: some 10 MB of pods, 5 ms of decoding between two turns of the event loop."""
-_EXPIRIES = 2
-"""How often a list in pages may take so long that it expires; after that all is asked for at once."""
 _NO_API = "none"
 """The resourceVersion of what no API serves."""
 
@@ -100,7 +97,7 @@ class KubernetesCluster:
         self,
         client: ApiClient,
         *,
-        page_size: int = _PAGE,
+        page_size: int = PAGE,
         now: Callable[[], datetime] = _utc_now,
         instance: str | None = None,
     ) -> None:
@@ -110,6 +107,11 @@ class KubernetesCluster:
         self._instance = instance or socket.gethostname()
         self._events = time.time_ns()
         self.pod_groups = GroupDiscovery(client)
+
+    @property
+    def client(self) -> ApiClient:
+        """What its requests go through, the fence included."""
+        return self._client
 
     async def close(self) -> None:
         """Close all connections."""
@@ -133,31 +135,13 @@ class KubernetesCluster:
 
     async def list(self, kind: type[Kube]) -> Listing[Kube]:
         """See `port.Cluster`. Where no PodGroup API is served there are none, and that is logged once."""
-        parts = await asyncio.gather(*(self._list(resource) for resource in await self._resources(kind, anew=True)))
+        parts = await asyncio.gather(
+            *(list_all(self._client, resource, self._page_size) for resource in await self._resources(kind, anew=True))
+        )
         items = sorted((item for part in parts for item in part.items), key=lambda item: by_name(name_of(item)))
         if kind is PodGroup:
             self.pod_groups.seen(items)  # type: ignore[arg-type]
         return Listing(tuple(items), joined([part.resource_version for part in parts]) or _NO_API)
-
-    async def _list(self, resource: Resource[Kube]) -> Listing[Kube]:
-        for expired in range(_EXPIRIES + 1):
-            try:
-                return await self._pages(resource, self._page_size if expired < _EXPIRIES else 0)
-            except Gone:  # the moment that the pages show is forgotten: they would not be one moment any more
-                if expired == _EXPIRIES:
-                    raise
-        raise AssertionError("unreachable: the last round returns or raises")
-
-    async def _pages(self, resource: Resource[Kube], limit: int) -> Listing[Kube]:
-        items: list[Kube] = []
-        query = {"limit": str(limit)} if limit else {}
-        while True:
-            text = await self._client.read(resource.path(), query, what=f"list of {resource.plural}", page=True)
-            page = resource.page(text)
-            items.extend(page.items or ())
-            if not page.metadata.go_on:
-                return Listing(tuple(items), page.metadata.resource_version)
-            query["continue"] = page.metadata.go_on
 
     async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
         """See `port.Cluster`. Closing it, or cancelling who waits for it, closes its connection."""

@@ -163,7 +163,7 @@ class _Follower:
     """One kind: its objects, and from where it is watched."""
 
     def __init__(self, kind: type[KubeObject], settings: _Settings, *, optional: bool = False) -> None:
-        self.kind = kind.__name__
+        self.kind = str(kind.__struct_config__.tag or kind.__name__)
         self._type = kind
         self._settings = settings
         self._known = KnownObjects()
@@ -350,10 +350,10 @@ class _Patience:
 
 
 def remedy(kind: str, error: ClusterError) -> str:
-    """What can be done about a kind that is refused."""
+    """What can be done about a kind that is refused; whoever waits for it needs no new start."""
     if isinstance(error, Forbidden):
-        return f"grant the scheduler's account get, list and watch of {kind} objects (RBAC: its ClusterRole)"
-    return f"check that the API server serves {kind} objects, and start the scheduler again"
+        return f"grant this account get, list and watch of {kind} objects (RBAC: its ClusterRole)"
+    return f"check that the API server serves {kind} objects"
 
 
 async def _first(*parts: Coroutine[Any, Any, _T]) -> _T:

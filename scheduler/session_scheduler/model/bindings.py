@@ -11,6 +11,7 @@ from session_scheduler.model.objects import KubeObject, Pod
 
 if TYPE_CHECKING:
     from session_scheduler.cluster.port import Cluster
+    from session_scheduler.kube_api import KubeApi
 
 _Kube = TypeVar("_Kube", bound=KubeObject)
 
@@ -77,6 +78,7 @@ class Runtime:
         cluster: Cluster | None = None,
         change: Callable[[str, Callable[[], None]], None] = lambda _, work: work(),
         tell: Callable[[KubeObject, str, str], None] = lambda *_: None,
+        api: KubeApi | None = None,
     ) -> None:
         self._wake = wake
         self._elected = elected
@@ -84,6 +86,8 @@ class Runtime:
         self._tell = tell
         self.cluster = cluster
         """To read and to write what no single pod's binding needs; None where there is none."""
+        self.api = api
+        """The same cluster's API server, for objects that the scheduler knows nothing of; None where there is none."""
 
     def wake(self, group: str, why: str) -> None:
         """Make a group (its key) due."""

@@ -58,6 +58,19 @@ WELL = {
     'fluence_device_plugin_advertised{type="qpu",node="n"}': "1x120",
     'fluence_device_plugin_registrations_total{type="qpu",result="refused",node="n"}': "1x120",
     'fluence_device_plugin_config_last_load_successful{node="n"}': "1x120",
+    'fluence_leader{job="fluence-master-queue",pod="m"}': "1x120",
+    'fluence_leader{job="fluence-master-queue",pod="k"}': "0x120",
+    'fluence_masterqueue_pools{masterqueue="m",state="Active",pod="m"}': "2x120",
+    'fluence_masterqueue_pools{masterqueue="m",state="Silent",pod="m"}': "1x120",
+    'fluence_masterqueue_pools{masterqueue="new",state="Active",pod="m"}': "0x120",
+    'fluence_masterqueue_pools{masterqueue="new",state="Silent",pod="m"}': "0x120",
+    'fluence_masterqueue_last_message_seconds{masterqueue="m",pool="a",pod="m"}': "12x120",
+    'fluence_masterqueue_last_message_seconds{masterqueue="m",pool="b",pod="m"}': "5000x120",
+    'fluence_masterqueue_messages_total{subject="s",result="taken",pod="m"}': "0+4x120",
+    'fluence_masterqueue_messages_total{subject="s",result="unknown",pod="m"}': "0+4x120",
+    'fluence_masterqueue_messages_total{subject="s",result="refused",pod="m"}': "9x120",
+    'fluence_masterqueue_applies_total{kind="ClusterQueue",result="changed",pod="m"}': "0+4x120",
+    'fluence_masterqueue_applies_total{kind="ClusterQueue",result="error",pod="m"}': "9x120",
 }
 """Series by minutes, where nothing is wrong; old faults are there."""
 FAULTS: dict[str, dict[str, str | None]] = {
@@ -95,6 +108,15 @@ FAULTS: dict[str, dict[str, str | None]] = {
         'fluence_device_plugin_registrations_total{type="qpu",result="refused",node="n"}': "1x105 2x15",
     },
     "FluenceDevicePluginConfigStale": {'fluence_device_plugin_config_last_load_successful{node="n"}': "1x60 0x60"},
+    "FluenceMasterQueuesUnkept": {'fluence_leader{job="fluence-master-queue",pod="m"}': "1x60 0x60"},
+    "FluencePoolsSilent": {'fluence_masterqueue_pools{masterqueue="m",state="Active",pod="m"}': "2x60 0x60"},
+    "FluencePoolsUnheard": {'fluence_masterqueue_connected{connector="nats.nats:4222",pod="m"}': "1x60 0x60"},
+    "FluencePoolMessagesRefused": {
+        'fluence_masterqueue_messages_total{subject="s",result="refused",pod="m"}': "0+2x120"
+    },
+    "FluenceQueueWritesFail": {
+        'fluence_masterqueue_applies_total{kind="ClusterQueue",result="error",pod="m"}': "0+2x120"
+    },
 }
 """What is different where an alert fires; None: there is no such series."""
 _WORDS = re.compile(r'"[^"]*"|\b[a-zA-Z_:][\w:]*')

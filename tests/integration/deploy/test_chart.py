@@ -27,7 +27,7 @@ ALL = (
     "--set-file",
     f"resourcesFile={RESOURCES}",
     "--set",
-    "coordination.enabled=true,fencing.enabled=true,monitoring.enabled=true",
+    "coordination.enabled=true,fencing.enabled=true,masterQueue.enabled=true,monitoring.enabled=true",
 )
 SLURM = ("--set", "slurmBridge.enabled=true")
 
@@ -63,7 +63,7 @@ def test_by_default_the_chart_makes_what_the_flat_files_have() -> None:
 
 def test_with_every_option_the_chart_makes_what_all_flat_files_have() -> None:
     names = ["fluence.yaml", "device-plugin.yaml", "fluence-resources.yaml", "options/coordination.yaml",
-             "options/fencing.yaml", "options/monitoring.yaml"]  # fmt: skip
+             "options/fencing.yaml", "options/master-queue.yaml", "options/monitoring.yaml"]  # fmt: skip
     same(chart(*ALL), [each for name in names for each in manifests(name)])
 
 

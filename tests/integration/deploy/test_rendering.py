@@ -24,7 +24,7 @@ def test_the_files_that_are_checked_in_are_what_the_sources_render_to(tmp_path: 
     ]
     subprocess.run(command, check=True, timeout=120)
     rendered = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.yaml")}
-    assert len(rendered) == 12
+    assert len(rendered) == 14
     for name, text in rendered.items():
         assert (DEPLOY / name).read_text() == text, f"deploy/{name}: run `make manifests`"
 

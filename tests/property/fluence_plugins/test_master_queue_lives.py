@@ -73,8 +73,14 @@ class Counted:
                 return
 
     def edit(self, takes: dict[str, tuple[str, str, int]]) -> None:
-        self.takes = takes
-        self.ages = {name: one for name, one in self.ages.items() if one[0] in takes and name in takes[one[0]][1]}
+        """A pool stays where its flavor takes it still, or another does that hears the same connector."""
+        before, self.takes, self.up = self.takes, takes, self.up & {connector for connector, _, _ in takes.values()}
+        ages, self.ages = self.ages, {}
+        for name, (flavor, age) in ages.items():
+            others = [other for other, one in takes.items() if one[0] == before[flavor][0] and name in one[1]]
+            stays = [flavor] if flavor in takes and name in takes[flavor][1] else others
+            if stays:
+                self.ages[name] = (stays[0], age)
 
     def restart(self) -> None:
         self.up.clear()

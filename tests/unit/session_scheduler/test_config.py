@@ -1,6 +1,6 @@
 import pytest
 
-from session_scheduler.config import Profile, SchedulerConfig, load_config, parse_config
+from session_scheduler.config import Profile, SchedulerConfig, load_config, parse_config, without_secrets
 from session_scheduler.errors import InputError
 
 HEAD = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
@@ -163,3 +163,30 @@ def test_a_configuration_cannot_be_changed():
 def test_a_file_without_profiles_leaves_the_default_profile_as_it_is():
     parse_config("apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n", "some.yaml")
     assert SchedulerConfig().profiles[0].place_of("x") == ("default configuration", "profiles[0].plugins")
+
+
+def test_what_is_shown_has_no_secret_however_deep_it_lies():
+    hidden = "(not shown)"
+    values = {"apiKey": {"a": "b"}, "servers": [{"passwordFile": "/p", "name": "one"}, ["x", {"TOKEN": None}]], "n": 1}
+    assert without_secrets(values) == {
+        "apiKey": hidden,
+        "servers": [{"passwordFile": hidden, "name": "one"}, ["x", {"TOKEN": hidden}]],
+        "n": 1,
+    }
+    assert values["servers"][0]["passwordFile"] == "/p"
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("nats://user:word@host:4222", "nats://(not shown)@host:4222"),
+        ("tls://token@host", "tls://(not shown)@host"),
+        ("nats://user:wo@rd@host", "nats://(not shown)@host"),
+        ("NATS://user:word@one, wss://two@host/path", "NATS://(not shown)@one, wss://(not shown)@host/path"),
+        ("https://host/path@1", "https://host/path@1"),
+        ("nats://host:4222", "nats://host:4222"),
+        ("me@example.com", "me@example.com"),
+    ],
+)
+def test_an_address_is_shown_without_its_user(text: str, seen: str):
+    assert without_secrets({"servers": [text], "one": text}) == {"servers": [seen], "one": seen}

@@ -1,6 +1,7 @@
 """Single objects of an API server, for plugins' own servers."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,48 @@ async def test_each_request_is_sent_to_its_path_as_json(server: Server, api: Kub
     ]
 
 
+async def test_what_is_applied_says_who_applies_it_and_whether_it_is_forced(server: Server, api: KubeApi) -> None:
+    server.body = '{"kind": "Secret", "metadata": {"uid": "u"}}'
+    assert await api.apply(f"{PATH}/a", {"a": "ä"}, manager="one & two") == {"kind": "Secret", "metadata": {"uid": "u"}}
+    await api.apply(f"{PATH}/a", {}, manager="one", force=True)
+    assert server.asked == [
+        ("PATCH", f"{PATH}/a?fieldManager=one+%26+two&force=false", "application/apply-patch+yaml", '{"a": "ä"}'),
+        ("PATCH", f"{PATH}/a?fieldManager=one&force=true", "application/apply-patch+yaml", "{}"),
+    ]
+
+
+async def test_only_the_object_with_the_uid_is_deleted(server: Server, api: KubeApi) -> None:
+    server.body = '{"kind": "Status", "status": "Success"}'
+    await api.delete(f"{PATH}/a", "u-1")
+    ((method, path, content, body),) = server.asked
+    assert (method, path, content) == ("DELETE", f"{PATH}/a", "application/json")
+    assert json.loads(body) == {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u-1"}}
+
+
+REFUSED: list[Callable[[KubeApi], Awaitable[object]]] = [
+    lambda api: api.apply(f"{PATH}/a", {}, manager="one"), lambda api: api.delete(f"{PATH}/a", "u-1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ask", REFUSED, ids=["apply", "delete"])
+@pytest.mark.parametrize(("status", "reason", "error"), [
+    (404, "NotFound", kube_api.NotFound), (409, "Conflict", kube_api.Conflict), (403, "Forbidden", kube_api.Forbidden),
+    (422, "Invalid", kube_api.Invalid),
+])  # fmt: skip
+async def test_a_refused_application_or_deletion_is_an_error_that_names_the_path_alone(
+    server: Server,
+    api: KubeApi,
+    status: int,
+    reason: str,
+    error: type[Exception],
+    ask: Callable[[KubeApi], Awaitable[object]],
+) -> None:
+    server.status, server.body = status, f'{{"kind": "Status", "reason": "{reason}", "message": "no"}}'
+    with pytest.raises(error, match=rf"^{PATH}/a: {status}: no$"):
+        await ask(api)
+    assert len(server.asked) == 1
+
+
 @pytest.mark.parametrize(("status", "reason", "error"), [
     (404, "NotFound", kube_api.NotFound), (409, "AlreadyExists", kube_api.AlreadyExists),
     (409, "Conflict", kube_api.Conflict), (403, "Forbidden", kube_api.Forbidden), (422, "Invalid", kube_api.Invalid),
@@ -93,20 +136,20 @@ async def test_an_answer_that_is_no_object_is_an_error(server: Server, api: Kube
 
 ASKING: list[Callable[[KubeApi], Awaitable[object]]] = [
     lambda api: api.get(PATH), lambda api: api.create(PATH, {}), lambda api: api.replace(PATH, {}),
-    lambda api: api.patch(PATH, {}),
+    lambda api: api.patch(PATH, {}), lambda api: api.apply(PATH, {}, manager="one"), lambda api: api.delete(PATH, "u"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("ask", ASKING, ids=["get", "create", "replace", "patch"])
+@pytest.mark.parametrize("ask", ASKING, ids=["get", "create", "replace", "patch", "apply", "delete"])
 async def test_an_answer_that_does_not_come_in_time_is_not_waited_for(
     server: Server, api: KubeApi, monkeypatch: pytest.MonkeyPatch, ask: Callable[[KubeApi], Awaitable[object]]
 ) -> None:
-    settings = api._client.settings
+    settings = api.client.settings
     assert max(settings.timeout, settings.write_timeout, settings.connect_timeout) <= 10
     assert max(settings.read_patience, settings.write_patience) <= 15
     server.silent = True
     brisk = replace(settings, timeout=0.05, write_timeout=0.05, tries=1)
-    monkeypatch.setattr(api._client, "settings", brisk)
+    monkeypatch.setattr(api.client, "settings", brisk)
     async with asyncio.timeout(20):
         with pytest.raises(kube_api.Unavailable, match=rf"^{PATH}: no answer in time$"):
             await ask(api)

@@ -10,6 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
+from fluence_plugins.master_queue.arguments import MasterQueueArguments
+from fluence_plugins.master_queue.measured import PoolFigure
+from fluence_plugins.master_queue.plugin import MasterQueuePlugin
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin
 from session_scheduler.config import QueueConfig, SchedulerConfig
@@ -61,6 +64,20 @@ def with_a_queue() -> object:
     return cluster.scheduler.profiles["fluence"].instances["Proportion"]
 
 
+def with_pools() -> MasterQueuePlugin:
+    """The plugin, after everything that it counts."""
+    plugin = MasterQueuePlugin(MasterQueueArguments())
+    plugin.measured.links = lambda: {"nats.nats:4222": True}
+    plugin.measured.pools = lambda: [PoolFigure("m", "a", "Active", 1.0)]
+    for result in ("taken", "partial", "refused", "unknown"):
+        plugin.measured.message("interlink.resources", result)
+    for result in ("created", "changed", "deleted", "conflict", "error"):
+        plugin.measured.applied("ClusterQueue", result)
+    plugin.measured.dropped("nats.nats:4222")
+    plugin.measured.reconnected("nats.nats:4222")
+    return plugin
+
+
 def shown() -> list[Metric]:
     metrics = Metrics("0.1.0")
     plugin = FluencePlugin(FluenceArguments())
@@ -68,7 +85,8 @@ def shown() -> list[Metric]:
     bridge = SlurmBridgePlugin(SlurmBridgeArguments(url="http://slurm", token_file="token"))
     with bridge.measured.request("jobs"):
         pass
-    listed = [("fluence", plugin, None), ("slurm-bridge", bridge, None), ("Proportion", with_a_queue(), None)]
+    listed = [("fluence", plugin, None), ("slurm-bridge", bridge, None), ("Proportion", with_a_queue(), None),
+              ("master-queue", with_pools(), None)]  # fmt: skip
     metrics.follow_profiles({"fluence": HookCalls(listed)})
     metrics.follow_pending(lambda: SimpleNamespace(reserved=0, groups={}, pods={}))
     metrics.follow_pod_groups(SimpleNamespace(versions=["v1alpha2"], gates={"A": True, "B": False}))

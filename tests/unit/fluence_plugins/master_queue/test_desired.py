@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from fluence_plugins.master_queue.desired import Desired, desired
+from fluence_plugins.master_queue.desired import Around, Desired, desired
 from fluence_plugins.master_queue.kueue_objects import MOST_FLAVORS, LocalQueue, LocalQueueSpec
 from fluence_plugins.master_queue.messages import Message, decoded
 from fluence_plugins.master_queue.objects import MasterQueue
-from fluence_plugins.master_queue.pools import Pools
+from fluence_plugins.master_queue.pools import MOST_POOLS, Pools
 from session_scheduler.model.meta import ObjectMeta
 
 CONNECTOR = "nats://user:password@nats.nats:4222"
@@ -130,7 +130,8 @@ def test_the_documents_master_queue_field_by_field() -> None:
              "quota": {"cpu": "8", "memory": "32Gi", "pods": "500"}, "labels": {"site": "firenze"},
              "taints": [{"key": "gpu", "value": "no", "effect": "PreferNoSchedule"}]},
         ],
-        "branches": ["group1"],
+        "activePools": 1,
+        "knownPools": 1,
     }  # fmt: skip
 
 
@@ -178,6 +179,7 @@ def test_the_lesser_of_published_and_nominal_counts() -> None:
 
 
 def test_every_flavor_has_every_resource_that_one_has() -> None:
+    around = Around(taken_flavors={"local-cpu"})
     content = document(canLendTo=[{"queue": "g", "lendingLimit": {"cpu": 2}}])
     local = {
         "name": "local-cpu",
@@ -186,7 +188,7 @@ def test_every_flavor_has_every_resource_that_one_has() -> None:
         "canLendTo": [{"queue": "g", "lendingLimit": {"nvidia.com/gpu": 1}}],
     }
     content["spec"]["flavors"].append(local)
-    found = desired(master(content), heard(master(content), "a"), 0)
+    found = desired(master(content), heard(master(content), "a"), 0, around)
     (main,), (branch,) = (queue_of(found, name)["resourceGroups"] for name in ("masterqueue", "g"))
     assert main["coveredResources"] == ["cpu", "memory", "pods", "nvidia.com/gpu"]
     assert [one["nominalQuota"] for one in main["flavors"][1]["resources"]] == ["0", "0", "0", "4"]
@@ -202,19 +204,26 @@ def test_every_flavor_has_every_resource_that_one_has() -> None:
 
 def test_a_local_flavor_needs_no_pool() -> None:
     content = document(name="local-cpu", natsFlavor=None, localFlavor={})
-    found = desired(master(content), heard(master(content)), 0)
+    found = desired(master(content), heard(master(content)), 0, Around(taken_flavors={"local-cpu"}))
     assert (queue_of(found, "masterqueue")["stopPolicy"], found.flavors) == ("None", ())
     assert flavors_of(queue_of(found, "group1")) == ["local-cpu"]
     assert found.status.conditions[1].status == "True"
 
 
+def test_a_local_flavor_that_is_not_there_is_left_out_and_told() -> None:
+    content = document(name="local-cpu", natsFlavor=None, localFlavor={})
+    found = desired(master(content), heard(master(content)), 0)
+    assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-empty"]
+    assert found.status.problems == ("localFlavor local-cpu: there is no ResourceFlavor of this name: create it",)
+    assert found.status.conditions[0].status == "False"
+
+
 def test_a_removed_branch_is_held() -> None:
     content = document(canLendTo=[{"queue": "group2", "lendingLimit": {"pods": 1}}])
-    content["status"] = {"branches": ["group1", "group2"]}
-    found = desired(master(content), heard(master(content), "a"), 0)
+    own = {"masterqueue", "group1", "group2"}
+    found = desired(master(content), heard(master(content), "a"), 0, Around(own_queues=own))
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue", "group2", "group1"]
     assert (queue_of(found, "group1")["stopPolicy"], queue_of(found, "group2")["stopPolicy"]) == ("Hold", "None")
-    assert found.status.branches == ("group1", "group2")
 
 
 def test_the_template_is_that_of_every_queue() -> None:
@@ -244,7 +253,8 @@ def test_the_template_is_that_of_every_queue() -> None:
 
 def test_what_another_owns_is_left_alone() -> None:
     pools = heard(master(), "a", "b")
-    found = desired(master(), pools, 0, taken_queues={"group1", "other"}, taken_flavors={"masterqueue-interlink-a"})
+    around = Around(taken_queues={"group1", "other"}, taken_flavors={"masterqueue-interlink-a"})
+    found = desired(master(), pools, 0, around)
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue"]
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-interlink-b"]
     assert (found.status.conditions[0].status, found.status.conditions[0].reason) == ("False", "Conflict")
@@ -252,9 +262,20 @@ def test_what_another_owns_is_left_alone() -> None:
         "pool a: ResourceFlavor masterqueue-interlink-a is not this MasterQueue's: rename the pool",
         "ClusterQueue group1: is not this MasterQueue's: name another",
     )
-    assert found.status.branches == ()
-    found = desired(master(), pools, 0, taken_queues={"masterqueue"})
+    found = desired(master(), pools, 0, Around(taken_queues={"masterqueue"}))
     assert [queue.metadata.name for queue in found.queues] == ["group1"]
+
+
+def test_what_an_earlier_master_queue_leaves_behind_is_waited_for() -> None:
+    names = {"taken_queues": {"group1"}, "taken_flavors": {"masterqueue-interlink-a"}}
+    leaving = {("ClusterQueue", "group1"), ("ResourceFlavor", "masterqueue-interlink-a")}
+    found = desired(master(), heard(master(), "a"), 0, Around(**names, leaving=leaving))
+    assert [queue.metadata.name for queue in found.queues] == ["masterqueue"]
+    assert found.status.problems == (
+        "pool a: ResourceFlavor masterqueue-interlink-a is an earlier one, which goes once no job holds it:"
+        " it is made then",
+        "ClusterQueue group1: is an earlier one, which goes once no job holds it: it is made then",
+    )
 
 
 def test_two_pools_whose_flavors_would_have_one_name() -> None:
@@ -295,7 +316,12 @@ def test_what_is_wrong_with_a_message_is_told_and_the_rest_applies() -> None:
 def test_a_queue_has_no_more_flavors_than_kueue_takes() -> None:
     content = document()
     content["spec"]["flavors"].append({"name": "local", "localFlavor": {}, "nominalQuota": {"pods": 1}})
-    found = desired(master(content), heard(master(content), *(f"p{number:03}" for number in range(70))), 0)
+    found = desired(
+        master(content),
+        heard(master(content), *(f"p{number:03}" for number in range(70))),
+        0,
+        Around(taken_flavors={"local"}),
+    )
     names = flavors_of(queue_of(found, "masterqueue"))
     assert (len(names), names[0], names[-2:]) == (
         MOST_FLAVORS,
@@ -311,8 +337,8 @@ def test_while_the_spec_is_wrong_nothing_changes_but_what_is_told() -> None:
     content["spec"]["template"]["stopPolicy"] = "Stop"
     before = master(content).status
     found = desired(master(content), heard(master()), 50)
-    assert (found.flavors, found.queues) == ((), ())
-    assert (found.status.pools, found.status.branches) == (before.pools, before.branches)
+    assert (found.flavors, found.queues, found.wrong) == ((), (), True)
+    assert found.status.pools == before.pools
     ready, connected, active = found.status.conditions
     assert (ready.status, ready.reason, ready.last_transition_time) == ("False", "InvalidSpec", "1970-01-01T00:00:50Z")
     assert ready.message.startswith("spec.template.stopPolicy: 'Stop' is unknown")
@@ -325,7 +351,9 @@ def test_a_lost_connection_changes_a_condition_only() -> None:
     pools.lost(CONNECTOR, 5)
     after = desired(master(), pools, 5000)
     assert (after.flavors, after.queues, after.status.pools) == (before.flavors, before.queues, before.status.pools)
-    assert after.status.conditions[1].message == "no connection for interlink.resources: pools stay as they were"
+    assert after.status.conditions[1].message == (
+        "no connection for interlink.resources: it is being made; pools stay as they were"
+    )
     assert "password" not in str(after.status)
 
 
@@ -358,3 +386,18 @@ def test_a_local_queue_is_written_as_kueue_has_it() -> None:
         "metadata": {"name": "gr1", "namespace": "default"},
         "spec": {"clusterQueue": "group1"},
     }
+
+
+def test_a_status_fits_into_one_object_whatever_is_published() -> None:
+    """The API server takes 1.5 MiB: a larger status would never be written, and a restart would forget its pools."""
+    content = document()
+    (flavor,) = content["spec"]["flavors"]
+    content["spec"]["flavors"] = [{**flavor, "name": f"{number:02}{'x' * 60}"} for number in range(MOST_FLAVORS)]
+    labels = [f"{number:03}{'d' * 240}.example/{'n' * 63}={'v' * 63}" for number in range(64)]
+    wrong = [f"{number}{chr(0x20AC) * 100}={'w' * 90}" for number in range(64)]
+    taints = [f"{number}{'e' * 240}/{'n' * 60}={'v' * 63}:PreferNoSchedule" for number in range(7)]
+    message = {"quotas": {"cpu": "1", "x" * 200: 1}, "labels": labels + wrong, "taints": taints}
+    queue = master(content)
+    names = [f"p{number:03}{'q' * 59}" for number in range(MOST_POOLS)]
+    found = desired(queue, heard(queue, *names, message=decoded(msgspec.json.encode(message))), 0)
+    assert len(msgspec.json.encode(found.status)) < 1.25 * 2**20

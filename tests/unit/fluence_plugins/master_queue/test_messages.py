@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from fluence_plugins.master_queue.amounts import amount, amount_text
 from fluence_plugins.master_queue.errors import MessageError
-from fluence_plugins.master_queue.messages import MOST_BYTES, MOST_LABELS, MOST_PROBLEMS, Message, decoded, pool_of
+from fluence_plugins.master_queue.messages import (
+    MOST_BYTES,
+    MOST_LABELS,
+    MOST_PROBLEMS,
+    MOST_TAINTS,
+    Message,
+    decoded,
+    pool_of,
+)
+from fluence_plugins.master_queue.pools import MOST_POOLS
 from session_scheduler.model.objects import Taint
 
 
@@ -161,7 +171,7 @@ def test_what_is_too_many_is_dropped() -> None:
 def test_problems_are_few() -> None:
     found = read(labels=["bad"] * 100)
     assert len(found.problems) == MOST_PROBLEMS
-    assert found.problems[-1] == "and 85 more of this message"
+    assert found.problems[-1] == "and 93 more of this message"
 
 
 def test_lists_that_are_none_are_told() -> None:
@@ -206,3 +216,19 @@ def test_the_pool_is_the_last_token() -> None:
 def test_what_is_no_pools_subject_is_refused(subject: str) -> None:
     with pytest.raises(MessageError, match=r"publish to|cannot be a pool's name"):
         pool_of("interlink.resources", subject)
+
+
+def test_of_all_pools_together_no_more_is_kept_than_a_status_can_hold() -> None:
+    """As much as one message can leave there, as often as there may be pools, in what etcd takes of an object."""
+    labels = [f"{'d' * 250}/{number:02}{'k' * 60}={'v' * 63}" for number in range(64)]
+    short = [f"k{number}=v" for number in range(64)]
+    taints = [f"{'t' * 60}{number}={'v' * 60}:PreferNoSchedule" for number in range(20)]
+    message = {
+        "quotas": {"x" * 60 + str(number): 1 for number in range(99)},
+        "labels": labels + short,
+        "taints": taints,
+    }
+    found = decoded(msgspec.json.encode(message))
+    assert 3 <= len(found.labels) < 64
+    assert 5 <= len(found.taints) <= MOST_TAINTS
+    assert len(msgspec.json.encode(found)) * MOST_POOLS < 1.5 * 2**20

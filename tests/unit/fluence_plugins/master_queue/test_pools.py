@@ -51,7 +51,7 @@ def test_silence_does_not_count_while_the_connection_is_down() -> None:
     pools.heard(SOURCE, "a", TOLD, 0)
     pools.lost(NATS, 10)
     assert (states(pools, 1000), pools.next_silent(1000)) == ({"a": "Active"}, None)
-    assert pools.disconnected() == ("s",)
+    assert pools.disconnected() == (SOURCE,)
     pools.connected(NATS, 1000)
     pools.connected(NATS, 1005)
     assert (states(pools, 1019), pools.next_silent(1010)) == ({"a": "Active"}, 1020)
@@ -82,7 +82,7 @@ def test_an_edit_keeps_the_pools_that_still_match() -> None:
     pools.follow(spec(f={"pools": ["pod-b", "new"]}), 34)
     assert states(pools, 34) == {"new": "Waiting", "pod-b": "Active"}
     assert states(pools, 35) == {"new": "Waiting", "pod-b": "Silent"}
-    pools.follow(spec(g=every()), 36)
+    pools.follow(spec(g=every(natsSubject="other")), 36)
     assert states(pools, 36) == {}
 
 
@@ -93,6 +93,28 @@ def test_a_pool_is_as_old_as_before_under_another_connector() -> None:
     assert states(pools, 500) == {"a": "Active"}, "the other is not connected yet"
     pools.connected("nats://other", 500)
     assert (states(pools, 509), states(pools, 510)) == ({"a": "Active"}, {"a": "Silent"})
+
+
+def test_a_pool_is_as_old_as_before_in_another_flavor_of_its_subject() -> None:
+    pools = connected(spec(f=every(pools=["a", "b"], poolRegExp=None)))
+    for name in ("a", "b"):
+        pools.heard(SOURCE, name, TOLD, 5)
+    edited = spec(f=every(pools=["a"], poolRegExp=None), g=every(pools=["b"], poolRegExp=None))
+    pools.follow(edited, 20)
+    assert [(pool.name, pool.flavor) for pool in pools.at(30)] == [("a", "f"), ("b", "g")]
+    assert states(pools, 34) == {"a": "Active", "b": "Active"}
+    assert states(pools, 36) == {"a": "Silent", "b": "Silent"}
+
+
+def test_a_connector_that_comes_back_by_an_edit_is_not_taken_for_connected() -> None:
+    pools = connected(spec(f=every()))
+    pools.heard(SOURCE, "a", TOLD, 0)
+    pools.follow(spec(f=every(natsConnector="nats://wrong")), 10)
+    pools.follow(spec(f=every()), 20)
+    assert pools.disconnected() == (SOURCE,)
+    assert states(pools, 1000) == {"a": "Active"}
+    pools.connected(NATS, 1000)
+    assert (states(pools, 1019), states(pools, 1021)) == ({"a": "Active"}, {"a": "Silent"})
 
 
 def test_a_restart_keeps_pools_until_their_own_time_out() -> None:
@@ -135,6 +157,17 @@ def test_a_name_that_is_published_for_two_flavors_counts_for_the_one_that_is_act
     assert pools.heard((NATS, "t"), "a", TOLD, 40) == "", "the first is silent by now"
     (pool,) = pools.at(41)
     assert (pool.flavor, pool.conflicts) == ("g", ())
+
+
+def test_a_flavor_that_a_pool_comes_for_no_more_is_told_no_more() -> None:
+    pools = connected(spec(f=every(), g=every(natsSubject="t", poolTimeout=40)))
+    pools.heard(SOURCE, "a", TOLD, 0)
+    pools.heard((NATS, "t"), "a", TOLD, 1)
+    for now in (20, 40):
+        pools.heard(SOURCE, "a", TOLD, now)
+    assert len(pools.at(40)[0].conflicts) == 1
+    assert pools.next_forgotten(40) == 41
+    assert (pools.at(41)[0].conflicts, pools.next_forgotten(41)) == ((), None)
 
 
 def test_what_no_flavor_takes_is_refused() -> None:

@@ -150,6 +150,15 @@ def _raising(error):
 # ------------------------------------------------------------------ help
 
 
+def test_a_command_that_logs_needs_no_standard_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stderr", None)
+    try:
+        assert main(["run", "--config", str(tmp_path / "none.yaml")]) == 2
+    finally:
+        assert sys.stderr is not None
+        sys.stderr.close()
+
+
 def test_without_arguments_the_help_is_shown(capsys):
     assert main([]) == 0
     shown = capsys.readouterr().out

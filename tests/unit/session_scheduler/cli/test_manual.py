@@ -51,9 +51,11 @@ def test_it_keeps_pods_waiting_where_no_node_has_the_label_until_one_has(rack_la
     cluster.node("n1", labels={"rack": "yes"}).advance(1).schedule().assert_bound("p", "n1")
 
 
-@pytest.mark.parametrize("command", ["simulate", "explain", "snapshot", "status", "plugins"])
+@pytest.mark.parametrize(
+    "command", ["simulate", "explain", "snapshot", "status", "plugins", "pool list", "pool publish"]
+)
 def test_the_reference_names_every_option_of_a_command(command, capsys):
-    assert main([command, "--help"]) == 0
+    assert main([*command.split(), "--help"]) == 0
     page = (DOCS / "reference/command.md").read_text()
     for option in re.findall(r"--[a-z]+(?:-[a-z]+)*", capsys.readouterr().out):
         assert option in page

@@ -388,6 +388,14 @@ async def test_a_kind_that_may_be_refused_is_said_once_and_taken_in_when_it_is_s
     await asyncio.wait([running])
 
 
+async def test_what_helps_where_a_kind_is_not_served_is_no_new_start() -> None:
+    world = World(optional=(Pod,))
+    world.cluster.list_error = lambda: NotFound("404: no page")
+    with capture_logs() as logs:
+        assert await world.mirror.start() == []
+    assert [line["remedy"] for line in logs] == ["check that the API server serves Pod objects"]
+
+
 async def test_a_kind_that_may_be_refused_waits_for_a_cluster_that_does_not_answer() -> None:
     world = World(a_pod("p"), optional=(Pod,))
     world.cluster.list_error = lambda: Unavailable("503") if world.time.now() < 1 else None

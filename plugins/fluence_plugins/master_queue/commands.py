@@ -1,0 +1,31 @@
+"""The command `fluence master-queue`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from session_scheduler.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
+from session_scheduler.commands import LogFormat, LogLevel
+
+
+def master_queue(
+    *,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="The configuration; else the default one.")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    log_level: LogLevelOption = LogLevel.INFO,
+    log_format: LogFormatOption = None,
+) -> int:
+    """Keep Kueue's queues in step with MasterQueues and remote pools, until SIGTERM."""
+    import sys
+
+    from fluence_plugins.master_queue.server import load, serve
+    from session_scheduler import event_loop
+    from session_scheduler.logs import log_to_stderr
+
+    form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
+    log_to_stderr(log_level, form.value)
+    return event_loop.run(serve(load(config), kubeconfig, context))

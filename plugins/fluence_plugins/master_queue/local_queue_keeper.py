@@ -1,0 +1,75 @@
+"""Gives namespaces the LocalQueues that they ask for, and takes away what they ask for no more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from fluence_plugins.master_queue.applying import Applier
+from fluence_plugins.master_queue.local_queues import asked
+from fluence_plugins.master_queue.objects import MasterQueue
+from fluence_plugins.master_queue.seen import LOCAL_QUEUES, SeenLocalQueue, SeenNamespace, SeenQueue, Store
+from session_scheduler.kube_api import ClusterError
+from session_scheduler.model.meta import OwnerReference
+
+log = logging.getLogger("master-queue")
+
+_REST_SECONDS: Final = 0.1
+_AGAIN_SECONDS: Final = 5.0
+"""After what failed."""
+
+
+class LocalQueueKeeper:
+    """Those of all namespaces. `run` is its task."""
+
+    def __init__(self, store: Store, applier: Applier) -> None:
+        self._store = store
+        self._applier = applier
+        self._due = asyncio.Event()
+        self._told: tuple[str, ...] = ()
+        """What was said last, which is not said again as long as it is the same."""
+
+    def wake(self) -> None:
+        """A namespace, a queue or a MasterQueue has changed."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Keep them, until cancelled."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            if await self._bring():
+                await asyncio.sleep(_REST_SECONDS)
+            else:
+                self._due.set()
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _bring(self) -> bool:
+        """Whether nothing failed. What fails of one holds up no other."""
+        there = {one.key: one for one in self._store.all(SeenLocalQueue)}
+        found = asked(list(self._store.all(SeenNamespace)), there, self._owners())
+        failures: list[str] = []
+        for old in found.gone:
+            await _tried(failures, self._applier.delete(LOCAL_QUEUES, old))
+        for wanted in found.wanted:
+            await _tried(failures, self._applier.apply(LOCAL_QUEUES, wanted))
+        lines = (*found.problems, *failures)
+        for line in lines:
+            if line not in self._told:
+                log.warning("[master-queue] %s", line)
+        self._told = lines
+        return not failures
+
+    def _owners(self) -> dict[str, OwnerReference]:
+        """The MasterQueue of each ClusterQueue that is one's."""
+        masters = {master.metadata.uid: master for master in self._store.all(MasterQueue)}
+        return {one.key: masters[one.owner].owner for one in self._store.all(SeenQueue) if one.owner in masters}
+
+
+async def _tried(failures: list[str], write: Coroutine[Any, Any, object]) -> None:
+    try:
+        await write
+    except ClusterError as error:
+        failures.append(str(error))

@@ -1,0 +1,154 @@
+"""The commands `fluence pool list` and `fluence pool publish`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from session_scheduler.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
+from session_scheduler.commands import Host, LogFormat, LogLevel, Output
+
+pool = typer.Typer(
+    add_completion=False, rich_markup_mode=None, help="Show remote pools, or publish what a pool has."
+)  # fmt: skip
+
+
+@pool.command("list")
+def list_pools(
+    context: typer.Context,
+    *,
+    kubeconfig: Kubeconfig = None,
+    kube_context: Context = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")] = Output.TABLE,
+) -> None:
+    """Show the pools of every MasterQueue, what of them is used and lent, and the queues."""
+    import asyncio
+    import time
+
+    from fluence_plugins.master_queue.pool_report import read
+    from fluence_plugins.master_queue.pool_tables import parts
+    from session_scheduler.kube_api import connect
+    from session_scheduler.logs import log_to_stderr
+
+    log_to_stderr()
+
+    async def found() -> dict[str, object]:
+        async with await connect(kubeconfig, kube_context) as api:
+            return await read(api, time.time())
+
+    host: Host = context.obj
+    result = asyncio.run(found())
+    if output is Output.TABLE:
+        host.show(parts(result))
+    else:
+        host.write(result, output)
+
+
+@pool.command()
+def publish(
+    *,
+    pool_name: Annotated[
+        str,
+        typer.Option("--pool", metavar="NAME", help="The pool's name: <subject>.<pool> is published to."),
+    ],
+    subject: Annotated[
+        str, typer.Option("--subject", metavar="SUBJECT", help="As natsSubject of the MasterQueue has it.")
+    ],
+    servers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--server",
+            "--connector",
+            metavar="URL",
+            envvar="FLUENCE_NATS_SERVERS",
+            help="nats://, tls://, ws:// or wss://host:port; may be repeated. With a password, use the variable.",
+        ),
+    ] = None,
+    quota: Annotated[
+        list[str] | None,
+        typer.Option("--quota", metavar="RESOURCE=AMOUNT", help="What the pool has at most, as memory=32Gi; repeated."),
+    ] = None,
+    from_kubeconfig: Annotated[
+        str | None,
+        typer.Option(
+            "--from-kubeconfig",
+            metavar="FILE",
+            help="What the nodes of this file's cluster have, less what others' pods request.",
+        ),
+    ] = None,
+    from_cluster: Annotated[
+        bool, typer.Option("--from-cluster", help="The same of the cluster of KUBECONFIG, ~/.kube/config, or the pod.")
+    ] = False,
+    kube_context: Context = None,
+    selector: Annotated[
+        str | None, typer.Option("--selector", metavar="LABELS", help="Only nodes with these labels, as zone=a,!old.")
+    ] = None,
+    own: Annotated[
+        list[str] | None,
+        typer.Option("--for", metavar="NAMESPACE", help="Where the pool's own pods are, which Kueue counts; repeated."),
+    ] = None,
+    tolerate: Annotated[
+        list[str] | None,
+        typer.Option("--tolerate", metavar="KEY", help="A taint that the pool's pods tolerate; may be repeated."),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Of the pool's flavor; may be repeated.")
+    ] = None,
+    taint: Annotated[
+        list[str] | None,
+        typer.Option("--taint", metavar="KEY=VALUE:EFFECT", help="Of the pool's flavor; may be repeated."),
+    ] = None,
+    every: Annotated[
+        float, typer.Option("--every", min=1, max=86400, metavar="SECONDS", help="Shorter than the poolTimeout.")
+    ] = 30.0,
+    once: Annotated[bool, typer.Option("--once", help="Publish one message; exit status 1 where that fails.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the message, and publish nothing.")] = False,
+    credentials: Annotated[
+        Path | None, typer.Option("--credentials", metavar="FILE", help="A .creds file, with JWT and seed.")
+    ] = None,
+    nkey: Annotated[Path | None, typer.Option("--nkey", metavar="FILE", help="The seed of an nkey.")] = None,
+    user_file: Annotated[Path | None, typer.Option("--user-file", metavar="FILE", help="The user's name.")] = None,
+    password_file: Annotated[Path | None, typer.Option("--password-file", metavar="FILE", help="Its password.")] = None,
+    token_file: Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="A token.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option("--tls-ca", metavar="FILE", help="Demand TLS, and trust these certificates alone.")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Demand TLS, with this certificate of our own.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")] = None,
+    log_level: LogLevelOption = LogLevel.INFO,
+    log_format: LogFormatOption = None,
+) -> int:
+    """Publish what a pool has, for a MasterQueue to give it out, until SIGTERM.
+
+    What it has is given by --quota, found in the pool's own cluster by --from-kubeconfig or --from-cluster, or the
+    lesser of both.
+    """
+    import asyncio
+    import sys
+
+    from fluence_plugins.master_queue.publish_options import Options, Secrets, publish_pool
+    from session_scheduler.logs import log_to_stderr
+
+    form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
+    log_to_stderr(log_level, form.value)
+    options = Options(
+        pool=pool_name,
+        subject=subject,
+        servers=tuple(servers or ()),
+        secrets=Secrets(credentials, nkey, user_file, password_file, token_file, tls_ca, tls_cert, tls_key),
+        quota=tuple(quota or ()),
+        labels=tuple(label or ()),
+        taints=tuple(taint or ()),
+        from_cluster=from_cluster or from_kubeconfig is not None,
+        kubeconfig=from_kubeconfig,
+        context=kube_context,
+        selector=selector,
+        own=tuple(own or ()),
+        tolerated=tuple(tolerate or ()),
+        every=every,
+        once=once,
+        dry_run=dry_run,
+    )
+    return asyncio.run(publish_pool(options))

@@ -1,0 +1,63 @@
+"""The report of `fluence pool list` as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from session_scheduler.commands import TableRows
+
+_POOLS: Final = ("MASTERQUEUE", "FLAVOR", "POOL", "STATE", "HEARD", "RESOURCE", "QUOTA", "USED", "LENT")
+_QUEUES: Final = ("MASTERQUEUE", "QUEUE", "COHORT", "STOP", "PENDING", "ADMITTED")
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
+
+
+def parts(report: Mapping[str, Any]) -> Sequence[str | TableRows]:
+    """A row for each resource of each pool, then one for each queue, then what is wrong."""
+    masters = report["masterQueues"]
+    if not masters:
+        return ["no MasterQueues"]
+    pools = [row for master in masters for pool in master["pools"] for row in _pool(master["name"], pool)]
+    keys = ("name", "cohort", "stopPolicy", "pendingWorkloads", "admittedWorkloads")
+    queues = [(master["name"], *(one[key] for key in keys)) for master in masters for one in master["queues"]]
+    numbers = ("HEARD", "QUOTA", "USED", "LENT")
+    found: list[str | TableRows] = [TableRows(_POOLS, pools, numbers) if pools else "no pools"]
+    found += ["", TableRows(_QUEUES, queues, ("PENDING", "ADMITTED")) if queues else "no queues"]
+    wrong = [line for master in masters for line in _wrong(master)]
+    return [*found, "", *wrong] if wrong else found
+
+
+def _pool(master: str, pool: Mapping[str, Any]) -> Iterable[Sequence[object]]:
+    first = (master, pool["flavor"], pool["pool"], pool["state"], age(pool["ageSeconds"]))
+    if not pool["resources"]:
+        yield (*first, None, None, None, None)
+    for resource, one in pool["resources"].items():
+        yield (*first, resource, one["quota"], one["used"], one["lent"])
+
+
+def age(seconds: int | None) -> str | None:
+    """A length of time with its two largest units; None for None."""
+    if seconds is None:
+        return None
+    for index, (length, unit) in enumerate(_UNITS):
+        if seconds >= length:
+            below, name = _UNITS[index + 1] if index + 1 < len(_UNITS) else (1, "s")
+            rest = seconds % length // below
+            return f"{seconds // length}{unit}{rest}{name}" if rest else f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+def _wrong(master: Mapping[str, Any]) -> Iterable[str]:
+    name = master["name"]
+    if master["ready"] is None:
+        yield f"{name}: nobody keeps it: start `fluence master-queue`"
+    if master["natsConnected"] is False:
+        yield f"{name}: not connected to NATS: pools stay as they were"
+    yield from (f"{name}: {line}" for line in master["problems"])
+    for pool in master["pools"]:
+        yield from (f"{name}: pool {pool['pool']}: {line}" for line in pool["problems"] if line not in _told(master))
+
+
+def _told(master: Mapping[str, Any]) -> set[str]:
+    """What of pools the MasterQueue's own problems say already."""
+    return {line.partition(": ")[2] for line in master["problems"]}

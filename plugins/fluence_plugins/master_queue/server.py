@@ -1,0 +1,89 @@
+"""`fluence master-queue`: the plugin's tasks in a process of their own, from standing by to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from fluence_plugins.master_queue.arguments import API_VERSION, KIND, MasterQueueConfiguration
+from fluence_plugins.master_queue.plugin import MasterQueuePlugin
+from session_scheduler.config import without_secrets
+from session_scheduler.config_text import read_values, validated
+from session_scheduler.endpoints import Endpoints
+from session_scheduler.errors import InputError
+from session_scheduler.exposition import without_created
+from session_scheduler.leadership import Leadership, connect
+from session_scheduler.stopping import stop_on_signals
+
+_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+_as_text: Callable[[Collector], bytes] = generate_latest
+
+
+def load(path: Path | None) -> MasterQueueConfiguration:
+    """The configuration of a file; the default one without. Raises InputError, a line for each wrong field."""
+    if path is None:
+        return MasterQueueConfiguration()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"{path}: cannot be read ({reason}): name a readable configuration file") from error
+    values = read_values(text, str(path))
+    if not isinstance(values, dict) or not {"apiVersion", "kind"} <= values.keys():
+        raise InputError(f"{path}: is no configuration: start with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+    return validated(MasterQueueConfiguration, values, str(path))
+
+
+async def serve(config: MasterQueueConfiguration, kubeconfig: str | None, context: str | None) -> int:
+    """Keep MasterQueues until SIGTERM or SIGINT. Returns the exit status. Raises InputError."""
+    plugin = MasterQueuePlugin(config)
+    leadership = Leadership(config.leader_election)
+    endpoints = Endpoints(
+        config.serving,
+        metrics=Exposition(plugin, leadership),
+        health=lambda: None,
+        ready=leadership.problems,
+        config=lambda: without_secrets(config.model_dump(mode="json", by_alias=True)),
+        health_check="master-queue",
+    )
+    with stop_on_signals() as stop:
+        async with connect(kubeconfig, context, config.leader_election) as cluster:
+            if not config.serving.enabled:
+                return await leadership.run(cluster, stop, plugin.serve)
+            async with endpoints:
+                return await leadership.run(cluster, stop, plugin.serve)
+
+
+class Exposition:
+    """What is measured of the plugin, and of the process."""
+
+    def __init__(self, plugin: MasterQueuePlugin, leadership: Leadership) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(namespace="fluence", registry=self._registry)
+        build = Gauge("fluence_build_info", "1; what runs.", ("version",), registry=self._registry)
+        build.labels(metadata.version("fluence-scheduler")).set(1)
+        leader = Gauge("fluence_leader", "1 where this replica leads.", registry=self._registry)
+        leader.set_function(lambda: float(leadership.leading))
+        self._registry.register(_Families(plugin.metrics))
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:  # noqa: ARG002 (there is one form)
+        """See `endpoints.Exposition`."""
+        return _as_text(_Families(lambda: without_created(self._registry.collect()))), _TEXT
+
+
+class _Families(Collector):
+    def __init__(self, collect: Callable[[], list[Metric]]) -> None:
+        self._collect = collect
+
+    def collect(self) -> list[Metric]:
+        return self._collect()
+
+    def describe(self) -> list[Any]:
+        """Nothing: what there is is found out at each scrape."""
+        return []

@@ -1,0 +1,91 @@
+"""Which flavors Workloads hold: those are not taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from fluence_plugins.master_queue import kueue_objects
+from session_scheduler.kube_api import KubeApi, NotFound, Unavailable
+
+CHECK_SECONDS: Final = 60.0
+_PAGE: Final = 500
+
+
+class _Object(msgspec.Struct, frozen=True, rename="camel"):
+    """Of an object only what is looked at."""
+
+
+class _PodSet(_Object, frozen=True):
+    flavors: dict[str, str] = {}
+
+
+class _Admission(_Object, frozen=True):
+    pod_set_assignments: tuple[_PodSet, ...] = ()
+
+
+class _Condition(_Object, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(_Object, frozen=True):
+    admission: _Admission | None = None
+    conditions: tuple[_Condition, ...] = ()
+
+
+class _Workload(_Object, frozen=True):
+    status: _Status = _Status()
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename={"go_on": "continue"}):
+    go_on: str = ""
+
+
+class _Page(_Object, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: tuple[_Workload, ...] | None = None
+
+
+class FlavorsInUse:
+    """Asked for when a flavor is to go: there are as many Workloads as jobs, so they are not followed."""
+
+    def __init__(self, api: KubeApi, seconds: float = CHECK_SECONDS) -> None:
+        self._api = api
+        self.seconds = seconds
+        """For how long a flavor that was in use is taken to be so."""
+        self._found: tuple[float, frozenset[str]] | None = None
+
+    async def of(self, names: Collection[str], now: float) -> frozenset[str]:
+        """Those of these flavors that some Workload holds. Raises ClusterError."""
+        if self._found is None or now - self._found[0] >= self.seconds or not self._found[1].issuperset(names):
+            self._found = now, await self._listed()
+        return self._found[1].intersection(names)
+
+    async def _listed(self) -> frozenset[str]:
+        found: set[str] = set()
+        query = {"limit": str(_PAGE)}
+        while True:
+            path = f"/apis/{kueue_objects.API_VERSION}/workloads?{urlencode(query)}"
+            try:
+                page = await self._api.get(path)
+            except NotFound:  # there is no Kueue
+                return frozenset()
+            try:
+                read = msgspec.convert(page, _Page)
+            except msgspec.ValidationError as error:
+                raise Unavailable(f"workloads cannot be read: {error}") from None
+            found = found.union(*(_held(workload.status) for workload in read.items or ()))
+            if not read.metadata.go_on:
+                return frozenset(found)
+            query["continue"] = read.metadata.go_on
+
+
+def _held(status: _Status) -> set[str]:
+    over = any((one.type, one.status) == ("Finished", "True") for one in status.conditions)
+    if over or status.admission is None:
+        return set()
+    return {flavor for podset in status.admission.pod_set_assignments for flavor in podset.flavors.values()}

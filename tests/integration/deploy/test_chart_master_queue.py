@@ -1,0 +1,72 @@
+"""What the chart's values make of the controller of MasterQueues."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fluence_plugins.master_queue.server import load
+
+from ...tools.deploying import CHART, KUBERNETES, Manifest, chart, run
+
+FIXED = ("--kube-version", KUBERNETES)
+ON = ("--set", "masterQueue.enabled=true")
+NAME = "fluence-master-queue"
+
+
+def made(*arguments: str | Path, namespace: str = "kube-system") -> dict[str, Manifest]:
+    """The chart's objects of this name, by kind."""
+    found = chart(*ON, *arguments, namespace=namespace)
+    return {each["kind"]: each for each in found if each["metadata"]["name"] == NAME}
+
+
+def test_image_room_place_and_configuration_are_values(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    connectors = {"interlink": {"servers": ["tls://nats.example.com:4333"]}}
+    values.write_text(yaml.safe_dump({
+        "image": {"repository": "example.com/f", "tag": "1", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "key"}],
+        "host": "::",
+        "masterQueue": {"replicas": 3, "natsPorts": [4333], "tolerations": [], "podAnnotations": {"a": "b"},
+                        "resources": {"limits": {"memory": "1Gi"}}, "config": {"connectors": connectors}},
+    }))  # fmt: skip
+    found = made("--values", values)
+    spec = found["Deployment"]["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (spec["replicas"], spec["template"]["metadata"]["annotations"]) == (3, {"a": "b"})
+    assert (container["image"], container["imagePullPolicy"]) == ("example.com/f:1", "Always")
+    assert container["resources"]["limits"] == {"memory": "1Gi"}
+    assert pod["imagePullSecrets"] == [{"name": "key"}]
+    assert "tolerations" not in pod
+    (rule,) = found["NetworkPolicy"]["spec"]["egress"]
+    assert 4333 in [each["port"] for each in rule["ports"]]
+    file = tmp_path / "config.yaml"
+    file.write_text(found["ConfigMap"]["data"]["config.yaml"])
+    config = load(file)
+    assert config.connectors["interlink"].servers == ("tls://nats.example.com:4333",)
+    assert config.serving.host == "::"
+
+
+def test_another_namespace_is_the_leases_and_the_accounts_too(tmp_path: Path) -> None:
+    found = made(namespace="elsewhere")
+    file = tmp_path / "config.yaml"
+    file.write_text(found["ConfigMap"]["data"]["config.yaml"])
+    assert load(file).leader_election.namespace == "elsewhere"
+    assert {each["metadata"].get("namespace", "elsewhere") for each in found.values()} == {"elsewhere"}
+    assert found["ClusterRoleBinding"]["subjects"][0]["namespace"] == "elsewhere"
+
+
+@pytest.mark.parametrize("part", [("networkPolicy", "NetworkPolicy"), ("podDisruptionBudget", "PodDisruptionBudget")])
+def test_what_protects_it_goes_with_what_protects_the_others(part: tuple[str, str]) -> None:
+    value, kind = part
+    assert made().keys() - made("--set", f"{value}.enabled=false").keys() == {kind}
+
+
+@pytest.mark.parametrize("field", ["serving.port=1", "leaderElection.name=other"])
+def test_what_its_other_objects_expect_is_not_for_its_configuration_to_change(field: str) -> None:
+    ended = run("helm", "template", "fluence", CHART, *FIXED, *ON, "--set", f"masterQueue.config.{field}")
+    assert ended.returncode != 0
+    assert f"masterQueue.config.{field.partition('.')[0]} cannot be given" in ended.stdout

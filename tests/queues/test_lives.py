@@ -1,0 +1,293 @@
+"""What becomes of queues as pools, the NATS server, the MasterQueue and its controller come and go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..controlplane.proxy import Fault, Proxy
+from .controller_process import ControllerProcess, ControllerSettings
+from .nats_peer import NatsServer
+from .plane import CLUSTER_QUEUES, CONTROLLER, FLAVORS, LOCAL_QUEUES, MASTER_QUEUES, QueuesPlane
+from .samples import master_queue
+
+SUBJECT = "interlink.resources"
+NAME = "masterqueue-interlink-"
+EMPTY = "masterqueue-empty"
+
+
+def document(nats: NatsServer, *, timeout: int = 30, **flavor: Any) -> dict[str, Any]:
+    """The document's MasterQueue, with other values in its flavor."""
+    found = master_queue(nats.url)
+    found["spec"]["flavors"][0] |= flavor
+    found["spec"]["flavors"][0]["natsFlavor"]["poolTimeout"] = timeout
+    return found
+
+
+@contextmanager
+def running(plane: QueuesPlane, folder: Path, **settings: Any) -> Iterator[ControllerProcess]:
+    """`fluence master-queue`, to a clean end."""
+    with ControllerProcess(folder, plane, ControllerSettings(controller=settings)) as process:
+        process.start()
+        process.wait_ready()
+        try:
+            yield process
+        except BaseException:
+            print(process.tail())
+            raise
+        ended = process.terminate()
+        assert (ended.status, ended.seconds < 5) == (0, True)
+        assert "Traceback" not in process.log.read_text()
+
+
+def publish(nats: NatsServer, pool: str, **quotas: Any) -> None:
+    nats.publish(f"{SUBJECT}.{pool}", {"quotas": quotas})
+
+
+def flavors(found: dict[str, dict[str, Any]], queue: str = "masterqueue") -> list[str]:
+    groups = found.get(queue, {"spec": {}})["spec"].get("resourceGroups", ())
+    return [flavor["name"] for group in groups for flavor in group["flavors"]]
+
+
+def status(plane: QueuesPlane) -> Any:
+    found = plane.item(MASTER_QUEUES, "masterqueue")
+    assert found is not None
+    return found.get("status", {})
+
+
+def condition(plane: QueuesPlane, name: str) -> tuple[str, str]:
+    (found,) = (one for one in status(plane)["conditions"] if one["type"] == name)
+    return found["status"], found["message"]
+
+
+def wait_condition(plane: QueuesPlane, name: str, value: str, seconds: float = 20.0) -> str:
+    """The condition's message, once it has this status."""
+    plane.until(
+        MASTER_QUEUES,
+        lambda found: any(
+            (one["type"], one["status"]) == (name, value)
+            for one in found["masterqueue"].get("status", {}).get("conditions", ())
+        ),
+        seconds,
+    )
+    return condition(plane, name)[1]
+
+
+def test_pools_appear_change_fall_silent_and_return(plane: QueuesPlane, nats: NatsServer, tmp_path: Path) -> None:
+    plane.create(document(nats, timeout=3))
+    with running(plane, tmp_path):
+        nats.wait_subscribed(f"{SUBJECT}.*")
+        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == flavors(found, "group1") == [EMPTY])
+        publish(nats, "a", pods=5, cpu=2)
+        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == flavors(found, "group1") == [NAME + "a"])
+        publish(nats, "a", pods=7, cpu=2)
+        plane.until(CLUSTER_QUEUES, lambda found: _quota(found, "pods") == "7")
+        publish(nats, "b", pods=1)
+        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [NAME + "a", NAME + "b"])
+        found = plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [EMPTY])
+        assert found["group1"]["spec"]["stopPolicy"] == "Hold"
+        assert wait_condition(plane, "PoolsActive", "False") == "0 of 2 pools are active"
+        publish(nats, "a", pods=7)
+        found = plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == flavors(found, "group1") == [NAME + "a"])
+        assert found["group1"]["spec"]["stopPolicy"] == "None"
+
+
+def _quota(found: dict[str, dict[str, Any]], resource: str) -> str | None:
+    (group,) = found["masterqueue"]["spec"]["resourceGroups"]
+    quotas = {one["name"]: one["nominalQuota"] for one in group["flavors"][0]["resources"]}
+    return quotas.get(resource)
+
+
+def test_an_edit_with_live_pools_loses_nothing(plane: QueuesPlane, nats: NatsServer, tmp_path: Path) -> None:
+    plane.create(document(nats))
+    with running(plane, tmp_path):
+        nats.wait_subscribed(f"{SUBJECT}.*")
+        message = {"quotas": {"pods": 5}, "labels": ["site=one"], "taints": ["slow=yes:NoExecute"]}
+        nats.publish(f"{SUBJECT}.a", message)
+        before = plane.until(FLAVORS, lambda found: NAME + "a" in found)[NAME + "a"]
+        connections = [one["cid"] for one in nats.connections()]
+        lent = [{"queue": "group2", "lendingLimit": {"pods": 2}}]
+        edited = document(nats, canLendTo=lent, nominalQuota={"pods": 3})
+        plane.request("PATCH", f"{MASTER_QUEUES}/masterqueue", {"spec": edited["spec"]})
+        found = plane.until(CLUSTER_QUEUES, lambda found: flavors(found, "group2") == [NAME + "a"])
+        assert (flavors(found), _quota(found, "pods")) == ([NAME + "a"], "3")
+        plane.until(CLUSTER_QUEUES, lambda found: found["group1"]["spec"]["stopPolicy"] == "Hold")
+        assert plane.items(FLAVORS)[NAME + "a"] == before
+        assert [one["cid"] for one in nats.connections()] == connections
+        assert [pool["state"] for pool in status(plane)["pools"]] == ["Active"]
+
+
+def test_a_killed_nats_server_changes_no_queue_and_no_time_out(
+    plane: QueuesPlane, nats: NatsServer, tmp_path: Path
+) -> None:
+    plane.create(document(nats, timeout=3))
+    with running(plane, tmp_path) as process:
+        nats.wait_subscribed(f"{SUBJECT}.*")
+        publish(nats, "a", pods=5)
+        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [NAME + "a"])
+        with nats.away():
+            message = wait_condition(plane, "NatsConnected", "False")
+            assert message.startswith(f"no connection for {SUBJECT}: ")
+            assert nats.password not in message
+            time.sleep(4)  # longer than the pool's time-out
+            assert flavors(plane.items(CLUSTER_QUEUES)) == [NAME + "a"]
+        wait_condition(plane, "NatsConnected", "True")
+        nats.wait_subscribed(f"{SUBJECT}.*")
+        publish(nats, "a", pods=6)
+        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [NAME + "a"] and _quota(found, "pods") == "6")
+        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [EMPTY])  # and then it is silent
+        assert 'fluence_masterqueue_reconnects_total{connector="' in process.get("/metrics")[1]
+        assert nats.password not in process.log.read_text() + process.get("/metrics")[1] + process.get("/configz")[1]
+
+
+def test_a_restart_keeps_queues_until_the_pools_own_time_out(
+    plane: QueuesPlane, nats: NatsServer, tmp_path: Path
+) -> None:
+    plane.create(document(nats, timeout=6))
+    with running(plane, tmp_path):
+        nats.wait_subscribed(f"{SUBJECT}.*")
+        publish(nats, "a", pods=5)
+        plane.until(MASTER_QUEUES, lambda found: bool(found["masterqueue"].get("status", {}).get("pools")))
+    time.sleep(7)
+    writes = plane.writes()
+    with running(plane, tmp_path):
+        nats.wait_subscribed(f"{SUBJECT}.*")
+        time.sleep(3)
+        assert flavors(plane.items(CLUSTER_QUEUES)) == [NAME + "a"]
+        assert writes.all(CONTROLLER) == []
+        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [EMPTY])
+
+
+@pytest.mark.parametrize("fault", [Fault.CALL_BEFORE, Fault.CALL_AFTER], ids=["before", "after"])
+@pytest.mark.parametrize("number", range(1, 10))
+def test_a_controller_killed_at_any_write_is_followed_by_one_that_ends_it(
+    plane: QueuesPlane, nats: NatsServer, tmp_path: Path, number: int, fault: Fault
+) -> None:
+    plane.create(document(nats))
+    with (
+        Proxy(plane.server, plane.ca_file) as proxy,
+        ControllerProcess(tmp_path, plane, url=proxy.url) as process,
+    ):
+        strike = proxy.at(number, fault, call=process.kill)
+        process.start()
+        lent = [{"queue": "group2", "lendingLimit": {"pods": 2}}]
+        happens = iter([
+            lambda: publish(nats, "a", pods=5),
+            lambda: plane.request("PATCH", f"{MASTER_QUEUES}/masterqueue",
+                                  {"spec": document(nats, canLendTo=lent)["spec"]}),
+        ])  # fmt: skip
+        began, written = time.monotonic(), -1
+        while not strike.struck.wait(0.3):
+            assert time.monotonic() - began < 30, f"write {number} does not come\n{process.tail()}"
+            if written == (written := proxy.count) and f"{SUBJECT}.*" in nats.subscriptions():
+                next(happens, lambda: None)()
+        for happen in happens:  # while it is away: nobody hears the message, which comes again
+            happen()
+        process.start()
+        process.wait_ready()
+        nats.wait_subscribed(f"{SUBJECT}.*")
+        publish(nats, "a", pods=5)
+        found = plane.until(CLUSTER_QUEUES, lambda found: flavors(found, "group2") == flavors(found) == [NAME + "a"])
+        if "group1" in found:
+            plane.until(CLUSTER_QUEUES, lambda found: found["group1"]["spec"]["stopPolicy"] == "Hold")
+        assert set(plane.items(FLAVORS)) <= {EMPTY, NAME + "a"}
+        wait_condition(plane, "Ready", "True")
+        writes = plane.writes()
+        publish(nats, "a", pods=5)
+        time.sleep(0.5)
+        assert [one for one in writes.all(CONTROLLER) if one.kind != "masterqueues/status"] == []
+        assert process.terminate().status == 0
+
+
+def test_bad_messages_and_bad_parts_are_dropped_counted_and_shown(
+    plane: QueuesPlane, nats: NatsServer, tmp_path: Path
+) -> None:
+    plane.create(document(nats))
+    with running(plane, tmp_path) as process:
+        nats.wait_subscribed(f"{SUBJECT}.*")
+        nats.publish_all([
+            (f"{SUBJECT}.a", {"quotas": {"pods": 3, "cpu": -1, "memory": "1e40", "x": 1}, "labels": ["no", "k=v"],
+                              "taints": ["t=1:NoSchedule", "t"]}),
+            (f"{SUBJECT}.b", b"no JSON"),
+            (f"{SUBJECT}.c", b'{"quotas": 7}'),
+            (f"{SUBJECT}.UPPER", {"quotas": {"pods": 1}}),
+            (f"{SUBJECT}.d", b"x" * (1 << 20)),
+            (f"{SUBJECT}.e", b"\xff\xfe\x00"),
+            (f"{SUBJECT}.f", {"quotas": {"pods": 4}}),
+        ])  # fmt: skip
+        found = plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [NAME + "a", NAME + "f"])
+        assert _quota(found, "pods") == "3"
+        flavor = plane.items(FLAVORS)[NAME + "a"]
+        assert flavor["metadata"]["labels"] == {"k": "v"}
+        assert [one["key"] for one in flavor["spec"]["nodeTaints"]][1:] == ["t"]
+        plane.until(MASTER_QUEUES, lambda found: len(found["masterqueue"]["status"].get("problems", ())) == 5)
+        told = "\n".join(status(plane)["problems"])
+        for pool, word in (("b", "no JSON"), ("c", "quotas"), ("UPPER", "name"), ("d", "1048576"), ("e", "no JSON")):
+            assert any(f"'{pool}'" in line and word in line for line in told.splitlines()), told
+        (first,) = (pool for pool in status(plane)["pools"] if pool["name"] == "a")
+        assert len(first["problems"]) == 5
+        assert condition(plane, "Ready")[0] == "True"
+        metrics = process.get("/metrics")[1]
+        for result, count in (("refused", 5), ("partial", 1), ("taken", 1)):
+            assert f'fluence_masterqueue_messages_total{{result="{result}",subject="{SUBJECT}"}} {count}.0' in metrics
+
+
+def test_another_owners_queue_is_left_alone_and_said(plane: QueuesPlane, nats: NatsServer, tmp_path: Path) -> None:
+    first, second = document(nats), document(nats)
+    second["metadata"]["name"] = "second"  # lends to group1 too
+    plane.create(first)
+    with running(plane, tmp_path):
+        made = plane.until(CLUSTER_QUEUES, lambda found: "group1" in found)["group1"]
+        plane.create(second)
+        plane.until(
+            MASTER_QUEUES,
+            lambda found: (
+                found["second"].get("status", {}).get("problems")
+                == ["ClusterQueue group1: is not this MasterQueue's: name another"]
+            ),
+        )
+        assert plane.items(CLUSTER_QUEUES)["group1"] == made
+        assert condition(plane, "Ready")[0] == "True"
+
+
+def test_a_namespace_gets_the_local_queue_that_it_asks_for(
+    plane: QueuesPlane, nats: NatsServer, tmp_path: Path
+) -> None:
+    plane.create(document(nats))
+    namespace = plane.new_namespace()
+    with running(plane, tmp_path):
+        asks = {"metadata": {"annotations": {"vk.io/local-queues": "gr1=group1"}}}
+        plane.request("PATCH", f"/api/v1/namespaces/{namespace}", asks)
+        found = plane.until(LOCAL_QUEUES, lambda found: "gr1" in found)["gr1"]
+        assert (found["metadata"]["namespace"], found["spec"]["clusterQueue"]) == (namespace, "group1")
+        plane.request(
+            "PATCH", f"/api/v1/namespaces/{namespace}", {"metadata": {"annotations": {"vk.io/local-queues": None}}}
+        )
+        plane.until(LOCAL_QUEUES, lambda found: "gr1" not in found)
+
+
+def test_two_replicas_of_which_one_leads(plane: QueuesPlane, nats: NatsServer, tmp_path: Path) -> None:
+    plane.create(document(nats))
+    settings = ControllerSettings(election=True)
+    with (
+        ControllerProcess(tmp_path, plane, settings, "one") as one,
+        ControllerProcess(tmp_path, plane, settings, "two") as two,
+    ):
+        one.start()
+        one.wait_ready()
+        nats.wait_subscribed(f"{SUBJECT}.*")
+        two.start()
+        two.wait_ready()
+        assert ("standing-by" in two.get("/readyz?verbose")[1], len(nats.connections())) == (True, 1)
+        publish(nats, "a", pods=5)
+        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [NAME + "a"])
+        one.kill()
+        nats.wait_subscribed(f"{SUBJECT}.*")
+        publish(nats, "a", pods=6)
+        plane.until(CLUSTER_QUEUES, lambda found: _quota(found, "pods") == "6")
+        assert two.terminate().status == 0
