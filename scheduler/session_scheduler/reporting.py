@@ -224,7 +224,10 @@ class Reporter:
             self._owed[series] = None
 
     def forget(self, uid: str) -> None:
-        """The object is gone: nothing more about it is kept or written."""
+        """The object is gone: nothing more about it is kept or written, but for events that nobody has read of yet.
+
+        Of those, some say why it is gone; the watch may tell of that before they are written.
+        """
         told = self._told.pop(uid, None)
         if told is not None:
             told.gone = True
@@ -349,7 +352,7 @@ class Reporter:
             said = EventSeries(count, event.time or self._now())
             try:
                 place = (series.namespace, series.name)
-                await self._persist(lambda: self._cluster.repeat_event(*place, said), series.owner)
+                await self._persist(lambda: self._cluster.repeat_event(*place, said))
             except NotFound:  # the API server forgot it: it begins anew, and its repeats are said again
                 series.name = ""
         if not series.name:
@@ -359,22 +362,22 @@ class Reporter:
         if series.count == count:
             series.event = None
             self._pay_off([series])
-        else:
+        elif not series.owner.gone:
             self._owed[series] = None
         self._meter.written("event")
 
     async def _create(self, series: Series, event: Event) -> None:
         event = replace(event, name=event_name(event.regarding, f"{next(self._names):x}"))
         with suppress(AlreadyExists):  # by the try before, whose answer was lost
-            await self._persist(lambda: self._cluster.record_event(event), series.owner)
+            await self._persist(lambda: self._cluster.record_event(event))
         series.namespace, series.name = event_namespace(event.regarding), event.name
 
-    async def _persist(self, send: Callable[[], Awaitable[_T]], told: Told) -> _T:
+    async def _persist(self, send: Callable[[], Awaitable[_T]], unless_gone: Told | None = None) -> _T:
         for pause in _PAUSES:
             try:
                 return await send()
             except _FOR_NOW as error:
-                if told.gone or _ENDING in str(error):
+                if (unless_gone is not None and unless_gone.gone) or _ENDING in str(error):
                     raise
                 asked = error.retry_after if isinstance(error, TooManyRequests) else 0.0
                 await self._sleep(max(pause, min(asked, _LONGEST_PAUSE)))

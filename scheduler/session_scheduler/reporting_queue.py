@@ -247,8 +247,8 @@ class Waiting:
         return []
 
     def take_back(self, told: Told) -> tuple[int, int]:
-        """Remove what waits about an object; returns how many conditions and events that were."""
-        series = [one for one in told.series.values() if one in self._events.items]
+        """Remove what waits about an object, but new events; returns how many conditions and repeated events went."""
+        series = [one for one in told.series.values() if one.name and one in self._events.items]
         for one in series:
             del self._events.items[one]
             self._settle(one)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler.cluster.errors import NotFound
+from session_scheduler.cluster.errors import NotFound, Unavailable
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing.builders import pod, pod_group
 
@@ -339,17 +339,32 @@ async def test_a_pod_that_is_gone_is_no_trouble(world):
         await world.pod()
 
 
-async def test_nothing_more_is_written_about_what_was_forgotten():
-    world = World()
+async def test_no_condition_and_no_repeat_is_written_about_what_was_forgotten(world):
     one, two = await world.pod(), await world.pod("two")
+    for known in (one, two):
+        world.reporter.event(known, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
+    await world.settle()
     for known in (one, two):
         world.reporter.unschedulable(known, NO_ROOM)
     world.reporter.forget(one.metadata.uid)
+    await world.settle()
+    assert (await world.pod()).status.conditions == ()
+    assert world.counts() == [1, 2]
+    assert world.meter.lost == [("condition", "Forgotten"), ("event", "Forgotten")]
+
+
+@pytest.mark.parametrize("refused", [[], [Unavailable("503")] * 4])
+async def test_why_a_pod_is_gone_is_said_though_its_end_is_seen_before_that_is_written(refused):
+    world = World()
+    world.cluster.faults = {"event": refused}
+    one = await world.pod()
+    await world.cluster.delete(one)
+    world.reporter.event(one, "ProducerGone", "Scheduling", "it is deleted")
+    world.reporter.forget(one.metadata.uid)
     async with world.running():
         await world.settle()
-    assert (await world.pod()).status.conditions == ()
-    assert [event.regarding for event in world.cluster.events] == [two]
-    assert world.meter.lost == [("condition", "Forgotten"), ("event", "Forgotten")]
+    assert world.notes() == ["it is deleted"]
+    assert world.meter.lost == []
 
 
 async def test_without_events_conditions_are_still_written():

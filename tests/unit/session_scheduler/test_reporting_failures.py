@@ -236,7 +236,7 @@ async def test_a_flush_does_not_wait_for_what_was_dropped():
 async def test_a_flush_does_not_wait_for_what_was_forgotten():
     world = World()
     one = await world.pod()
-    world.reporter.unschedulable(one, NO_ROOM)
+    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     flushing = asyncio.ensure_future(world.reporter.flush())
     await turns()
     world.reporter.forget(one.metadata.uid)
