@@ -1,4 +1,4 @@
-"""Objects of the API server, as JSON, for plugins' own servers. Public.
+"""Objects of the API server, as JSON, and whole lists of them, for plugins' own servers. Public.
 
     async with await connect(kubeconfig, context) as api:
         secret = await api.get("/api/v1/namespaces/kube-system/secrets/one")
@@ -13,8 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlencode
+
+import msgspec
 
 from session_scheduler.cluster.errors import (
     AlreadyExists,
@@ -25,15 +27,22 @@ from session_scheduler.cluster.errors import (
     NotFound,
     TooManyRequests,
     Unavailable,
+    Unreadable,
 )
 from session_scheduler.cluster.kube_access import load_access
+from session_scheduler.cluster.kube_kinds import Page
+from session_scheduler.cluster.kube_lists import in_pages
 from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
+from session_scheduler.cluster.unreadable import UNREADABLE
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 _SETTINGS: Final = RequestSettings(timeout=10.0, write_timeout=10.0, read_patience=15.0, connections=8)
+_PAGE: Final = 500
+"""Objects in a page of a list: it has no more time than any other request."""
+_T = TypeVar("_T")
 
 
 async def connect(kubeconfig: str | None = None, context: str | None = None) -> KubeApi:
@@ -45,7 +54,7 @@ async def connect(kubeconfig: str | None = None, context: str | None = None) -> 
 
 
 class KubeApi:
-    """Requests for single objects. `close` it; or `async with`. `client` is for the core's own modules."""
+    """Requests for objects. `close` it; or `async with`. `client` is for the core's own modules."""
 
     def __init__(self, client: ApiClient) -> None:
         self.client = client
@@ -53,6 +62,19 @@ class KubeApi:
     async def get(self, path: str) -> dict[str, Any]:
         """The object at the path. Raises ClusterError: NotFound where there is none."""
         return _object(await self.client.read(path.lstrip("/"), what=path), path)
+
+    async def list(self, path: str, kind: type[_T], *, labels: str = "", fields: str = "") -> tuple[_T, ...]:
+        """The objects of the collection at the path as they were at one moment, which a selector may choose from.
+
+        `kind` is a msgspec struct: of an object it has what is looked at. Raises ClusterError: Unreadable where an
+        object is none of the kind, NotFound where nobody serves such objects, Invalid for a selector that is none.
+        """
+        chosen = {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+
+        async def ask(query: Mapping[str, str]) -> Page[_T]:
+            return _page(await self.client.read(path.lstrip("/"), {**query, **chosen}, what=path), kind, path)
+
+        return (await in_pages(ask, _PAGE)).items or ()
 
     async def create(self, path: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object in the collection at the path. Raises ClusterError: AlreadyExists where there is one."""
@@ -103,14 +125,23 @@ class KubeApi:
 def _object(answer: bytes, path: str) -> dict[str, Any]:
     try:
         found = json.loads(answer)
-    except ValueError:  # a proxy's page, say; UnicodeDecodeError is one too
+    except (ValueError, RecursionError):  # a proxy's page, say; UnicodeDecodeError is a ValueError too
         found = None
     if not isinstance(found, dict):
         raise Unavailable(f"{path}: the answer is no JSON object")
     return found
 
 
+def _page(answer: bytes, kind: type[_T], path: str) -> Page[_T]:
+    try:
+        return msgspec.json.decode(answer, type=Page[kind])  # type: ignore[valid-type]
+    except UNREADABLE as error:
+        _object(answer, path)  # where it is none at all, the error says that
+        raise Unreadable(f"{path}: {error}") from None
+
+
 __all__ = [
     "APPLY_PATCH", "JSON_PATCH", "MERGE_PATCH", "STRATEGIC_MERGE_PATCH", "AlreadyExists", "ClusterError", "Conflict",
-    "Forbidden", "Invalid", "KubeApi", "NotFound", "TooManyRequests", "Unavailable", "connect",
+    "Forbidden", "Invalid", "KubeApi", "NotFound", "TooManyRequests", "Unavailable", "Unreadable",
+    "connect",
 ]  # fmt: skip

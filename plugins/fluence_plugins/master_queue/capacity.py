@@ -7,24 +7,19 @@ are therefore not taken off: they would be counted twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
-from urllib.parse import urlencode
-
-import msgspec
+from typing import Any, Final
 
 from fluence_plugins.master_queue.amounts import RESOURCES, amount_text, amounts
 from session_scheduler.errors import InputError, plain, shown
-from session_scheduler.kube_api import ClusterError, Invalid, KubeApi
+from session_scheduler.kube_api import ClusterError, Invalid, KubeApi, Unreadable
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.requests import pod_requests, without_wrong_amounts
 
 log = logging.getLogger("fluence")
 
-_T = TypeVar("_T")
-_PAGE: Final = 500
 _HINDERS: Final = ("NoSchedule", "NoExecute")
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -44,30 +39,18 @@ class Part:
 async def capacity(api: KubeApi, part: Part) -> dict[str, str]:
     """What the part can give, by resource, as Kubernetes writes it. Raises ClusterError; InputError."""
     try:
-        nodes = [node async for node in _all(api, "/api/v1/nodes", Node, {"labelSelector": part.selector})]
-    except Invalid as error:
-        what = f"--selector: {shown(part.selector)} is no label selector: write zone=a,!old"
-        raise InputError(f"{what} ({error})") from None
-    pods = [pod async for pod in _all(api, "/api/v1/pods", Pod, {"fieldSelector": _RUNNING})]
+        nodes, pods = await _nodes(api, part.selector), await api.list("/api/v1/pods", Pod, fields=_RUNNING)
+    except Unreadable as error:
+        raise ClusterError(f"{error}: what answers is no API server of Kubernetes") from None
     return {name: amount_text(name, amount) for name, amount in free(nodes, pods, part).items()}
 
 
-async def _all(api: KubeApi, path: str, kind: type[_T], query: Mapping[str, str]) -> AsyncGenerator[_T]:
-    """The objects of a collection, page by page. What of it cannot be read ends it. Raises ClusterError."""
-    asked = {"limit": str(_PAGE), **{name: value for name, value in query.items() if value}}
-    while True:
-        page = await api.get(f"{path}?{urlencode(asked)}")
-        items = [{**item, "kind": kind.__name__} for item in page.get("items") or ()]
-        try:
-            found = msgspec.convert(items, list[kind])  # type: ignore[valid-type]
-        except msgspec.ValidationError as error:
-            raise ClusterError(f"{path}: {error}: what answers is no API server of Kubernetes") from None
-        for one in found:
-            yield one
-        go_on = page.get("metadata", {}).get("continue")
-        if not go_on:
-            return
-        asked["continue"] = go_on
+async def _nodes(api: KubeApi, selector: str) -> tuple[Node, ...]:
+    try:
+        return await api.list("/api/v1/nodes", Node, labels=selector)
+    except Invalid as error:
+        what = f"--selector: {shown(selector)} is no label selector: write zone=a,!old"
+        raise InputError(f"{what} ({error})") from None
 
 
 # ------------------------------------------------------------------ pure

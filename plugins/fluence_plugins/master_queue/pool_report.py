@@ -15,7 +15,7 @@ from fluence_plugins.master_queue import kueue_objects
 from fluence_plugins.master_queue.amounts import RESOURCES, amount_text, amounts
 from fluence_plugins.master_queue.objects import API_VERSION, Condition, Flavor, MasterQueue, PoolStatus
 from session_scheduler.errors import InputError
-from session_scheduler.kube_api import Forbidden, KubeApi, NotFound
+from session_scheduler.kube_api import Forbidden, KubeApi, NotFound, Unreadable
 from session_scheduler.model.meta import ObjectMeta, Quantity
 
 MASTER_QUEUES: Final = f"/apis/{API_VERSION}/masterqueues"
@@ -84,18 +84,15 @@ async def read(api: KubeApi, now: float) -> dict[str, Any]:
     return report(masters, queues, now)
 
 
-async def _listed(api: KubeApi, path: str, kind: type[_T], what: str, remedy: str) -> list[_T]:
+async def _listed(api: KubeApi, path: str, kind: type[_T], what: str, remedy: str) -> tuple[_T, ...]:
     try:
-        answer = await api.get(path)
+        return await api.list(path, kind)
     except NotFound:
         raise InputError(f"{path}: the cluster knows no {what}: {remedy}") from None
     except Forbidden as error:
         raise InputError(f"{path}: {what} may not be listed: ask for that right ({error})") from None
-    items = [{"kind": kind.__name__, **item} for item in answer.get("items") or ()]
-    try:
-        return msgspec.convert(items, list[kind])  # type: ignore[valid-type]
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {error}: is Kueue newer than Fluence?") from None
+    except Unreadable as error:
+        raise InputError(f"{error}: is Kueue newer than Fluence?") from None
 
 
 # ------------------------------------------------------------------ pure

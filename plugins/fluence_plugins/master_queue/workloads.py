@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Final
-from urllib.parse import urlencode
 
 import msgspec
 
 from fluence_plugins.master_queue import kueue_objects
-from session_scheduler.kube_api import KubeApi, NotFound, Unavailable
+from session_scheduler.kube_api import KubeApi, NotFound
 
 CHECK_SECONDS: Final = 60.0
-_PAGE: Final = 500
 
 
 class _Object(msgspec.Struct, frozen=True, rename="camel"):
@@ -41,15 +39,6 @@ class _Workload(_Object, frozen=True):
     status: _Status = _Status()
 
 
-class _ListMeta(msgspec.Struct, frozen=True, rename={"go_on": "continue"}):
-    go_on: str = ""
-
-
-class _Page(_Object, frozen=True):
-    metadata: _ListMeta = _ListMeta()
-    items: tuple[_Workload, ...] | None = None
-
-
 class FlavorsInUse:
     """Asked for when a flavor is to go: there are as many Workloads as jobs, so they are not followed."""
 
@@ -66,22 +55,11 @@ class FlavorsInUse:
         return self._found[1].intersection(names)
 
     async def _listed(self) -> frozenset[str]:
-        found: set[str] = set()
-        query = {"limit": str(_PAGE)}
-        while True:
-            path = f"/apis/{kueue_objects.API_VERSION}/workloads?{urlencode(query)}"
-            try:
-                page = await self._api.get(path)
-            except NotFound:  # there is no Kueue
-                return frozenset()
-            try:
-                read = msgspec.convert(page, _Page)
-            except msgspec.ValidationError as error:
-                raise Unavailable(f"workloads cannot be read: {error}") from None
-            found = found.union(*(_held(workload.status) for workload in read.items or ()))
-            if not read.metadata.go_on:
-                return frozenset(found)
-            query["continue"] = read.metadata.go_on
+        try:
+            workloads = await self._api.list(f"/apis/{kueue_objects.API_VERSION}/workloads", _Workload)
+        except NotFound:  # there is no Kueue
+            return frozenset()
+        return frozenset().union(*(_held(workload.status) for workload in workloads))
 
 
 def _held(status: _Status) -> set[str]:

@@ -70,3 +70,7 @@ class TooManyRequests(ClusterError):  # noqa: N818
 
 class Unavailable(ClusterError):  # noqa: N818
     """5xx, a time-out or a broken connection: nobody knows whether it was done. Read before sending it again."""
+
+
+class Unreadable(Unavailable):
+    """An answer that is not as it should be: another version's, say, or not an API server's."""

@@ -44,6 +44,7 @@ from session_scheduler.model.workload_objects import Job, JobSet, LeaderWorkerSe
 
 _log = structlog.get_logger(__name__)
 _Read = TypeVar("_Read")
+Item = TypeVar("Item")
 
 
 class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion", "go_on": "continue"}, frozen=True):
@@ -51,11 +52,11 @@ class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion", "
     go_on: str = ""
 
 
-class Page(msgspec.Struct, Generic[Kube], frozen=True):
+class Page(msgspec.Struct, Generic[Item], frozen=True):
     """Part of a list. The API server writes an empty one as null in places."""
 
     metadata: _ListMeta
-    items: tuple[Kube, ...] | None = None
+    items: tuple[Item, ...] | None = None
 
 
 class WatchLine(msgspec.Struct, Generic[Kube], frozen=True):

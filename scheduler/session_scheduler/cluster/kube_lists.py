@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from session_scheduler.cluster.errors import Gone
-from session_scheduler.cluster.kube_kinds import Resource
+from session_scheduler.cluster.kube_kinds import Item, Page, Resource
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.cluster.port import Kube, Listing
 
 PAGE: Final = 1000
 """Objects in a page: some 10 MB of pods, 5 ms of decoding between two turns of the event loop."""
-_EXPIRIES: Final = 2
-"""How often a list in pages may take so long that it expires; after that all is asked for at once."""
+_Ask = Callable[[Mapping[str, str]], Awaitable[Page[Item]]]
+"""Answers with a page for its query, or with all for an empty one."""
 
 
 async def list_all(client: ApiClient, resource: Resource[Kube], page_size: int = PAGE) -> Listing[Kube]:
-    """All objects of a resource. Raises ClusterError."""
-    for expired in range(_EXPIRIES + 1):
-        try:
-            return await _pages(client, resource, page_size if expired < _EXPIRIES else 0)
-        except Gone:  # the moment that the pages show is forgotten: they would not be one moment any more
-            if expired == _EXPIRIES:
-                raise
-    raise AssertionError("unreachable: the last round returns or raises")
+    """All objects of a resource, at once where pages expire. Raises ClusterError."""
+
+    async def ask(query: Mapping[str, str]) -> Page[Kube]:
+        text = await client.read(resource.path(), query, what=f"list of {resource.plural}", page=True)
+        return resource.page(text)
+
+    try:
+        whole = await in_pages(ask, page_size)
+    except Gone:
+        whole = await _joined(ask, 0)
+    return Listing(whole.items or (), whole.metadata.resource_version)
 
 
-async def _pages(client: ApiClient, resource: Resource[Kube], limit: int) -> Listing[Kube]:
-    items: list[Kube] = []
+async def in_pages(ask: _Ask[Item], page_size: int) -> Page[Item]:
+    """All pages as one. Raises ClusterError: Gone where they take longer than the API server remembers, twice."""
+    try:
+        return await _joined(ask, page_size)
+    except Gone:  # the moment that the pages show is forgotten: they would not be one moment any more
+        return await _joined(ask, page_size)
+
+
+async def _joined(ask: _Ask[Item], limit: int) -> Page[Item]:
+    items: list[Item] = []
     query = {"limit": str(limit)} if limit else {}
     while True:
-        text = await client.read(resource.path(), query, what=f"list of {resource.plural}", page=True)
-        page = resource.page(text)
+        page = await ask(query)
         items.extend(page.items or ())
         if not page.metadata.go_on:
-            return Listing(tuple(items), page.metadata.resource_version)
+            return Page(page.metadata, tuple(items))
         query["continue"] = page.metadata.go_on

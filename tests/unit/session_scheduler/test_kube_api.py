@@ -1,11 +1,13 @@
-"""Single objects of an API server, for plugins' own servers."""
+"""Objects of an API server, single ones and whole lists, for plugins' own servers."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -17,19 +19,27 @@ from session_scheduler.kube_api import KubeApi
 PATH = "/api/v1/namespaces/one/secrets"
 
 
+class Secret(msgspec.Struct, frozen=True, tag_field="kind", tag="Secret"):
+    data: dict[str, str] = {}
+
+
 class Server:
-    """Answers every request with `status` and `body`; keeps what was asked."""
+    """Answers every request with `status` and `body`, or with the next of `answers`; keeps what was asked."""
 
     def __init__(self) -> None:
         self.status, self.body = 200, '{"kind": "Secret"}'
         self.asked: list[tuple[str, str, str | None, str]] = []
         self.silent = False
+        self.answers: list[tuple[int, Any]] = []
 
     async def answer(self, request: web.Request) -> web.Response:
         content = request.headers.get("Content-Type")
         self.asked.append((request.method, request.path_qs, content, await request.text()))
         if self.silent:
             await asyncio.Event().wait()
+        if self.answers:
+            status, body = self.answers.pop(0)
+            return web.json_response(body, status=status)
         return web.Response(status=self.status, text=self.body)
 
 
@@ -93,15 +103,16 @@ async def test_only_the_object_with_the_uid_is_deleted(server: Server, api: Kube
 
 REFUSED: list[Callable[[KubeApi], Awaitable[object]]] = [
     lambda api: api.apply(f"{PATH}/a", {}, manager="one"), lambda api: api.delete(f"{PATH}/a", "u-1"),
+    lambda api: api.list(f"{PATH}/a", Secret, labels="a=b"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("ask", REFUSED, ids=["apply", "delete"])
+@pytest.mark.parametrize("ask", REFUSED, ids=["apply", "delete", "list"])
 @pytest.mark.parametrize(("status", "reason", "error"), [
     (404, "NotFound", kube_api.NotFound), (409, "Conflict", kube_api.Conflict), (403, "Forbidden", kube_api.Forbidden),
     (422, "Invalid", kube_api.Invalid),
 ])  # fmt: skip
-async def test_a_refused_application_or_deletion_is_an_error_that_names_the_path_alone(
+async def test_a_refused_application_deletion_or_list_is_an_error_that_names_the_path_alone(
     server: Server,
     api: KubeApi,
     status: int,
@@ -127,20 +138,22 @@ async def test_a_refusal_is_an_error_that_names_the_path(
         await api.replace(f"{PATH}/a", {})
 
 
-@pytest.mark.parametrize("body", ["", "[]", "<html>", "1"])
+@pytest.mark.parametrize("body", ["", "[]", "<html>", "1", "[" * 100_000], ids=["", "[]", "<html>", "1", "deep"])
 async def test_an_answer_that_is_no_object_is_an_error(server: Server, api: KubeApi, body: str) -> None:
     server.body = body
-    with pytest.raises(kube_api.Unavailable, match=rf"^{PATH}: the answer is no JSON object$"):
-        await api.get(PATH)
+    for ask in (api.get(PATH), api.list(PATH, Secret)):
+        with pytest.raises(kube_api.Unavailable, match=rf"^{PATH}: the answer is no JSON object$"):
+            await ask
 
 
 ASKING: list[Callable[[KubeApi], Awaitable[object]]] = [
     lambda api: api.get(PATH), lambda api: api.create(PATH, {}), lambda api: api.replace(PATH, {}),
     lambda api: api.patch(PATH, {}), lambda api: api.apply(PATH, {}, manager="one"), lambda api: api.delete(PATH, "u"),
+    lambda api: api.list(PATH, Secret),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("ask", ASKING, ids=["get", "create", "replace", "patch", "apply", "delete"])
+@pytest.mark.parametrize("ask", ASKING, ids=["get", "create", "replace", "patch", "apply", "delete", "list"])
 async def test_an_answer_that_does_not_come_in_time_is_not_waited_for(
     server: Server, api: KubeApi, monkeypatch: pytest.MonkeyPatch, ask: Callable[[KubeApi], Awaitable[object]]
 ) -> None:
@@ -153,6 +166,68 @@ async def test_an_answer_that_does_not_come_in_time_is_not_waited_for(
     async with asyncio.timeout(20):
         with pytest.raises(kube_api.Unavailable, match=rf"^{PATH}: no answer in time$"):
             await ask(api)
+
+
+# ---------------------------------------------------------------------- lists
+
+
+def page(*items: dict[str, Any], go_on: str = "") -> tuple[int, Any]:
+    return 200, {"metadata": {"resourceVersion": "7", "continue": go_on}, "items": list(items) or None}
+
+
+def secret(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "data": {"name": name}}
+
+
+EXPIRED = 410, {"kind": "Status", "reason": "Expired", "message": "too old", "metadata": {"continue": "inconsistent"}}
+
+
+def queries(server: Server) -> list[str]:
+    return [path.removeprefix(PATH) for _, path, _, _ in server.asked]
+
+
+async def test_a_list_comes_in_pages_of_what_the_selectors_choose(server: Server, api: KubeApi) -> None:
+    server.answers = [page(secret("a"), secret("b"), go_on="m&re"), page(go_on="most"), page(secret("c"))]
+    found = await api.list(PATH, Secret, labels="a in (b,c)", fields="d!=e")
+    assert [one.data for one in found] == [{"name": "a"}, {"name": "b"}, {"name": "c"}]
+    chosen = "labelSelector=a+in+(b,c)&fieldSelector=d!%3De"
+    assert queries(server) == [
+        f"?limit=500&{chosen}", f"?limit=500&continue=m%26re&{chosen}", f"?limit=500&continue=most&{chosen}",
+    ]  # fmt: skip
+
+
+async def test_of_nothing_there_is_an_empty_list_and_no_selector_is_sent(server: Server, api: KubeApi) -> None:
+    server.answers = [page()]
+    assert await api.list(PATH, Secret) == ()
+    assert queries(server) == ["?limit=500"]
+
+
+async def test_a_list_whose_pages_expire_begins_anew_so_that_it_shows_one_moment(server: Server, api: KubeApi) -> None:
+    server.answers = [page(secret("old"), go_on="more"), EXPIRED, page(secret("new"), go_on="more"), page(secret("b"))]
+    assert [one.data["name"] for one in await api.list(PATH, Secret)] == ["new", "b"]
+    assert queries(server) == ["?limit=500", "?limit=500&continue=more"] * 2
+
+
+async def test_a_list_whose_pages_expire_again_is_given_up_and_never_asked_for_at_once(
+    server: Server, api: KubeApi
+) -> None:
+    server.answers = [page(secret("a"), go_on="more"), EXPIRED] * 2
+    with pytest.raises(kube_api.ClusterError, match=rf"^{PATH}: 410: too old$"):
+        await api.list(PATH, Secret)
+    assert queries(server) == ["?limit=500", "?limit=500&continue=more"] * 2
+
+
+@pytest.mark.parametrize(("answer", "why"), [
+    (page(secret("a"), {"data": 1}), r".*`object`.*`\$\.items\[1\]\.data`"),
+    (page({"kind": "ConfigMap"}), r".*'ConfigMap'.*`\$\.items\[0\]\.kind`"),
+    ((200, {"kind": "Status"}), r".*`metadata`"),
+])  # fmt: skip
+async def test_objects_of_another_kind_are_no_list(
+    server: Server, api: KubeApi, answer: tuple[int, Any], why: str
+) -> None:
+    server.answers = [answer]
+    with pytest.raises(kube_api.Unreadable, match=f"^{PATH}: {why}$"):
+        await api.list(PATH, Secret)
 
 
 async def test_a_cluster_that_is_not_configured_is_named(tmp_path: Path) -> None:

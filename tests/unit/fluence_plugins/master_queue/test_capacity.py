@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, cast
-from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 
 from fluence_plugins.master_queue.capacity import Part, capacity, free, lesser
+from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.errors import InputError
 from session_scheduler.kube_api import ClusterError, Invalid, KubeApi
 from session_scheduler.model.objects import Node, Pod
@@ -101,33 +102,40 @@ def test_of_two_amounts_the_lesser_counts_and_of_what_the_cluster_has_not_there_
 class Api:
     """Two pages of nodes, and one of pods."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.asked: list[tuple[str, dict[str, list[str]]]] = []
+    def __init__(self, error: Exception | None = None, pods: list[Manifest] | None = None) -> None:
+        self.asked: list[tuple[str, Mapping[str, str]]] = []
         self._error = error
+        self._pods = [pod(cpu="1")] if pods is None else pods
 
-    async def get(self, path: str) -> Manifest:
+    async def read(self, path: str, query: Mapping[str, str], *, what: str) -> bytes:
         if self._error is not None:
             raise self._error
-        query = parse_qs(urlsplit(path).query)
-        self.asked.append((urlsplit(path).path, query))
-        if path.startswith("/api/v1/pods"):
-            return {"items": [pod(cpu="1")]}
-        if "continue" in query:
-            return {"items": [node("n2")], "metadata": {"continue": ""}}
-        return {"items": [node()], "metadata": {"continue": "more"}}
+        self.asked.append((what, dict(query)))
+        go_on = "more" if path == "api/v1/nodes" and "continue" not in query else ""
+        items = self._pods if path == "api/v1/pods" else [node()] if go_on else [node("n2")]
+        return msgspec.json.encode({"items": items, "metadata": {"continue": go_on}})
+
+
+def asked_for(api: Api, part: Part) -> dict[str, str]:
+    return asyncio.run(capacity(KubeApi(cast(ApiClient, api)), part))
 
 
 def test_all_pages_are_read_with_the_selector_and_written_as_kubernetes_does() -> None:
     api = Api()
-    found = asyncio.run(capacity(cast(KubeApi, api), Part(selector="zone=a")))
+    found = asked_for(api, Part(selector="zone=a"))
     assert found == {"cpu": "15", "memory": "64Gi", "pods": "219"}
     assert [(path, query.get("labelSelector"), query.get("continue")) for path, query in api.asked] == [
-        ("/api/v1/nodes", ["zone=a"], None), ("/api/v1/nodes", ["zone=a"], ["more"]), ("/api/v1/pods", None, None),
+        ("/api/v1/nodes", "zone=a", None), ("/api/v1/nodes", "zone=a", "more"), ("/api/v1/pods", None, None),
     ]  # fmt: skip
 
 
 def test_a_selector_that_is_none_is_the_users_to_mend_and_a_silent_cluster_is_not() -> None:
     with pytest.raises(InputError, match="--selector: 'a b' is no label selector"):
-        asyncio.run(capacity(cast(KubeApi, Api(Invalid("unable to parse"))), Part(selector="a b")))
+        asked_for(Api(Invalid("unable to parse")), Part(selector="a b"))
     with pytest.raises(ClusterError, match="no answer"):
-        asyncio.run(capacity(cast(KubeApi, Api(ClusterError("no answer"))), Part()))
+        asked_for(Api(ClusterError("no answer")), Part())
+
+
+def test_a_pod_that_is_none_takes_no_less_for_it() -> None:
+    with pytest.raises(ClusterError, match=r"^/api/v1/pods: .*\.nodeName`: what answers is no API server"):
+        asked_for(Api(pods=[{"spec": {"nodeName": 1}}]), Part())

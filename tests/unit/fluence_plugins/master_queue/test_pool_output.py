@@ -24,7 +24,7 @@ class BusyAtFirst(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """See BaseHTTPRequestHandler."""
         type(self).asked += 1
-        data = json.dumps({"items": []}).encode()
+        data = json.dumps({"metadata": {}, "items": []}).encode()
         self.send_response(HTTPStatus.SERVICE_UNAVAILABLE if self.asked == 1 else HTTPStatus.OK)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))

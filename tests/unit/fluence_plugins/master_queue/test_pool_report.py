@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from fluence_plugins.master_queue import pool_report
 from fluence_plugins.master_queue.pool_tables import age, parts
+from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.commands import TableRows
 from session_scheduler.errors import InputError
 from session_scheduler.kube_api import ClusterError, Forbidden, KubeApi, NotFound
@@ -67,15 +70,16 @@ class Api:
     def __init__(self, **answers: Manifest | Exception) -> None:
         self._answers = answers
 
-    async def get(self, path: str) -> Manifest:
+    async def read(self, path: str, query: Mapping[str, str], *, what: str) -> bytes:
         found = self._answers[path.rpartition("/")[2]]
         if isinstance(found, Exception):
             raise found
-        return found
+        return msgspec.json.encode({"metadata": {}, **found})
 
 
 def read(masters: Manifest | Exception, queues: Manifest | Exception) -> Manifest:
-    return asyncio.run(pool_report.read(cast(KubeApi, Api(masterqueues=masters, clusterqueues=queues)), NOW))
+    api = KubeApi(cast(ApiClient, Api(masterqueues=masters, clusterqueues=queues)))
+    return asyncio.run(pool_report.read(api, NOW))
 
 
 def report(*masters: Manifest) -> Manifest:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import Mapping
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from fluence_plugins.master_queue.workloads import FlavorsInUse
-from session_scheduler.kube_api import Forbidden, NotFound
+from session_scheduler.cluster.kube_requests import ApiClient
+from session_scheduler.kube_api import Forbidden, KubeApi, NotFound, Unavailable
 
 FINISHED = {"type": "Finished", "status": "True"}
 
@@ -23,32 +25,30 @@ class Api:
 
     def __init__(self, *pages: list[dict[str, Any]] | None) -> None:
         self.pages = list(pages)
-        self.asked: list[dict[str, list[str]]] = []
+        self.asked: list[Mapping[str, str]] = []
         self.error: Exception | None = None
 
-    async def get(self, path: str) -> dict[str, Any]:
-        parts = urlsplit(path)
-        assert parts.path == "/apis/kueue.x-k8s.io/v1beta2/workloads"
-        query = parse_qs(parts.query)
-        self.asked.append(query)
+    async def read(self, path: str, query: Mapping[str, str], *, what: str) -> bytes:
+        assert path == "apis/kueue.x-k8s.io/v1beta2/workloads"
+        self.asked.append(dict(query))
         if self.error is not None:
             raise self.error
-        number = int(query.get("continue", ["0&"])[0].rstrip("&"))
+        number = int(query.get("continue", "0&").rstrip("&"))
         more = {"continue": f"{number + 1}&"} if number + 1 < len(self.pages) else {}
-        return {"metadata": {"resourceVersion": "1", **more}, "items": self.pages[number]}
+        return msgspec.json.encode({"metadata": {"resourceVersion": "1", **more}, "items": self.pages[number]})
 
 
 def in_use(api: Api) -> FlavorsInUse:
-    return FlavorsInUse(api, seconds=60.0)  # type: ignore[arg-type]
+    return FlavorsInUse(KubeApi(cast(ApiClient, api)), seconds=60.0)
 
 
 async def test_flavors_of_every_podset_on_every_page_are_in_use() -> None:
     api = Api([workload({"cpu": "a", "memory": "b"}, {"cpu": "c"})], None, [workload({"cpu": "d"})])
     assert await in_use(api).of(["a", "b", "d", "e"], 0.0) == {"a", "b", "d"}
     assert api.asked == [
-        {"limit": ["500"]},
-        {"limit": ["500"], "continue": ["1&"]},
-        {"limit": ["500"], "continue": ["2&"]},
+        {"limit": "500"},
+        {"limit": "500", "continue": "1&"},
+        {"limit": "500", "continue": "2&"},
     ]
 
 
@@ -72,6 +72,12 @@ async def test_without_kueue_nothing_is_in_use() -> None:
     api = Api([])
     api.error = NotFound("404")
     assert await in_use(api).of(["a"], 0.0) == frozenset()
+
+
+async def test_what_cannot_be_read_is_not_taken_for_flavors_that_nobody_has() -> None:
+    api = Api([workload({"cpu": "a"}), {"status": {"admission": "b"}}])
+    with pytest.raises(Unavailable, match=r"/workloads: .*status.admission"):
+        await in_use(api).of(["a"], 0.0)
 
 
 async def test_what_was_found_in_use_is_believed_for_a_while_and_what_was_not_is_asked_anew() -> None:

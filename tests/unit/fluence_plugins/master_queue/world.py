@@ -7,7 +7,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ CONNECTOR = "nats://u:password@nats:4222"
 SUBJECT = "interlink.resources"
 _KINDS = {resource.plural: resource for resource in RESOURCES}
 _LATENCY = 0.004
+_T = TypeVar("_T")
 
 
 def document(**flavor: Any) -> dict[str, Any]:
@@ -104,10 +105,10 @@ class Api:
         assert known["metadata"]["uid"] == uid
         self._tell(Change.DELETED, plural, known)
 
-    async def get(self, path: str) -> dict[str, Any]:
-        assert "/workloads" in path
+    async def list(self, path: str, kind: type[_T]) -> tuple[_T, ...]:
+        assert path.endswith("/workloads")
         await asyncio.sleep(_LATENCY)
-        return {"items": self.workloads, "metadata": {}}
+        return msgspec.convert(self.workloads, tuple[kind, ...])  # type: ignore[valid-type]
 
     # ------------------------------------------------------------------ what others do
 
