@@ -5,6 +5,7 @@ Field names are the API's, in snake case; unknown fields are ignored. Source: th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -102,8 +103,8 @@ class PoolStatus(_Object, frozen=True):
     state: str = ""
     last_message: str = ""
     """RFC 3339 text."""
-    quota: dict[str, str] = {}
-    """What it last published, not what is given out of it."""
+    quota: Mapping[str, Quantity] = {}
+    """What it last published, not what is given out of it. Here it is written as texts; others may write numbers."""
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     problems: tuple[str, ...] = ()

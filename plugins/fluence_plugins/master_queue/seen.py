@@ -106,13 +106,15 @@ class Store:
     def __init__(self) -> None:
         self._objects: dict[type, dict[str, Any]] = {}
         self._gone: dict[str, None] = {}
-        """The uids of what was deleted, in that order: none comes again."""
+        """The uids of what was deleted, in that order: late answers bring none of them back."""
 
     def take(self, change: Change, obj: Any) -> Any:
         """Take in a change. Returns what was known before; the object itself where it is older than that."""
         known = self._objects.setdefault(type(obj), {})
         before = known.get(obj.key)
         uid = obj.metadata.uid
+        if change is Change.ADDED:  # only events say so: one that could not be read for a while is there again
+            self._gone.pop(uid, None)
         if uid in self._gone:
             return obj
         if change is Change.DELETED:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fluence_plugins.master_queue.seen import RESOURCES, SeenFlavor, SeenLocalQueue, SeenQueue, Store
+from fluence_plugins.master_queue.seen import MASTERS, RESOURCES, SeenFlavor, SeenLocalQueue, SeenQueue, Store
 from session_scheduler.kube_following import Change
 
 ADDED, MODIFIED, DELETED = Change.ADDED, Change.MODIFIED, Change.DELETED
@@ -92,6 +92,16 @@ def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
     assert store.get(SeenFlavor, "f").metadata.uid == "another"
 
 
+def test_one_that_could_not_be_read_for_a_while_is_known_again() -> None:
+    """Whoever follows tells of it as gone, and then as new."""
+    store = Store()
+    store.take(ADDED, flavor(5))
+    store.take(DELETED, flavor(5))
+    mended = flavor(9)
+    assert store.take(ADDED, mended) is None
+    assert store.get(SeenFlavor, "f") is mended
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_in_whatever_order_events_and_answers_come_the_end_is_the_same(seed: int) -> None:
     """Events come in order; each answer tells of the same as some event, before it or long after."""
@@ -120,10 +130,17 @@ def test_deletions_are_not_remembered_without_end() -> None:
     store = Store()
     for number in range(10_000):
         store.take(DELETED, flavor(number, uid=str(number)))
-    store.take(ADDED, flavor(1, uid="9999"))
+    store.take(MODIFIED, flavor(1, uid="9999"))
     assert store.get(SeenFlavor, "f") is None
-    store.take(ADDED, flavor(1, uid="0"))
+    store.take(MODIFIED, flavor(1, uid="0"))
     assert store.get(SeenFlavor, "f").metadata.uid == "0"
+
+
+def test_a_master_queue_is_read_whatever_its_definition_lets_somebody_write_into_its_status() -> None:
+    pool = {"name": "a", "flavor": "b", "state": "Active", "quota": {"pods": 10, "cpu": "500m"}}
+    page = {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "m"}, "status": {"pools": [pool]}}]}
+    (read,) = MASTERS.page(msgspec.json.encode(page)).items or ()
+    assert read.status.pools[0].quota == {"pods": 10, "cpu": "500m"}
 
 
 # ------------------------------------------------------------------ what is looked at
