@@ -185,7 +185,7 @@ class Keeper:
         times = [self._again]
         if self._pools is not None:
             times += [self._pools.next_silent(now), self._pools.next_forgotten(now)]
-        if self._heard_since:
+        if self._heard_since and not self._failed:  # else it is told with what is tried again
             times.append(self._told_at + self._shared.status_seconds)
         due = min((time for time in times if time is not None), default=None)
         try:
@@ -309,10 +309,9 @@ class Keeper:
         try:
             path = MASTERS.path("", meta.name, "status")
             answer = await self._shared.api.apply(path, body, manager=MANAGER, force=True)
-        except NotFound:
-            return  # it is deleted, of which there will be an event
         except ClusterError as error:
-            log.warning("[master-queue] %s: its status is not written: %s", meta.name, error)
+            if self._failed or not isinstance(error, NotFound):  # one that is deleted is not there to try again
+                log.warning("[master-queue] %s: its status is not written: %s", meta.name, error)
             self._failures.append(str(error))
             return
         self._told_at, self._heard_since, self._wrote = now, False, True

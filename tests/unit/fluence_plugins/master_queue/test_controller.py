@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.kube_api import Forbidden, Unavailable
+from session_scheduler.kube_api import Forbidden, NotFound, Unavailable
 
 from .virtual_time import run
 from .world import CONNECTOR, SUBJECT, Api, World, document
@@ -391,6 +391,39 @@ def test_a_write_that_fails_is_told_and_done_again() -> None:
         await world.publish_for(40, "a", pods=3)
         assert world.conditions()["Ready"] == ("True", "Applied")
         assert world.flavors("group1") == [NAME + "a"]
+
+    lives(life, document())
+
+
+@pytest.mark.parametrize("error", [Forbidden("403: no"), NotFound("404: there is no status"), Unavailable("503")])
+def test_a_status_that_cannot_be_written_is_tried_ever_more_rarely_however_much_is_heard(error: Exception) -> None:
+    async def life(world: World) -> None:
+        world.publish("a", pods=3)
+        await asyncio.sleep(1)
+        world.api.refuse = lambda kind, _: error if kind == "masterqueues/status" else None
+        world.api.counted()
+        await world.publish_for(600, "a", pods=3)
+        assert world.api.counted().total() <= 30
+        world.api.refuse = lambda *_: None
+        await world.publish_for(40, "a", pods=4)
+        assert (world.status()["pools"][0]["quota"], world.conditions()["Ready"][0]) == ({"pods": "4"}, "True")
+
+    lives(life, document())
+
+
+def test_a_bug_that_one_masterqueue_meets_is_tried_ever_again_but_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def life(world: World) -> None:
+        world.publish("a", pods=3)
+        await asyncio.sleep(40)
+        passes: list[object] = []
+
+        def broken(*arguments: object) -> None:
+            passes.append(arguments)
+            raise LookupError("bug")
+
+        monkeypatch.setattr("fluence_plugins.master_queue.keeper.desired", broken)
+        await world.publish_for(600, "a", pods=3)
+        assert 10 <= len(passes) <= 30
 
     lives(life, document())
 
