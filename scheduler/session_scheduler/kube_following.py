@@ -58,6 +58,13 @@ class Follower:
             optional=kinds,
         )
 
+    @property
+    def refused(self) -> frozenset[type[Any]]:
+        """The types of which nothing is known since the API server does not serve, or refuses them: not even `start`
+        was told what there is.
+        """
+        return self._mirror.refused
+
     async def start(self) -> list[Any]:
         """All objects that there are; waits for an API server that does not answer."""
         return list(await self._mirror.start())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
@@ -63,6 +63,10 @@ class Links(Protocol):
 class Following(Protocol):
     """What of a Follower is used here."""
 
+    @property
+    def refused(self) -> Collection[type]:
+        """The types of which nothing is known."""
+
     async def start(self) -> list[Any]:
         """All objects that there are."""
 
@@ -93,7 +97,7 @@ class Controller:
         follow: Callable[[Take], Following] | None = None,
     ) -> None:
         """`now` and `follow` are for tests: Unix seconds that never go back, and what follows the API server."""
-        self._follow = follow or (lambda take: Follower(api, RESOURCES, take))
+        self._follower = (follow or (lambda take: Follower(api, RESOURCES, take)))(self._taken)
         self._links = connect(self)
         self._meter = meter
         self._store = Store()
@@ -106,6 +110,7 @@ class Controller:
             writes=asyncio.Semaphore(_WRITES),
             now=clock,
             away=self._away,
+            unknown=lambda: self._follower.refused,
             taken=lambda master: self._taken(Change.MODIFIED, master),
             status_seconds=status_seconds,
         )
@@ -121,11 +126,10 @@ class Controller:
 
     async def run(self) -> None:
         """Keep them in step, until cancelled."""
-        follower = self._follow(self._taken)
         try:
-            for obj in await follower.start():
+            for obj in await self._follower.start():
                 self._taken(Change.ADDED, obj)
-            async with background(follower.run(), self._links.run(), self._local_queues.run()) as tasks:
+            async with background(self._follower.run(), self._links.run(), self._local_queues.run()) as tasks:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +29,9 @@ DROP_SECONDS: Final = 10.0
 """For how long a flavor is in no queue before it may go: Kueue may just be admitting a Workload to it."""
 _CONNECT_SECONDS: Final = 1.0
 """How long a first pass waits for connections, so that a restart need not tell that there is none."""
+_UNKNOWN: Final = (
+    "the API server does not list them: is Kueue there, and has this account the ClusterRole fluence-master-queue?"
+)
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """After a pass in which something failed; doubled each time."""
 
@@ -45,6 +48,8 @@ class Shared(msgspec.Struct, frozen=True):
     writes: asyncio.Semaphore
     now: Callable[[], float]
     away: Callable[[], Mapping[str, str]]
+    unknown: Callable[[], Collection[type]]
+    """Kinds of objects of which it is not known what there is."""
     taken: Callable[[MasterQueue], None]
     """Takes in a MasterQueue as the API server answers it: an edit may be in it of which there was no event yet."""
     status_seconds: float
@@ -201,7 +206,9 @@ class Keeper:
         self._lacking = frozenset()
         found = self._desired()
         if not found.wrong:
-            await self._bring(found)
+            self._failures += [f"{one.plural}: {_UNKNOWN}" for one in (FLAVORS, QUEUES) if one.kind in self._unknown]
+            if not self._failures:
+                await self._bring(found)
             found = self._desired() if self._failures else found
         await self._tell(found.status)
         if self._failures:
@@ -219,10 +226,11 @@ class Keeper:
         master, store = self._master, self._shared.store
         uid = master.metadata.uid
         queues, flavors = list(store.all(SeenQueue)), list(store.all(SeenFlavor))
+        local = {one.name for one in master.spec.flavors if one.local_flavor is not None}
         around = Around(
             taken_queues=frozenset(one.key for one in queues if one.owner != uid),
             own_queues=frozenset(one.key for one in queues if one.owner == uid),
-            taken_flavors=frozenset(one.key for one in flavors if one.owner != uid),
+            taken_flavors=local if FLAVORS.kind in self._unknown else {one.key for one in flavors if one.owner != uid},
             leaving=frozenset(
                 (kind_of(one), one.key)
                 for one in (*queues, *flavors)
@@ -233,6 +241,10 @@ class Keeper:
             lacking=self._lacking,
         )
         return desired(master, self._pools or Pools(MasterQueueSpec()), self._shared.now(), around)
+
+    @property
+    def _unknown(self) -> Collection[type]:
+        return self._shared.unknown()
 
     # ------------------------------------------------------------------ objects
 

@@ -127,6 +127,11 @@ class Mirror:
         """Whether everything has been listed once."""
         return self._synced
 
+    @property
+    def refused(self) -> frozenset[type[KubeObject]]:
+        """The optional kinds of which nothing is known, since the cluster refused them when they were listed first."""
+        return frozenset(follower.type for follower in self._followers if follower.refused)
+
     async def start(self) -> list[KubeObject]:
         """List all kinds, in their order; returns everything and delivers nothing.
 
@@ -164,14 +169,14 @@ class _Follower:
 
     def __init__(self, kind: type[KubeObject], settings: _Settings, *, optional: bool = False) -> None:
         self.kind = str(kind.__struct_config__.tag or kind.__name__)
-        self._type = kind
+        self.type = kind
         self._settings = settings
         self._known = KnownObjects()
         self._version = ""
         self._backoff = _Backoff(settings.chance)
         self._events = 0
         self._optional = optional
-        self._refused = False
+        self.refused = False
         self._watches = 0
         """How many watches were begun or ended so far: odd while one is open."""
 
@@ -181,7 +186,7 @@ class _Follower:
         except _REFUSALS as refusal:
             if not self._optional:
                 raise
-            self._refused = True
+            self.refused = True
             _log.warning("a kind is refused: there are none until it no longer is", kind=self.kind,
                          why=str(refusal.__cause__), remedy=remedy(self.kind, refusal))  # fmt: skip
             return ()
@@ -193,16 +198,16 @@ class _Follower:
         return _Patience(self.kind) if self._optional else _Patience(self.kind, Invalid, NotFound)
 
     async def _until_served(self) -> None:
-        while self._refused:
+        while self.refused:
             await self._settings.sleep(_WITHOUT)
             with suppress(*_REFUSALS):
                 listing = await self._list(_Patience(self.kind, *_REFUSALS, seconds=0.0))
-                self._refused = False
+                self.refused = False
         _log.info("a kind is no longer refused", kind=self.kind, objects=len(listing.items))
         self._deliver(self._known.replace(listing.items))
 
     async def follow(self) -> None:
-        if self._refused:
+        if self.refused:
             await self._until_served()
         while True:
             broken = await _first(self._watch_on(), self._compare_on())
@@ -235,7 +240,7 @@ class _Follower:
         """List until that succeeds; watches go on from there."""
         while True:
             try:
-                listing: Listing[KubeObject] = await self._settings.cluster.list(self._type)
+                listing: Listing[KubeObject] = await self._settings.cluster.list(self.type)
             except ClusterError as error:
                 patience.bear(error, self._settings.clock.now())
                 await self._pause("list", error)
@@ -268,7 +273,7 @@ class _Follower:
         self._watches += 1
         try:
             try:
-                watch = self._settings.cluster.watch(self._type, self._version)
+                watch = self._settings.cluster.watch(self.type, self._version)
             except ClusterError as error:
                 return error
             async with aclosing(watch) as events:
@@ -297,7 +302,7 @@ class _Follower:
             watches = self._watches
             with self._known.comparing() as comparison:
                 try:
-                    listing: Listing[KubeObject] = await settings.cluster.list(self._type)
+                    listing: Listing[KubeObject] = await settings.cluster.list(self.type)
                 except ClusterError as error:
                     _log.warning("a kind could not be listed to find missed events", kind=self.kind, why=str(error))
                     continue

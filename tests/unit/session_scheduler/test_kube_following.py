@@ -227,6 +227,7 @@ async def test_a_kind_that_is_refused_has_no_objects_until_it_no_longer_is_and_h
     with capture_logs() as logs:
         async with world.running():
             assert [one.metadata.name for one in world.first] == ["g"]
+            assert world.follower.refused == {Widget}
             world.server.put("gadgets", "g2")
             await world.time.advance(100)
             assert world.told == [(Change.ADDED, "Gadget", "g2", 0)]
@@ -234,6 +235,7 @@ async def test_a_kind_that_is_refused_has_no_objects_until_it_no_longer_is_and_h
             del world.server.refused["widgets"]
             await world.time.advance(31)
             assert world.told[1:] == [(Change.ADDED, "Widget", "w", 0)]
+            assert world.follower.refused == frozenset()
             world.server.put("widgets", "w", spec={"size": 1})
             await world.time.settle()
             assert world.told[2:] == [(Change.MODIFIED, "Widget", "w", 1)]

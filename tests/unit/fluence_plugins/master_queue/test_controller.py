@@ -287,6 +287,38 @@ def test_an_earlier_queue_that_jobs_still_hold_is_waited_for() -> None:
     run(whole())
 
 
+@pytest.mark.parametrize("plural", ["resourceflavors", "clusterqueues"])
+def test_a_start_that_is_not_told_what_there_is_takes_nothing_out_of_queues(plural: str) -> None:
+    """An API server that starts, too, knows its roles and other kinds a moment later."""
+    api, master = Api(), document()
+    lent = [{"queue": "group1", "lendingLimit": {"pods": 5}}]
+    local = {"name": "local-cpu", "localFlavor": {}, "nominalQuota": {"pods": 50}, "canLendTo": lent}
+    master["spec"]["flavors"].append(local)
+
+    async def whole() -> None:
+        api.put("resourceflavors", {"metadata": {"name": "local-cpu"}})
+        async with World(master, api=api) as world:
+            world.publish("a", pods=3)
+            await asyncio.sleep(1)
+            assert world.flavors("masterqueue") == world.flavors("group1") == [NAME + "a", "local-cpu"]
+        api.unlisted = {plural}
+        api.counted()
+        async with World(api=api) as world:
+            await asyncio.sleep(25)
+            assert set(api.counted()) == {"masterqueues/status"}
+            assert world.status()["problems"] == [
+                f"{plural}: the API server does not list them: is Kueue there, and has this account the ClusterRole"
+                " fluence-master-queue?"
+            ]
+            assert (world.conditions()["Ready"], world.pools()) == (("False", "WriteFailed"), {"a": "Active"})
+            api.serve_all()
+            await world.publish_for(40, "a", pods=4)
+            assert world.flavors("masterqueue") == world.flavors("group1") == [NAME + "a", "local-cpu"]
+            assert world.conditions()["Ready"] == ("True", "Applied")
+
+    run(whole())
+
+
 def test_a_queue_that_came_meanwhile_is_not_taken() -> None:
     async def life(world: World) -> None:
         world.api.takes.clear()  # of this one the controller has not heard yet

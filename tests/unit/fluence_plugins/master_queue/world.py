@@ -66,6 +66,8 @@ class Api:
         """Asked before each write for what it is answered with."""
         self.takes: list[Take] = []
         self.workloads: list[dict[str, Any]] = []
+        self.unlisted: set[str] = set()
+        """Plurals that are refused to who begins to follow."""
         self._version = 0
 
     # ------------------------------------------------------------------ what a KubeApi does
@@ -121,6 +123,13 @@ class Api:
             meta |= {"uid": f"uid-{plural}-{key}-{self._version}", "generation": 0}
             return self._changed(plural, key, {"spec": {}, **obj, "metadata": meta}, Change.ADDED)
         return self._changed(plural, key, {**known, **obj, "metadata": known["metadata"] | meta})
+
+    def serve_all(self) -> None:
+        """No kind is refused any more."""
+        unlisted, self.unlisted = self.unlisted, set()
+        for (plural, _), obj in self.objects.items():
+            if plural in unlisted:
+                self._tell(Change.ADDED, plural, obj)
 
     def drop(self, plural: str, key: str) -> None:
         """Somebody deletes an object."""
@@ -301,13 +310,19 @@ class _Following:
     def __init__(self, api: Api) -> None:
         self._api = api
 
+    @property
+    def refused(self) -> frozenset[type]:
+        return frozenset(_KINDS[plural].kind for plural in self._api.unlisted)
+
     def by(self, take: Take) -> _Following:
         self._take = take
         return self
 
     async def start(self) -> list[Any]:
         self._api.takes.append(self._take)
-        return [typed(plural, obj) for (plural, _), obj in self._api.objects.items()]
+        return [
+            typed(plural, obj) for (plural, _), obj in self._api.objects.items() if plural not in self._api.unlisted
+        ]
 
     async def run(self) -> None:
         await asyncio.Event().wait()
