@@ -29,6 +29,8 @@ from session_scheduler.model.objects import Toleration
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 POOL_KEY: Final = "pool.vk.io"
+_MOST_PROBLEMS: Final = 64
+"""Lines that are told of a MasterQueue; those of pools stand with each of these, too."""
 READY, NATS_CONNECTED, POOLS_ACTIVE = "Ready", "NatsConnected", "PoolsActive"
 
 
@@ -78,7 +80,7 @@ def desired(master: MasterQueue, pools: Pools, now: float, around: Around | None
     status = MasterQueueStatus(
         conditions=_conditions(master, pools, now, around, reason, wrong, (active, known)),
         pools=found.statuses,
-        problems=(*wrong, *pools.refusals(now)),
+        problems=(*_first(wrong), *pools.refusals(now)),
         active_pools=active,
         known_pools=known,
     )
@@ -172,6 +174,11 @@ class _Layout:
 
 
 # ------------------------------------------------------------------ status
+
+
+def _first(wrong: Sequence[str]) -> Sequence[str]:
+    more = len(wrong) - _MOST_PROBLEMS
+    return wrong if more <= 0 else [*wrong[:_MOST_PROBLEMS], f"and {more} more: see the pools' own problems"]
 
 
 def _pool_status(pool: Pool, faults: tuple[str, ...]) -> PoolStatus:

@@ -26,6 +26,8 @@ MOST_TAINTS: Final = 7
 """A ResourceFlavor takes eight, of which one is the virtual node's own."""
 MOST_PROBLEMS: Final = 8
 """Lines that are told of one message."""
+LONGEST_PROBLEMS: Final = 1024
+"""Bytes of these lines as the API server keeps them."""
 LONGEST_LABELS: Final = 1536
 LONGEST_TAINTS: Final = 1024
 """Characters of all labels, and of all taints, of a message: so the status of as many pools as there may be can be
@@ -51,15 +53,23 @@ class _Problems:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._more = 0
+        self._left = LONGEST_PROBLEMS
 
     def add(self, field: str, problem: str) -> None:
-        if len(self._lines) < MOST_PROBLEMS - 1:
-            self._lines.append(f"{field}: {problem}")
+        line = f"{field}: {problem}"
+        self._left -= _kept_bytes(line)
+        if len(self._lines) < MOST_PROBLEMS - 1 and self._left >= 0:
+            self._lines.append(line)
         else:
             self._more += 1
 
     def lines(self) -> tuple[str, ...]:
         return (*self._lines, f"and {self._more} more of this message") if self._more else tuple(self._lines)
+
+
+def _kept_bytes(line: str) -> int:
+    """Bytes that Go's JSON makes of a printable text: it writes <, > and & as six characters."""
+    return len(line.encode()) + sum(map(line.count, '"\\')) + 5 * sum(map(line.count, "<>&"))
 
 
 def pool_of(subject: str, message_subject: str) -> str:

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 
 from fluence_plugins.master_queue.desired import Around, Desired, desired
 from fluence_plugins.master_queue.kueue_objects import MOST_FLAVORS, LocalQueue, LocalQueueSpec
@@ -388,16 +389,26 @@ def test_a_local_queue_is_written_as_kueue_has_it() -> None:
     }
 
 
-def test_a_status_fits_into_one_object_whatever_is_published() -> None:
+@pytest.mark.parametrize("character", [chr(0x20AC), chr(0x1F600), "<", chr(34), chr(0)])
+def test_a_status_fits_into_one_object_whatever_is_published(character: str) -> None:
     """The API server takes 1.5 MiB: a larger status would never be written, and a restart would forget its pools."""
     content = document()
     (flavor,) = content["spec"]["flavors"]
     content["spec"]["flavors"] = [{**flavor, "name": f"{number:02}{'x' * 60}"} for number in range(MOST_FLAVORS)]
-    labels = [f"{number:03}{'d' * 240}.example/{'n' * 63}={'v' * 63}" for number in range(64)]
-    wrong = [f"{number}{chr(0x20AC) * 100}={'w' * 90}" for number in range(64)]
-    taints = [f"{number}{'e' * 240}/{'n' * 60}={'v' * 63}:PreferNoSchedule" for number in range(7)]
-    message = {"quotas": {"cpu": "1", "x" * 200: 1}, "labels": labels + wrong, "taints": taints}
+    labels = [f"{number:02}{'n' * 18}={number:02}" for number in range(62)]
+    wrong = [f"{number}{character * 100}={'w' * 90}" for number in range(64)]
+    taints = [f"{number}{'e' * 60}/{'n' * 20}={'v' * 35}:PreferNoSchedule" for number in range(7)]
+    amounts = {"cpu": "1500m", "memory": "32Gi", "pods": 10, "nvidia.com/gpu": 7}
+    quotas = amounts | {f"{number}{character * 80}": 1 for number in range(9)}
+    message = decoded(msgspec.json.encode({"quotas": quotas, "labels": labels + wrong, "taints": taints}))
+    assert (len(message.labels), len(message.taints)) == (62, 7)
     queue = master(content)
     names = [f"p{number:03}{'q' * 59}" for number in range(MOST_POOLS)]
-    found = desired(queue, heard(queue, *names, message=decoded(msgspec.json.encode(message))), 0)
-    assert len(msgspec.json.encode(found.status)) < 1.25 * 2**20
+    pools = heard(queue, *names, message=message)
+    for name in names:
+        pools.refused(name, "the message is no JSON: " + "x" * 200, 0)
+    found = desired(queue, pools, 0)
+    assert all(any("more of this message" in line for line in pool.problems) for pool in found.status.pools)
+    kept = msgspec.json.encode(found.status)
+    assert len(kept) + 5 * sum(map(kept.count, b"<>&")) < 1.4 * 2**20  # as Go writes it
+    assert len(found.status.problems) == 65
