@@ -63,8 +63,12 @@ class Connections:
         return kept.problem if kept is not None else "not connected yet"
 
     def states(self) -> dict[str, bool]:
-        """Of each wanted connector, by its label, whether it is connected."""
-        return {label_of(one, self._configured): self.problem(one) is None for one in self._wanted}
+        """Of each wanted connector, by its label, whether it is connected; all, where several users have one label."""
+        found: dict[str, bool] = {}
+        for one in self._wanted:
+            label = label_of(one, self._configured)
+            found[label] = found.get(label, True) and self.problem(one) is None
+        return found
 
     async def run(self) -> None:
         """Keep the connections until cancelled; then end them all within a second."""

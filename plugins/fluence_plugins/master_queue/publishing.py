@@ -37,7 +37,7 @@ Opened = Callable[..., Awaitable[NatsClient]]
 def message(quotas: Mapping[str, Any], labels: Sequence[str] = (), taints: Sequence[str] = ()) -> bytes:
     """The message, as the controller reads it. Raises InputError, a line for each part that it would drop."""
     content = {"quotas": dict(quotas), "labels": list(labels), "taints": list(taints)}
-    data = json.dumps(content, ensure_ascii=False).encode()
+    data = json.dumps(content, ensure_ascii=False).encode(errors="replace")  # what a shell hands on may be no text
     try:
         wrong = decoded(data).problems
     except MessageError as error:

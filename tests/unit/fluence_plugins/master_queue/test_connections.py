@@ -342,6 +342,18 @@ async def test_a_connector_that_means_nothing_is_a_problem_alone(server: FakeNat
         assert world.connections.problem(bad) == "not connected yet"
 
 
+@pytest.mark.parametrize("first", ["right", "wrong"])
+async def test_one_of_two_users_of_a_server_who_is_not_let_in_is_seen(
+    server: FakeNats, world: World, first: str
+) -> None:
+    server.takes = lambda said: said["user"] == "right"
+    second = "wrong" if first == "right" else "right"
+    world.connections.follow({server.url_of(f"{user}:{SECRET}"): ["a"] for user in (first, second)})
+    async with world.running():
+        await until(lambda: connected(world)() and world.heard.count("lost"))
+        assert world.connections.states() == {f"127.0.0.1:{server.port}": False}
+
+
 async def test_a_bug_of_the_listener_ends_it_all_with_that(server: FakeNats, world: World) -> None:
     def connected(_: str) -> None:
         raise LookupError("bug")

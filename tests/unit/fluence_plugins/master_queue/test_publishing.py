@@ -225,5 +225,7 @@ def test_a_message_is_what_the_controller_reads_and_what_it_would_drop_is_refuse
     with pytest.raises(InputError) as refused:
         message({"cpu": "-1"}, ["k"], ["t"])
     assert [line.partition(":")[0] for line in refused.value.messages] == ["quotas['cpu']", "labels[0]", "taints[0]"]
+    with pytest.raises(InputError, match=r"labels\[0\]: '\?' is no value that Kubernetes takes"):
+        message({"cpu": "1"}, ["k=\udcff"])
     with pytest.raises(InputError, match="send at most"):
         message({"cpu": "1"}, ["k=" + "v" * 70000])
