@@ -39,7 +39,7 @@ class Applier:
         self._meter = meter
         self._now = now
         self._last: dict[tuple[str, str], _Applied] = {}
-        """What was applied last of each object."""
+        """What was applied last of each object, in that order, and not long ago."""
 
     async def apply(self, resource: Resource[Any], wanted: msgspec.Struct) -> bool:
         """Whether the object had to be written. Raises ClusterError: Conflict where it is another's, or somebody
@@ -65,9 +65,15 @@ class Applier:
             self._meter.applied(kind, "conflict" if isinstance(error, Conflict) else "error")
             raise
         self._meter.applied(kind, "created" if known is None else "changed")
-        self._last[resource.plural, key] = applied
+        self._remember((resource.plural, key), applied)
         self._store.take(Change.MODIFIED, msgspec.convert(answer, resource.kind))
         return True
+
+    def _remember(self, place: tuple[str, str], applied: _Applied) -> None:
+        self._last.pop(place, None)
+        self._last[place] = applied
+        while applied.at - self._last[oldest := next(iter(self._last))].at > _FORGOTTEN_SECONDS:
+            del self._last[oldest]
 
     def _next(self, resource: Resource[Any], key: str, body: dict[str, Any]) -> _Applied:
         """This time, as it is kept in mind. Raises Conflict where it is too early for the same once more."""

@@ -120,7 +120,7 @@ class Controller:
         self._listening: dict[tuple[str, str], list[Keeper]] = {}
         """By connector and subject."""
         self._connected: set[str] = set()
-        self._local_queues = LocalQueueKeeper(self._store, self._shared.applier)
+        self._local_queues = LocalQueueKeeper(self._store, self._shared.applier, self._shared.unknown)
         meter.pools = self._figures
         meter.links = self._links.states
 

@@ -18,7 +18,7 @@ from fluence_plugins.master_queue.objects import MasterQueue, MasterQueueSpec, M
 from fluence_plugins.master_queue.pace import Pace
 from fluence_plugins.master_queue.pools import Pools
 from fluence_plugins.master_queue.queues import empty_flavor
-from fluence_plugins.master_queue.seen import FLAVORS, MASTERS, QUEUES, Seen, SeenFlavor, SeenQueue, Store
+from fluence_plugins.master_queue.seen import FLAVORS, MASTERS, QUEUES, UNLISTED, Seen, SeenFlavor, SeenQueue, Store
 from fluence_plugins.master_queue.workloads import FlavorsInUse
 from session_scheduler.kube_api import ClusterError, KubeApi, NotFound
 from session_scheduler.kube_following import Resource
@@ -29,9 +29,6 @@ DROP_SECONDS: Final = 10.0
 """For how long a flavor is in no queue before it may go: Kueue may just be admitting a Workload to it."""
 _CONNECT_SECONDS: Final = 1.0
 """How long a first pass waits for connections, so that a restart need not tell that there is none."""
-_UNKNOWN: Final = (
-    "the API server does not list them: is Kueue there, and has this account the ClusterRole fluence-master-queue?"
-)
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """After a pass in which something failed; doubled each time."""
 
@@ -206,7 +203,7 @@ class Keeper:
         self._lacking = frozenset()
         found = self._desired()
         if not found.wrong:
-            self._failures += [f"{one.plural}: {_UNKNOWN}" for one in (FLAVORS, QUEUES) if one.kind in self._unknown]
+            self._failures += [f"{one.plural}: {UNLISTED}" for one in (FLAVORS, QUEUES) if one.kind in self._unknown]
             if not self._failures:
                 await self._bring(found)
             found = self._desired() if self._failures else found

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
 from fluence_plugins.master_queue.applying import Applier
 from fluence_plugins.master_queue.local_queues import asked
 from fluence_plugins.master_queue.objects import MasterQueue
-from fluence_plugins.master_queue.seen import LOCAL_QUEUES, SeenLocalQueue, SeenNamespace, SeenQueue, Store
+from fluence_plugins.master_queue.seen import (
+    LOCAL_QUEUES,
+    UNLISTED,
+    SeenLocalQueue,
+    SeenNamespace,
+    SeenQueue,
+    Store,
+)
 from session_scheduler.kube_api import ClusterError
 from session_scheduler.model.meta import OwnerReference
 
@@ -24,9 +31,11 @@ _AGAIN_SECONDS: Final = 5.0
 class LocalQueueKeeper:
     """Those of all namespaces. `run` is its task."""
 
-    def __init__(self, store: Store, applier: Applier) -> None:
+    def __init__(self, store: Store, applier: Applier, unknown: Callable[[], Collection[type]]) -> None:
+        """`unknown`: kinds of objects of which it is not known what there is."""
         self._store = store
         self._applier = applier
+        self._unknown = unknown
         self._due = asyncio.Event()
         self._told: tuple[str, ...] = ()
         """What was said last, which is not said again as long as it is the same."""
@@ -48,6 +57,9 @@ class LocalQueueKeeper:
 
     async def _bring(self) -> bool:
         """Whether nothing failed. What fails of one holds up no other."""
+        if LOCAL_QUEUES.kind in self._unknown():
+            self._tell((f"{LOCAL_QUEUES.plural}: {UNLISTED}",))
+            return False
         there = {one.key: one for one in self._store.all(SeenLocalQueue)}
         found = asked(list(self._store.all(SeenNamespace)), there, self._owners())
         failures: list[str] = []
@@ -55,12 +67,14 @@ class LocalQueueKeeper:
             await _tried(failures, self._applier.delete(LOCAL_QUEUES, old))
         for wanted in found.wanted:
             await _tried(failures, self._applier.apply(LOCAL_QUEUES, wanted))
-        lines = (*found.problems, *failures)
+        self._tell((*found.problems, *failures))
+        return not failures
+
+    def _tell(self, lines: tuple[str, ...]) -> None:
         for line in lines:
             if line not in self._told:
                 log.warning("[master-queue] %s", line)
         self._told = lines
-        return not failures
 
     def _owners(self) -> dict[str, OwnerReference]:
         """The MasterQueue of each ClusterQueue that is one's."""

@@ -90,6 +90,10 @@ QUEUES: Final = Resource(SeenQueue, KUEUE, "clusterqueues", namespaced=False, la
 LOCAL_QUEUES: Final = Resource(SeenLocalQueue, KUEUE, "localqueues", lax=True)  # type: ignore[type-var]
 NAMESPACES: Final = Resource(SeenNamespace, "v1", "namespaces", namespaced=False, lax=True)  # type: ignore[type-var]
 MASTERS: Final = Resource(MasterQueue, objects.API_VERSION, "masterqueues", namespaced=False, lax=True)  # type: ignore[type-var]
+UNLISTED: Final = (
+    "the API server does not list them: is Kueue there, and has this account the ClusterRole fluence-master-queue?"
+)
+"""What is said where it is not known which objects of a kind there are; nothing is written then."""
 RESOURCES: Final = (FLAVORS, QUEUES, LOCAL_QUEUES, NAMESPACES, MASTERS)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fluence_plugins.master_queue.applying import MANAGER, Applier, differs
 from fluence_plugins.master_queue.applying import plain as body
@@ -357,6 +358,17 @@ async def test_what_was_changed_back_long_ago_is_forgotten(world: World) -> None
         world.now += seconds
         found = [await tried(world) for _ in range(4)]
         assert found.count("written") == (1 if seconds == 599.0 else 3)
+
+
+async def test_what_was_written_is_not_remembered_without_end(world: World) -> None:
+    """As of LocalQueues whose namespaces come and go."""
+    for number in range(100):
+        world.now += 10.0
+        await world.applier.apply(FLAVORS, replace(WANTED, metadata=replace(WANTED.metadata, name=f"f{number}")))
+    assert len(world.applier._last) == 61
+    world.now += 601.0
+    await world.applier.apply(FLAVORS, WANTED)
+    assert len(world.applier._last) == 1
 
 
 async def test_one_that_we_have_deleted_is_made_again_at_once(world: World) -> None:

@@ -579,6 +579,25 @@ def test_namespaces_have_the_local_queues_that_they_ask_for() -> None:
     lives(life, document())
 
 
+def test_no_local_queue_is_made_before_it_is_known_which_there_are(caplog: pytest.LogCaptureFixture) -> None:
+    """Else one that somebody has made, and that leads to the same queue, would be taken over without a conflict."""
+    api = Api()
+    api.unlisted = {"localqueues"}
+    asks = {"vk.io/local-queues": "gr1=group1"}
+
+    async def whole() -> None:
+        api.put("namespaces", {"metadata": {"name": "team", "annotations": asks}})
+        async with World(document(), api=api):
+            await asyncio.sleep(60)
+            assert api.named("localqueues") == []
+            api.serve_all()
+            await asyncio.sleep(6)
+            assert api.named("localqueues") == ["team/gr1"]
+
+    run(whole())
+    assert len([line for line in caplog.messages if "localqueues: the API server does not list them" in line]) == 1
+
+
 def test_a_namespace_that_refuses_its_queue_holds_up_no_other() -> None:
     async def life(world: World) -> None:
         world.api.refuse = lambda kind, name: Forbidden(f"{name}: 403: no") if name.startswith("a/") else None
