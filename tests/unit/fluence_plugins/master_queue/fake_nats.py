@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Self
 
-_SOON = 5.0
+SOON = 30.0
 """Seconds within which all that is waited for happens, however busy the machine is."""
 
 
@@ -229,7 +229,7 @@ class Sleeps:
         self._passes.release()
 
 
-async def until(true: Callable[[], object], seconds: float = _SOON) -> None:
+async def until(true: Callable[[], object], seconds: float = SOON) -> None:
     """Let the loop run until this is so."""
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110 (what it waits for has no event)

@@ -18,7 +18,7 @@ from fluence_plugins.master_queue.connection import LONGEST_SECONDS, STEADY_SECO
 from fluence_plugins.master_queue.connections import Connections
 from fluence_plugins.master_queue.connectors import ConnectorSettings
 
-from .fake_nats import FakeNats, Heard, Sleeps, Way, until
+from .fake_nats import SOON, FakeNats, Heard, Sleeps, Way, until
 
 SECRET = "s3cret-word"
 
@@ -41,14 +41,14 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run them; in the end nothing of them is left within a second."""
+        """Run them; in the end they end soon, and nothing of them is left."""
         others = asyncio.all_tasks()
         task = asyncio.create_task(self.connections.run())
         try:
             yield
         finally:
             task.cancel()
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(SOON):
                 with suppress(asyncio.CancelledError):
                     await task
         left = asyncio.all_tasks() - others
@@ -361,7 +361,7 @@ async def test_a_bug_of_the_listener_ends_it_all_with_that(server: FakeNats, wor
     world.heard.connected = connected  # type: ignore[method-assign]
     world.connections.follow({server.url: ["a"]})
     with pytest.raises(LookupError, match=r"^bug$"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON):
             await world.connections.run()
     await until(lambda: not server.clients)
 

@@ -23,7 +23,8 @@ from fluence_plugins.master_queue.nkeys import SEED, USER, text_of
 from session_scheduler.config_text import validated
 from session_scheduler.errors import FluenceError, InputError
 
-from .fake_nats import FakeNats, Way, until
+from .fake_nats import SOON, FakeNats, Way, until
+from .virtual_time import run
 
 SECRET = "s3cret-word"
 
@@ -42,7 +43,9 @@ class Ears:
         self.errors: list[FluenceError] = []
 
 
-async def connect(url: str, ears: Ears | None = None, *, within: float = 5.0, ping: float = 5.0, **more: Any) -> Client:
+async def connect(
+    url: str, ears: Ears | None = None, *, within: float = SOON, ping: float = 5.0, **more: Any
+) -> Client:
     ears = ears or Ears()
     settings = ConnectorSettings(servers=(url,), **more)
     return await opened(
@@ -245,13 +248,21 @@ async def test_a_server_that_is_not_there_is_told_and_another_one_taken(server: 
     await shut(client)
 
 
-async def test_each_server_has_its_share_of_the_time(server: FakeNats) -> None:
-    server.way = Way.SAY_NOTHING
-    async with FakeNats() as second:
-        both = ConnectorSettings(servers=(server.url, second.url))
-        client = await opened(both, closed=_nothing, error=_nothing, name="test", within=0.4)
-        assert second.clients
-        await shut(client)
+def test_each_server_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+
+    async def hangs(
+        _settings: object, _server: object, _events: object, _name: str, seconds: float, _: float
+    ) -> Client:
+        shares.append(seconds)
+        await asyncio.sleep(seconds if len(shares) != 2 else 0.0)
+        raise ConnectionFailedError("no answer in time")
+
+    monkeypatch.setattr("fluence_plugins.master_queue.connectors._opened", hangs)
+    three = ConnectorSettings(servers=("nats://a", "nats://b", "nats://c"))
+    with pytest.raises(ConnectionFailedError, match=r"^nats://a:4222: no answer in time; nats://b"):
+        run(opened(three, closed=_nothing, error=_nothing, name="test", within=9.0))
+    assert shares == [3.0, 3.0, 6.0]  # what one does not need is the next one's
 
 
 async def test_a_name_that_nobody_has_is_told() -> None:

@@ -104,7 +104,7 @@ def shutting(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(work: Callable[[World], Awaitable[None]]) -> World:
     async def all_of_it() -> World:
         world = World()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await work(world)
         return world
 
