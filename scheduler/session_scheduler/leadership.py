@@ -26,7 +26,7 @@ from session_scheduler.config import LeaderElection
 from session_scheduler.election import Elector, new_identity
 from session_scheduler.kube_api import KubeApi
 from session_scheduler.model.bindings import Runtime
-from session_scheduler.stopping import background, first_of, unless
+from session_scheduler.stopping import background, first_of
 
 _log = structlog.get_logger(__name__)
 LOST: Final = 1
@@ -79,7 +79,7 @@ class Leadership:
         cluster.fence_writes(elector.fence.check)
         lost = False
         try:
-            await first_of(elector.acquire(), _set(stop))
+            await first_of(elector.acquire(), stop.wait())
             if not stop.is_set():
                 await self._lead(elector, stop, serve(runtime))
         except NotLeading as error:
@@ -92,8 +92,4 @@ class Leadership:
 
     async def _lead(self, elector: Elector, stop: asyncio.Event, serving: AbstractAsyncContextManager[None]) -> None:
         async with background(elector.keep()) as keeping, serving:
-            await unless(stop, keeping, _set(stop))
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
+            await first_of(stop.wait(), beside=keeping)

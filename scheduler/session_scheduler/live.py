@@ -31,7 +31,7 @@ from session_scheduler.plugin_routes import PluginRoutes
 from session_scheduler.queue_telling import QueueTeller
 from session_scheduler.reporting import Reporter
 from session_scheduler.service import KINDS, OPTIONAL_KINDS, Scheduler
-from session_scheduler.stopping import background, first_of, stop_on_signals, unless
+from session_scheduler.stopping import background, first_of, stop_on_signals
 from session_scheduler.telling import Teller
 
 _log = structlog.get_logger(__name__)
@@ -116,7 +116,7 @@ class Replica:
         cluster.fence_writes(elector.fence.check)
         self.metrics.follow_leader(lambda: elector.fence.leading)
         self._elector = elector
-        await first_of(elector.acquire(), _event(stop))
+        await first_of(elector.acquire(), stop.wait())
         if stop.is_set():
             await elector.release()
         return not stop.is_set()
@@ -142,11 +142,11 @@ class Replica:
                                        optional=OPTIONAL_KINDS)  # fmt: skip
         queues = QueueTeller(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
         async with background(reporter.run(), queues.run(), *self._kept()) as beside, _abandoned(scheduler):
-            await unless(stop, beside, self._recover(mirror, scheduler))
+            await first_of(self._recover(mirror, scheduler), stop.wait(), beside=beside)
             if stop.is_set():
                 return True
             async with self._serving(engine, cluster, teller.says), background(mirror.run(), engine.run()) as inner:
-                await unless(stop, [*beside, *inner], _event(stop))
+                await first_of(stop.wait(), beside=[*beside, *inner])
                 _log.info("stopping: bindings under way may end")
                 drained = await engine.stop(DRAIN_SECONDS)
                 with suppress(TimeoutError):
@@ -240,7 +240,3 @@ async def _abandoned(scheduler: Scheduler) -> AsyncGenerator[None]:
         yield
     finally:
         await scheduler.under_way.abandon()
-
-
-async def _event(event: asyncio.Event) -> None:
-    await event.wait()

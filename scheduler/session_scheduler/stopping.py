@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final
+from typing import Final
 
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -30,7 +30,7 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
 
 
 @asynccontextmanager
-async def background(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[list[asyncio.Task[None]]]:
+async def background(*works: Awaitable[object]) -> AsyncGenerator[list[asyncio.Task[object]]]:
     """The works as tasks that are cancelled and awaited at the end."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
@@ -41,22 +41,14 @@ async def background(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[list[a
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def first_of(*works: Coroutine[Any, Any, None]) -> None:
-    """Until the first of them ends; the others are cancelled. Raises what it raised."""
+async def first_of(*works: Awaitable[object], beside: Iterable[asyncio.Task[object]] = ()) -> None:
+    """Until the first of the works ends; the others are cancelled. Raises what it, or a task beside them, raised.
+
+    The tasks beside them go on, and may end.
+    """
     async with background(*works) as tasks:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-
-
-async def unless(stop: asyncio.Event, others: Sequence[asyncio.Task[None]], work: Awaitable[None]) -> None:
-    """Wait for the work, or `stop`. Raises what the work, or any of the others, ended with."""
-    own = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
-    try:
-        done, _ = await asyncio.wait([*own, *others], return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in own:
-            task.cancel()
-        await asyncio.gather(*own, return_exceptions=True)
+        running = {*tasks, *beside}
+        while not any(task.done() for task in tasks):
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()

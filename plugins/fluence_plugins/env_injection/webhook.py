@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from fluence_plugins.env_injection.certificates import DamagedError, Material, service_names
 from fluence_plugins.env_injection.configuration import Configuration
@@ -22,7 +22,7 @@ from session_scheduler.config import Serving
 from session_scheduler.endpoints import Endpoints
 from session_scheduler.kube_api import connect
 from session_scheduler.listening import bound
-from session_scheduler.stopping import background, stop_on_signals
+from session_scheduler.stopping import background, first_of, stop_on_signals
 
 LEAVING_SECONDS: Final = 2.0
 """How long new connections are still taken after SIGTERM: proxies hear of a replica that leaves a moment later, and a
@@ -108,14 +108,14 @@ class _Replica:
         await stack.enter_async_context(probes)
         works = [keeper.run(options.check_seconds), *(handler.run() for handler in self._handlers.values())]
         tasks = await stack.enter_async_context(background(*works))
-        await _first(tasks, stop, self._certified)
+        await first_of(stop.wait(), self._certified.wait(), beside=tasks)
         if stop.is_set():
             return
         server = TlsServer(listening, self._context, self._reviews)
         stack.push_async_callback(server.stop)
         await server.start()
         self._serving = True
-        await _first(tasks, stop)
+        await first_of(stop.wait(), beside=tasks)
         self._leaving = self._reviews.draining = True
         log.info("stopping: reviews under way may end")
         await asyncio.sleep(LEAVING_SECONDS)
@@ -154,19 +154,3 @@ class _Replica:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-async def _first(tasks: list[asyncio.Task[None]], *events: asyncio.Event) -> None:
-    """Until one of the events is set. Raises what one of the tasks ended with."""
-    waiting = {asyncio.ensure_future(event.wait()) for event in events}
-    running: set[asyncio.Future[Any]] = {task for task in tasks if not task.done()}
-    try:
-        while not any(event.is_set() for event in events):
-            done, _ = await asyncio.wait(waiting | running, return_when=asyncio.FIRST_COMPLETED)
-            running -= done
-            for task in done:
-                task.result()
-    finally:
-        for each in waiting:
-            each.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)

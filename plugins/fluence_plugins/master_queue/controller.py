@@ -33,7 +33,7 @@ from fluence_plugins.master_queue.seen import (
 from fluence_plugins.master_queue.workloads import FlavorsInUse
 from session_scheduler.kube_api import KubeApi
 from session_scheduler.kube_following import Change, Follower
-from session_scheduler.stopping import background
+from session_scheduler.stopping import background, first_of
 
 log = logging.getLogger("master-queue")
 
@@ -129,10 +129,7 @@ class Controller:
         try:
             for obj in await self._follower.start():
                 self._taken(Change.ADDED, obj)
-            async with background(self._follower.run(), self._links.run(), self._local_queues.run()) as tasks:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+            await first_of(self._follower.run(), self._links.run(), self._local_queues.run())
         finally:
             for uid in tuple(self._keepers):
                 self._end(uid)

@@ -113,7 +113,7 @@ class Publisher:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Publish until `stop` is set; a server or a cluster that is away is tried again. Raises InputError."""
-        await first_of(self._forever(), _set(stop))
+        await first_of(self._forever(), stop.wait())
 
     async def _forever(self) -> None:
         while True:
@@ -143,7 +143,7 @@ class Publisher:
                 self._tell("cluster", None)
                 await self._send(client, session, data)
                 self._tell("NATS", None)
-            await first_of(_slept(self._sleep, self._every), _set(session.over))
+            await first_of(self._sleep(self._every), session.over.wait())
             if session.why is not None:
                 raise ConnectionFailedError(session.why)
 
@@ -175,11 +175,3 @@ class Publisher:
         elif why is None and before is not None:
             well = f"publishes to {plain(self._pool.subject)}" if what == "NATS" else "is read"
             log.info("[pool] %s: %s%s", what, well, " again" if before else "")
-
-
-async def _slept(sleep: Callable[[float], Awaitable[None]], seconds: float) -> None:
-    await sleep(seconds)
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()

@@ -17,7 +17,7 @@ from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.errors import NotLeading
 from session_scheduler.config import LeaderElection
 from session_scheduler.leadership import LOST, Leadership
-from session_scheduler.stopping import background, first_of, stop_on_signals, unless
+from session_scheduler.stopping import background, first_of, stop_on_signals
 
 from .leading_cluster import Cluster
 
@@ -276,18 +276,29 @@ async def test_the_first_work_to_end_ends_the_others():
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_a_work_is_waited_for_unless_it_is_to_stop_or_another_fails():
+async def test_a_work_is_waited_for_unless_it_is_to_stop_or_a_task_beside_it_fails():
     stop = asyncio.Event()
     async with background(never()) as others:
-        await asyncio.wait_for(unless(stop, others, nothing()), PATIENCE)
+        await asyncio.wait_for(first_of(nothing(), stop.wait(), beside=others), PATIENCE)
         with pytest.raises(ValueError, match="no"):
-            await unless(stop, others, fails())
+            await first_of(fails(), stop.wait(), beside=others)
         stop.set()
-        await asyncio.wait_for(unless(stop, others, never()), PATIENCE)
+        await asyncio.wait_for(first_of(never(), stop.wait(), beside=others), PATIENCE)
+        assert not others[0].done()
     async with background(fails()) as others:
         with pytest.raises(ValueError, match="no"):
-            await unless(asyncio.Event(), others, never())
+            await asyncio.wait_for(first_of(never(), beside=others), PATIENCE)
+        with pytest.raises(ValueError, match="no"):  # it was not seen when it failed
+            await asyncio.wait_for(first_of(never(), beside=others), PATIENCE)
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_task_beside_a_work_may_end():
+    async with background(nothing(), asyncio.sleep(0)) as others:
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(first_of(never(), beside=others), 0.01)
+        await asyncio.wait_for(first_of(asyncio.sleep(0.01), beside=others), PATIENCE)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
