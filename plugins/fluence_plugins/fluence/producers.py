@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -21,7 +21,7 @@ from fluence_plugins.fluence.names import BACKEND_ANNOTATION
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Pod
-from session_scheduler.tasks import alongside
+from session_scheduler.tasks import alongside, follow
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -130,29 +130,16 @@ class Producers:
     # ------------------------------------------------------------------ what there is
 
     async def _follow(self, cluster: Cluster) -> None:
-        while True:
-            try:
-                await self._list_and_watch(cluster)
-            except FluenceError as error:
-                log.warning("[fluence] producers and consumers cannot be followed: %s", error)
-            await asyncio.sleep(self._look_again)
+        failed = partial(log.warning, "[fluence] producers and consumers cannot be followed: %s")
+        await follow(cluster, Pod, self._begin, failed=failed, pause=self._look_again)
 
-    async def _list_and_watch(self, cluster: Cluster) -> None:
-        """Until a watch ends that told nothing. Raises FluenceError."""
-        listing = await cluster.list(Pod)
-        self._pods = Coordinated(listing.items)
-        self._problems = {uid: problem for uid, problem in self._problems.items() if uid in self._pods}
+    def _begin(self, there: tuple[Pod, ...]) -> Callable[[Pod, bool], None]:
+        pods = self._pods = Coordinated(there)
+        self._problems = {uid: problem for uid, problem in self._problems.items() if uid in pods}
         self._changed.set()
-        version, told = listing.resource_version, True
-        while told:
-            told = False
-            async with aclosing(cluster.watch(Pod, version)) as events:
-                async for event in events:
-                    version, told = event.resource_version, True
-                    if event.object is not None:
-                        self._take(self._pods, event.object, gone=event.change == "DELETED")
+        return partial(self._take, pods)
 
-    def _take(self, pods: Coordinated, pod: Pod, *, gone: bool) -> None:
+    def _take(self, pods: Coordinated, pod: Pod, gone: bool) -> None:
         if gone:
             pods.drop(pod.metadata.uid)
         else:

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -45,7 +45,7 @@ from session_scheduler.errors import FluenceError
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.related import Namespace
-from session_scheduler.tasks import alongside
+from session_scheduler.tasks import alongside, follow
 
 if TYPE_CHECKING:
     from session_scheduler.cluster.port import Cluster
@@ -228,30 +228,19 @@ class Bridge:
                     reading.cancel()
 
     async def _follow(self, cluster: Cluster) -> None:
-        while True:
-            try:
-                await self._list_and_watch(cluster)
-            except FluenceError as error:
-                log.warning("[slurm-bridge] pods cannot be followed: %s", error)
-            await asyncio.sleep(DOWN_SECONDS)
+        failed = partial(log.warning, "[slurm-bridge] pods cannot be followed: %s")
+        await follow(cluster, Pod, self._begin, failed=failed, pause=DOWN_SECONDS)
 
-    async def _list_and_watch(self, cluster: Cluster) -> None:
-        """Until a watch ends that told nothing. Raises FluenceError."""
-        listing = await cluster.list(Pod)
-        self.book.put_all(pod for pod in listing.items if self.book.concerns(pod))
+    def _begin(self, there: tuple[Pod, ...]) -> Callable[[Pod, bool], None]:
+        self.book.put_all(pod for pod in there if self.book.concerns(pod))
         self._groups = {uid: key for uid, key in self._groups.items() if uid in self.book.pods}
         self._listed = True
         self._woken.set()
-        version, told = listing.resource_version, True
-        while told:
-            told = False
-            async with aclosing(cluster.watch(Pod, version)) as events:
-                async for event in events:
-                    version, told = event.resource_version, True
-                    if event.object is not None and self.book.concerns(event.object):
-                        self._heard(event.object, gone=event.change == "DELETED")
+        return self._heard
 
-    def _heard(self, pod: Pod, *, gone: bool) -> None:
+    def _heard(self, pod: Pod, gone: bool) -> None:
+        if not self.book.concerns(pod):
+            return
         uid = pod.metadata.uid
         before = self.book.pods.get(uid)
         if gone:

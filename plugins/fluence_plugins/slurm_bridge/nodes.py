@@ -12,8 +12,9 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, assert_never
 
 from fluence_plugins.slurm_bridge.errors import (
@@ -52,7 +53,7 @@ from session_scheduler.errors import ChangedMeanwhileError, FluenceError
 from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Node, Taint
 from session_scheduler.model.related import Namespace
-from session_scheduler.tasks import alongside
+from session_scheduler.tasks import alongside, follow
 
 if TYPE_CHECKING:
     from session_scheduler.cluster.port import Cluster
@@ -176,28 +177,17 @@ class NodeController:
     # ------------------------------------------------------------------ what Kubernetes has
 
     async def _follow(self) -> None:
-        while True:
-            try:
-                await self._list_and_watch()
-            except FluenceError as error:
-                log.warning("[slurm-bridge] nodes cannot be followed: %s", error)
-            await asyncio.sleep(min(_NOT_ELECTED_SECONDS, self._settings.again))
+        failed = partial(log.warning, "[slurm-bridge] nodes cannot be followed: %s")
+        await follow(
+            self._cluster, Node, self._begin, failed=failed, pause=min(_NOT_ELECTED_SECONDS, self._settings.again)
+        )
 
-    async def _list_and_watch(self) -> None:
-        """Until a watch ends that told nothing. Raises FluenceError."""
-        listing = await self._cluster.list(Node)
-        self._nodes = {node.metadata.name: node for node in listing.items}
+    def _begin(self, there: tuple[Node, ...]) -> Callable[[Node, bool], None]:
+        nodes = self._nodes = {node.metadata.name: node for node in there}
         self._changed.set()
-        version, told = listing.resource_version, True
-        while told:
-            told = False
-            async with aclosing(self._cluster.watch(Node, version)) as events:
-                async for event in events:
-                    version, told = event.resource_version, True
-                    if event.object is not None:
-                        self._take(self._nodes, event.object, gone=event.change == "DELETED")
+        return partial(self._take, nodes)
 
-    def _take(self, nodes: dict[str, Node], node: Node, *, gone: bool) -> None:
+    def _take(self, nodes: dict[str, Node], node: Node, gone: bool) -> None:
         before = nodes.pop(node.metadata.name, None)
         if not gone:
             nodes[node.metadata.name] = node

@@ -1,12 +1,18 @@
-"""Tasks beside others: they end with their context, and do not fail in silence."""
+"""Tasks beside others: they end with their context, and do not fail in silence. What they follow they hear all of."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, cast
 
+import pytest
 from structlog.testing import capture_logs
 
-from session_scheduler.tasks import alongside
+from session_scheduler.cluster.errors import ClusterError, Gone, Unavailable
+from session_scheduler.cluster.port import Change, Cluster, Listing, WatchEvent
+from session_scheduler.model.objects import ObjectMeta, Pod
+from session_scheduler.tasks import alongside, follow
 
 
 def test_a_task_ends_with_its_context() -> None:
@@ -39,3 +45,72 @@ def test_a_task_that_fails_is_told_when_it_does() -> None:
                 return [entry["log_level"] for entry in logged]
 
     assert asyncio.run(serve()) == ["error"]
+
+
+# ---------------------------------------------------------------------- following
+
+
+def pod(name: str) -> Pod:
+    return Pod(metadata=ObjectMeta(name=name))
+
+
+class Scripted:
+    """Answers each list and each watch with the next of the script, and ends where there is none."""
+
+    def __init__(self, *script: list[str] | list[tuple[Change, str]] | ClusterError) -> None:
+        self._script = iter(script)
+        self.asked: list[str] = []
+        self._version = 0
+
+    def _next(self, asked: str) -> Any:
+        self.asked.append(asked)
+        answer = next(self._script, None)
+        if answer is None:
+            raise asyncio.CancelledError
+        if isinstance(answer, ClusterError):
+            raise answer
+        self._version += 10
+        return answer
+
+    async def list(self, kind: type[Pod]) -> Listing[Pod]:
+        assert kind is Pod
+        names = self._next("list")
+        return Listing(tuple(map(pod, names)), str(self._version))
+
+    async def watch(self, kind: type[Pod], version: str) -> AsyncGenerator[WatchEvent[Pod]]:
+        assert kind is Pod
+        for number, (change, name) in enumerate(self._next(version)):
+            yield WatchEvent(change, pod(name) if name else None, f"{self._version}.{number}")
+
+
+async def heard(*script: list[str] | list[tuple[Change, str]] | ClusterError) -> tuple[list[str], list[str]]:
+    """What of it is told to whoever follows, and what the cluster was asked for."""
+    cluster, told = Scripted(*script), list[str]()
+
+    def begin(there: tuple[Pod, ...]) -> Callable[[Pod, bool], None]:
+        told.append(",".join(one.metadata.name for one in there))
+        return lambda one, gone: told.append(f"{'-' if gone else '+'}{one.metadata.name}")
+
+    failed: Callable[[Exception], None] = lambda error: told.append(str(error))  # noqa: E731
+    with pytest.raises(asyncio.CancelledError):
+        await follow(cast(Cluster, cluster), Pod, begin, failed=failed, pause=0.0)
+    return told, cluster.asked
+
+
+async def test_what_is_there_is_told_and_then_each_change_while_watches_tell_anything() -> None:
+    changes = [(Change.ADDED, "b"), (Change.MODIFIED, "b"), (Change.DELETED, "a")]
+    told, asked = await heard(["a"], changes, [(Change.BOOKMARK, "")], [(Change.ADDED, "c")])
+    assert told == ["a", "+b", "+b", "-a", "+c"]
+    assert asked == ["list", "10", "20.2", "30.0", "40.0"]
+
+
+async def test_after_a_watch_that_told_nothing_everything_is_told_anew() -> None:
+    told, asked = await heard(["a"], [], ["b"], [(Change.DELETED, "b")])
+    assert told == ["a", "b", "-b"]
+    assert asked == ["list", "10", "list", "30", "40.0"]
+
+
+async def test_a_list_or_a_watch_that_fails_is_told_and_it_begins_anew() -> None:
+    told, asked = await heard(Unavailable("no answer"), ["a"], [(Change.ADDED, "b")], Gone("too old"), ["c"])
+    assert told == ["no answer", "a", "+b", "too old", "c"]
+    assert asked == ["list", "list", "10", "20.0", "list", "30"]
