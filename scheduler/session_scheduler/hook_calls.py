@@ -16,10 +16,9 @@ from types import coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import pluggy
 
 from session_scheduler.errors import AttemptError, FluenceError
-from session_scheduler.hook_manager import new_manager
+from session_scheduler.hook_manager import Implementation, implementations
 from session_scheduler.hookspecs import HOOKS, Normalise, Refusal, Scope
 from session_scheduler.interrupting import Overdue, guards, running, watch
 
@@ -275,7 +274,6 @@ class HookCalls:
 
         `hook_seconds`: how long a plugin that says nothing else may take for an answer; None for ever.
         """
-        manager = new_manager()
         self.hooks: dict[str, list[HookCall]] = {hook: [] for hook in HOOKS}
         self.plugins: list[PluginCalls] = []
         self.instances: dict[str, object] = {}
@@ -287,10 +285,13 @@ class HookCalls:
         self.http_handlers: dict[str, dict[str, HookCall]] = {}
         """By plugin and path: what sessions registered (`session.add_http_handler`)."""
         for name, plugin, weight in plugins:
-            manager.register(plugin, name=name)
-            manager.check_pending()
+            if name in self.instances:
+                raise ValueError(f"plugin {name} is there twice")
+            found = implementations(name, plugin)
             budget = self.budgets[name] = _budget(name, plugin, hook_seconds)
-            calls = {hook: call for hook in HOOKS if (call := _resolve(manager, name, hook, budget)) is not None}
+            calls: dict[str, HookCall] = {
+                hook: _call(name, hook, found[hook], budget) for hook in HOOKS if hook in found
+            }
             for hook, call in calls.items():
                 self.hooks[hook].append(call)
             self.instances[name] = plugin
@@ -328,15 +329,10 @@ def _budget(name: str, plugin: object, seconds: float | None) -> float | None:
     return float(declared)
 
 
-def _resolve(manager: pluggy.PluginManager, name: str, hook: str, budget: float | None) -> HookCall | None:
-    caller = getattr(manager.hook, hook)
-    for impl in caller.get_hookimpls():
-        if impl.plugin_name == name:
-            wanted = tuple(caller.spec.argnames)
-            if budget is not None and hook in _OF_EVERYTHING:
-                budget *= _EVERYTHING
-            return HookCall(name, hook, _with_arguments(impl.function, tuple(impl.argnames), wanted), budget)
-    return None
+def _call(name: str, hook: str, found: Implementation, budget: float | None) -> HookCall:
+    if budget is not None and hook in _OF_EVERYTHING:
+        budget *= _EVERYTHING
+    return HookCall(name, hook, _with_arguments(found.function, found.takes, found.given), budget)
 
 
 def _with_arguments(function: Callable[..., Any], takes: tuple[str, ...], given: tuple[str, ...]) -> Callable[..., Any]:

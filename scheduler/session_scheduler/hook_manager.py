@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType, MemberDescriptorType, MethodType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pluggy
 
@@ -15,6 +16,59 @@ _OF_EVERY_OBJECT: Final = frozenset(dir(type("", (), {})))
 _MARK: Final = f"{PROJECT}_impl"
 _BOUND: Final = (FunctionType, MethodType, staticmethod, classmethod, MemberDescriptorType)
 """What pluggy takes hooks from: the last one is a slot."""
+_CORE: Final = "session_scheduler."
+
+
+class Implementation(NamedTuple):
+    """A hook of a plugin, as pluggy found it."""
+
+    function: Callable[..., Any]
+    takes: tuple[str, ...]
+    """Those of the specification's arguments that it names, in its order."""
+    given: tuple[str, ...]
+    """The specification's arguments."""
+
+
+def implementations(name: str, plugin: object) -> dict[str, Implementation]:
+    """A plugin's hooks, by the hooks' names, checked. Raises pluggy.PluginValidationError.
+
+    Each class of the core's own is looked through once, as long as it stays as it is: there are many, in every profile.
+    """
+    cls = type(plugin)
+    if not cls.__module__.startswith(_CORE) or _may_have_own(plugin):
+        return _found(name, plugin)
+    body = tuple(value for base in cls.__mro__ for value in vars(base).values())
+    known = _known.get(cls)
+    if known is not None and known[0] == body:
+        return {hook: Implementation(getattr(plugin, hook), takes, given) for hook, takes, given in known[1]}
+    found = _found(name, plugin)
+    if all(getattr(plugin, hook, None) == each.function for hook, each in found.items()):
+        _known[cls] = body, [(hook, each.takes, each.given) for hook, each in found.items()]
+    return found
+
+
+_known: Final[dict[type, tuple[tuple[object, ...], list[tuple[str, tuple[str, ...], tuple[str, ...]]]]]] = {}
+"""By class: all that is in it and in its bases, and its hooks, each with what it takes and what it is given."""
+
+
+def _may_have_own(plugin: object) -> bool:
+    """Whether hooks may be the object's, in its dictionary or a slot, and not its class's."""
+    own = getattr(plugin, "__dict__", {}).values()
+    return any(isinstance(value, FunctionType | MethodType) for value in own) or any(
+        "__slots__" in vars(base) for base in type(plugin).__mro__
+    )
+
+
+def _found(name: str, plugin: object) -> dict[str, Implementation]:
+    manager = new_manager()
+    manager.register(plugin, name=name)
+    manager.check_pending()
+    found: dict[str, Implementation] = {}
+    for caller in manager.get_hookcallers(plugin) or ():
+        if caller.spec is not None:
+            first = caller.get_hookimpls()[0]
+            found[caller.name] = Implementation(first.function, tuple(first.argnames), tuple(caller.spec.argnames))
+    return found
 
 
 def new_manager() -> pluggy.PluginManager:

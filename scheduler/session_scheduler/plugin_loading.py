@@ -22,7 +22,7 @@ from session_scheduler import hookspecs
 from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.config_text import validated
 from session_scheduler.errors import FluenceError, InputError
-from session_scheduler.hook_manager import new_manager
+from session_scheduler.hook_manager import implementations
 from session_scheduler.model.queues import check_configured
 
 GROUP: Final = "session_scheduler.plugins"
@@ -370,10 +370,8 @@ def _arguments(source: PluginSource, builder: Builder, args: Mapping[str, Any], 
 
 
 def _check_hooks(source: PluginSource, instance: object) -> None:
-    manager = new_manager()
     try:
-        manager.register(instance, name=source.name)
-        manager.check_pending()
+        implementations(source.name, instance)
     except (pluggy.PluginValidationError, ValueError) as error:
         problem = " ".join(str(error).split())
         raise PluginHooksError(f"{source} has a hook that is not as specified: {problem}: mend the plugin") from error

@@ -71,3 +71,8 @@ def test_a_failure_is_one_line_with_plugin_and_hook():
         call()
     assert str(caught.value) == "plugin f failed in facts: ValueError: two lines"
     assert (caught.value.plugin, caught.value.hook) == ("f", "facts")
+
+
+def test_one_name_is_one_plugins() -> None:
+    with pytest.raises(ValueError, match="plugin a is there twice"):
+        HookCalls([("a", Plugin([], "a"), None), ("a", Plugin([], "a"), None)])

@@ -9,7 +9,8 @@ import pluggy
 import pytest
 
 from session_scheduler import hookimpl, hookspecs
-from session_scheduler.hook_manager import new_manager
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.hook_manager import implementations, new_manager
 from session_scheduler.hookspecs import PROJECT
 
 
@@ -96,3 +97,48 @@ def test_every_hook_has_a_specification() -> None:
     everything = pluggy.PluginManager(PROJECT)
     everything.add_hookspecs(hookspecs)
     assert {*vars(new_manager().hook)} == {*vars(everything.hook)}
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_of_a_class_that_was_seen_before_the_same_hooks_are_known(name: str) -> None:
+    everything = pluggy.PluginManager(PROJECT)
+    everything.add_hookspecs(hookspecs)
+    for _ in range(2):
+        plugin = BUILTIN[name](None)
+        known = implementations(name, plugin)
+        assert {*known} == found(everything, plugin)
+        everything.unregister(plugin)
+        assert all(each.function == getattr(plugin, hook) for hook, each in known.items())
+
+
+def test_a_class_that_has_changed_since_is_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Changing:
+        __module__ = "session_scheduler.changing"
+
+        @hookimpl
+        def prefilter(self, group: Any) -> None: ...
+
+    @hookimpl
+    def other(self: Any, session: Any) -> None: ...
+
+    def hooks() -> dict[str, tuple[str, ...]]:
+        return {hook: each.takes for hook, each in implementations("changing", Changing()).items()}
+
+    assert hooks() == hooks() == {"prefilter": ("group",)}
+    monkeypatch.setattr(Changing, "prefilter", other)
+    monkeypatch.setattr(Changing, "filter", other, raising=False)
+    assert hooks() == {"prefilter": ("session",), "filter": ("session",)}
+
+
+def test_hooks_of_an_object_alone_are_its_own() -> None:
+    class Own:
+        __module__ = "session_scheduler.own"
+
+        @hookimpl
+        def prefilter(self, group: Any) -> None: ...
+
+    own = Own()
+    assert {*implementations("own", own)} == {"prefilter"}
+    own.facts = facts  # type: ignore[attr-defined]
+    assert {*implementations("own", own)} == {"prefilter", "facts"}
+    assert {*implementations("own", Own())} == {"prefilter"}
