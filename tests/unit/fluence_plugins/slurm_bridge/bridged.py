@@ -6,6 +6,7 @@ Time passes only in `wait`, so nothing here depends on how fast it runs.
 from __future__ import annotations
 
 import asyncio
+import selectors
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
@@ -41,6 +42,30 @@ def slurm_of(*names: str) -> FakeSlurm:
     return FakeSlurm(external_node(name) for name in names or ("n1", "n2", "n3", "n4"))
 
 
+class _Selector(selectors.SelectSelector):
+    """Knows when everybody waits: an event loop with nothing left to do is about to wait for its selector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._at_rest: asyncio.Future[None] | None = None
+        self._rounds = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self._at_rest is None:
+            return super().select(timeout)
+        self._rounds += 1
+        assert self._rounds < 20_000, "the bridge does not come to rest while no time passes"
+        if timeout != 0:
+            self._at_rest.set_result(None)
+            self._at_rest = None
+        return super().select(0)
+
+    async def rest(self) -> None:
+        """Return once nobody has anything to do. Raises AssertionError, from the loop, where that is never so."""
+        self._at_rest, self._rounds = asyncio.get_running_loop().create_future(), 0
+        await self._at_rest
+
+
 class Bridged:
     """A replica of the bridge that runs, from `with` to the end of it.
 
@@ -73,7 +98,8 @@ class Bridged:
         self.book = book
         self._due: dict[str, None] = {}
         self._seen: set[str] = set()
-        self._loop = asyncio.new_event_loop()
+        self._selector = _Selector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
 
     def __enter__(self) -> Self:
         self._do(self._begin())
@@ -119,16 +145,7 @@ class Bridged:
 
     def settle(self) -> None:
         """Let the bridge do what it has to do now. Raises AssertionError where it never rests."""
-        self._do(self._settle())
-
-    async def _settle(self) -> None:
-        still, rounds = 0, 0
-        while still < 20:
-            before = self.looks, len(self.slurm.calls), self.cluster._version
-            await asyncio.sleep(0)
-            still = still + 1 if before == (self.looks, len(self.slurm.calls), self.cluster._version) else 0
-            rounds += 1
-            assert rounds < 20_000, "the bridge does not come to rest while no time passes"
+        self._do(self._selector.rest())
 
     def rest(self, seconds: float = 3 * TICK, *, session: bool = True) -> None:
         """Let time pass, in ticks, with sessions and without anything that happens in Slurm."""
