@@ -1,6 +1,7 @@
 """What holds for every test: no test's logs are for another one, and its garbage is soon found."""
 
 import gc
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -20,8 +21,13 @@ def small_heap() -> None:
 @pytest.fixture(autouse=True)
 def unconfigured_logs() -> Iterator[None]:
     """A command sets the logs of its process up, which in a test is everybody's."""
+    root = logging.root
+    level, handlers = root.level, list(root.handlers)
     yield
     structlog.reset_defaults()
+    root.setLevel(level)
+    for added in set(root.handlers).difference(handlers):
+        root.removeHandler(added)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
