@@ -98,6 +98,18 @@ async def test_verification_is_left_out_only_where_the_file_says_so(tmp_path: Pa
     assert access.tls.verify_mode is ssl.CERT_NONE
 
 
+async def test_where_no_server_is_verified_the_systems_authorities_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(**_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(ssl, "create_default_context", read)
+    for cluster in ({"insecure-skip-tls-verify": True}, {"server": "http://one.example:8080"}):
+        access = await load_access(kubeconfig(tmp_path / "config", **cluster), None)
+        assert isinstance(access.tls, ssl.SSLContext)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
