@@ -53,7 +53,7 @@ def consumer(
 
 async def _seen(true: Callable[[], bool]) -> None:
     """Return once it is so; each look lets all others go on."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110 (what it looks at tells nobody)
             await asyncio.sleep(0.005)
 
@@ -316,7 +316,7 @@ def test_many_that_are_let_go_are_each_written_once() -> None:
 
 
 def test_without_the_right_many_consumers_are_told_once_each_and_tried_ever_less_often() -> None:
-    cluster = Counting([producer(phase="Running"), *(consumer(f"c{number}") for number in range(1100))])
+    cluster = Counting([producer(phase="Running"), *(consumer(f"c{number}") for number in range(600))])
     cluster.refuses = True
     time = [0.0]
     world = World(cluster=cluster)
@@ -324,15 +324,15 @@ def test_without_the_right_many_consumers_are_told_once_each_and_tried_ever_less
     asked = []
 
     def look() -> bool:
-        if cluster.asked % 1100 == 0 and cluster.asked and cluster.asked not in asked:
+        if cluster.asked % 600 == 0 and cluster.asked and cluster.asked not in asked:
             asked.append(cluster.asked)
             time[0] += 5 * 2 ** (len(asked) - 1)
             world.producers._changed.set()
         return len(asked) == 3
 
     world.run(look)
-    assert len(world.told) == 1100
-    assert cluster.asked == 3 * 1100
+    assert len(world.told) == 600
+    assert cluster.asked == 3 * 600
 
 
 # ---------------------------------------------------------------------- decisions
