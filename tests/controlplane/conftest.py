@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .binaries import MissingBinaries
+from ..tools.real_programs import made, told_where_it_fails
 from .harness import ControlPlane
 from .scenarios_world import Scenario
 
 
 def new_control_plane(folder: Path, *, controllers: bool = False, kube_scheduler: bool = False) -> ControlPlane:
     """A control plane, not yet started. Where its programs are not built, tests are skipped; under CI they fail."""
-    try:
-        return ControlPlane(folder, controllers=controllers, kube_scheduler=kube_scheduler)
-    except MissingBinaries as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
+    return made(lambda: ControlPlane(folder, controllers=controllers, kube_scheduler=kube_scheduler))
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +42,5 @@ def scenario_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control
 @pytest.fixture
 def scenario(request: pytest.FixtureRequest, scenario_plane: ControlPlane, tmp_path: Path) -> Iterator[Scenario]:
     """One scenario's own namespace and nodes; what its schedulers said is shown where the test fails."""
-    failed = request.session.testsfailed
-    with Scenario(scenario_plane, tmp_path) as world:
+    with Scenario(scenario_plane, tmp_path) as world, told_where_it_fails(request, world.report):
         yield world
-        if request.session.testsfailed > failed:
-            print(world.report())

@@ -17,13 +17,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar
 
 import yaml
 
 from . import binaries
-from .processes import Program, StartError, free_ports
+from .processes import Program, Served, StartError, free_ports
 
 ADMIN = "admin"
 SCHEDULER = "fluence"
@@ -52,7 +51,7 @@ RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBi
 """Kinds of the objects that give an account its rights."""
 
 
-class ControlPlane:
+class ControlPlane(Served):
     """A running control plane; `folder` (empty, its own) holds its data, keys and logs."""
 
     ADDRESS = "127.0.0.1"
@@ -89,17 +88,6 @@ class ControlPlane:
 
     # ------------------------------------------------------------------ life
 
-    def __enter__(self) -> ControlPlane:
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
-
     def stop(self) -> None:
         """End every program, clients before servers."""
         running = list(reversed(self._programs.values()))
@@ -110,7 +98,8 @@ class ControlPlane:
             program.stop()
         self._programs.clear()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start what it was made with, on free ports, with nothing in it."""
         users = "".join(
             f'{token},{_NAMES.get(user, user)},{user},"{self._users[user]}"\n' for user, token in self._tokens.items()
         )

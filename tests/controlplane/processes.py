@@ -7,11 +7,13 @@ import shutil
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
+from typing import Self
 
 _PAUSE = 0.05
 _GRACE = 10.0
@@ -73,6 +75,29 @@ class Program:
 
     def _tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+
+class Served(ABC):
+    """Programs as a context: it begins once they serve, and they are ended, too, where they come up in part."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start them, and return once they serve."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End all that runs of them."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 def _dying_with_us() -> list[str]:

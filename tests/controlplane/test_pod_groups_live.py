@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pytest
 
+from ..tools.real_programs import made
 from .awaiting import pass_marker, running, until
-from .binaries import MissingBinaries
 from .conftest import new_control_plane
 from .harness import ControlPlane
 from .invariants import Manifest, condition
@@ -276,10 +276,7 @@ def test_the_priority_of_a_group_is_its_class_as_the_api_server_resolves_it(peer
 
 def lacking(tmp_path_factory: pytest.TempPathFactory, *gates: str) -> ControlPlane:
     """A control plane with these gates only."""
-    try:
-        return ControlPlane(tmp_path_factory.mktemp("lacking"), gates=gates)
-    except MissingBinaries as missing:
-        pytest.skip(str(missing))
+    return made(lambda: ControlPlane(tmp_path_factory.mktemp("lacking"), gates=gates))
 
 
 def test_without_the_group_api_that_is_said_once_and_the_rest_is_served(

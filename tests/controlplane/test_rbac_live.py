@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ..tools.real_programs import told_where_it_fails
 from .conftest import new_control_plane
 from .harness import ControlPlane
 from .queues_world import install_queues
@@ -35,10 +36,8 @@ def only_world(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def world(request: pytest.FixtureRequest, only_world: RbacWorld) -> Iterator[RbacWorld]:
     """The world, with nothing in it of the tests before."""
-    failed = request.session.testsfailed
-    yield only_world
-    if request.session.testsfailed > failed:
-        print(only_world.report())
+    with told_where_it_fails(request, only_world.report):
+        yield only_world
     only_world.tidy()
 
 

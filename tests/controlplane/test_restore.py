@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ..tools.real_programs import told_where_it_fails
 from .faults.world import SIZE, World
 from .harness import ControlPlane
 from .invariants import HELD, PLAN, Manifest, Plan, attempt_of, condition, held_jobs, is_bound, plan_of
@@ -135,10 +136,8 @@ def crash(world: World) -> Crash:
 @pytest.fixture(autouse=True)
 def _told(request: pytest.FixtureRequest, world: World) -> Iterator[None]:
     """Show what was seen where a test fails."""
-    failed = request.session.testsfailed
-    yield
-    if request.session.testsfailed > failed:
-        print(world.report())
+    with told_where_it_fails(request, world.report):
+        yield
 
 
 # ---------------------------------------------------------------------- matched, nothing written

@@ -6,29 +6,15 @@ pytest worker, and are empty of queues for each test.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
-from ..controlplane.binaries import MissingBinaries
+from ..tools.real_programs import made, told_where_it_fails
 from .kueue_peer import Kueue
 from .nats_peer import Auth, NatsServer
 from .plane import QueuesPlane
-
-_T = TypeVar("_T")
-
-
-def made(make: Callable[[], _T]) -> _T:
-    """What is made. Where its programs are not there, tests are skipped; under CI they fail."""
-    try:
-        return make()
-    except MissingBinaries as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")
@@ -61,10 +47,8 @@ def plane(worker_plane: QueuesPlane) -> Iterator[QueuesPlane]:
 def kueue_plane(request: pytest.FixtureRequest, worker_kueue: tuple[QueuesPlane, Kueue]) -> Iterator[QueuesPlane]:
     """An API server with Kueue and the controllers of Kubernetes; what Kueue says is shown where the test fails."""
     plane, kueue = worker_kueue
-    failed = request.session.testsfailed
-    yield plane
-    if request.session.testsfailed > failed:
-        print("\n".join(kueue.log.read_text(errors="replace").splitlines()[-40:]))
+    with told_where_it_fails(request, lambda: "\n".join(kueue.log.read_text(errors="replace").splitlines()[-40:])):
+        yield plane
     plane.clear()
 
 

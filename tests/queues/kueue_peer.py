@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import yaml
 
 from ..controlplane.asking import ask
 from ..controlplane.binaries import MissingBinaries
-from ..controlplane.processes import Program, free_ports
+from ..controlplane.processes import Program, Served, free_ports
 from .certificates import write_certificate
 from .plane import FLAVORS, KUEUE, QueuesPlane
 from .programs import kueue, kueue_webhooks
@@ -36,7 +36,7 @@ _HOOKED = frozenset({"clusterqueues", "cohorts", "resourceflavors", "workloads",
 _OWN_ETC = 'mount --bind "$0" /etc && exec "$@"'
 
 
-class Kueue:
+class Kueue(Served):
     """The controller; it admits batch/v1 Jobs. `resources`: that part of its configuration."""
 
     def __init__(self, folder: Path, plane: QueuesPlane, *, resources: Mapping[str, Any] = UNDECLARED_IGNORED) -> None:
@@ -49,17 +49,6 @@ class Kueue:
         self._resources = resources
         self._webhooks, self._health, self._metrics = free_ports(3)
         self._program: Program | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     # ------------------------------------------------------------------ life
 

@@ -20,12 +20,12 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ..controlplane.asking import ask
-from ..controlplane.processes import Program, free_ports
+from ..controlplane.processes import Program, Served, free_ports
 from .certificates import write_certificate
 from .programs import nats_server
 
@@ -46,7 +46,7 @@ class Auth(StrEnum):
     NKEY = "nkey"
 
 
-class NatsServer:
+class NatsServer(Served):
     """nats-server on the loopback interface. `folder` is its own, and keeps its log and keys."""
 
     def __init__(self, folder: Path, *, auth: Auth = Auth.PASSWORD, tls: bool = False) -> None:
@@ -59,13 +59,6 @@ class NatsServer:
         self._key = Ed25519PrivateKey.generate()
         self.ca_file = write_certificate(folder / "tls") if tls else None
         self._program: Program | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     # ------------------------------------------------------------------ life
 

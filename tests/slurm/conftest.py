@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ..controlplane.conftest import new_control_plane
+from ..controlplane.harness import ControlPlane
+from ..tools.real_programs import made, told_where_it_fails
+from .bridge_world import BridgeWorld, give_rights
 from .peer import SlurmPeer
-from .programs import MissingSlurm
-
-
-def new_peer(logs: Path) -> SlurmPeer:
-    """A Slurm, not yet started. Where it cannot run, tests are skipped; under CI they fail."""
-    try:
-        return SlurmPeer(logs)
-    except MissingSlurm as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")
 def worker_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmPeer]:
     """The worker's own; for a test, `peer`."""
-    with new_peer(tmp_path_factory.mktemp("slurm")) as slurm:
+    logs = tmp_path_factory.mktemp("slurm")
+    with made(lambda: SlurmPeer(logs)) as slurm:
         yield slurm
 
 
 @pytest.fixture
 def peer(request: pytest.FixtureRequest, worker_peer: SlurmPeer) -> Iterator[SlurmPeer]:
     """Slurm without nodes and without jobs that have not ended; what it says is shown where the test fails."""
-    failed = request.session.testsfailed
     worker_peer.write_token()
-    yield worker_peer
-    if request.session.testsfailed > failed:
-        print(worker_peer.report())
+    with told_where_it_fails(request, worker_peer.report):
+        yield worker_peer
     worker_peer.clear()
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane for the module's tests of the bridge, with the rights of the option for Slurm."""
+    with new_control_plane(tmp_path_factory.mktemp("bridge-plane"), controllers=True) as control_plane:
+        give_rights(control_plane)
+        yield control_plane
+
+
+@pytest.fixture
+def world(
+    plane: ControlPlane, peer: SlurmPeer, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[BridgeWorld]:
+    """The bridge between both; what was said is shown where the test fails."""
+    with BridgeWorld(plane, tmp_path, peer=peer) as bridge, told_where_it_fails(request, bridge.report):
+        yield bridge

@@ -20,9 +20,9 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from ..controlplane.processes import Program, free_ports
+from ..controlplane.processes import Program, Served, free_ports
 from .programs import NODES, installed
 
 API = "v0.0.44"
@@ -67,7 +67,7 @@ PartitionName={other} Nodes=others MaxTime=INFINITE DefaultTime=INFINITE State=U
 """
 
 
-class SlurmPeer:
+class SlurmPeer(Served):
     """slurmctld and slurmrestd with a state of their own, which is gone with them."""
 
     def __init__(self, logs: Path, *, versions: Sequence[str] = VERSIONS) -> None:
@@ -82,17 +82,6 @@ class SlurmPeer:
         self._jwt_key = secrets.token_bytes(32)
         self._controller: Program | None = None
         self._rest: Program | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     # ---------------------------------------------------------------- the programs
 

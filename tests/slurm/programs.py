@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..controlplane.binaries import MissingBinaries
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".cache" / "slurm"
 CHROOT = FOLDER / "debian"
@@ -24,7 +26,7 @@ _PACKAGES = ("slurmctld", "slurmrestd", "slurm-wlm-basic-plugins", "slurm-wlm-jw
 _TARGET = "make slurm-peer"
 
 
-class MissingSlurm(Exception):  # noqa: N818  # named as MissingBinaries is
+class MissingSlurm(MissingBinaries):
     """Slurm cannot run here, or is not installed; the text says what to do."""
 
 

@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import median, quantiles
 
 import pytest
 
-from ..controlplane.conftest import new_control_plane
-from ..controlplane.harness import ControlPlane
 from ..controlplane.proxy import Fault
-from .bridge_world import BridgeWorld, give_rights
-from .peer import SlurmPeer
+from .bridge_world import BridgeWorld
 
 PROMPT = 3.0
 """Seconds between Slurm's allocation and the bind."""
 MANY = 200
 OUTAGE = 30.0
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with new_control_plane(tmp_path_factory.mktemp("slurm-plane"), controllers=True) as made:
-        give_rights(made)
-        yield made
-
-
-@pytest.fixture
-def world(
-    plane: ControlPlane, peer: SlurmPeer, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[BridgeWorld]:
-    failed = request.session.testsfailed
-    with BridgeWorld(plane, tmp_path, peer=peer) as made:
-        yield made
-        if request.session.testsfailed > failed:
-            print(made.report())
 
 
 def test_the_documents_job_is_bound_to_the_node_that_slurm_chose(world: BridgeWorld) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import yaml
 
 from fluence_plugins.slurm_bridge.names import FINALIZER, MANAGED_TAINT, SCHEDULER_NAME
 
-from ..controlplane.conftest import new_control_plane
 from ..controlplane.faults.world import LEASE
 from ..controlplane.harness import ControlPlane
 from ..controlplane.invariants import Manifest
@@ -21,7 +19,7 @@ from ..controlplane.scenarios_world import EXAMPLES
 from ..controlplane.scheduler_process import Settings
 from ..controlplane.webhook_process import until
 from ..controlplane.webhook_world import new_world
-from .bridge_world import DEPLOY, BridgeWorld, give_rights, with_arguments
+from .bridge_world import DEPLOY, BridgeWorld, with_arguments
 from .peer import OTHER_PARTITION, PARTITION, SlurmPeer
 
 EXAMPLE = EXAMPLES / "12-slurm-bridge"
@@ -32,18 +30,16 @@ OWN = {"key": MANAGED_TAINT, "value": SCHEDULER_NAME, "effect": "NoExecute"}
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane whose pods a replica of the webhook looks at."""
-    with new_control_plane(tmp_path_factory.mktemp("deployed-plane"), controllers=True) as plane:
-        give_rights(plane)
-        shared = new_world(plane, tmp_path_factory.mktemp("webhook"))
-        with shared.replica() as webhook:
-            shared.shared.configure(webhook.tls_port, HANDLERS, "options/slurm-bridge.yaml")
-            webhook.start("--handlers", "slurm-bridge", "--scheduler-user", ACCOUNT)
-            webhook.wait_ready()
-            label(plane, shared.namespace, MANAGED)
-            until(lambda: _is_bridged(plane, shared.namespace))
-            yield plane
+def plane(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """The control plane, whose pods a replica of the webhook looks at."""
+    shared = new_world(plane, tmp_path_factory.mktemp("webhook"))
+    with shared.replica() as webhook:
+        shared.shared.configure(webhook.tls_port, HANDLERS, "options/slurm-bridge.yaml")
+        webhook.start("--handlers", "slurm-bridge", "--scheduler-user", ACCOUNT)
+        webhook.wait_ready()
+        label(plane, shared.namespace, MANAGED)
+        until(lambda: _is_bridged(plane, shared.namespace))
+        yield plane
 
 
 def _is_bridged(plane: ControlPlane, namespace: str) -> bool:
@@ -55,16 +51,11 @@ def _is_bridged(plane: ControlPlane, namespace: str) -> bool:
 
 
 @pytest.fixture
-def world(
-    plane: ControlPlane, peer: SlurmPeer, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[BridgeWorld]:
-    failed = request.session.testsfailed
+def world(world: BridgeWorld, plane: ControlPlane, peer: SlurmPeer) -> BridgeWorld:
+    """The bridge as it is shipped."""
     plane.request("DELETE", LEASE)
-    with BridgeWorld(plane, tmp_path, peer=peer) as made:
-        made.settings = shipped(peer)
-        yield made
-        if request.session.testsfailed > failed:
-            print(made.report())
+    world.settings = shipped(peer)
+    return world
 
 
 def shipped(peer: SlurmPeer) -> Settings:

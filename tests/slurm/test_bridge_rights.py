@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,10 @@ import pytest
 
 from fluence_plugins.slurm_bridge.names import MANAGED_TAINT
 
-from ..controlplane.conftest import new_control_plane
 from ..controlplane.harness import ControlPlane
 from ..controlplane.invariants import Manifest
 from ..controlplane.rbac_world import Right, Roles, rights_of
-from .bridge_world import BridgeWorld, give_rights, with_arguments
-from .peer import SlurmPeer
+from .bridge_world import BridgeWorld, with_arguments
 from .test_bridge_workloads import JOB_SETS, LEADER_WORKER_SETS, LWS, bridged_spec, install, make, stateful
 
 FILE = "options/slurm-bridge.yaml"
@@ -23,25 +21,18 @@ ADDED = sorted({*rights_of("fluence", FILE)} - {*rights_of("fluence")})
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: what an account may do there changes all the time."""
-    with new_control_plane(tmp_path_factory.mktemp("rights-plane"), controllers=True) as made:
-        give_rights(made)
-        for group, version, kind in (JOB_SETS, LEADER_WORKER_SETS):
-            install(made, group, version, kind)
-        yield made
+def plane(plane: ControlPlane) -> ControlPlane:
+    """The control plane, with what else makes pods; what an account may do there changes all the time."""
+    for group, version, kind in (JOB_SETS, LEADER_WORKER_SETS):
+        install(plane, group, version, kind)
+    return plane
 
 
 @pytest.fixture
-def world(
-    plane: ControlPlane, peer: SlurmPeer, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[BridgeWorld]:
-    failed = request.session.testsfailed
-    with BridgeWorld(plane, tmp_path, peer=peer) as made:
-        made.add_hosts(1)
-        yield made
-        if request.session.testsfailed > failed:
-            print(made.report())
+def world(world: BridgeWorld) -> BridgeWorld:
+    """The bridge, with a node."""
+    world.add_hosts(1)
+    return world
 
 
 def make_job(world: BridgeWorld, owner: Manifest | None = None, **labels: str) -> str:

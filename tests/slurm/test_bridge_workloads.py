@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +14,11 @@ from fluence_plugins.slurm_bridge.names import (
     SCHEDULER_NAME,
 )
 
-from ..controlplane.conftest import new_control_plane
 from ..controlplane.harness import ControlPlane
 from ..controlplane.invariants import Manifest
 from ..controlplane.scenarios_world import pod_spec
-from .bridge_world import BridgeWorld, give_rights
-from .peer import GPUS, SlurmPeer
+from .bridge_world import BridgeWorld
+from .peer import GPUS
 
 JOB_SETS = ("jobset.x-k8s.io", "v1alpha2", "JobSet")
 LEADER_WORKER_SETS = ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
@@ -32,23 +30,11 @@ DEVICES = "resource.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with new_control_plane(tmp_path_factory.mktemp("workloads-plane"), controllers=True) as made:
-        give_rights(made)
-        for group, version, kind in (JOB_SETS, LEADER_WORKER_SETS, POD_GROUPS):
-            install(made, group, version, kind)
-        yield made
-
-
-@pytest.fixture
-def world(
-    plane: ControlPlane, peer: SlurmPeer, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[BridgeWorld]:
-    failed = request.session.testsfailed
-    with BridgeWorld(plane, tmp_path, peer=peer) as made:
-        yield made
-        if request.session.testsfailed > failed:
-            print(made.report())
+def plane(plane: ControlPlane) -> ControlPlane:
+    """The control plane, with what else makes pods."""
+    for group, version, kind in (JOB_SETS, LEADER_WORKER_SETS, POD_GROUPS):
+        install(plane, group, version, kind)
+    return plane
 
 
 def install(plane: ControlPlane, group: str, version: str, kind: str) -> None:
