@@ -191,6 +191,7 @@ class Connection:
     def _taker(self, subject: str) -> Callable[[Msg], Awaitable[None]]:
         async def take(message: Msg) -> None:
             self._around.listener.message(self._connector, subject, message.subject, message.data)
+            await asyncio.sleep(0)  # else thousands that wait would hold up all else, the lease's renewal too
 
         return take
 

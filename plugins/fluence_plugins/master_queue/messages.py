@@ -8,7 +8,8 @@ A pool's name is the last token of the subject that it publishes to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,8 @@ MOST_BYTES: Final = 64 << 10
 MOST_LABELS: Final = 64
 MOST_TAINTS: Final = 7
 """A ResourceFlavor takes eight, of which one is the virtual node's own."""
+MOST_PARTS: Final = 256
+"""Resources, labels and taints, each, that are looked at: to tell what is wrong with each takes a while."""
 MOST_PROBLEMS: Final = 8
 """Lines that are told of one message."""
 LONGEST_PROBLEMS: Final = 1024
@@ -135,7 +138,8 @@ def _inside(value: object) -> list[object]:
 
 
 def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
-    for resource in values:
+    _tell_more("quotas", values, problems)
+    for resource in islice(values, MOST_PARTS):
         if resource not in RESOURCES:
             problems.add(f"quotas[{shown(resource)}]", f"no such resource: name one of {', '.join(RESOURCES)}")
     found: dict[str, str] = {}
@@ -148,6 +152,11 @@ def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
     return found
 
 
+def _tell_more(field: str, parts: Sized, problems: _Problems) -> None:
+    if len(parts) > MOST_PARTS:
+        problems.add(field, f"has {len(parts)} parts: only the first {MOST_PARTS} are looked at: send fewer")
+
+
 def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iterator[tuple[str, str]]:
     """Each text of a list with its place; what is no short text is told, and what is too much for all together."""
     if value is None:
@@ -155,8 +164,9 @@ def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iter
     if not isinstance(value, list):
         problems.add(field, "no list: write a list of texts")
         return
+    _tell_more(field, value, problems)
     left = longest
-    for index, one in enumerate(value):
+    for index, one in enumerate(value[:MOST_PARTS]):
         place = f"{field}[{index}]"
         if not isinstance(one, str):
             problems.add(place, f"{shown(one)} is no text")

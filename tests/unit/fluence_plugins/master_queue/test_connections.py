@@ -125,6 +125,29 @@ async def test_large_messages_are_handed_on(server: FakeNats, world: World) -> N
     assert {message[3] for message in world.heard.messages} == {data}
 
 
+async def test_many_messages_at_once_hold_up_nothing_else(server: FakeNats, world: World) -> None:
+    turns = 0
+    seen: list[int] = []
+
+    async def works() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    world.heard.message = lambda *_: seen.append(turns)  # type: ignore[method-assign, misc]
+    world.connections.follow({server.url: ["a"]})
+    async with world.running():
+        await until(connected(world))
+        working = asyncio.create_task(works())
+        for _ in range(1000):
+            server.publish("a.pool", b"1")
+        await until(lambda: len(seen) == 1000)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    assert seen[-1] - seen[0] >= 999
+
+
 async def test_a_lost_connection_comes_back_and_is_told(
     server: FakeNats, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fluence_plugins.master_queue import messages
 from fluence_plugins.master_queue.amounts import amount, amount_text
 from fluence_plugins.master_queue.errors import MessageError
 from fluence_plugins.master_queue.messages import (
@@ -198,6 +199,24 @@ def test_lists_that_are_none_are_told() -> None:
 )
 def test_amounts_are_written_as_kubernetes_writes_them(resource: str, value: Any, text: str) -> None:
     assert amount_text(resource, amount(resource, value)) == text
+
+
+@pytest.mark.parametrize("part", ['""', "1", "[]", '"a=b"', '":"', '"k=v:NoSchedule"'])
+def test_of_a_message_with_thousands_of_parts_few_are_looked_at(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(messages._Problems, "add", lambda _, field, problem: told.append(f"{field}: {problem}"))
+    parts = ",".join([part] * (32000 // (len(part) + 1)))
+    for field in ("labels", "taints"):
+        told.clear()
+        decoded(f'{{"quotas":{{}},"{field}":[{parts}]}}'.encode())
+        assert told[0].startswith(f"{field}: has ")
+        assert told[0].endswith(" parts: only the first 256 are looked at: send fewer")
+        assert len(told) <= 257
+    told.clear()
+    names = ",".join(f'"{number}":{part}' for number in range(2000))
+    decoded(f'{{"quotas":{{{names},"pods":3}}}}'.encode())
+    assert told[0] == "quotas: has 2001 parts: only the first 256 are looked at: send fewer"
+    assert len(told) == 257
 
 
 # ------------------------------------------------------------------ names

@@ -120,6 +120,7 @@ def test_the_pages_message_is_taken_whole() -> None:
     [
         f"{pools.MOST_POOLS} pools a MasterQueue",
         f"{messages.MOST_BYTES >> 10} KiB",
+        f"the first {messages.MOST_PARTS} are looked at",
         f"| {messages.MOST_LABELS} |",
         f"| {messages.MOST_TAINTS} |",
         f"at most {kueue_objects.MOST_FLAVORS} flavors",
