@@ -83,6 +83,8 @@ def without_helm(manifest: Manifest) -> Manifest:
     plain = copy.deepcopy(manifest)
     for label in ("app.kubernetes.io/managed-by", "helm.sh/chart"):
         plain["metadata"].get("labels", {}).pop(label, None)
+    if plain["metadata"].get("annotations") == {"helm.sh/resource-policy": "keep"}:
+        del plain["metadata"]["annotations"]
     pod = plain.get("spec", {}).get("template", {}).get("metadata", {})
     pod.get("annotations", {}).pop("checksum/config", None)
     if pod.get("annotations") == {}:

@@ -59,6 +59,12 @@ def test_another_namespace_is_the_leases_and_the_accounts_too(tmp_path: Path) ->
     assert found["ClusterRoleBinding"]["subjects"][0]["namespace"] == "elsewhere"
 
 
+def test_master_queues_outlive_the_option_and_the_release() -> None:
+    """With their kind they would be deleted, and with them every queue."""
+    (kind,) = [each for each in chart(*ON) if each["metadata"]["name"] == "masterqueues.vk.io"]
+    assert kind["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
 @pytest.mark.parametrize("part", [("networkPolicy", "NetworkPolicy"), ("podDisruptionBudget", "PodDisruptionBudget")])
 def test_what_protects_it_goes_with_what_protects_the_others(part: tuple[str, str]) -> None:
     value, kind = part
