@@ -80,8 +80,10 @@ def test_a_job_runs_on_while_its_pool_is_silent_and_the_next_waits_for_the_pool(
     master["spec"]["flavors"][0]["natsFlavor"]["poolTimeout"] = 2
     kueue_plane.create(master)
     nats.wait_subscribed(f"{SUBJECT}.*")
-    nats.publish(f"{SUBJECT}.{POOL}", MESSAGE)
-    kueue_plane.until(CLUSTER_QUEUES, lambda found: _stop_policy(found) == "None")
+    _until(
+        lambda: _stop_policy(kueue_plane.items(CLUSTER_QUEUES)) == "None",
+        lambda: nats.publish(f"{SUBJECT}.{POOL}", MESSAGE),
+    )
     kueue_plane.add(read(LOCAL_QUEUE))
     first = kueue_plane.add(read(JOB))["metadata"]["name"]
     _until(lambda: _runs(kueue_plane, first), lambda: nats.publish(f"{SUBJECT}.{POOL}", MESSAGE))

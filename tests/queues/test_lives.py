@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ from .samples import master_queue
 SUBJECT = "interlink.resources"
 NAME = "masterqueue-interlink-"
 EMPTY = "masterqueue-empty"
+GRACE = 15
+"""Seconds that its Deployment gives it."""
+TIMEOUT = 10
+"""Seconds of silence where a test waits for them, and needs a pool for less."""
 
 
 def document(nats: NatsServer, *, timeout: int = 30, **flavor: Any) -> dict[str, Any]:
@@ -41,12 +45,25 @@ def running(plane: QueuesPlane, folder: Path, **settings: Any) -> Iterator[Contr
             print(process.tail())
             raise
         ended = process.terminate()
-        assert (ended.status, ended.seconds < 5) == (0, True)
+        assert (ended.status, ended.seconds < GRACE) == (0, True)
         assert "Traceback" not in process.log.read_text()
 
 
 def publish(nats: NatsServer, pool: str, **quotas: Any) -> None:
     nats.publish(f"{SUBJECT}.{pool}", {"quotas": quotas})
+
+
+def publish_until(
+    plane: QueuesPlane, nats: NatsServer, accepted: Callable[[dict[str, dict[str, Any]]], bool], **pools: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Each pool publishes its quotas, as often as the ClusterQueues are looked at: none falls silent meanwhile."""
+
+    def looked_at(found: dict[str, dict[str, Any]]) -> bool:
+        for pool, quotas in pools.items():
+            publish(nats, pool, **quotas)
+        return accepted(found)
+
+    return plane.until(CLUSTER_QUEUES, looked_at)
 
 
 def flavors(found: dict[str, dict[str, Any]], queue: str = "masterqueue") -> list[str]:
@@ -65,7 +82,7 @@ def condition(plane: QueuesPlane, name: str) -> tuple[str, str]:
     return found["status"], found["message"]
 
 
-def wait_condition(plane: QueuesPlane, name: str, value: str, seconds: float = 20.0) -> str:
+def wait_condition(plane: QueuesPlane, name: str, value: str, seconds: float = 30.0) -> str:
     """The condition's message, once it has this status."""
     plane.until(
         MASTER_QUEUES,
@@ -83,17 +100,16 @@ def test_pools_appear_change_fall_silent_and_return(plane: QueuesPlane, nats: Na
     with running(plane, tmp_path):
         nats.wait_subscribed(f"{SUBJECT}.*")
         plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == flavors(found, "group1") == [EMPTY])
-        publish(nats, "a", pods=5, cpu=2)
-        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == flavors(found, "group1") == [NAME + "a"])
-        publish(nats, "a", pods=7, cpu=2)
-        plane.until(CLUSTER_QUEUES, lambda found: _quota(found, "pods") == "7")
-        publish(nats, "b", pods=1)
-        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [NAME + "a", NAME + "b"])
+        first, more, other = {"pods": 5, "cpu": 2}, {"pods": 7, "cpu": 2}, {"pods": 1}
+        publish_until(plane, nats, lambda found: flavors(found) == flavors(found, "group1") == [NAME + "a"], a=first)
+        publish_until(plane, nats, lambda found: _quota(found, "pods") == "7", a=more)
+        publish_until(plane, nats, lambda found: flavors(found) == [NAME + "a", NAME + "b"], a=more, b=other)
         found = plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [EMPTY])
         assert found["group1"]["spec"]["stopPolicy"] == "Hold"
         assert wait_condition(plane, "PoolsActive", "False") == "0 of 2 pools are active"
-        publish(nats, "a", pods=7)
-        found = plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == flavors(found, "group1") == [NAME + "a"])
+        found = publish_until(
+            plane, nats, lambda found: flavors(found) == flavors(found, "group1") == [NAME + "a"], a=more
+        )
         assert found["group1"]["spec"]["stopPolicy"] == "None"
 
 
@@ -125,21 +141,21 @@ def test_an_edit_with_live_pools_loses_nothing(plane: QueuesPlane, nats: NatsSer
 def test_a_killed_nats_server_changes_no_queue_and_no_time_out(
     plane: QueuesPlane, nats: NatsServer, tmp_path: Path
 ) -> None:
-    plane.create(document(nats, timeout=3))
+    plane.create(document(nats, timeout=TIMEOUT))
     with running(plane, tmp_path) as process:
         nats.wait_subscribed(f"{SUBJECT}.*")
-        publish(nats, "a", pods=5)
-        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [NAME + "a"])
+        publish_until(plane, nats, lambda found: flavors(found) == [NAME + "a"], a={"pods": 5})
         with nats.away():
             message = wait_condition(plane, "NatsConnected", "False")
             assert message.startswith(f"no connection for {SUBJECT}: ")
             assert nats.password not in message
-            time.sleep(4)  # longer than the pool's time-out
+            time.sleep(TIMEOUT + 1)
             assert flavors(plane.items(CLUSTER_QUEUES)) == [NAME + "a"]
         wait_condition(plane, "NatsConnected", "True")
         nats.wait_subscribed(f"{SUBJECT}.*")
-        publish(nats, "a", pods=6)
-        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [NAME + "a"] and _quota(found, "pods") == "6")
+        publish_until(
+            plane, nats, lambda found: flavors(found) == [NAME + "a"] and _quota(found, "pods") == "6", a={"pods": 6}
+        )
         plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [EMPTY])  # and then it is silent
         assert 'fluence_masterqueue_reconnects_total{connector="' in process.get("/metrics")[1]
         assert nats.password not in process.log.read_text() + process.get("/metrics")[1] + process.get("/configz")[1]
@@ -148,12 +164,12 @@ def test_a_killed_nats_server_changes_no_queue_and_no_time_out(
 def test_a_restart_keeps_queues_until_the_pools_own_time_out(
     plane: QueuesPlane, nats: NatsServer, tmp_path: Path
 ) -> None:
-    plane.create(document(nats, timeout=6))
+    plane.create(document(nats, timeout=TIMEOUT))
     with running(plane, tmp_path):
         nats.wait_subscribed(f"{SUBJECT}.*")
         publish(nats, "a", pods=5)
         plane.until(MASTER_QUEUES, lambda found: bool(found["masterqueue"].get("status", {}).get("pools")))
-    time.sleep(7)
+    time.sleep(TIMEOUT + 1)
     writes = plane.writes()
     with running(plane, tmp_path):
         nats.wait_subscribed(f"{SUBJECT}.*")

