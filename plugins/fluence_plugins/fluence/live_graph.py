@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import add, sub
@@ -36,6 +36,7 @@ from fluence_plugins.fluence.placement import (
     overlap,
     placement_from_allocation,
     placement_on_host,
+    with_above,
 )
 from fluence_plugins.fluence.replay import allocation_from_placement
 from fluence_plugins.fluence.resources import ResourcesConfig
@@ -175,7 +176,7 @@ class LiveGraph:
         if not lost_paths:
             return
         for uid, share in list(self.shares.items()):
-            parts = {jobid: _split(part, lost_paths) for jobid, part in share.items()}
+            parts = {jobid: part.split(lost_paths) for jobid, part in share.items()}
             if all(lost is None for lost, _ in parts.values()):
                 continue
             self._leave(uid)
@@ -216,7 +217,7 @@ class LiveGraph:
 
     def _take_what_is_there(self, jobid: int, uid: str, part: Placement) -> None:
         """Take piece by piece; the others are missing, as one part."""
-        left = [piece for piece in _pieces(part) if not self._take_again(jobid, uid, piece)]
+        left = [piece for piece in part.pieces() if not self._take_again(jobid, uid, piece)]
         if left:
             self.missing.setdefault(uid, []).append((jobid, left[0].merged(*left[1:])))
 
@@ -455,7 +456,7 @@ class LiveGraph:
     def _take_pieces(self, jobid: int, parts: Mapping[str, Placement]) -> None:
         """Hold each piece that can be held; the others are missing."""
         for uid, part in sorted(parts.items()):
-            for piece in _pieces(part):
+            for piece in part.pieces():
                 if not self._take_again(jobid, uid, piece):
                     self.missing.setdefault(uid, []).append((jobid, piece))
 
@@ -684,7 +685,7 @@ class LiveGraph:
                 change = add if sign > 0 else sub
                 self._used[host.name] = tuple(map(change, self.used_on(host.name), self.accounting.held(host)))
             for device in part.devices:
-                for path in _with_above(device.path):
+                for path in with_above(device.path):
                     self._held[path] += sign
                 self._taken[device.path] += sign
 
@@ -694,36 +695,3 @@ def _foreign_jobspec(amounts: Amounts, types: tuple[str, ...]) -> str:
     """One slot of whatever is not 0 of these, on a host, as JSON."""
     parts = [Resource(kind, amount) for kind, amount in zip(types, amounts, strict=True) if amount]
     return Jobspec.of(slot(1, *parts), constraints={"properties": [names.VIRTUAL_FALSE]}).to_json()
-
-
-def _with_above(path: str) -> Iterator[str]:
-    while path.count("/") > 1:
-        yield path
-        path = path.rpartition("/")[0]
-
-
-def _split(part: Placement, paths: frozenset[str]) -> tuple[Placement | None, Placement | None]:
-    """(what a part holds at any of these paths, of hosts or devices, and below them, what else it holds); None for
-    nothing.
-    """
-    hosts = [[host for host in part.hosts if (host.path in paths) is here] for here in (True, False)]
-    devices = [[d for d in part.devices if _is_within(d.path, paths) is here] for here in (True, False)]
-    lost, rest = (Placement(tuple(h), tuple(d)) if h or d else None for h, d in zip(hosts, devices, strict=True))
-    return lost, rest
-
-
-def _is_within(path: str, paths: frozenset[str]) -> bool:
-    """Whether a path is one of these, or below one."""
-    while path:
-        if path in paths:
-            return True
-        path = path.rpartition("/")[0]
-    return False
-
-
-def _pieces(part: Placement) -> Iterator[Placement]:
-    """What a part holds of its hosts, and each of its devices, one by one."""
-    if part.hosts:
-        yield Placement(part.hosts)
-    for device in part.devices:
-        yield Placement((), (device,))

@@ -4,7 +4,7 @@ R lists every vertex on the way to what was taken. Only what was taken counts; t
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +109,22 @@ class Placement:
         hosts = sorted((host for part in parts for host in part.hosts), key=lambda host: host.path)
         devices = sorted((device for part in parts for device in part.devices), key=lambda device: device.path)
         return Placement(tuple(hosts), tuple(devices))
+
+    def split(self, paths: frozenset[str]) -> tuple["Placement | None", "Placement | None"]:
+        """Return (what is held at any of these paths, of hosts or devices, and below them, what else is held); None for
+        nothing.
+        """
+        hosts = [[host for host in self.hosts if (host.path in paths) is here] for here in (True, False)]
+        devices = [[d for d in self.devices if _is_within(d.path, paths) is here] for here in (True, False)]
+        lost, rest = (Placement(tuple(h), tuple(d)) if h or d else None for h, d in zip(hosts, devices, strict=True))
+        return lost, rest
+
+    def pieces(self) -> Iterator["Placement"]:
+        """What is held of the hosts, and each of the devices, one by one."""
+        if self.hosts:
+            yield Placement(self.hosts)
+        for device in self.devices:
+            yield Placement((), (device,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,3 +297,19 @@ def _host(host: _Taken, taken: list[_Taken], above: list[_Taken]) -> HostHolding
 def overlap(path: str, other: str) -> bool:
     """Whether two vertices are one, or one lies in the other."""
     return path == other or path.startswith(other + "/") or other.startswith(path + "/")
+
+
+def with_above(path: str) -> Iterator[str]:
+    """The path of a vertex, and of all that it lies in but the cluster."""
+    while path.count("/") > 1:
+        yield path
+        path = path.rpartition("/")[0]
+
+
+def _is_within(path: str, paths: frozenset[str]) -> bool:
+    """Whether a path is one of these, or below one."""
+    while path:
+        if path in paths:
+            return True
+        path = path.rpartition("/")[0]
+    return False
