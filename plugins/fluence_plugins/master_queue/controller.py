@@ -83,6 +83,19 @@ def steady_clock() -> Callable[[], float]:
     return lambda: wall + time.monotonic() - began
 
 
+def wall_ahead(now: Callable[[], float], wall: Callable[[], float] = time.time) -> Callable[[], float]:
+    """By how many seconds the time of day is ahead of `now`, as after it was set; less than a second is none."""
+    ahead = 0.0
+
+    def found() -> float:
+        nonlocal ahead
+        seconds = wall() - now()
+        ahead = ahead if abs(seconds - ahead) < 1 else seconds
+        return ahead
+
+    return found
+
+
 class Controller:
     """All MasterQueues. `run` is its task."""
 
@@ -109,6 +122,7 @@ class Controller:
             in_use=FlavorsInUse(api),
             writes=asyncio.Semaphore(_WRITES),
             now=clock,
+            ahead=wall_ahead(clock) if now is None else lambda: 0.0,
             away=self._away,
             unknown=lambda: self._follower.refused,
             taken=lambda master: self._taken(Change.MODIFIED, master),

@@ -46,6 +46,8 @@ class Around(msgspec.Struct, frozen=True):
     leaving: Collection[tuple[str, str]] = ()
     """Kind and name of those that are not its own and are being deleted, as after a MasterQueue of the same name."""
     away: Mapping[str, str] = {}
+    ahead: float = 0.0
+    """Seconds to be added to times for the status, where the time of day was set meanwhile."""
     failures: Sequence[str] = ()
     """What could not be written, a line each."""
     lacking: Collection[str] = ()
@@ -95,6 +97,7 @@ class _Layout:
         self._taken_flavors = around.taken_flavors
         self._leaving = around.leaving
         self._lacking = around.lacking
+        self._ahead = around.ahead
         self.problems: list[str] = []
         self.flavors: list[ResourceFlavor] = []
         self._statuses: dict[str, PoolStatus] = {}
@@ -154,7 +157,7 @@ class _Layout:
                 wrong = f"a queue of Kueue takes {MOST_FLAVORS} flavors, as are before it: use a second MasterQueue"
         faults = (wrong, *pool.conflicts) if wrong else pool.conflicts
         self.problems.extend(f"pool {pool.name}: {fault}" for fault in faults)
-        self._statuses[pool.name] = _pool_status(pool, faults)
+        self._statuses[pool.name] = _pool_status(pool, faults, self._ahead)
         if wrong or pool.state != PoolState.ACTIVE:
             return ()
         self._used.add(name)
@@ -181,12 +184,12 @@ def _first(wrong: Sequence[str]) -> Sequence[str]:
     return wrong if more <= 0 else [*wrong[:_MOST_PROBLEMS], f"and {more} more: see the pools' own problems"]
 
 
-def _pool_status(pool: Pool, faults: tuple[str, ...]) -> PoolStatus:
+def _pool_status(pool: Pool, faults: tuple[str, ...], ahead: float) -> PoolStatus:
     return PoolStatus(
         name=pool.name,
         flavor=pool.flavor,
         state=str(pool.state),
-        last_message=time_text(pool.heard_at),
+        last_message=time_text(None if pool.heard_at is None else pool.heard_at + ahead),
         quota=pool.message.quotas,
         labels=pool.message.labels,
         taints=pool.message.taints,
@@ -230,7 +233,7 @@ def _conditions(
         ),
     )
     generation = master.metadata.generation
-    return tuple(_since(condition, master.status.conditions, now, generation) for condition in found)
+    return tuple(_since(condition, master.status.conditions, now + around.ahead, generation) for condition in found)
 
 
 def _away(sources: Iterable[tuple[str, str]], why: Mapping[str, str]) -> list[str]:

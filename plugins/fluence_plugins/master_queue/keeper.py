@@ -44,6 +44,8 @@ class Shared(msgspec.Struct, frozen=True):
     in_use: FlavorsInUse
     writes: asyncio.Semaphore
     now: Callable[[], float]
+    ahead: Callable[[], float]
+    """By how many seconds the time of day is ahead of `now`."""
     away: Callable[[], Mapping[str, str]]
     unknown: Callable[[], Collection[type]]
     """Kinds of objects of which it is not known what there is."""
@@ -234,6 +236,7 @@ class Keeper:
                 if one.owner != uid and one.metadata.deletion_timestamp
             ),
             away=self._shared.away(),
+            ahead=self._shared.ahead(),
             failures=tuple(self._failures),
             lacking=self._lacking,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fluence_plugins.master_queue.controller import wall_ahead
 from session_scheduler.kube_api import Forbidden, NotFound, Unavailable
 
 from .virtual_time import run
@@ -26,6 +27,16 @@ def lives(life: Life, *masters: dict[str, Any], api: Api | None = None) -> None:
             await life(world)
 
     run(whole())
+
+
+def test_the_time_of_day_is_ahead_by_as_much_as_it_was_set() -> None:
+    times = {"now": 100.0, "wall": 100.0}
+    ahead = wall_ahead(lambda: times["now"], lambda: times["wall"])
+    found = []
+    for now, wall in ((110.0, 110.4), (120.0, 3720.4), (130.0, 3730.1), (140.0, 139.9)):
+        times |= {"now": now, "wall": wall}
+        found.append(round(ahead(), 6))
+    assert found == [0.0, 3600.4, 3600.4, -0.1]
 
 
 def test_nothing_is_there_then_a_pool_then_it_is_silent_and_returns() -> None:

@@ -358,6 +358,15 @@ def test_a_lost_connection_changes_a_condition_only() -> None:
     assert "password" not in str(after.status)
 
 
+def test_times_in_the_status_are_those_of_the_day_after_it_was_set() -> None:
+    pools = heard(master(), "a")
+    before, after = (desired(master(), pools, 5, Around(ahead=ahead)) for ahead in (0.0, 3600.0))
+    assert (after.flavors, after.queues) == (before.flavors, before.queues)
+    assert [pool.last_message[11:13] for one in (before, after) for pool in one.status.pools] == ["00", "01"]
+    for condition in after.status.conditions:
+        assert condition.last_transition_time == "1970-01-01T01:00:05Z"
+
+
 def test_a_restart_makes_the_same_objects() -> None:
     before = desired(master(), heard(master(), "a", "b"), 3)
     content = {**document(), "status": plain(before.status)}
