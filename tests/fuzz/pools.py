@@ -6,7 +6,15 @@ from collections.abc import Iterable
 from tests.fuzz.watch import Finding, note
 
 from fluence_plugins.master_queue.errors import MessageError
-from fluence_plugins.master_queue.messages import MOST_LABELS, MOST_PROBLEMS, MOST_TAINTS, Message, decoded, pool_of
+from fluence_plugins.master_queue.messages import (
+    LONGEST_PROBLEMS,
+    MOST_LABELS,
+    MOST_PROBLEMS,
+    MOST_TAINTS,
+    Message,
+    decoded,
+    pool_of,
+)
 from fluence_plugins.master_queue.wire import Arrived, Line, Parser, WireError
 
 _SUBJECT = "interlink.resources"
@@ -27,6 +35,8 @@ def pool_message(data: bytes) -> None:
         return
     for problem in message.problems:
         note(MessageError(problem))
+    if sum(len(one.encode()) for one in message.problems[:-1]) > LONGEST_PROBLEMS:
+        raise Finding("more is told than is to be kept")
     if len(message.problems) > MOST_PROBLEMS or len(message.labels) > MOST_LABELS or len(message.taints) > MOST_TAINTS:
         raise Finding("more than is to be taken")
     if decoded(_written(message)) != Message(message.quotas, message.labels, message.taints):
