@@ -67,6 +67,12 @@ def test_with_every_option_the_chart_makes_what_all_flat_files_have() -> None:
     same(chart(*ALL), [each for name in names for each in manifests(name)])
 
 
+def test_queues_outlive_the_release() -> None:
+    """With their kind they would be deleted, and no team would have what it was given."""
+    kind = find(chart(), "CustomResourceDefinition", "queues.fluence.flux-framework.org")
+    assert kind["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
 def test_with_slurm_the_chart_makes_what_the_file_of_that_option_has() -> None:
     same(chart(*SLURM), manifests("options/slurm-bridge.yaml") + manifests("device-plugin.yaml"))
 
