@@ -243,6 +243,13 @@ def test_the_chart_is_installed_upgraded_and_taken_away_by_helm(shell: Shell) ->
     assert shell.versions(yaml.safe_dump_all(made)).keys() == {key(each) for each in made}
     webhooks = shell.plane.request("GET", CONFIGURATION)[1]["webhooks"]
     assert [each["failurePolicy"] for each in webhooks] == ["Fail", "Fail", "Ignore", "Fail", "Fail"]
+    queue = {"apiVersion": "fluence.flux-framework.org/v1alpha1", "kind": "Queue", "metadata": {"name": "team"}}
+    shell.kubectl("apply", "-f", "-", text=yaml.safe_dump(queue))
     shell.helm("uninstall", "fluence")
     left = shell.kubectl("get", "--ignore-not-found", "-o", "name", "-f", "-", text=yaml.safe_dump_all(made))
-    assert left == ""
+    kinds = ("masterqueues.vk.io", "queues.fluence.flux-framework.org")
+    assert sorted(left.split()) == [f"customresourcedefinition.apiextensions.k8s.io/{kind}" for kind in kinds]
+    shell.helm("install", "fluence", CHART, "--wait=false", *EVERYTHING)
+    shell.helm("uninstall", "fluence")
+    assert shell.kubectl("get", "queues", "-o", "name").split() == ["queue.fluence.flux-framework.org/team"]
+    shell.kubectl("delete", "crd", *kinds)

@@ -156,7 +156,7 @@ def test_in_a_managed_namespace_slurm_places_the_pods_of_the_default_scheduler(w
 def test_the_successor_of_a_leader_that_was_killed_binds_by_the_job_that_it_finds(world: BridgeWorld) -> None:
     world.add_hosts(2)
     other = world.occupy_hosts(2)
-    short = {**world.settings.more["leaderElection"], "leaseSeconds": 3, "renewSeconds": 2, "retrySeconds": 0.3}
+    short = {**world.settings.more["leaderElection"], "leaseSeconds": 10, "renewSeconds": 8, "retrySeconds": 0.5}
     settings = replace(world.settings, more=world.settings.more | {"leaderElection": short})
     leader, successor = world.run(settings), world.run(settings)
     world.create_bridged_gang("train", 2)
