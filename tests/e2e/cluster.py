@@ -42,8 +42,9 @@ class RealCluster(ControlPlane):
     def _at(self, folder: Path, user: str) -> Path:
         return folder / f"{user.rpartition(':')[2]}.kubeconfig"
 
-    def _start(self) -> None:
-        super()._start()
+    def start(self) -> None:
+        """Start it, its node among it; returns once that is ready."""
+        super().start()
         self.kubeconfig(_KUBELET)
         self.node.start_containerd()
         for image in self._images():
