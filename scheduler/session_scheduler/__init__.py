@@ -1,7 +1,7 @@
 """The session core: holds a consistent view of the cluster, asks the plugins, commits or undoes.
 
-The names here, `hookspecs`, `model`, `commands`, `yaml_text` and `testing` are for plugin authors, and for plugins' own
-servers `endpoints`, `kube_api`, `logs` and `stopping`; everything else is inside and may change.
+Public are the names here and `hookspecs`, `errors`, `config`, `model`, `sdk` and `testing`. Everything else is internal
+and may change without notice.
 """
 
 from __future__ import annotations
@@ -10,47 +10,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from session_scheduler.callbacks import Scenario
-    from session_scheduler.config import PluginArguments
+    from session_scheduler.config.settings import PluginArguments
     from session_scheduler.errors import FluenceError, InputError
-    from session_scheduler.evaluation import NodeInfo
-    from session_scheduler.hookspecs import (
-        API_VERSION,
-        SKIP,
-        Gate,
-        Normalise,
-        Placement,
-        Prepared,
-        Refusal,
-        Scope,
-        hookimpl,
-    )
+    from session_scheduler.framework.answers import SKIP, Normalise, Placement, Prepared, Scope
+    from session_scheduler.framework.callbacks import Scenario
+    from session_scheduler.framework.evaluation import NodeInfo
+    from session_scheduler.framework.session import Session
+    from session_scheduler.framework.statement import Event
+    from session_scheduler.hookspecs import API_VERSION, hookimpl
     from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
-    from session_scheduler.plugin_loading import register_plugin_builder
-    from session_scheduler.session import Session
-    from session_scheduler.statement import Event
+    from session_scheduler.model.refusals import Gate, Refusal
+    from session_scheduler.registry.registry import register_plugin_builder
 
 _LAZY = {
     "API_VERSION": "hookspecs",
-    "SKIP": "hookspecs",
     "ActionType": "model.events",
     "ClusterEvent": "model.events",
     "ClusterEventWithHint": "model.events",
-    "Event": "statement",
+    "Event": "framework.statement",
     "FluenceError": "errors",
-    "Gate": "hookspecs",
+    "Gate": "model.refusals",
     "InputError": "errors",
-    "NodeInfo": "evaluation",
-    "Normalise": "hookspecs",
-    "Placement": "hookspecs",
-    "PluginArguments": "config",
-    "Prepared": "hookspecs",
-    "Refusal": "hookspecs",
-    "Scenario": "callbacks",
-    "Scope": "hookspecs",
-    "Session": "session",
+    "NodeInfo": "framework.evaluation",
+    "Normalise": "framework.answers",
+    "Placement": "framework.answers",
+    "PluginArguments": "config.settings",
+    "Prepared": "framework.answers",
+    "Refusal": "model.refusals",
+    "SKIP": "framework.answers",
+    "Scenario": "framework.callbacks",
+    "Scope": "framework.answers",
+    "Session": "framework.session",
     "hookimpl": "hookspecs",
-    "register_plugin_builder": "plugin_loading",
+    "register_plugin_builder": "registry.registry",
 }
 """Where the public names are. They are imported when they are asked for: the command begins without any of them."""
 

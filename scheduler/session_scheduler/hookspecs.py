@@ -38,22 +38,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
 
+from session_scheduler.framework.answers import (
+    SKIP,
+    NoPreemption,
+    Normalise,
+    Placement,
+    Preemption,
+    Prepared,
+    Reservation,
+    Scope,
+    Skip,
+    Trial,
+)
+from session_scheduler.model.refusals import Gate, Refusal
+
 if TYPE_CHECKING:
-    from session_scheduler.actions.trial import Trial
-    from session_scheduler.model.bindings import Allocation, Binding, Holding, Runtime
+    from session_scheduler.framework.bindings import Allocation, Binding, Holding, Runtime
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.cluster_view import ClusterView
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
     from session_scheduler.model.events import ClusterEventWithHint
     from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
-    from session_scheduler.model.objects import KubeObject, Node, OwnerReference, Pod
-    from session_scheduler.session import Session
-    from session_scheduler.state.cluster_view import ClusterView
+    from session_scheduler.model.objects import Node, OwnerReference, Pod
 
 PROJECT: Final = "session_scheduler"
 API_VERSION: Final = "1"
@@ -61,133 +72,6 @@ API_VERSION: Final = "1"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
-
-
-class Scope(Enum):
-    """What an answer depends on."""
-
-    STATIC = "static"
-    """Nodes and class only."""
-    NODE = "node"
-    """Also on what runs on that same node: requests and counters of the row."""
-    ANY = "any"
-    """Anything else: asked again after every change."""
-
-
-class Normalise(Enum):
-    """How raw scores become 0 to 100; m is the maximum over the feasible nodes."""
-
-    NONE = "none"
-    """Raw scores are 0 to 100 already."""
-    MAX = "max"
-    """100·raw÷m, 0 where m is 0 (kube-scheduler's DefaultNormalizeScore)."""
-    MAX_REVERSED = "max-reversed"
-    """100 − 100·raw÷m, 100 where m is 0."""
-    SPREAD = "spread"
-    """100·(raw − min)÷(m − min), 0 where they are equal."""
-
-
-class Skip(Enum):
-    """The type of SKIP."""
-
-    SKIP = "skip"
-
-
-SKIP: Final = Skip.SKIP
-"""Answer of `prepare`: none of this plugin's filters and scores are needed for the class."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Answer of `prepare` with more than a state: what the filter's and the score's answers depend on for this class.
-
-    A scope may be narrower than the one that the plugin declares; SKIP: that hook is not needed.
-    """
-
-    state: Any
-    filter_scope: Scope | Skip = Scope.ANY
-    score_scope: Scope | Skip = Scope.ANY
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a group or a class cannot be placed now. `plugin` and `failed` are filled in by the core."""
-
-    reason: str
-    plugin: str = ""
-    failed: bool = False
-    """Whether the plugin failed, rather than refused."""
-    fits_if: tuple[str, ...] = ()
-    """What would have to be so for it not to refuse, as the hook `fits_if` says it."""
-    until: float | None = None
-    """When that may be otherwise, in seconds since 1970; None where time alone does not change it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """Answer of `pre_enqueue`: why a pod is not to be tried yet. `plugin` is filled in by the core."""
-
-    reason: str
-    awaits: tuple[type[KubeObject], str] | None = None
-    """Kind and key (namespace/name, or the name) of the object that may open it by coming, changing or going."""
-    plugin: str = ""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Preemption:
-    """Answer of `postfilter`: which running tasks are to end, and where the tasks are to go once they have."""
-
-    nominated: Mapping[Task, str]
-    """The node of each task that is to be placed; the others of its group are tried again with it."""
-    victims: tuple[Task, ...]
-    where: str
-    """The node's name, or what else people are told of where that happens."""
-    moves: Mapping[Task, str] = field(default_factory=dict)
-    """The victims that are to run elsewhere, each with the node found for it: they are moved rather than preempted."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reservation:
-    """Answer of `reservation`: where the tasks of a gang are to start together, and when they can at the earliest."""
-
-    nominated: Mapping[Task, str]
-    """The node of each task that is to start then."""
-    start: float
-    """In seconds since 1970; not before `session.wall`."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoPreemption:
-    """Answer of `postfilter`: nothing can be done for the tasks, and why, in kube-scheduler's words."""
-
-    reason: str
-    keep: bool = False
-    """Whether the tasks stay nominated where they are: their victims are still ending, say."""
-
-
-class Placement(Protocol):
-    """Resources that a plugin has taken for some of a group's tasks.
-
-    It holds them from the moment it is returned. `undo` gives all of it back and leaves no trace; `redo` takes exactly
-    the same again; `release` gives some tasks' share back for good. Each is called at most once in a row.
-    """
-
-    @property
-    def nodes(self) -> Mapping[Task, str]:
-        """The node of each task that the placement (still) holds."""
-
-    @property
-    def holds(self) -> Mapping[Task, Mapping[str, Any]]:
-        """What each task holds, as JSON values: written to the plan and to the Binding. Names, never ranks or ids."""
-
-    def undo(self) -> None:
-        """Give everything back; the plugin's state is as it was before `place_group`."""
-
-    def redo(self) -> None:
-        """Take the same resources again, after `undo`: all of them, or, where it raises, none."""
-
-    def release(self, tasks: Sequence[Task]) -> None:
-        """Give back what these tasks hold; the others keep theirs."""
 
 
 # ------------------------------------------------------------------ start-up
@@ -509,3 +393,9 @@ HOOKS: Final = (
     "on_session_close", "prebind_needed", "prebind", "cancel", "simulated_node",
     "saved_arguments", "report", "shown_holding",
 )  # fmt: skip
+
+__all__ = [
+    "API_VERSION", "HOOKS", "PROJECT", "SKIP", "Gate", "NoPreemption", "Normalise", "Placement", "Preemption",
+    "Prepared", "Refusal", "Reservation", "Scope", "Skip", "Trial",
+    "hookimpl", "hookspec", *HOOKS,
+]  # fmt: skip

@@ -17,13 +17,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from session_scheduler.clock import StoppedClock
+from session_scheduler.base.clock import StoppedClock
+from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.objects import KubeObject, Pod, PodGroup
-from session_scheduler.offline import load_calls
-from session_scheduler.service import Scheduler
-from session_scheduler.simulate import place_all
+from session_scheduler.offline.simulate import place_all
+from session_scheduler.registry.registry import Registry
 from session_scheduler.testing import gang, node, pod
 
 QPU = "fluxion.flux-framework.org/qpu"
@@ -81,7 +82,9 @@ KINDS = (
 async def measure(kind: Kind, nodes: int, preemptors: int, folder: Path) -> tuple[float, int, int]:
     """Seconds, preemptors placed, pods that ended for them."""
     config = kind.config(folder, nodes)
-    scheduler = Scheduler(MemoryCluster(list(kind.running(nodes))), config, load_calls(config), StoppedClock())
+    scheduler = Scheduler(
+        MemoryCluster(list(kind.running(nodes))), config, Registry(BUILTIN).load_calls(config), StoppedClock()
+    )
     await scheduler.start()
     await place_all(scheduler)
     for obj in kind.preemptors(preemptors):

@@ -17,15 +17,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from session_scheduler.clock import StoppedClock
+from session_scheduler.base.clock import StoppedClock
+from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.config import QueueConfig, SchedulerConfig
-from session_scheduler.hook_calls import HookCalls
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.hookspecs import Scope, hookimpl
 from session_scheduler.model.groups import Group, Task
 from session_scheduler.model.objects import KubeObject
-from session_scheduler.offline import load_calls
-from session_scheduler.service import Scheduler
+from session_scheduler.registry.registry import Registry
+from session_scheduler.registry.validation import hook_calls
 from session_scheduler.testing import node, pod
 
 PLUGINS = 10
@@ -83,7 +85,7 @@ def queues(count: int, cores: int) -> Iterable[QueueConfig]:
 def plugins(calls: HookCalls) -> HookCalls:
     """The default profile with ten more plugins."""
     own = [(name, instance, None) for name, instance in calls.instances.items() if name != "fluence"]
-    return HookCalls([*own, *((f"policy-{number}", Policy(number), None) for number in range(PLUGINS))])
+    return hook_calls([*own, *((f"policy-{number}", Policy(number), None) for number in range(PLUGINS))])
 
 
 def objects(nodes: int, pods: int, names: list[str], *, full: bool) -> Iterable[KubeObject]:
@@ -105,7 +107,7 @@ async def measure(table: Table, options: argparse.Namespace, *, full: bool) -> N
         bindings_in_flight=1_000_000, cycle_seconds=3600,
         queues=tuple(queues(options.queues, options.nodes * A_NODE)),
     )  # fmt: skip
-    profiles = {name: plugins(calls) for name, calls in load_calls(config).items()}
+    profiles = {name: plugins(calls) for name, calls in Registry(BUILTIN).load_calls(config).items()}
     cluster = MemoryCluster()
     names = [queue.name for queue in config.queues if queue.parent]
     for obj in objects(options.nodes, options.pods, names, full=full):

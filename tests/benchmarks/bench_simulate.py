@@ -18,9 +18,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
-from session_scheduler.offline import open_offline
-from session_scheduler.simulate import place_all
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.offline.simulate import place_all
+from session_scheduler.offline.state import open_offline
 
 
 def node(index: int) -> dict[str, Any]:

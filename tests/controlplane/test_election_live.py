@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from session_scheduler.binding import LEADER_ANNOTATION
-from session_scheduler.clock import SystemClock
+from session_scheduler.base.clock import SystemClock
+from session_scheduler.binding.binder import LEADER_ANNOTATION
 from session_scheduler.cluster.errors import Forbidden, NotLeading
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
-from session_scheduler.config import LeaderElection
-from session_scheduler.election import Elector
+from session_scheduler.cluster.leader_election import Elector
+from session_scheduler.config.settings import LeaderElection
 from session_scheduler.model.objects import ConfigMap, Container, Lease, ObjectMeta, Pod, PodSpec
 
 from .conftest import new_control_plane

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from session_scheduler.clock import SystemClock
+from session_scheduler.base.clock import SystemClock
 from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kube_requests import ApiClient

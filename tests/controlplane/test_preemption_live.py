@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.columns import tie_break
 
 from .awaiting import pass_marker, running, until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.clock import StoppedClock
+from session_scheduler.base.clock import StoppedClock
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
 from session_scheduler.model.objects import (
     Container,
@@ -21,7 +21,7 @@ from session_scheduler.model.objects import (
     PodSpec,
     SchedulingPolicy,
 )
-from session_scheduler.reporting import Reporter
+from session_scheduler.reporting.recorder import Reporter
 
 from .harness import ADMIN, SCHEDULER, ControlPlane
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from session_scheduler import plugin_loading
-from session_scheduler.callbacks import Callbacks
-from session_scheduler.config import SchedulerConfig
-from session_scheduler.explain import explain
-from session_scheduler.plugin_routes import PluginRoutes
-from session_scheduler.simulate import simulate
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.framework.callbacks import Callbacks
+from session_scheduler.offline.explain import explain
+from session_scheduler.offline.simulate import simulate
+from session_scheduler.registry import registry
+from session_scheduler.server.plugin_routes import PluginRoutes
 from session_scheduler.testing import FakeCluster, node, pod
 
 from ..tools.plugin_cases import CASES, FOLDER, NAMES, QUEUES, a_node, a_pod
@@ -59,7 +59,7 @@ def prepared(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file with a case's objects; its plugins can be named."""
     objects, plugins, *_ = CASES[name]
     for plugin in {name, *(other for other, args in plugins.items() if args is not None)}:
-        monkeypatch.setitem(plugin_loading._builders, plugin, built(plugin))
+        monkeypatch.setitem(registry._builders, plugin, built(plugin))
     file = folder / "cluster.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     return file
@@ -122,7 +122,7 @@ def test_every_plugin_is_shown() -> None:
 
 
 def test_explain_asks_pre_allocation_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plugin_loading._builders, "licences", built("licences"))
+    monkeypatch.setitem(registry._builders, "licences", built("licences"))
     file = tmp_path / "cluster.json"
     items = [a_node("n1"), a_pod("old", on="n1", licence="x"), a_pod("new", licence="x")]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from tests.tools.real_engine import LIBRARIES, use
 
-from session_scheduler.config import SchedulerConfig
-from session_scheduler.config_text import validated
+from session_scheduler.config.parsing import validated
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.errors import InputError
-from session_scheduler.offline import open_offline
-from session_scheduler.simulate import place_all
+from session_scheduler.offline.simulate import place_all
+from session_scheduler.offline.state import open_offline
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ONLY_EMBEDDED = ("cpuAccounting", "windows")

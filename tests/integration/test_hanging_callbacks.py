@@ -15,10 +15,11 @@ import pytest
 import uvloop
 
 from session_scheduler import Session, hookimpl
-from session_scheduler.config import SchedulerConfig
-from session_scheduler.hook_calls import HookCall, HookCalls, PluginError
-from session_scheduler.interrupting import running, watch
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.framework.hooks import HookCall, PluginError
+from session_scheduler.framework.watchdog import running, watch
 from session_scheduler.model.objects import Pod
+from session_scheduler.registry.validation import hook_calls
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ..tools.preempting import ended
@@ -200,7 +201,7 @@ def test_who_asks_the_core_for_ever_is_stopped_where_nothing_is_half_done() -> N
 
 
 def late(plugin: str = "p", **more: Any) -> HookCall:
-    HookCalls([("watched", Plugin(), None)])  # starts the watch
+    hook_calls([("watched", Plugin(), None)])  # starts the watch
     return HookCall(plugin, "filter", more.pop("function"), BRIEF)
 
 

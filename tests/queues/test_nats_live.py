@@ -16,7 +16,7 @@ from fluence_plugins.master_queue.connections import Connections
 from fluence_plugins.master_queue.connectors import ConnectorSettings, opened, shut
 from fluence_plugins.master_queue.errors import ConnectionFailedError
 from fluence_plugins.master_queue.nats_client import NatsClient
-from session_scheduler.config_text import validated
+from session_scheduler.config.parsing import validated
 
 from ..controlplane.processes import free_ports
 from ..unit.fluence_plugins.master_queue.fake_nats import Heard, until

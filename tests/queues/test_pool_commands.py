@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fluence_plugins.master_queue.connectors import ConnectorSettings, opened, shut
-from session_scheduler.config_text import validated
+from session_scheduler.config.parsing import validated
 
 from ..controlplane.harness import ADMIN
 from ..controlplane.processes import Program

@@ -23,7 +23,7 @@ from fluence_plugins.slurm_bridge.names import (
 )
 from fluence_plugins.slurm_bridge.nodes import NodeSettings, run
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.model.bindings import Runtime
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.objects import KubeObject, Node, Taint
 from session_scheduler.testing import node
 

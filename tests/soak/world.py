@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.fluence.resources import load_resources
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.durations import DURATION_ANNOTATION
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import Node, Pod, PodCondition, PodGroup, PodGroupStatus

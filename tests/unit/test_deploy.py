@@ -7,11 +7,11 @@ import re
 import pytest
 
 from fluence_plugins.fluence import names
-from session_scheduler.binding import LEADER_ANNOTATION
-from session_scheduler.config import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
+from session_scheduler.binding.binder import LEADER_ANNOTATION
+from session_scheduler.binding.plan_store import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
+from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
+from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY
-from session_scheduler.plans import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
-from session_scheduler.pod_binding import HELD_ANNOTATION
 
 from ..tools.deploying import NAMESPACE, Manifest, manifests, the
 

@@ -20,8 +20,9 @@ from fluence_plugins.slurm_bridge.names import (
     NODE_ANNOTATION,
     SCHEDULER_NAME,
 )
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig, parse_config
-from session_scheduler.plugin_loading import load_profiles
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig, parse_config
+from session_scheduler.registry.registry import Registry
 
 from ..tools.deploying import NAMESPACE, Manifest, key, manifests, the
 
@@ -90,7 +91,7 @@ def test_nodes_and_devices_are_slurms_to_choose() -> None:
 
 def test_the_configuration_is_one_that_a_scheduler_starts_with() -> None:
     """Both profiles have the plugins that they name: one of which there is one alone is not asked for twice."""
-    profiles = load_profiles(config(OPTION))
+    profiles = Registry(BUILTIN).load_profiles(config(OPTION))
     assert SCHEDULER_NAME in profiles
 
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from fluence_plugins.device_advertisement.logs import log_to_stderr
 from fluence_plugins.device_advertisement.run import Settings, run
-from session_scheduler.commands import LogFormat, LogLevel
 from session_scheduler.errors import FluenceError
+from session_scheduler.sdk.commands import LogFormat, LogLevel
 
 BAD_INPUT: Final = 2
 INTERNAL_ERROR: Final = 3

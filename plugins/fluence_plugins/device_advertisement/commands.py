@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from session_scheduler.commands import LogFormat, LogLevel
+from session_scheduler.sdk.commands import LogFormat, LogLevel
 
 KUBELET_DIR = "/var/lib/kubelet/device-plugins"
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qs
 
-from session_scheduler.listening import bound
+from session_scheduler.sdk.sockets import bound
 
 CONNECTION_SECONDS: Final = 10.0
 MOST_CONNECTIONS: Final = 32

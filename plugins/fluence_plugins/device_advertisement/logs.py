@@ -10,7 +10,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from session_scheduler.commands import LogFormat, LogLevel
+from session_scheduler.sdk.commands import LogFormat, LogLevel
 
 
 def log_to_stderr(level: LogLevel, form: LogFormat) -> None:

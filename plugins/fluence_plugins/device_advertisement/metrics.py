@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
-from session_scheduler.exposition import without_created
+from session_scheduler.sdk.exposition import without_created
 
 PREFIX: Final = "fluence_device_plugin_"
 _RESULTS: Final = {"registrations": ("ok", "refused", "unavailable"), "allocations": ("ok", "refused")}

@@ -19,7 +19,7 @@ from fluence_plugins.fluence.resources import ResourcesConfig, resource_types
 from fluence_plugins.fluence.resources_file import CAPACITY_ENV, ResourcesFile
 from fluence_plugins.fluence.resources_file import capacity as capacity_of_environment
 from session_scheduler.errors import InputError
-from session_scheduler.stopping import stop_on_signals
+from session_scheduler.sdk.signals import stop_on_signals
 
 
 @dataclass(frozen=True, slots=True)

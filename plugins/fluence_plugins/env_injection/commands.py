@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from session_scheduler.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
-from session_scheduler.commands import LogFormat, LogLevel
 from session_scheduler.errors import InputError
+from session_scheduler.sdk.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
+from session_scheduler.sdk.commands import LogFormat, LogLevel
 
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
@@ -76,7 +76,7 @@ def webhook(
     import sys
 
     from fluence_plugins.env_injection.webhook import WebhookOptions, serve
-    from session_scheduler.logs import log_to_stderr
+    from session_scheduler.sdk.logs import log_to_stderr
 
     options = WebhookOptions(
         handlers=_words(handlers),

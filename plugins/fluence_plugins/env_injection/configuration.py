@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from fluence_plugins.env_injection.certificates import LIFETIMES, bundle_of, signers
 from fluence_plugins.env_injection.logs import log
-from session_scheduler.kube_api import STRATEGIC_MERGE_PATCH, Conflict, KubeApi, NotFound
+from session_scheduler.sdk.dynamic_client import STRATEGIC_MERGE_PATCH, Conflict, KubeApi, NotFound
 
 _PATH: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/"
 _TRIES: Final = 5

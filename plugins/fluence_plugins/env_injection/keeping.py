@@ -25,7 +25,7 @@ from fluence_plugins.env_injection.logs import log
 from fluence_plugins.env_injection.metrics import WebhookMetrics
 from fluence_plugins.env_injection.secret import material_of, new_secret, with_material
 from session_scheduler.errors import FluenceError
-from session_scheduler.kube_api import ClusterError, Conflict, Forbidden, KubeApi, NotFound
+from session_scheduler.sdk.dynamic_client import ClusterError, Conflict, Forbidden, KubeApi, NotFound
 
 CHECK_SECONDS: Final = 60.0
 _FIRST_PAUSE: Final = 1.0

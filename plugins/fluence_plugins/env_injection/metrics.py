@@ -11,7 +11,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
-from session_scheduler.exposition import without_created
+from session_scheduler.sdk.exposition import without_created
 
 PREFIX: Final = "fluence_webhook_"
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"

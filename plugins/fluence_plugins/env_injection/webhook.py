@@ -18,11 +18,11 @@ from fluence_plugins.env_injection.logs import log
 from fluence_plugins.env_injection.metrics import WebhookMetrics
 from fluence_plugins.env_injection.reviews import Reviews
 from fluence_plugins.env_injection.server import TlsServer, load_chain, tls_context
-from session_scheduler.config import Serving
-from session_scheduler.endpoints import Endpoints
-from session_scheduler.kube_api import connect
-from session_scheduler.listening import bound
-from session_scheduler.stopping import background, first_of, stop_on_signals
+from session_scheduler.config.settings import Serving
+from session_scheduler.sdk.dynamic_client import connect
+from session_scheduler.sdk.http_server import Endpoints
+from session_scheduler.sdk.signals import background, first_of, stop_on_signals
+from session_scheduler.sdk.sockets import bound
 
 LEAVING_SECONDS: Final = 2.0
 """How long new connections are still taken after SIGTERM: proxies hear of a replica that leaves a moment later, and a

@@ -14,7 +14,7 @@ from fluence_plugins.fluence.resources import ResourcesConfig, load_resources
 from fluence_plugins.fluence.resources_file import ResourcesFile
 from fluence_plugins.fluence.topology import TopologyLevel, checked
 from session_scheduler import PluginArguments
-from session_scheduler.config_text import wrong_value
+from session_scheduler.config.parsing import wrong_value
 from session_scheduler.errors import shown
 from session_scheduler.model.quantity import QuantityError, parse_quantity
 

@@ -18,7 +18,7 @@ from fluence_plugins.fluence.resources_file import ResourcesFile
 from fluence_plugins.fluence.status_edit import down_above, with_status
 
 if TYPE_CHECKING:
-    from session_scheduler.kube_api import KubeApi
+    from session_scheduler.sdk.dynamic_client import KubeApi
 
 _TRIES: Final = 5
 
@@ -58,7 +58,7 @@ async def set_in_config_map(api: KubeApi, where: ConfigMapText, name: str, *, do
     Raises ResourcesError or DocumentError for what the text says, ClusterError for what the API server answers:
     Conflict where somebody else changed it each time.
     """
-    from session_scheduler.kube_api import Conflict
+    from session_scheduler.sdk.dynamic_client import Conflict
 
     for left in reversed(range(_TRIES)):
         found = await api.get(where.path)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from session_scheduler.command_options import Context, Kubeconfig
-from session_scheduler.commands import Host, Output, PluginOption
 from session_scheduler.errors import InputError
+from session_scheduler.sdk.command_options import Context, Kubeconfig
+from session_scheduler.sdk.commands import Host, Output, PluginOption
 
 if TYPE_CHECKING:
     from session_scheduler.model.objects import Node
@@ -53,13 +53,13 @@ def backend(
     import asyncio
 
     from fluence_plugins.fluence.backends import ConfigMapText, Marked, set_in_config_map, set_in_file
-    from session_scheduler.logs import log_to_stderr
+    from session_scheduler.sdk.logs import log_to_stderr
 
     log_to_stderr()
     down = action is Action.DRAIN
 
     async def in_cluster(where: ConfigMapText) -> Marked:
-        from session_scheduler.kube_api import connect
+        from session_scheduler.sdk.dynamic_client import connect
 
         async with await connect(kubeconfig, context) as api:
             return await set_in_config_map(api, where, name, down=down)

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from fluence_plugins.fluence.errors import DocumentError
-from session_scheduler.yaml_text import Limits, Scalars, YamlError, read_value
+from session_scheduler.config.yaml_text import Limits, Scalars, YamlError, read_value
 
 _LIMITS = Limits(bytes=1 << 20, depth=64, aliased=200_000)
 _OURS = Limits(bytes=sys.maxsize, depth=64, aliased=200_000)

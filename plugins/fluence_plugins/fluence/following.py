@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from session_scheduler.errors import FluenceError
-from session_scheduler.tasks import alongside
+from session_scheduler.sdk.tasks import alongside
 
 if TYPE_CHECKING:
     from fluence_plugins.fluence.resources import ResourcesConfig
     from fluence_plugins.fluence.resources_file import ResourcesFile
-    from session_scheduler.model.bindings import Runtime
+    from session_scheduler.sdk.bindings import Runtime
 
 log = logging.getLogger("fluence")
 

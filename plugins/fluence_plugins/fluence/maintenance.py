@@ -18,7 +18,7 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, natural
 from session_scheduler.model.durations import known_seconds
 from session_scheduler.model.groups import Task
-from session_scheduler.tasks import alongside
+from session_scheduler.sdk.tasks import alongside
 
 Change = Callable[[Callable[[], None]], None]
 """Has some work change what sessions read, between two of them."""

@@ -47,17 +47,17 @@ from session_scheduler import (
     hookimpl,
 )
 from session_scheduler.hookspecs import Reservation
-from session_scheduler.model.bindings import Allocation, Binding, Holding, Runtime
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import QuantityError, parse_quantity
+from session_scheduler.sdk.bindings import Allocation, Binding, Holding, Runtime
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from session_scheduler.actions.trial import Trial
+    from session_scheduler.hookspecs import Trial
 
 log = logging.getLogger("fluence")
 

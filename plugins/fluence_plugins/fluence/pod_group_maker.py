@@ -15,11 +15,11 @@ from itertools import islice
 from fluence_plugins.fluence.coordination import PRODUCER, role_of
 from fluence_plugins.fluence.label_groups import members
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
-from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.groups import Group
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import GangPolicy, Pod, PodGroup, PodGroupSpec, SchedulingPolicy
-from session_scheduler.tasks import alongside
+from session_scheduler.sdk.bindings import Runtime
+from session_scheduler.sdk.tasks import alongside
 
 log = logging.getLogger("fluence")
 

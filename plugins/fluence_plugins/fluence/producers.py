@@ -19,14 +19,14 @@ from fluence_plugins.fluence.coordinated import Coordinated
 from fluence_plugins.fluence.coordination import GATE, Group, decide, waits
 from fluence_plugins.fluence.names import BACKEND_ANNOTATION
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
-from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Pod
-from session_scheduler.tasks import alongside, follow
+from session_scheduler.sdk.bindings import Runtime
+from session_scheduler.sdk.tasks import alongside, follow
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from session_scheduler.cluster.port import Cluster
+    from session_scheduler.sdk.cluster import Cluster
 
 log = logging.getLogger("fluence")
 

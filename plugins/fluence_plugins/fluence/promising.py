@@ -29,7 +29,7 @@ from session_scheduler.model.durations import known_seconds
 from session_scheduler.model.groups import Group, Task
 
 if TYPE_CHECKING:
-    from session_scheduler.actions.trial import Trial
+    from session_scheduler.hookspecs import Trial
 
 Room = Mapping[TaskClass, IntColumn]
 

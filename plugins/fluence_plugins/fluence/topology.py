@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from fluence_plugins.fluence.level_names import HostLevels
 from session_scheduler import PluginArguments
-from session_scheduler.config_text import validated, wrong_value
+from session_scheduler.config.parsing import validated, wrong_value
 
 MOST_LEVELS: Final = 8
 _TAKEN: Final = ("cluster", "node", "core", "gpu", "memory", "pod", "slot")

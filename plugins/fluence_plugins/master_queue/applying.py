@@ -9,8 +9,8 @@ import msgspec
 
 from fluence_plugins.master_queue.measured import Measured
 from fluence_plugins.master_queue.seen import Seen, Store
-from session_scheduler.kube_api import ClusterError, Conflict, KubeApi, NotFound
-from session_scheduler.kube_following import Change, Resource
+from session_scheduler.sdk.dynamic_client import ClusterError, Conflict, KubeApi, NotFound
+from session_scheduler.sdk.dynamic_informer import Change, Resource
 
 MANAGER: Final = "fluence-master-queue"
 _WHOLE: Final = frozenset({"namespaceSelector", "nodeLabels"})

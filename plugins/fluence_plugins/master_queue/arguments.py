@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fluence_plugins.master_queue.connectors import ConnectorSettings
 from session_scheduler import PluginArguments
-from session_scheduler.config import LeaderElection, Serving
+from session_scheduler.config.settings import LeaderElection, Serving
 
 API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"
 KIND: Final = "MasterQueueConfiguration"

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from fluence_plugins.master_queue.amounts import RESOURCES, amount_text, amounts
 from session_scheduler.errors import InputError, plain, shown
-from session_scheduler.kube_api import ClusterError, Invalid, KubeApi, Unreadable
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.requests import pod_requests, without_wrong_amounts
+from session_scheduler.sdk.dynamic_client import ClusterError, Invalid, KubeApi, Unreadable
 
 log = logging.getLogger("fluence")
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from session_scheduler.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
-from session_scheduler.commands import LogFormat, LogLevel
+from session_scheduler.sdk.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
+from session_scheduler.sdk.commands import LogFormat, LogLevel
 
 
 def master_queue(
@@ -23,8 +23,8 @@ def master_queue(
     import sys
 
     from fluence_plugins.master_queue.server import load, serve
-    from session_scheduler import event_loop
-    from session_scheduler.logs import log_to_stderr
+    from session_scheduler.sdk import event_loop
+    from session_scheduler.sdk.logs import log_to_stderr
 
     form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
     log_to_stderr(log_level, form.value)

@@ -17,8 +17,8 @@ from fluence_plugins.master_queue.credentials import credentials_of, tls_of
 from fluence_plugins.master_queue.errors import ConnectionFailedError
 from fluence_plugins.master_queue.links import TcpLink, WebSocketLink
 from fluence_plugins.master_queue.nats_client import PING_SECONDS, UNANSWERED_PINGS, NatsClient, reason
-from session_scheduler.config import Strict
-from session_scheduler.config_text import wrong_value
+from session_scheduler.config.parsing import wrong_value
+from session_scheduler.config.settings import Strict
 from session_scheduler.errors import FluenceError, InputError, shown
 
 CONNECT_SECONDS: Final = 10.0

@@ -31,9 +31,9 @@ from fluence_plugins.master_queue.seen import (
     Store,
 )
 from fluence_plugins.master_queue.workloads import FlavorsInUse
-from session_scheduler.kube_api import KubeApi
-from session_scheduler.kube_following import Change, Follower
-from session_scheduler.stopping import background, first_of
+from session_scheduler.sdk.dynamic_client import KubeApi
+from session_scheduler.sdk.dynamic_informer import Change, Follower
+from session_scheduler.sdk.signals import background, first_of
 
 log = logging.getLogger("master-queue")
 

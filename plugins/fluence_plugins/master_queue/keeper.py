@@ -20,8 +20,8 @@ from fluence_plugins.master_queue.pools import Pools
 from fluence_plugins.master_queue.queues import empty_flavor
 from fluence_plugins.master_queue.seen import FLAVORS, MASTERS, QUEUES, UNLISTED, Seen, SeenFlavor, SeenQueue, Store
 from fluence_plugins.master_queue.workloads import FlavorsInUse
-from session_scheduler.kube_api import ClusterError, KubeApi, NotFound
-from session_scheduler.kube_following import Resource
+from session_scheduler.sdk.dynamic_client import ClusterError, KubeApi, NotFound
+from session_scheduler.sdk.dynamic_informer import Resource
 
 log = logging.getLogger("master-queue")
 

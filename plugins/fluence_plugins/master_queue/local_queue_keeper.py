@@ -18,8 +18,8 @@ from fluence_plugins.master_queue.seen import (
     SeenQueue,
     Store,
 )
-from session_scheduler.kube_api import ClusterError
 from session_scheduler.model.meta import OwnerReference
+from session_scheduler.sdk.dynamic_client import ClusterError
 
 log = logging.getLogger("master-queue")
 

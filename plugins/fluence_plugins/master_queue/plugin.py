@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fluence_plugins.master_queue.arguments import MasterQueueArguments
 from fluence_plugins.master_queue.measured import Measured
 from session_scheduler import API_VERSION, hookimpl
-from session_scheduler.model.bindings import Runtime
+from session_scheduler.sdk.bindings import Runtime
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from session_scheduler.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
-from session_scheduler.commands import Host, LogFormat, LogLevel, Output
+from session_scheduler.sdk.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
+from session_scheduler.sdk.commands import Host, LogFormat, LogLevel, Output
 
 pool = typer.Typer(
     add_completion=False, rich_markup_mode=None, help="Show remote pools, or publish what a pool has."
@@ -27,8 +27,8 @@ def list_pools(
 
     from fluence_plugins.master_queue.pool_report import read
     from fluence_plugins.master_queue.pool_tables import parts
-    from session_scheduler.kube_api import connect
-    from session_scheduler.logs import log_to_stderr
+    from session_scheduler.sdk.dynamic_client import connect
+    from session_scheduler.sdk.logs import log_to_stderr
 
     log_to_stderr()
 
@@ -129,7 +129,7 @@ def publish(
     import sys
 
     from fluence_plugins.master_queue.publish_options import Options, Secrets, publish_pool
-    from session_scheduler.logs import log_to_stderr
+    from session_scheduler.sdk.logs import log_to_stderr
 
     form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
     log_to_stderr(log_level, form.value)

@@ -15,8 +15,8 @@ from fluence_plugins.master_queue import kueue_objects
 from fluence_plugins.master_queue.amounts import RESOURCES, amount_text, amounts
 from fluence_plugins.master_queue.objects import API_VERSION, Condition, Flavor, MasterQueue, PoolStatus
 from session_scheduler.errors import InputError
-from session_scheduler.kube_api import Forbidden, KubeApi, NotFound, Unreadable
 from session_scheduler.model.meta import ObjectMeta, Quantity
+from session_scheduler.sdk.dynamic_client import Forbidden, KubeApi, NotFound, Unreadable
 
 MASTER_QUEUES: Final = f"/apis/{API_VERSION}/masterqueues"
 CLUSTER_QUEUES: Final = f"/apis/{kueue_objects.API_VERSION}/clusterqueues"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from session_scheduler.commands import TableRows
+from session_scheduler.sdk.commands import TableRows
 
 _POOLS: Final = ("MASTERQUEUE", "FLAVOR", "POOL", "STATE", "HEARD", "RESOURCE", "QUOTA", "USED", "LENT")
 _QUEUES: Final = ("MASTERQUEUE", "QUEUE", "COHORT", "STOP", "PENDING", "ADMITTED")

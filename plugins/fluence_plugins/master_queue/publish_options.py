@@ -17,9 +17,9 @@ from fluence_plugins.master_queue.errors import ConnectionFailedError
 from fluence_plugins.master_queue.names import is_dns_label, is_subject
 from fluence_plugins.master_queue.publishing import Pool, Publisher, Quotas, message
 from session_scheduler.errors import InputError, plain, shown
-from session_scheduler.kube_api import ClusterError, KubeApi, connect
 from session_scheduler.model.quantity import QuantityError
-from session_scheduler.stopping import stop_on_signals
+from session_scheduler.sdk.dynamic_client import ClusterError, KubeApi, connect
+from session_scheduler.sdk.signals import stop_on_signals
 
 FAILED: Final = 1
 """Exit status of --once where nothing was published."""

@@ -18,8 +18,8 @@ from fluence_plugins.master_queue.errors import ConnectionFailedError, MessageEr
 from fluence_plugins.master_queue.messages import decoded
 from fluence_plugins.master_queue.nats_client import NatsClient
 from session_scheduler.errors import FluenceError, InputError, plain
-from session_scheduler.kube_api import ClusterError
-from session_scheduler.stopping import first_of
+from session_scheduler.sdk.dynamic_client import ClusterError
+from session_scheduler.sdk.signals import first_of
 
 log = logging.getLogger("fluence")
 

@@ -9,8 +9,8 @@ import msgspec
 
 from fluence_plugins.master_queue import kueue_objects, objects
 from fluence_plugins.master_queue.objects import MasterQueue
-from session_scheduler.kube_following import Change, Resource
 from session_scheduler.model.meta import ObjectMeta
+from session_scheduler.sdk.dynamic_informer import Change, Resource
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

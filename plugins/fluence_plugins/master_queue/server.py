@@ -13,13 +13,13 @@ from prometheus_client.registry import Collector
 
 from fluence_plugins.master_queue.arguments import API_VERSION, KIND, MasterQueueConfiguration
 from fluence_plugins.master_queue.plugin import MasterQueuePlugin
-from session_scheduler.config import without_secrets
-from session_scheduler.config_text import read_values, validated
-from session_scheduler.endpoints import Endpoints
+from session_scheduler.config.parsing import read_values, validated
+from session_scheduler.config.settings import without_secrets
 from session_scheduler.errors import InputError
-from session_scheduler.exposition import without_created
-from session_scheduler.leadership import Leadership, connect
-from session_scheduler.stopping import stop_on_signals
+from session_scheduler.sdk.exposition import without_created
+from session_scheduler.sdk.http_server import Endpoints
+from session_scheduler.sdk.leader import Leadership, connect
+from session_scheduler.sdk.signals import stop_on_signals
 
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _as_text: Callable[[Collector], bytes] = generate_latest

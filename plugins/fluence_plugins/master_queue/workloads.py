@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from fluence_plugins.master_queue import kueue_objects
-from session_scheduler.kube_api import KubeApi, NotFound
+from session_scheduler.sdk.dynamic_client import KubeApi, NotFound
 
 CHECK_SECONDS: Final = 60.0
 

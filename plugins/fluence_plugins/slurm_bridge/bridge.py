@@ -42,13 +42,13 @@ from fluence_plugins.slurm_bridge.placeholder import Placeholder
 from fluence_plugins.slurm_bridge.translation import Terms, expected, translate
 from fluence_plugins.slurm_bridge.workloads import TranslationError, root_of
 from session_scheduler.errors import FluenceError
-from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.related import Namespace
-from session_scheduler.tasks import alongside, follow
+from session_scheduler.sdk.bindings import Runtime
+from session_scheduler.sdk.tasks import alongside, follow
 
 if TYPE_CHECKING:
-    from session_scheduler.cluster.port import Cluster
+    from session_scheduler.sdk.cluster import Cluster
 
 log = logging.getLogger("slurm-bridge")
 

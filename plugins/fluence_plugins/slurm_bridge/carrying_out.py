@@ -14,12 +14,12 @@ from fluence_plugins.slurm_bridge.book import Book
 from fluence_plugins.slurm_bridge.client import SlurmClient
 from fluence_plugins.slurm_bridge.measured import Measured
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
-from session_scheduler.kube_api import NotFound
-from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Pod
+from session_scheduler.sdk.bindings import Runtime
+from session_scheduler.sdk.dynamic_client import NotFound
 
 if TYPE_CHECKING:
-    from session_scheduler.cluster.port import Cluster
+    from session_scheduler.sdk.cluster import Cluster
 
 log = logging.getLogger("slurm-bridge")
 

@@ -60,7 +60,7 @@ from session_scheduler.model.requests import pod_requests
 
 if TYPE_CHECKING:
     from fluence_plugins.slurm_bridge.messages import NodeShare
-    from session_scheduler.model.bindings import Binding
+    from session_scheduler.sdk.bindings import Binding
 
 _NAME_LIMIT: Final = 253
 _TRIES: Final = 5

@@ -21,14 +21,14 @@ from fluence_plugins.slurm_bridge.workloads import (
     Workload,
     kind_of,
 )
-from session_scheduler.kube_api import Forbidden, NotFound
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.related import ReplicaSet, StatefulSet
 from session_scheduler.model.workload_objects import Job, JobSet, LeaderWorkerSet, WorkloadObject
 from session_scheduler.model.workload_objects import Workload as GroupWorkload
+from session_scheduler.sdk.dynamic_client import Forbidden, NotFound
 
 if TYPE_CHECKING:
-    from session_scheduler.cluster.port import Cluster
+    from session_scheduler.sdk.cluster import Cluster
 
 _KINDS: Final[Mapping[Kind, tuple[type[Any], str]]] = {
     POD: (Pod, "pods"),

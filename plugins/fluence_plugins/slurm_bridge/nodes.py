@@ -50,13 +50,13 @@ from fluence_plugins.slurm_bridge.names import (
     TOPOLOGY_ANNOTATION,
 )
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
-from session_scheduler.model.bindings import Runtime
 from session_scheduler.model.objects import Node, Taint
 from session_scheduler.model.related import Namespace
-from session_scheduler.tasks import alongside, follow
+from session_scheduler.sdk.bindings import Runtime
+from session_scheduler.sdk.tasks import alongside, follow
 
 if TYPE_CHECKING:
-    from session_scheduler.cluster.port import Cluster
+    from session_scheduler.sdk.cluster import Cluster
 
 log = logging.getLogger("fluence")
 

@@ -27,12 +27,12 @@ from fluence_plugins.slurm_bridge.seating import Seat, Seats, seated
 from fluence_plugins.slurm_bridge.translation import group_of
 from session_scheduler import API_VERSION, ActionType, ClusterEventWithHint, Refusal, Session, hookimpl
 from session_scheduler.errors import AttemptError
-from session_scheduler.model.bindings import Binding, Runtime
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
 from session_scheduler.model.objects import Node, OwnerReference, Pod
-from session_scheduler.tasks import alongside
+from session_scheduler.sdk.bindings import Binding, Runtime
+from session_scheduler.sdk.tasks import alongside
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -15,8 +15,8 @@ from yarl import URL
 
 from fluence_plugins.slurm_bridge.errors import TokenError, UnavailableError
 from fluence_plugins.slurm_bridge.first_answer import FirstAnswer
-from session_scheduler.config import Strict
-from session_scheduler.config_text import wrong_value
+from session_scheduler.config.parsing import wrong_value
+from session_scheduler.config.settings import Strict
 from session_scheduler.errors import InputError, plain, shown
 
 Method = Literal["GET", "POST", "DELETE"]

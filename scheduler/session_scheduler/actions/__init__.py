@@ -11,8 +11,8 @@ from session_scheduler.actions.consolidate import consolidate
 from session_scheduler.actions.preempt import preempt
 from session_scheduler.actions.reclaim import reclaim
 from session_scheduler.actions.stale_gangs import evict_stale_gangs
-from session_scheduler.session import Session
-from session_scheduler.statement import Decision
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Decision
 
 ACTIONS: Mapping[str, Callable[[Session], Iterator[Decision | None]]] = {
     "allocate": allocate,

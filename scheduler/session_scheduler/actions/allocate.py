@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from session_scheduler.actions.placing import place_group
-from session_scheduler.actions.preempting import preempt
+from session_scheduler.actions.postfilter import preempt
 from session_scheduler.actions.reserving import reserve
-from session_scheduler.hook_calls import PluginError
-from session_scheduler.hookspecs import Preemption, Refusal
+from session_scheduler.framework.answers import Preemption
+from session_scheduler.framework.hooks import PluginError
+from session_scheduler.framework.session import Outcome, Session
+from session_scheduler.framework.statement import Decision
 from session_scheduler.model.groups import Group, Phase, Task
-from session_scheduler.session import Outcome, Session
-from session_scheduler.statement import Decision
+from session_scheduler.model.refusals import Refusal
 
 _Waiting = list[tuple[tuple[Any, ...], Group]]
 """A queue's groups with their keys, the first in order last."""

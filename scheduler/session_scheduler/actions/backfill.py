@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 from session_scheduler.actions.allocate import ordered, trying
 from session_scheduler.actions.placing import place_group
+from session_scheduler.framework.outcome import Outcome
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Decision
 from session_scheduler.model.durations import known_seconds
 from session_scheduler.model.groups import Group, Phase
-from session_scheduler.outcome import Outcome
-from session_scheduler.session import Session
-from session_scheduler.statement import Decision
 
 
 def backfill(session: Session) -> Iterator[Decision | None]:

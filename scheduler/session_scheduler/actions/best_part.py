@@ -9,10 +9,10 @@ from typing import Final
 from session_scheduler.actions.members import required_first
 from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import one_way, orders
+from session_scheduler.framework.session import Session
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task
-from session_scheduler.session import Session
 
 MOST_WAYS: Final = 64
 """Orders of the tasks on sets of nodes that are tried; a cluster may have thousands of domains."""

@@ -16,17 +16,17 @@ from session_scheduler.actions.members import required_first
 from session_scheduler.actions.moving import Moving
 from session_scheduler.actions.node_sets import NotFitting, divides_nodes, node_sets
 from session_scheduler.actions.refused import waits_for_room
-from session_scheduler.builtin.victims import Unit, importance
-from session_scheduler.callbacks import Scenario
-from session_scheduler.hookspecs import Preemption
+from session_scheduler.framework.answers import Preemption
+from session_scheduler.framework.callbacks import Scenario
+from session_scheduler.framework.nominated_pods import left_out
+from session_scheduler.framework.session import Outcome, Session
+from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.victims import Unit, importance
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.volumes import has_ephemeral_claims
-from session_scheduler.nominated import left_out
-from session_scheduler.session import Outcome, Session
 from session_scheduler.state.budgets import Budgets
 from session_scheduler.state.moves import controller_of
-from session_scheduler.statement import Decision
 
 ELSEWHERE: Final = "cluster"
 _MOST_SETS: Final = 8

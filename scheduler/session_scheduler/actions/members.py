@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from session_scheduler.framework.session import Session
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION, SubGroupsError, minima_of
-from session_scheduler.session import Session
 
 
 def wrong_sub_groups(group: Group) -> str | None:

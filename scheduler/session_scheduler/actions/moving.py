@@ -18,10 +18,10 @@ import numpy as np
 
 from session_scheduler.actions.placing import one_way
 from session_scheduler.actions.plugin_placement import has_placers
-from session_scheduler.hook_calls import PluginError
+from session_scheduler.framework.hooks import PluginError
+from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import BoolColumn, IntColumn
 from session_scheduler.model.groups import NO_COUNTS, Group, Phase, Task
-from session_scheduler.session import Session
 
 _MOST_NODES: Final = 100
 """Nodes of which it is worked out what a task's seat there takes."""

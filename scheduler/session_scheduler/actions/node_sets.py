@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from session_scheduler.evaluation import bounds, normalised
-from session_scheduler.hook_calls import HookCall, ScoreCall
-from session_scheduler.hookspecs import Normalise, Refusal
+from session_scheduler.framework.answers import Normalise
+from session_scheduler.framework.evaluation import bounds, normalised
+from session_scheduler.framework.hooks import HookCall, ScoreCall
+from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, natural, tie_break
 from session_scheduler.model.groups import Group, Phase, Task
-from session_scheduler.session import Session
-from session_scheduler.state.rejections import TOPOLOGY_PLACEMENT
+from session_scheduler.model.refusals import Refusal
+from session_scheduler.state.unschedulable import TOPOLOGY_PLACEMENT
 
 GENERATOR = TOPOLOGY_PLACEMENT
 """kube-scheduler's plugin for topology constraints, named in refusals."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from session_scheduler.board import Board
+from session_scheduler.framework.board import Board
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Statement
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Task, unique_classes
-from session_scheduler.session import Session
-from session_scheduler.statement import Statement
 
 _MOST_SEARCHED = 200
 """Larger gangs are not searched: the steps would not suffice, nor would Python's stack."""

@@ -10,15 +10,15 @@ from session_scheduler.actions.members import can_start, required_first, too_few
 from session_scheduler.actions.node_sets import Fit, NotFitting, best, node_sets, promising
 from session_scheduler.actions.own_placement import constrained_first, greedy, search
 from session_scheduler.actions.plugin_placement import ask_plugins, has_placers, reserve_best
-from session_scheduler.evaluation import NO_NODES
-from session_scheduler.hookspecs import Refusal
+from session_scheduler.framework.evaluation import NO_NODES
+from session_scheduler.framework.session import Outcome, Session
+from session_scheduler.framework.statement import Operation, Statement
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
+from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.sub_groups import as_text
-from session_scheduler.session import Outcome, Session
-from session_scheduler.state.rejections import GANG_SCHEDULING
-from session_scheduler.statement import Operation, Statement
+from session_scheduler.state.unschedulable import GANG_SCHEDULING
 
 UNSCHEDULABLE = "pod group is unschedulable"
 GANG_WAITS = f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled"

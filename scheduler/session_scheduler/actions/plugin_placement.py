@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from session_scheduler.board import Board
-from session_scheduler.hook_calls import HookCall
-from session_scheduler.hookspecs import Placement, Refusal
+from session_scheduler.framework.answers import Placement
+from session_scheduler.framework.board import Board
+from session_scheduler.framework.hooks import HookCall
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Held, Statement
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn
 from session_scheduler.model.groups import Group, Task, unique_classes
-from session_scheduler.session import Session
-from session_scheduler.statement import Held, Statement
+from session_scheduler.model.refusals import Refusal
 
 
 @dataclass(slots=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from session_scheduler.actions.preempting import nominate
-from session_scheduler.actions.preempting import preempt as ask
+from session_scheduler.actions.postfilter import nominate
+from session_scheduler.actions.postfilter import preempt as ask
 from session_scheduler.actions.refused import ask_in_order
-from session_scheduler.hookspecs import Preemption
+from session_scheduler.framework.answers import Preemption
+from session_scheduler.framework.outcome import Outcome
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Decision
 from session_scheduler.model.groups import Group
-from session_scheduler.outcome import Outcome
-from session_scheduler.session import Session
-from session_scheduler.statement import Decision
 
 
 def preempt(session: Session) -> Iterator[Decision | None]:

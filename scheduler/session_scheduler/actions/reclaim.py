@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from session_scheduler.actions.preempting import reclaimed
+from session_scheduler.actions.postfilter import reclaimed
 from session_scheduler.actions.refused import ask_in_order, waits_for_room
-from session_scheduler.session import Outcome, Session
-from session_scheduler.statement import Decision
+from session_scheduler.framework.session import Outcome, Session
+from session_scheduler.framework.statement import Decision
 
 
 def reclaim(session: Session) -> Iterator[Decision | None]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from session_scheduler.actions.allocate import ordered, trying
-from session_scheduler.hookspecs import Preemption
+from session_scheduler.framework.answers import Preemption
+from session_scheduler.framework.outcome import Outcome
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Decision
 from session_scheduler.model.groups import Group, Phase
-from session_scheduler.outcome import Outcome
-from session_scheduler.session import Session
-from session_scheduler.statement import Decision
 
 Ask = Callable[[Session, Group, Outcome], list[Preemption]]
 """Finds who may end for what of a group was refused, and nominates; the outcome says what came of it."""

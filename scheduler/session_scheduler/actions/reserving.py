@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from session_scheduler.actions.preempting import give_up_places, nominate
+from session_scheduler.actions.postfilter import give_up_places, nominate
 from session_scheduler.actions.trial import Trial
-from session_scheduler.hookspecs import Reservation
+from session_scheduler.framework.answers import Reservation
+from session_scheduler.framework.outcome import Outcome
+from session_scheduler.framework.session import Session
 from session_scheduler.model.groups import Group, Phase, Task
-from session_scheduler.outcome import Outcome
-from session_scheduler.session import Session
 
 _LATEST: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 

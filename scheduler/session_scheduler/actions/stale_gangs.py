@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from session_scheduler.actions.allocate import trying
+from session_scheduler.framework.outcome import Outcome
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Decision
 from session_scheduler.model.groups import Group, Phase
-from session_scheduler.outcome import Outcome
-from session_scheduler.session import Session
-from session_scheduler.statement import Decision
 
 
 def evict_stale_gangs(session: Session) -> Iterator[Decision | None]:

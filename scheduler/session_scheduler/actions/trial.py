@@ -13,15 +13,15 @@ from session_scheduler.actions.members import can_start
 from session_scheduler.actions.node_sets import NotFitting, divides_nodes, node_sets
 from session_scheduler.actions.placing import one_way, place_ready
 from session_scheduler.actions.plugin_placement import has_placers, reservable_on, tells_of_each_node
-from session_scheduler.callbacks import Scenario
 from session_scheduler.errors import FluenceError
-from session_scheduler.evaluation import judge, summarise
-from session_scheduler.hook_calls import PluginError
-from session_scheduler.interrupting import answer_in_time
+from session_scheduler.framework.callbacks import Scenario
+from session_scheduler.framework.evaluation import judge, summarise
+from session_scheduler.framework.hooks import PluginError
+from session_scheduler.framework.nominated_pods import expected_on, left_out
+from session_scheduler.framework.session import Outcome, Session
+from session_scheduler.framework.watchdog import answer_in_time
 from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
-from session_scheduler.nominated import expected_on, left_out
-from session_scheduler.session import Outcome, Session
 
 _T = TypeVar("_T")
 _DISRUPTED = "DisruptionTarget"

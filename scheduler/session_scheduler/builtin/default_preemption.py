@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field, model_validator
 
-from session_scheduler.builtin.victims import Candidate, Unit, best, importance, importance_to_groups, units_of
-from session_scheduler.config import PluginArguments
-from session_scheduler.config_text import wrong_value
+from session_scheduler.config.parsing import wrong_value
+from session_scheduler.config.settings import PluginArguments
 from session_scheduler.errors import FluenceError
+from session_scheduler.framework.victims import Candidate, Unit, best, importance, importance_to_groups, units_of
 from session_scheduler.hookspecs import NoPreemption, Preemption, hookimpl
 from session_scheduler.model.columns import tie_break
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.objects import Pod
 
 if TYPE_CHECKING:
-    from session_scheduler.actions.trial import Trial
-    from session_scheduler.session import Session
+    from session_scheduler.framework.session import Session
+    from session_scheduler.hookspecs import Trial
     from session_scheduler.state.budgets import Budgets
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."

@@ -22,7 +22,7 @@ from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.builtin.devices.judging import NONE_LEFT, Judge
 from session_scheduler.builtin.devices.repairs import Repairs
 from session_scheduler.builtin.devices.writing import Special, Writer
-from session_scheduler.config import PluginArguments
+from session_scheduler.config.settings import PluginArguments
 from session_scheduler.errors import AttemptError
 from session_scheduler.hookspecs import SKIP, Gate, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.devices import (
@@ -41,12 +41,12 @@ from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Node, Pod
 
 if TYPE_CHECKING:
-    from session_scheduler.model import bindings
-    from session_scheduler.model.bindings import Binding, Runtime
+    from session_scheduler.framework import bindings
+    from session_scheduler.framework.bindings import Binding, Runtime
+    from session_scheduler.framework.session import Session
+    from session_scheduler.framework.statement import Event
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-    from session_scheduler.session import Session
-    from session_scheduler.statement import Event
 
 _WRITING_SECONDS: Final = 30
 """What the requests themselves may take beside the wait for devices."""

@@ -17,7 +17,7 @@ import structlog
 from pydantic import Field
 
 from session_scheduler.builtin.gpu_columns import HAD_SHARERS, GpuColumns, pack
-from session_scheduler.config import PluginArguments
+from session_scheduler.config.settings import PluginArguments
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.columns import NodeView
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
@@ -43,13 +43,13 @@ from session_scheduler.model.gpu_shares import (
 from session_scheduler.model.objects import Node, Pod
 
 if TYPE_CHECKING:
-    from session_scheduler.model.bindings import Holding
+    from session_scheduler.framework.bindings import Holding
+    from session_scheduler.framework.session import Session
+    from session_scheduler.framework.statement import Event
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn
     from session_scheduler.model.events import ClusterEvent
     from session_scheduler.model.groups import NodeChange, Task
-    from session_scheduler.session import Session
-    from session_scheduler.statement import Event
 
 _log = structlog.get_logger(__name__)
 _A_WHOLE_ONE = Share(WHOLE, 0)

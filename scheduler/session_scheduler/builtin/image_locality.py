@@ -11,10 +11,10 @@ from session_scheduler.builtin.without_arguments import WithoutArguments
 from session_scheduler.hookspecs import SKIP, Normalise, Scope, Skip, hookimpl
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import IntColumn, NodeView
     from session_scheduler.model.objects import Pod
-    from session_scheduler.session import Session
 
 _MIB: Final = 1024 * 1024
 LEAST: Final = 23 * _MIB

@@ -12,7 +12,7 @@ from session_scheduler.model.related import Namespace
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
-    from session_scheduler.state.cluster_view import ClusterView
+    from session_scheduler.model.cluster_view import ClusterView
 
 _POD = ActionType.ADD | ActionType.UPDATE_POD_LABEL | ActionType.DELETE
 _NODE = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL

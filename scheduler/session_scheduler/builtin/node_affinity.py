@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 from pydantic import Field, field_validator
 
-from session_scheduler.config import PluginArguments
-from session_scheduler.config_text import wrong_value
+from session_scheduler.config.parsing import wrong_value
+from session_scheduler.config.settings import PluginArguments
 from session_scheduler.hookspecs import SKIP, Normalise, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.expressions import is_int32, term_problem

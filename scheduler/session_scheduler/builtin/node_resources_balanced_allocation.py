@@ -17,8 +17,8 @@ from session_scheduler.builtin.scored_resources import (
     on_every_node,
     scored_resources,
 )
-from session_scheduler.config import PluginArguments
-from session_scheduler.config_text import wrong_value
+from session_scheduler.config.parsing import wrong_value
+from session_scheduler.config.settings import PluginArguments
 from session_scheduler.hookspecs import SKIP, Normalise, Scope, Skip, hookimpl
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from session_scheduler.builtin.scored_resources import (
     on_every_node,
     scored_resources,
 )
-from session_scheduler.config import PluginArguments
-from session_scheduler.config_text import wrong_value
+from session_scheduler.config.parsing import wrong_value
+from session_scheduler.config.settings import PluginArguments
 from session_scheduler.hookspecs import Normalise, Scope, hookimpl
 from session_scheduler.model.devices import CLASS_PREFIX, DeviceClass
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
@@ -27,11 +27,11 @@ from session_scheduler.model.quantity import quantity_text
 from session_scheduler.model.requests import containers_requests, is_scalar
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
     from session_scheduler.model.events import ClusterEvent
     from session_scheduler.model.groups import Task
-    from session_scheduler.session import Session
 
 _FIRST = ("cpu", "memory", "ephemeral-storage")
 

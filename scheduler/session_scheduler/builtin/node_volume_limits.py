@@ -22,10 +22,10 @@ from session_scheduler.model.storage import (
 from session_scheduler.model.volumes import CLAIM, EPHEMERAL, VolumeKey, claims_of, not_made_for
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
     from session_scheduler.model.events import ClusterEventWithHint
-    from session_scheduler.session import Session
     from session_scheduler.state.volume_use import VolumeUse
 
 _READ: Final = (CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment)

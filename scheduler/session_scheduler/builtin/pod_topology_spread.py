@@ -15,8 +15,8 @@ from session_scheduler.builtin import pod_topology_spread_hints
 from session_scheduler.builtin.pod_topology_spread_changes import Limit, changes
 from session_scheduler.builtin.pods_near import PodsNear
 from session_scheduler.builtin.spread_scoring import SoftConstraint, SpreadScoring
-from session_scheduler.config import PluginArguments
-from session_scheduler.config_text import wrong_value
+from session_scheduler.config.parsing import wrong_value
+from session_scheduler.config.settings import PluginArguments
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.columns import natural
 from session_scheduler.model.expressions import is_int32
@@ -26,11 +26,11 @@ from session_scheduler.model.pod_counts import PodQuery
 from session_scheduler.model.selectors import required_nodes, untolerated_taints
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.cluster_view import ClusterView
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
     from session_scheduler.model.events import ClusterEventWithHint
-    from session_scheduler.session import Session
-    from session_scheduler.state.cluster_view import ClusterView
 
 NOT_MATCHED: Final = "node(s) didn't match pod topology spread constraints"
 NO_LABEL: Final = f"{NOT_MATCHED} (missing required label)"

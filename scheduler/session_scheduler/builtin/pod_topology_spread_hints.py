@@ -12,8 +12,8 @@ from session_scheduler.model.selectors import required_nodes
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.cluster_view import ClusterView
     from session_scheduler.model.label_selectors import Selector
-    from session_scheduler.state.cluster_view import ClusterView
 
 Counted = Callable[["TaskClass", "ClusterView"], Sequence[tuple[str, "Selector", bool]]]
 """Of each hard constraint of a class: the topology key, which pods count, whether taints decide which nodes do."""

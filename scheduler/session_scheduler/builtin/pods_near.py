@@ -11,8 +11,8 @@ from session_scheduler.model.pod_counts import PodQuery
 from session_scheduler.model.pod_terms import HeldTerm
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView
-    from session_scheduler.session import Session
 
 Source = PodQuery | HeldTerm
 _MANY = 64

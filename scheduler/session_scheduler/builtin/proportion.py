@@ -19,11 +19,11 @@ from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queues import IN_THOUSANDTHS, PODS, QUEUE_LABEL, Amounts, shown_amount
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.events import ClusterEvent
     from session_scheduler.model.groups import Group, Task
     from session_scheduler.model.queue_shares import QueueShares
-    from session_scheduler.session import Session
     from session_scheduler.state.queue_use import QueueUse
 
 _OF_PODS = ("allocated", "pending")

@@ -15,8 +15,8 @@ from session_scheduler.model.queue_shares import Change, Giving, QueueShares, be
 from session_scheduler.model.queues import PODS, Amounts
 
 if TYPE_CHECKING:
-    from session_scheduler.callbacks import Scenario
-    from session_scheduler.session import Session
+    from session_scheduler.framework.callbacks import Scenario
+    from session_scheduler.framework.session import Session
 
 _Usage = tuple[tuple[int, int], ...]
 """What a task has, by number of the resource."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import numpy as np
 from pydantic import Field
 
-from session_scheduler.config import PluginArguments
+from session_scheduler.config.settings import PluginArguments
 from session_scheduler.model.requests import is_scalar
 
 if TYPE_CHECKING:

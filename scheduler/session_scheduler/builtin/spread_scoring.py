@@ -11,9 +11,9 @@ import numpy as np
 from session_scheduler.builtin.pods_near import PodsNear
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
     from session_scheduler.model.pod_counts import PodQuery
-    from session_scheduler.session import Session
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _Floats = np.ndarray[Any, np.dtype[np.float64]]

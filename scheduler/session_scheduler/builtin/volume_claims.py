@@ -16,8 +16,8 @@ from session_scheduler.model.storage import (
 from session_scheduler.model.volumes import ClaimUse, claims_of, not_made_for
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.objects import Pod
-    from session_scheduler.session import Session
 
 _RESOURCE: Final[Mapping[type[Any], str]] = {
     PersistentVolumeClaim: "persistentvolumeclaim",

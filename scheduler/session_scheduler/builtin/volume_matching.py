@@ -29,8 +29,8 @@ from session_scheduler.model.storage import (
 
 if TYPE_CHECKING:
     from session_scheduler.builtin.assumed_volumes import AssumedVolumes
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
-    from session_scheduler.session import Session
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _NONE = -1

@@ -15,10 +15,10 @@ from session_scheduler.model.storage import READ_WRITE_ONCE_POD, PersistentVolum
 from session_scheduler.model.volumes import CLAIM, READ_ONLY, READ_WRITE, VolumeKey, claims_of
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
     from session_scheduler.model.events import ClusterEvent, ClusterEventWithHint
-    from session_scheduler.session import Session
 
 _SHARED_BY_READERS: Final = frozenset({"gcePersistentDisk", "iscsi", "rbd"})
 

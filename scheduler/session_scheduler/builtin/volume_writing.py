@@ -14,7 +14,7 @@ from session_scheduler.model.storage import SELECTED_NODE, PersistentVolume, Per
 
 if TYPE_CHECKING:
     from session_scheduler.builtin.assumed_volumes import PodVolumes
-    from session_scheduler.model.bindings import Binding
+    from session_scheduler.framework.bindings import Binding
 
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0

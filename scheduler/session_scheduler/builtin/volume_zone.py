@@ -24,10 +24,10 @@ from session_scheduler.model.storage import (
 from session_scheduler.model.volumes import claims_of
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
     from session_scheduler.model.events import ClusterEventWithHint
-    from session_scheduler.session import Session
 
 _TODAY: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 Wanted = tuple[str, tuple[str, ...]]

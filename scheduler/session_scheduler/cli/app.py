@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from session_scheduler.cli import commands, new_plugin
-from session_scheduler.commands import PluginOption
 from session_scheduler.errors import InputError
+from session_scheduler.sdk.commands import PluginOption
 
 COMMANDS_GROUP: Final = "session_scheduler.commands"
 OPTIONS_GROUP: Final = "session_scheduler.options"

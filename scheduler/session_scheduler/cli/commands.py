@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from session_scheduler.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
-from session_scheduler.commands import LogFormat, LogLevel, Output, PluginOption
 from session_scheduler.errors import InputError
+from session_scheduler.sdk.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
+from session_scheduler.sdk.commands import LogFormat, LogLevel, Output, PluginOption
 
 if TYPE_CHECKING:
-    from session_scheduler.config import SchedulerConfig
-    from session_scheduler.offline import ClusterState
+    from session_scheduler.config.settings import SchedulerConfig
+    from session_scheduler.offline.state import ClusterState
 
 Files = Annotated[
     list[str] | None,
@@ -66,8 +66,8 @@ def simulate(
     """
     import asyncio
 
-    from session_scheduler.simulate import simulate_state
-    from session_scheduler.what_if import WhatIf, simulate_what_if
+    from session_scheduler.offline.simulate import simulate_state
+    from session_scheduler.offline.what_if import WhatIf, simulate_what_if
 
     what_if = WhatIf(add_nodes or (), without_plugin or ())
     if output is SimulationOutput.DIFF and not what_if:
@@ -102,7 +102,7 @@ def explain(
     """
     import asyncio
 
-    from session_scheduler.explain import explain_state
+    from session_scheduler.offline.explain import explain_state
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
     _write(asyncio.run(explain_state(state, settings, pod)), output)
@@ -126,8 +126,8 @@ def snapshot(
 
     `simulate` and `explain` read it, and decide the same. It holds no Secret, and no value of an environment variable.
     """
-    from session_scheduler.snapshots import snapshot as snapshot_of
-    from session_scheduler.snapshots import write_snapshot
+    from session_scheduler.offline.snapshot import snapshot as snapshot_of
+    from session_scheduler.offline.snapshot import write_snapshot
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
     if output is None or str(output) == "-":
@@ -153,7 +153,7 @@ def status(
     """
     import asyncio
 
-    from session_scheduler.status import status_of_state
+    from session_scheduler.offline.status import status_of_state
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
     _write(asyncio.run(status_of_state(state, settings)), output)
@@ -176,7 +176,7 @@ def queues(
     """
     import asyncio
 
-    from session_scheduler.queue_report import queues_of_state
+    from session_scheduler.offline.queue_report import queues_of_state
 
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level)
     _write(asyncio.run(queues_of_state(state, settings)), output)
@@ -195,9 +195,9 @@ def run(
     """Schedule a live cluster until SIGTERM."""
     import sys
 
-    from session_scheduler import event_loop
-    from session_scheduler.live import run as run_live
-    from session_scheduler.logs import log_to_stderr
+    from session_scheduler.sdk import event_loop
+    from session_scheduler.sdk.logs import log_to_stderr
+    from session_scheduler.server.replica import run as run_live
 
     form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
     log_to_stderr(log_level, form.value)
@@ -210,9 +210,10 @@ def plugins(context: typer.Context, *, output: OutputOption = Output.TABLE) -> i
         return 0
     from dataclasses import asdict
 
-    from session_scheduler.plugin_loading import installed_plugins
+    from session_scheduler.builtin import BUILTIN
+    from session_scheduler.registry.registry import Registry
 
-    _write({"plugins": [asdict(plugin) for plugin in installed_plugins()]}, output)
+    _write({"plugins": [asdict(plugin) for plugin in Registry(BUILTIN).installed()]}, output)
     return 0
 
 
@@ -227,8 +228,8 @@ def _read(
     """The state that the arguments name, and the configuration: the one given, the state's own, or the default."""
     import asyncio
 
-    from session_scheduler.logs import log_to_stderr
-    from session_scheduler.offline import read_state
+    from session_scheduler.offline.state import read_state
+    from session_scheduler.sdk.logs import log_to_stderr
 
     log_to_stderr(log_level)
     if not files and kubeconfig is None:
@@ -239,12 +240,13 @@ def _read(
 
 
 def _configuration(path: Path | None, options: PluginOptions, state: ClusterState | None = None) -> SchedulerConfig:
-    from session_scheduler.config import SchedulerConfig, load_config
-    from session_scheduler.plugin_loading import with_plugin_arguments
+    from session_scheduler.builtin import BUILTIN
+    from session_scheduler.config.settings import SchedulerConfig, load_config
+    from session_scheduler.registry.registry import Registry
 
     config = load_config(path) if path else state.config() if state is not None else SchedulerConfig()
     for option, value in options:
-        config = with_plugin_arguments(config, option.plugin, {option.argument: value})
+        config = Registry(BUILTIN).with_arguments(config, option.plugin, {option.argument: value})
     return config
 
 

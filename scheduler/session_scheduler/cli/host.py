@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from session_scheduler.commands import Output, TableRows
+from session_scheduler.sdk.commands import Output, TableRows
 
 if TYPE_CHECKING:
     from session_scheduler.model.objects import Node

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from session_scheduler.commands import Output
 from session_scheduler.errors import InputError, plain
+from session_scheduler.sdk.commands import Output
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]", re.ASCII)
 """A distribution's name: PEP 508."""
@@ -95,9 +95,10 @@ def names_of(name: str) -> Names:
 
 def _taken(name: str) -> str:
     """What has the name already; empty for nothing."""
-    from session_scheduler.plugin_loading import plugin_offers
+    from session_scheduler.builtin import BUILTIN
+    from session_scheduler.registry.registry import Registry
 
-    for plugin, distribution in plugin_offers():
+    for plugin, distribution in Registry(BUILTIN).offers():
         if re.sub(r"[-_.]+", "-", plugin).lower() == name:
             return f"the plugin {plugin} of {distribution}"
     try:

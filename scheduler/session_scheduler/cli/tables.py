@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from session_scheduler.commands import TableRows
+from session_scheduler.sdk.commands import TableRows
 
 _UNBOUNDED: Final = 100_000
 """The width where nobody looks at a terminal: nothing is wrapped, so that each row is one line."""

@@ -21,13 +21,13 @@ import aiohttp
 import msgspec
 import structlog
 
-from session_scheduler.clock import Clock, SystemClock
+from session_scheduler.base.clock import Clock, SystemClock
 from session_scheduler.cluster.errors import Unavailable, one_line
 from session_scheduler.cluster.kube_access import Access
 from session_scheduler.cluster.kube_connections import Connector
 from session_scheduler.cluster.kube_errors import Refusal, Resend, refusal
 from session_scheduler.cluster.kube_writing import Answer, Writer, reached_directly
-from session_scheduler.config import LeaderElection
+from session_scheduler.config.settings import LeaderElection
 from session_scheduler.errors import InputError
 
 _log = structlog.get_logger(__name__)

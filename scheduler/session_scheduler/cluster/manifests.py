@@ -28,7 +28,7 @@ from session_scheduler.cluster.saved_state import saved_object
 from session_scheduler.cluster.workload_checks import check_workload
 from session_scheduler.cluster.workload_types import Workload
 from session_scheduler.cluster.workloads import Expansion, as_owner
-from session_scheduler.config import CONFIG_API_VERSION
+from session_scheduler.config.settings import CONFIG_API_VERSION
 from session_scheduler.model.devices import (
     DEVICE_KINDS,
     DeviceClass,

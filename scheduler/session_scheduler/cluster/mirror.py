@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from session_scheduler.clock import Clock
+from session_scheduler.base.clock import Clock
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.known_objects import Delivery, KnownObjects
 from session_scheduler.cluster.port import Change, Cluster, Listing

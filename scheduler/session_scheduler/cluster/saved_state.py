@@ -15,7 +15,7 @@ import msgspec
 import yaml as yaml_
 
 from session_scheduler.cluster.documents import SNAPSHOT, Document
-from session_scheduler.config import CONFIG_API_VERSION
+from session_scheduler.config.settings import CONFIG_API_VERSION
 from session_scheduler.model.columns import natural
 from session_scheduler.model.devices import DEVICE_KINDS
 from session_scheduler.model.objects import ConfigMap, Node, Pod, PodGroup, PortObject, PriorityClass

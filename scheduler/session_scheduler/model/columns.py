@@ -10,21 +10,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.domains import Domains
 from session_scheduler.model.expressions import parse_integer
 from session_scheduler.model.node_images import NodeImages
+from session_scheduler.model.objects import Node, Taint
 from session_scheduler.model.pod_counts import PodCounts, PodQuery
 from session_scheduler.model.pod_terms import TermTable
 from session_scheduler.model.quantity import LARGEST, QuantityError, parse_quantity
-
-if TYPE_CHECKING:
-    from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.objects import Node, Taint
 
 IntColumn = NDArray[np.int64]
 BoolColumn = NDArray[np.bool_]

@@ -17,8 +17,8 @@ from session_scheduler.model.quantity import QuantityError
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.cluster_view import ClusterView
     from session_scheduler.model.pod_terms import TermTable
-    from session_scheduler.state.cluster_view import ClusterView
 
 
 class ActionType(IntFlag):

@@ -12,10 +12,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import Node, Pod, PodGroup
+from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.sub_groups import NONE, SUB_GROUPS_ANNOTATION, minima_said, sub_group_of
 
 PREEMPTIBILITY_LABEL = "fluence.flux-framework.org/preemptibility"

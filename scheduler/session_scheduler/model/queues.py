@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from session_scheduler.config import QueueConfig
-from session_scheduler.errors import InputError
 from session_scheduler.model.gpu_shares import GPU_FRACTION, GPU_MEMORY
 from session_scheduler.model.groups import DEFAULT_QUEUE
 from session_scheduler.model.meta import Quantity
@@ -83,7 +81,7 @@ def shown_amounts(amounts: Mapping[str, int]) -> dict[str, Quantity]:
     return {name: shown_amount(name, amounts[name]) for name in sorted(amounts)}
 
 
-def _spec(
+def queue_spec(
     name: str, parent: str, quantities: Mapping[str, Mapping[str, Quantity]], weight: int, priority: int
 ) -> QueueSpec:
     """A queue of what is written; its `problem` is the first thing that is wrong with it."""
@@ -122,32 +120,11 @@ def _wrong_name(name: str) -> Problem | None:
     return Problem("Invalid", f"name: {why}", "name")
 
 
-def of_config(queue: QueueConfig) -> QueueSpec:
-    """A configured queue."""
-    return _spec(queue.name, queue.parent, {"deserved": queue.deserved, "limit": queue.limit},
-                 queue.over_quota_weight, queue.priority)  # fmt: skip
-
-
 def of_object(queue: Queue) -> QueueSpec:
     """The queue that an object describes."""
     spec = queue.spec
-    return _spec(queue.metadata.name, spec.parent, {"deserved": spec.deserved, "limit": spec.limit},
+    return queue_spec(queue.metadata.name, spec.parent, {"deserved": spec.deserved, "limit": spec.limit},
                  spec.over_quota_weight, spec.priority)  # fmt: skip
-
-
-def check_configured(queues: Iterable[QueueConfig], source: str) -> None:
-    """Raises InputError with a line for each configured queue that cannot be used: its path, and why."""
-    listed = list(queues)
-    tree = QueueTree(of_config(queue) for queue in listed)
-    wrong = []
-    for index, queue in enumerate(listed):
-        problem = tree.problem(queue.name)
-        if problem is not None and problem.reason != "ParentNotReady":
-            message = problem.message.removeprefix(f"{problem.at}: ")
-            at = f".{problem.at}" if problem.at else ""
-            wrong.append(f"{source}: queues[{index}]{at}: {message}")
-    if wrong:
-        raise InputError(*wrong)
 
 
 class QueueTree:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 
 from msgspec.structs import replace
 
-from session_scheduler.model.classes import ClassTable, TaskClass
+from session_scheduler.model.class_table import ClassTable
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.cluster_view import ClusterView
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import NO_COUNTS, Group, GroupRef, NodeChange, Phase, Task
 from session_scheduler.model.label_reads import concerns
@@ -20,7 +22,6 @@ from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.sub_groups import minima_said, sub_group_of
 from session_scheduler.state.budgets import KnownBudgets
 from session_scheduler.state.changes import needs_alike, what_matters
-from session_scheduler.state.cluster_view import ClusterView
 from session_scheduler.state.gates import Gates
 from session_scheduler.state.group_refs import COSCHEDULING_API, COSCHEDULING_LABEL, GroupOf, group_ref
 from session_scheduler.state.moves import Moves

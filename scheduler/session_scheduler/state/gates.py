@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from session_scheduler.model.groups import Group, Phase, Task
 
 if TYPE_CHECKING:
-    from session_scheduler.hookspecs import Gate
     from session_scheduler.model.objects import KubeObject, Pod
+    from session_scheduler.model.refusals import Gate
 
 
 class Gates:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from session_scheduler.errors import FluenceError
-from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.groups import GroupRef
 from session_scheduler.model.objects import OwnerReference, Pod
+from session_scheduler.model.refusals import Refusal
 
 NATIVE_LABEL = "scheduling.k8s.io/pod-group"
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"

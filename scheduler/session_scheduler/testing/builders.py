@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from session_scheduler.config import DEFAULT_SCHEDULER_NAME
+from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME
 from session_scheduler.model.objects import (
     Container,
     ContainerPort,

@@ -7,9 +7,10 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.config import PluginConfig
-from session_scheduler.hook_calls import HookCalls
-from session_scheduler.plugin_loading import Origin, PluginSource, load_plugin
+from session_scheduler.config.settings import PluginConfig
+from session_scheduler.framework.hooks import HookCalls
+from session_scheduler.registry.registry import Origin, PluginSource, Registry
+from session_scheduler.registry.validation import hook_calls
 
 _PLACE: Final = ("FakeCluster", "use")
 """Where the plugin is named, for messages about it."""
@@ -35,7 +36,7 @@ class Chosen:
         sources = None if isinstance(plugin, str) else [_source(name, plugin)]
         if sources is not None and not isinstance(plugin, type) and args:
             raise TypeError(f"plugin {name} is built already: give its class, and the arguments")
-        loaded = load_plugin(PluginConfig(name=name, args=args or {}, weight=weight), _PLACE, sources)
+        loaded = Registry(BUILTIN).load_plugin(PluginConfig(name=name, args=args or {}, weight=weight), _PLACE, sources)
         self.add(name, loaded.instance, weight)
         if isinstance(plugin, str | type):
             self._recipes[name] = (plugin, args, weight)
@@ -74,7 +75,7 @@ class Chosen:
             if name not in self._without
         ]
         added = (entry for name, entry in self._used.items() if name not in BUILTIN)
-        return HookCalls([*listed, *added], hook_seconds)
+        return hook_calls([*listed, *added], hook_seconds)
 
 
 def name_of(plugin: object) -> str:

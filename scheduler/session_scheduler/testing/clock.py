@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from session_scheduler.clock import StoppedClock
+from session_scheduler.base.clock import StoppedClock
 
 
 class FakeClock(StoppedClock):

@@ -7,14 +7,14 @@ from collections.abc import Coroutine, Hashable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from session_scheduler.config import DEFAULT_SCHEDULER_NAME, SchedulerConfig
+from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME, SchedulerConfig
+from session_scheduler.engine.in_flight import raise_first
+from session_scheduler.engine.scheduler import KINDS, Bound, Scheduler
 from session_scheduler.model.objects import KubeObject
-from session_scheduler.service import KINDS, Bound, Scheduler
 from session_scheduler.testing.chosen import Chosen, name_of
 from session_scheduler.testing.clock import FakeClock
 from session_scheduler.testing.faults import FaultyCluster
 from session_scheduler.testing.invariants import check_invariants, given_now
-from session_scheduler.under_way import raise_first
 
 _ALL_AT_ONCE = 1_000_000
 _FIRST = datetime(2000, 1, 1, tzinfo=UTC)

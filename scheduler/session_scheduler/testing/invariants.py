@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
+from session_scheduler.engine.explain import NOT_TRIED, reason_of
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.devices import CLASS_PREFIX, DeviceClass
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.sub_groups import as_text
-from session_scheduler.service import Scheduler
-from session_scheduler.simulate import NOT_TRIED, reason_of
 
 _ENDED = ("Succeeded", "Failed")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from session_scheduler.explain import explain_pending
+from session_scheduler.engine.explain import explain_pending, reason_of
 from session_scheduler.model.columns import natural
 from session_scheduler.model.objects import KubeObject, Pod
-from session_scheduler.simulate import reason_of
 from session_scheduler.testing.driving import DrivenCluster
 from session_scheduler.testing.invariants import InvariantError, check_at_rest
 

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from session_scheduler.builtin.dynamic_resources import DynamicResources
-from session_scheduler.evaluation import judge, totals
-from session_scheduler.hook_calls import PluginError
+from session_scheduler.framework.evaluation import judge, totals
+from session_scheduler.framework.hooks import PluginError
+from session_scheduler.framework.session import Session
 from session_scheduler.model.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import billionths
-from session_scheduler.session import Session
 from session_scheduler.testing import FakeCluster
 
 from .recorded import content

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.config import SchedulerConfig
-from session_scheduler.explain import explain
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.offline.explain import explain
 
 CASES = sorted((Path(__file__).parent / "cases").glob("case-*.json.gz"))
 KUBE_SCHEDULERS_ORDER = (

@@ -21,16 +21,16 @@ import msgspec
 import numpy as np
 import pytest
 
+from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
-from session_scheduler.evaluation import judge, totals
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.framework.evaluation import judge, totals
 from session_scheduler.model import related
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.offline import load_calls
-from session_scheduler.service import Scheduler
+from session_scheduler.registry.registry import Registry
 
 CASES = sorted((Path(__file__).parent / "cases").glob("case-*.json.gz"))
 EDGES = sorted((Path(__file__).parent / "cases").glob("edge-*.json.gz"))
@@ -66,7 +66,7 @@ class Cluster:
         without = PluginConfig(name="fluence", enabled=False)
         config = SchedulerConfig(profiles=(Profile(plugins=(*arguments, without)),))
         memory = MemoryCluster([*related, *nodes, *pods])
-        scheduler = Scheduler(memory, config, load_calls(config), StoppedClock())
+        scheduler = Scheduler(memory, config, Registry(BUILTIN).load_calls(config), StoppedClock())
         asyncio.run(scheduler.start())
         (calls,) = scheduler.profiles.values()
         self.session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))

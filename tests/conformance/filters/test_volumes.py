@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from session_scheduler.evaluation import judge
+from session_scheduler.framework.evaluation import judge
+from session_scheduler.framework.session import Session
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.storage import (
     CSIDriver,
@@ -23,7 +24,6 @@ from session_scheduler.model.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from session_scheduler.session import Session
 from session_scheduler.testing import FakeCluster
 
 from .recorded import content

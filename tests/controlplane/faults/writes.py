@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from session_scheduler.binding import LEADER_ANNOTATION
+from session_scheduler.binding.binder import LEADER_ANNOTATION
 
 from ..harness import ControlPlane
 from ..invariants import Manifest, annotation

@@ -48,6 +48,7 @@ print(access.server, "kubernetes" in sys.modules)
 
 def test_what_needs_no_live_cluster_does_not_load_its_libraries() -> None:
     heavy = "{'aiohttp', 'kubernetes', 'session_scheduler.cluster.kubernetes'}"
-    script = f"import session_scheduler.cli.app, session_scheduler.simulate, session_scheduler.explain, sys\n" \
+    script = "import session_scheduler.cli.app, session_scheduler.offline.simulate\n" \
+             "import session_scheduler.engine.explain, sys\n" \
              f"print(sorted({heavy} & set(sys.modules)))"  # fmt: skip
     assert printed(script) == "[]\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from session_scheduler.config import parse_config
+from session_scheduler.config.settings import parse_config
 
 from ...tools.deploying import (
     CHART,

@@ -11,13 +11,15 @@ import pytest
 from tests.tools.real_engine import engine as engine
 
 from fluence_plugins.fluence.plugin import FluencePlugin
-from session_scheduler.clock import StoppedClock
+from session_scheduler.base.clock import StoppedClock
+from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.offline import load_calls, open_offline
-from session_scheduler.service import Scheduler
-from session_scheduler.simulate import place_all
+from session_scheduler.offline.simulate import place_all
+from session_scheduler.offline.state import open_offline
+from session_scheduler.registry.registry import Registry
 
 RESOURCES = """
 resources:
@@ -100,7 +102,7 @@ class World:
         old = self.scheduler.cluster
         objects: Iterable[Any] = [*(await old.list(Node)).items, *(await old.list(Pod)).items]
         config = self.config()
-        self.scheduler = Scheduler(MemoryCluster(objects), config, load_calls(config), StoppedClock())
+        self.scheduler = Scheduler(MemoryCluster(objects), config, Registry(BUILTIN).load_calls(config), StoppedClock())
         await self.scheduler.start()
         return self.scheduler
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, pod
 

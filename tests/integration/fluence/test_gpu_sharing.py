@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from session_scheduler.framework.session import Session
 from session_scheduler.model.gpu_shares import GPU, GPU_FRACTION
 from session_scheduler.model.objects import Pod
-from session_scheduler.session import Session
 from session_scheduler.testing import FakeCluster, gang, pod
 
 NVIDIA = "nvidia.com/gpu"

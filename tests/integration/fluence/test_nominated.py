@@ -12,7 +12,7 @@ from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.live_graph import LiveGraph
 from fluence_plugins.fluence.nominated import Nominated
 from fluence_plugins.fluence.plugin import FluencePlugin
-from session_scheduler import session as nominated
+from session_scheduler.framework import session as nominated
 from session_scheduler.model.objects import KubeObject, Pod, PodStatus
 from session_scheduler.testing import FakeCluster, gang, node, pod
 

@@ -8,11 +8,12 @@ import pytest
 
 from fluence_plugins.fluence.errors import GraphError
 from fluence_plugins.fluence.resources import load_resources
-from session_scheduler.clock import StoppedClock
+from session_scheduler.base.clock import StoppedClock
+from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.offline import load_calls
-from session_scheduler.service import Scheduler
+from session_scheduler.registry.registry import Registry
 
 from .conftest import World, device, gang, node, pod
 from .test_changes import arrives, change, shares
@@ -179,7 +180,7 @@ async def test_a_file_that_changed_while_the_replica_stood_by_is_read_before_any
     before = shares(world), jobids(world)
     file, config = world._folder / "resources.yaml", world.config()
     file.write_text("resources: [{type: fpga, name: f}]")
-    calls = load_calls(config)
+    calls = Registry(BUILTIN).load_calls(config)
     file.write_text(TWO)
     objects = [*(await world.scheduler.cluster.list(Node)).items, *(await world.scheduler.cluster.list(Pod)).items]
     world.scheduler = Scheduler(MemoryCluster(objects), config, calls, StoppedClock())

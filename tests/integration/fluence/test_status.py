@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
-from session_scheduler.status import status_of
+from session_scheduler.offline.status import status_of
 from session_scheduler.testing import FakeCluster, node, pod
 
 QPU = "fluxion.flux-framework.org/qpu"

@@ -15,8 +15,8 @@ from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.maintenance import LOOK_SECONDS
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.fluence.resources import load_resources
-from session_scheduler.config import SchedulerConfig
-from session_scheduler.explain import explain_pending
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.explain import explain_pending
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod
 

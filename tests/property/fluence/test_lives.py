@@ -18,13 +18,14 @@ import pytest
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text
 from fluxion_cy import Busy, Unsatisfiable
-from session_scheduler.clock import StoppedClock
+from session_scheduler.base.clock import StoppedClock
+from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta, Pod, PodGroup, PodStatus
-from session_scheduler.offline import load_calls
-from session_scheduler.service import Scheduler
+from session_scheduler.registry.registry import Registry
 
 RESOURCES = """
 resources:
@@ -61,7 +62,7 @@ class Life:
         arguments = self.arguments | {"cpuAccounting": next(self.counting)}
         plugins = (PluginConfig(name="fluence", args=arguments),)
         self.config = SchedulerConfig(profiles=(Profile(plugins=plugins),))
-        self.scheduler = Scheduler(self.cluster, self.config, load_calls(self.config), self.clock)
+        self.scheduler = Scheduler(self.cluster, self.config, Registry(BUILTIN).load_calls(self.config), self.clock)
         await self.scheduler.start()
         self.known = await self._objects()
 

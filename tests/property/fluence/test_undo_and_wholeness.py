@@ -16,12 +16,12 @@ from fluence_plugins.fluence.plugin import FluencePlugin
 from fluxion_cy import NoSuchJob
 from session_scheduler import Scope, hookimpl, register_plugin_builder
 from session_scheduler.actions.placing import place_group
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.framework.session import Outcome
 from session_scheduler.model.columns import BoolColumn, NodeView
-from session_scheduler.offline import open_offline
-from session_scheduler.service import Scheduler
-from session_scheduler.session import Outcome
-from session_scheduler.simulate import place_all
+from session_scheduler.offline.simulate import place_all
+from session_scheduler.offline.state import open_offline
 
 RESOURCES = """
 resources:

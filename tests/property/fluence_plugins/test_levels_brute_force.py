@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from tests.tools.real_engine import engine as engine
 
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
-from session_scheduler.offline import open_offline
-from session_scheduler.simulate import place_all
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.offline.simulate import place_all
+from session_scheduler.offline.state import open_offline
 
 LABELS = {"zone": "example.com/zone", "rack": "example.com/rack"}
 PREFIX = "fluence.flux-framework.org/"

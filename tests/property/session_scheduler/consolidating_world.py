@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.groups import Group
 from session_scheduler.model.meta import LabelSelector, ObjectMeta
 from session_scheduler.model.objects import KubeObject, Pod

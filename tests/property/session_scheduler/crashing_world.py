@@ -13,19 +13,19 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from session_scheduler.base.clock import StoppedClock
+from session_scheduler.binding.plan_store import ATTEMPT_ANNOTATION, plan_here
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.errors import ClusterError, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.config import SchedulerConfig
-from session_scheduler.hook_calls import HookCalls
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.scheduler import KINDS, Scheduler
+from session_scheduler.framework.bindings import HELD_ANNOTATION
+from session_scheduler.framework.observer import Observer
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, minima_said
-from session_scheduler.observer import Observer
-from session_scheduler.plans import ATTEMPT_ANNOTATION, plan_here
-from session_scheduler.pod_binding import HELD_ANNOTATION
-from session_scheduler.service import KINDS, Scheduler
+from session_scheduler.registry.validation import hook_calls
 from session_scheduler.testing import node, pod, pod_group
 
 from .slots import Slots
@@ -153,7 +153,7 @@ class Replica:
         self.dying = False
         self.seen = 0
         listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
-        calls = HookCalls([*listed, ("slots", self.plugin, None)])
+        calls = hook_calls([*listed, ("slots", self.plugin, None)])
         self.scheduler = Scheduler(self, world.config, {"fluence": calls}, world.clock, holder=f"r{world.started}",
                                    observer=Telling(self, world.cluster))  # fmt: skip
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from session_scheduler.cluster.kube_kinds import Resource, resource_of
+from session_scheduler.engine.scheduler import KINDS
 from session_scheduler.model.objects import KubeObject
-from session_scheduler.service import KINDS
 
 Tree = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 

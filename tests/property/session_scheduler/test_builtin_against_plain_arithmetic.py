@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.config_text import validated
+from session_scheduler.config.parsing import validated
 from session_scheduler.hookspecs import SKIP
-from session_scheduler.model.classes import ClassTable
+from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable, NodeView
 from session_scheduler.model.objects import Node, Pod
 

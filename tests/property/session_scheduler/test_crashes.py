@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from session_scheduler.binding.plan_store import PLAN_ANNOTATION
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod, PodGroup
-from session_scheduler.plans import PLAN_ANNOTATION
 
 from .crashing_world import World, enough, held_by
 

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from session_scheduler.framework.session import Session
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
-from session_scheduler.session import Session
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from .worlds import Plugins, nodes, plugins, pods

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler.explain import explain_pending
+from session_scheduler.engine.explain import explain_pending
 from session_scheduler.model.objects import Affinity, Node, Pod
 from session_scheduler.testing import FakeCluster, node, pod
 

@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY
 from session_scheduler.model.objects import Pod
-from session_scheduler.session import Session
 from session_scheduler.testing.builders import pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 

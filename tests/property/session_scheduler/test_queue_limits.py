@@ -7,13 +7,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Event
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.objects import ObjectMeta, Pod
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
-from session_scheduler.model.queues import QueueTree, of_config
-from session_scheduler.session import Session
-from session_scheduler.statement import Event
+from session_scheduler.model.queues import QueueTree
+from session_scheduler.state.configured_queues import of_config
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.fake_cluster import FakeCluster

@@ -9,12 +9,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
-from session_scheduler.explain import explain_pending
-from session_scheduler.offline import ClusterState, open_state, read_state
-from session_scheduler.service import KINDS
-from session_scheduler.simulate import place_all, simulate_state
-from session_scheduler.snapshots import snapshot
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.engine.explain import explain_pending
+from session_scheduler.engine.scheduler import KINDS
+from session_scheduler.offline.simulate import place_all, simulate_state
+from session_scheduler.offline.snapshot import snapshot
+from session_scheduler.offline.state import ClusterState, open_state, read_state
 from session_scheduler.testing import FakeCluster
 
 from .worlds import nodes, pods

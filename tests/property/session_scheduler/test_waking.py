@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from session_scheduler import service
+from session_scheduler.engine import scheduler as service
 from session_scheduler.model.events import EVERY_EVENT
 from session_scheduler.model.objects import Affinity, KubeObject, Node, Pod, Taint, Toleration
 from session_scheduler.testing import FakeCluster, node, pod, pod_group

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from session_scheduler import hookimpl
 from session_scheduler.actions.placing import place_group
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.framework.session import Outcome
 from session_scheduler.model.objects import Pod
-from session_scheduler.session import Outcome
-from session_scheduler.simulate import simulate
+from session_scheduler.offline.simulate import simulate
 from session_scheduler.testing import FakeCluster, check_invariants, node
 
 from .test_gangs_fit import FromRoom

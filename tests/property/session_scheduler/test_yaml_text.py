@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from session_scheduler.yaml_text import Scalars, YamlError, read_documents, read_value
+from session_scheduler.config.yaml_text import Scalars, YamlError, read_documents, read_value
 
 _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=12)
 _NO_DIGITS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Nd")), max_size=12)

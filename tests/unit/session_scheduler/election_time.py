@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from session_scheduler.cluster.errors import NotLeading, Unavailable
+from session_scheduler.cluster.leader_election import Elector
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.config import LeaderElection
-from session_scheduler.election import Elector
+from session_scheduler.config.settings import LeaderElection
 from session_scheduler.model.objects import Lease
 
 _Got = TypeVar("_Got")

@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 
 from session_scheduler import Refusal, hookimpl
+from session_scheduler.binding.plan_store import (
+    ATTEMPT_ANNOTATION,
+    PLAN_ANNOTATION,
+    Plan,
+    PlannedPod,
+    PlanStore,
+    attempt_of,
+)
+from session_scheduler.framework.bindings import HELD_ANNOTATION
+from session_scheduler.framework.observer import Observer
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod, PodGroup
-from session_scheduler.observer import Observer
-from session_scheduler.plans import ATTEMPT_ANNOTATION, PLAN_ANNOTATION, Plan, PlannedPod, PlanStore, attempt_of
-from session_scheduler.pod_binding import HELD_ANNOTATION
 from session_scheduler.testing import FakeCluster, gang
 
 

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from session_scheduler.clock import StoppedClock
+from session_scheduler.base.clock import StoppedClock
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
-from session_scheduler.reporting import Reporter
+from session_scheduler.reporting.recorder import Reporter
 from session_scheduler.testing.builders import pod, pod_group
 
 PATIENCE = 10.0

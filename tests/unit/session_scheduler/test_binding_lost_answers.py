@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from session_scheduler import hookimpl
-from session_scheduler.binding import HELD_ANNOTATION
+from session_scheduler.binding.binder import HELD_ANNOTATION
 from session_scheduler.cluster.errors import Conflict, Unavailable
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod
-from session_scheduler.simulate import place_all
+from session_scheduler.offline.simulate import place_all
 from session_scheduler.testing import FakeCluster, gang, pod
 
 

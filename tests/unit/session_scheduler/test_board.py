@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from session_scheduler import Normalise, Scope, hookimpl
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.groups import Phase
 from session_scheduler.testing import FakeCluster, check_invariants, gang, node, pod
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler.model.classes import ClassTable
+from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.objects import Node, ObjectMeta, Pod
 from session_scheduler.state.cache import Cache

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from session_scheduler.model.classes import ClassTable
+from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodSpec
 from session_scheduler.model.storage import (

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from session_scheduler import Scenario, Session, hookimpl
-from session_scheduler.hook_calls import PluginError
+from session_scheduler.framework.hooks import PluginError
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod
 from session_scheduler.testing.builders import pod_group

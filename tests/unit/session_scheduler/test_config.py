@@ -1,6 +1,6 @@
 import pytest
 
-from session_scheduler.config import Profile, SchedulerConfig, load_config, parse_config, without_secrets
+from session_scheduler.config.settings import Profile, SchedulerConfig, load_config, parse_config, without_secrets
 from session_scheduler.errors import InputError
 
 HEAD = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"

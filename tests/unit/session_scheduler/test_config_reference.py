@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from session_scheduler.config import (
+from session_scheduler.config.settings import (
     Backoff,
     ConsolidationConfig,
     LeaderElection,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.config import ConsolidationConfig, QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import ConsolidationConfig, QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.meta import LabelSelector, ObjectMeta
 from session_scheduler.model.objects import Pod

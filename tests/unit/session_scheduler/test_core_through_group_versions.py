@@ -9,20 +9,20 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler.base.clock import StoppedClock
+from session_scheduler.base.signals import background
+from session_scheduler.binding.plan_store import PLAN_ANNOTATION
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.kubernetes import KubernetesCluster
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.config import SchedulerConfig
-from session_scheduler.hook_calls import HookCalls
-from session_scheduler.metrics import Metrics
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.group_api import SCHEDULED, V1ALPHA2, V1BETA1
 from session_scheduler.model.objects import Node, Pod, PodCondition, PodGroup
-from session_scheduler.plans import PLAN_ANNOTATION
-from session_scheduler.reporting import Reporter
-from session_scheduler.service import Scheduler
-from session_scheduler.stopping import background
-from session_scheduler.telling import Teller
+from session_scheduler.registry.validation import hook_calls
+from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.metrics import Metrics
+from session_scheduler.reporting.recorder import Reporter
 from session_scheduler.testing import gang, node, pod
 
 from .cluster.fake_api import FakeApi, refuses, says
@@ -102,7 +102,7 @@ class World:
         self.server, self.clock = server, StoppedClock()
         api.replies = [server]
         self.cluster = KubernetesCluster(api.client(), instance="test")
-        profiles = {"fluence": HookCalls([(name, plugin(None), None) for name, plugin in BUILTIN.items()])}
+        profiles = {"fluence": hook_calls([(name, plugin(None), None) for name, plugin in BUILTIN.items()])}
         self.reporter = Reporter(self.cluster, clock=self.clock)
         teller = Teller(self.reporter, Metrics("0"), self.clock, profiles)
         self.scheduler = Scheduler(self.cluster, SchedulerConfig(), profiles, self.clock, observer=teller, holder="me",

@@ -11,9 +11,9 @@ import structlog
 from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import NotLeading
+from session_scheduler.cluster.leader_election import Elector, Fence, new_identity
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.config import LeaderElection
-from session_scheduler.election import Elector, Fence, new_identity
+from session_scheduler.config.settings import LeaderElection
 from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta
 
 from .election_time import SETTINGS, Replica, Time, check_one_leads, lease_in
@@ -380,7 +380,7 @@ async def test_a_request_that_is_not_answered_is_given_up(cluster: MemoryCluster
 async def test_a_release_that_is_not_answered_is_given_up(
     cluster: MemoryCluster, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("session_scheduler.election._RELEASE_SECONDS", 0.02)
+    monkeypatch.setattr("session_scheduler.cluster.leader_election._RELEASE_SECONDS", 0.02)
     first = Replica("first", cluster, time).start()
     await time.settle()
     first.link.hangs = True

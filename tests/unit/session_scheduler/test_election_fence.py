@@ -13,9 +13,9 @@ from session_scheduler.cluster.errors import NotLeading, Unavailable
 from session_scheduler.cluster.kube_access import Access
 from session_scheduler.cluster.kube_requests import RequestSettings
 from session_scheduler.cluster.kubernetes import KubernetesCluster
+from session_scheduler.cluster.leader_election import Fence
 from session_scheduler.cluster.port import Event
-from session_scheduler.config import LeaderElection
-from session_scheduler.election import Fence
+from session_scheduler.config.settings import LeaderElection
 from session_scheduler.model.objects import ConfigMap, Lease, ObjectMeta, Pod, PodCondition, PodGroup
 
 from .cluster.fake_api import FakeApi, Hangs, refuses, says

@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from session_scheduler.config import Serving
-from session_scheduler.endpoints import Endpoints
+from session_scheduler.config.settings import Serving
 from session_scheduler.errors import InputError
-from session_scheduler.metrics import OPENMETRICS, TEXT, Metrics
+from session_scheduler.reporting.metrics import OPENMETRICS, TEXT, Metrics
+from session_scheduler.sdk.http_server import Endpoints
 
 LOCAL = Serving(host="127.0.0.1", port=0)
 LIMIT = aiohttp.ClientTimeout(total=20)

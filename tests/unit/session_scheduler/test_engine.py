@@ -10,21 +10,22 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler import Refusal, hookimpl
-from session_scheduler import engine as engine_module
+from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.clock import StoppedClock
 from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.port import Change
-from session_scheduler.config import SchedulerConfig
-from session_scheduler.engine import Engine
-from session_scheduler.hook_calls import HookCalls
-from session_scheduler.metrics import Metrics
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine import loop as engine_module
+from session_scheduler.engine.loop import Engine
+from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.framework.session import Session
 from session_scheduler.model.objects import Pod
-from session_scheduler.reporting import Reporter
-from session_scheduler.service import Scheduler
-from session_scheduler.session import Session
-from session_scheduler.telling import Teller
+from session_scheduler.registry.validation import hook_calls
+from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.metrics import Metrics
+from session_scheduler.reporting.recorder import Reporter
+from session_scheduler.server.explain_endpoint import Explanations
 from session_scheduler.testing import node, pod
 
 PATIENCE = 10.0
@@ -60,9 +61,11 @@ class World:
         self.stopped = False
         teller = Teller(Reporter(self.cluster, clock=self.clock), self.metrics, self.clock)
         listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
-        calls = HookCalls([*listed, ("slow", self.slow, None)])
+        calls = hook_calls([*listed, ("slow", self.slow, None)])
         self.scheduler = Scheduler(self.cluster, SchedulerConfig(), {"fluence": calls}, self.clock, observer=teller)
         self.engine = Engine(self.scheduler, teller, self.metrics, self.clock)
+        self.explanations = Explanations(self.scheduler, self.clock, self.engine.notify)
+        self.engine.add_idle_task(self.explanations)
 
     @asynccontextmanager
     async def running(self):
@@ -421,7 +424,7 @@ async def test_a_pod_that_waits_is_explained_between_two_turns_with_what_the_las
         world.deliver(pod("large", cpu="9"))
         await world.until(lambda: world.engine.pods["unschedulable"] == 1)
         before = world.scheduler.cache.table.digest()
-        status, told = await world.engine.explanations.ask("default", "large")
+        status, told = await world.explanations.ask("default", "large")
         assert (status, told["phase"], told["node"]) == (200, "pending", None)
         assert told["lastCycle"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
         assert told["nodes"]["n1"]["fitsIf"] == [
@@ -437,8 +440,8 @@ async def test_of_a_pod_that_is_bound_its_node_is_told_and_of_one_that_is_not_th
         world.deliver(pod("p"))
         await world.until(lambda: world.pod().spec.node_name == "n1")
         await world.until(lambda: world.engine.pods["in_flight"] == 0)
-        assert (await world.engine.explanations.ask("default", "p"))[1]["node"] == "n1"
-        status, told = await world.engine.explanations.ask("default", "q")
+        assert (await world.explanations.ask("default", "p"))[1]["node"] == "n1"
+        status, told = await world.explanations.ask("default", "q")
         assert status == 404
         assert told["error"].startswith("pod default/q: ")
 
@@ -447,7 +450,7 @@ async def test_few_may_ask_at_once_and_an_answer_shows_so_many_nodes():
     async with World(*(node(f"m{number}", cpu="1") for number in range(150))).running() as world:
         world.deliver(pod("p", cpu="3", gates=["later"]))
         await world.until(lambda: world.engine.pods["gated"] == 1)
-        answers = await asyncio.gather(*(world.engine.explanations.ask("default", "p") for _ in range(20)))
+        answers = await asyncio.gather(*(world.explanations.ask("default", "p") for _ in range(20)))
         assert [status for status, _ in answers] == [200] * 16 + [503] * 4
         told = answers[0][1]
         assert (len(told["nodes"]), told["leftOut"]) == (100, 51)
@@ -456,9 +459,9 @@ async def test_few_may_ask_at_once_and_an_answer_shows_so_many_nodes():
 
 async def test_a_bug_in_an_explanation_is_its_own(monkeypatch):
     async with World().running() as world:
-        monkeypatch.setattr("session_scheduler.explanations.explained", lambda *_: 1 / 0)
+        monkeypatch.setattr("session_scheduler.server.explain_endpoint.explained", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            await world.engine.explanations.ask("default", "p")
+            await world.explanations.ask("default", "p")
         world.deliver(pod("p"))
         await world.until(lambda: world.pod().spec.node_name == "n1")
 
@@ -490,7 +493,7 @@ async def test_what_a_plugin_changes_is_changed_between_sessions_and_helps_whom_
         seen.append("changed")
 
     world = World(pod("p"))
-    calls = HookCalls([*((name, builtin(None), None) for name, builtin in BUILTIN.items()), ("gate", Gate(), None)])
+    calls = hook_calls([*((name, builtin(None), None) for name, builtin in BUILTIN.items()), ("gate", Gate(), None)])
     teller = Teller(Reporter(world.cluster, clock=world.clock), world.metrics, world.clock)
     world.scheduler = Scheduler(world.cluster, SchedulerConfig(), {"fluence": calls}, world.clock, observer=teller)
     world.engine = Engine(world.scheduler, teller, world.metrics, world.clock)

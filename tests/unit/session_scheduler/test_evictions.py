@@ -6,9 +6,9 @@ import pytest
 
 from session_scheduler.actions import ACTIONS
 from session_scheduler.cluster.errors import TooManyRequests
+from session_scheduler.framework.session import Outcome
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod
-from session_scheduler.session import Outcome
 from session_scheduler.testing import FakeCluster, pod
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from session_scheduler import Refusal, Scope, hook_calls, hookimpl
-from session_scheduler.config import QueueConfig, SchedulerConfig
-from session_scheduler.explain import explain_pending
+from session_scheduler import Refusal, Scope, hookimpl
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.engine.explain import explain_pending
+from session_scheduler.framework import hooks
 from session_scheduler.model.objects import (
     Affinity,
     LabelSelectorRequirement,
@@ -340,7 +341,7 @@ def test_a_plugin_that_lets_a_group_be_tried_later_is_the_reason() -> None:
 
 
 def test_what_each_plugin_took_in_hooks_and_callbacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook_calls, "perf_counter", count().__next__)  # every call takes a second
+    monkeypatch.setattr(hooks, "perf_counter", count().__next__)  # every call takes a second
 
     class Calls:
         name = "calls"

@@ -9,13 +9,20 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler import hookimpl
+from session_scheduler.binding.plan_store import (
+    ANNOTATION_LIMIT,
+    PLAN_ANNOTATION,
+    Plan,
+    PlannedPod,
+    PlanStore,
+    plan_here,
+)
 from session_scheduler.cluster.errors import Conflict, Unavailable
-from session_scheduler.hook_calls import HookCall, PluginError
+from session_scheduler.framework.bindings import HELD_ANNOTATION
+from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import ConfigMap, Node, Pod, PodGroup
 from session_scheduler.model.sub_groups import SUB_GROUPS_ANNOTATION
-from session_scheduler.plans import ANNOTATION_LIMIT, PLAN_ANNOTATION, Plan, PlannedPod, PlanStore, plan_here
-from session_scheduler.pod_binding import HELD_ANNOTATION
 from session_scheduler.testing import pod, pod_group
 
 from .gangs_world import Slots, World

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from session_scheduler import Gate, hookimpl
-from session_scheduler.explain import explain_pending
+from session_scheduler.engine.explain import explain_pending
 from session_scheduler.model.devices import DeviceClass, ResourceClaim
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import Pod, PodStatus

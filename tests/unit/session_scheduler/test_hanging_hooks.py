@@ -6,15 +6,16 @@ import asyncio
 
 import pytest
 
-from session_scheduler import binding, hookimpl
-from session_scheduler.hook_calls import PATIENCE, HookCall, PluginError
+from session_scheduler import hookimpl
+from session_scheduler.binding import binder
+from session_scheduler.framework.hooks import PATIENCE, HookCall, PluginError
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, pod
 
 BRIEF = 0.05
 LONG = 20.0
 """Seconds for what must not hang."""
-SHIPPED = {"cancel": binding._CANCEL_SECONDS, "others": HookCall.wait.__kwdefaults__["patience"]}
+SHIPPED = {"cancel": binder._CANCEL_SECONDS, "others": HookCall.wait.__kwdefaults__["patience"]}
 
 
 class Hanging:
@@ -39,7 +40,7 @@ class Hanging:
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     monkeypatch.setitem(HookCall.wait.__kwdefaults__, "patience", BRIEF)
-    monkeypatch.setattr(binding, "_CANCEL_SECONDS", BRIEF)
+    monkeypatch.setattr(binder, "_CANCEL_SECONDS", BRIEF)
 
 
 def started(plugin, *objects):

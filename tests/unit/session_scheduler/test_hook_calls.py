@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from session_scheduler import Scope, hookimpl
-from session_scheduler.hook_calls import HookCalls, PluginError
+from session_scheduler.framework.hooks import PluginError
+from session_scheduler.registry.validation import hook_calls
 
 
 class Plugin:
@@ -24,7 +25,7 @@ class Plugin:
 
 def test_hooks_are_called_in_the_configured_order_with_the_arguments_they_name():
     heard = []
-    calls = HookCalls([("b", Plugin(heard, "b"), None), ("a", Plugin(heard, "a"), None)])
+    calls = hook_calls([("b", Plugin(heard, "b"), None), ("a", Plugin(heard, "a"), None)])
     for call in calls.functions("prefilter"):
         call("session", "group")
     assert heard == [("b", "group"), ("a", "group")]
@@ -33,31 +34,31 @@ def test_hooks_are_called_in_the_configured_order_with_the_arguments_they_name()
 
 
 def test_the_configured_weight_goes_before_the_declared_one():
-    calls = HookCalls([("a", Plugin([], "a", weight=3), None), ("b", Plugin([], "b", weight=3), 0)])
+    calls = hook_calls([("a", Plugin([], "a", weight=3), None), ("b", Plugin([], "b", weight=3), 0)])
     assert [plugin.score.weight for plugin in calls.plugins] == [3, 0]
 
 
 @pytest.mark.parametrize("weight", [-1, 1.5, "3", True, 2**40])
 def test_a_weight_that_is_none_is_refused(weight):
     with pytest.raises(PluginError, match=r"plugin a failed in weight: .* is no weight"):
-        HookCalls([("a", Plugin([], "a", weight=weight), None)])
+        hook_calls([("a", Plugin([], "a", weight=weight), None)])
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5", True])
 def test_a_plugins_own_budget_is_checked(seconds):
     with pytest.raises(PluginError, match=r"plugin a failed in hook_seconds: .* is no time"):
-        HookCalls([("a", Plugin([], "a", hook_seconds=seconds), None)])
+        hook_calls([("a", Plugin([], "a", hook_seconds=seconds), None)])
 
 
 def test_a_plugin_may_bound_itself():
     plugin = Plugin([], "a", hook_seconds=None)
-    assert HookCalls([("a", plugin, None)], 5.0).functions("prefilter")[0].budget is None
+    assert hook_calls([("a", plugin, None)], 5.0).functions("prefilter")[0].budget is None
 
 
 @pytest.mark.parametrize(("attribute", "value"), [("score_scope", "static"), ("normalise", Scope.NODE)])
 def test_a_declaration_of_the_wrong_type_is_refused(attribute, value):
     with pytest.raises(PluginError, match=f"plugin a failed in {attribute}: .* use a member of"):
-        HookCalls([("a", Plugin([], "a", **{attribute: value}), None)])
+        hook_calls([("a", Plugin([], "a", **{attribute: value}), None)])
 
 
 def test_a_failure_is_one_line_with_plugin_and_hook():
@@ -66,7 +67,7 @@ def test_a_failure_is_one_line_with_plugin_and_hook():
         def facts(self):
             raise ValueError("two\nlines")
 
-    (call,) = HookCalls([("f", Failing(), None)]).functions("facts")
+    (call,) = hook_calls([("f", Failing(), None)]).functions("facts")
     with pytest.raises(PluginError) as caught:
         call()
     assert str(caught.value) == "plugin f failed in facts: ValueError: two lines"
@@ -75,4 +76,4 @@ def test_a_failure_is_one_line_with_plugin_and_hook():
 
 def test_one_name_is_one_plugins() -> None:
     with pytest.raises(ValueError, match="plugin a is there twice"):
-        HookCalls([("a", Plugin([], "a"), None), ("a", Plugin([], "a"), None)])
+        hook_calls([("a", Plugin([], "a"), None), ("a", Plugin([], "a"), None)])

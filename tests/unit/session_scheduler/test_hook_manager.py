@@ -10,8 +10,8 @@ import pytest
 
 from session_scheduler import hookimpl, hookspecs
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.hook_manager import implementations, new_manager
 from session_scheduler.hookspecs import PROJECT
+from session_scheduler.registry.validation import implementations, new_manager
 
 
 @hookimpl

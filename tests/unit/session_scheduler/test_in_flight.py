@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from session_scheduler.cluster.errors import Unavailable
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.testing import FakeCluster, gang, pod
 

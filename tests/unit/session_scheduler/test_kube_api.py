@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from session_scheduler import kube_api
+from session_scheduler.cluster import dynamic_client as client
+from session_scheduler.cluster.dynamic_client import KubeApi
 from session_scheduler.errors import InputError
-from session_scheduler.kube_api import KubeApi
 
 PATH = "/api/v1/namespaces/one/secrets"
 
@@ -63,7 +63,7 @@ clusters: [{{name: one, cluster: {{server: "{served.make_url("")}"}}}}]
 users: [{{name: one, user: {{}}}}]
 contexts: [{{name: one, context: {{cluster: one, user: one}}}}]
 """)
-    async with await kube_api.connect(str(file)) as api:
+    async with await client.connect(str(file)) as api:
         yield api
     await served.close()
 
@@ -73,7 +73,7 @@ async def test_each_request_is_sent_to_its_path_as_json(server: Server, api: Kub
     await api.create(PATH, {"a": "ä"})
     await api.replace(f"{PATH}/a", {"b": 1})
     await api.patch(f"{PATH}/a", {"c": None})
-    await api.patch(f"{PATH}/a", [{"op": "test"}], kube_api.JSON_PATCH)
+    await api.patch(f"{PATH}/a", [{"op": "test"}], client.JSON_PATCH)
     assert server.asked == [
         ("GET", f"{PATH}/a?x=y", None, ""),
         ("POST", PATH, "application/json", '{"a": "ä"}'),
@@ -109,8 +109,8 @@ REFUSED: list[Callable[[KubeApi], Awaitable[object]]] = [
 
 @pytest.mark.parametrize("ask", REFUSED, ids=["apply", "delete", "list"])
 @pytest.mark.parametrize(("status", "reason", "error"), [
-    (404, "NotFound", kube_api.NotFound), (409, "Conflict", kube_api.Conflict), (403, "Forbidden", kube_api.Forbidden),
-    (422, "Invalid", kube_api.Invalid),
+    (404, "NotFound", client.NotFound), (409, "Conflict", client.Conflict), (403, "Forbidden", client.Forbidden),
+    (422, "Invalid", client.Invalid),
 ])  # fmt: skip
 async def test_a_refused_application_deletion_or_list_is_an_error_that_names_the_path_alone(
     server: Server,
@@ -127,8 +127,8 @@ async def test_a_refused_application_deletion_or_list_is_an_error_that_names_the
 
 
 @pytest.mark.parametrize(("status", "reason", "error"), [
-    (404, "NotFound", kube_api.NotFound), (409, "AlreadyExists", kube_api.AlreadyExists),
-    (409, "Conflict", kube_api.Conflict), (403, "Forbidden", kube_api.Forbidden), (422, "Invalid", kube_api.Invalid),
+    (404, "NotFound", client.NotFound), (409, "AlreadyExists", client.AlreadyExists),
+    (409, "Conflict", client.Conflict), (403, "Forbidden", client.Forbidden), (422, "Invalid", client.Invalid),
 ])  # fmt: skip
 async def test_a_refusal_is_an_error_that_names_the_path(
     server: Server, api: KubeApi, status: int, reason: str, error: type[Exception]
@@ -142,7 +142,7 @@ async def test_a_refusal_is_an_error_that_names_the_path(
 async def test_an_answer_that_is_no_object_is_an_error(server: Server, api: KubeApi, body: str) -> None:
     server.body = body
     for ask in (api.get(PATH), api.list(PATH, Secret)):
-        with pytest.raises(kube_api.Unavailable, match=rf"^{PATH}: the answer is no JSON object$"):
+        with pytest.raises(client.Unavailable, match=rf"^{PATH}: the answer is no JSON object$"):
             await ask
 
 
@@ -164,7 +164,7 @@ async def test_an_answer_that_does_not_come_in_time_is_not_waited_for(
     brisk = replace(settings, timeout=0.05, write_timeout=0.05, tries=1)
     monkeypatch.setattr(api.client, "settings", brisk)
     async with asyncio.timeout(20):
-        with pytest.raises(kube_api.Unavailable, match=rf"^{PATH}: no answer in time$"):
+        with pytest.raises(client.Unavailable, match=rf"^{PATH}: no answer in time$"):
             await ask(api)
 
 
@@ -212,7 +212,7 @@ async def test_a_list_whose_pages_expire_again_is_given_up_and_never_asked_for_a
     server: Server, api: KubeApi
 ) -> None:
     server.answers = [page(secret("a"), go_on="more"), EXPIRED] * 2
-    with pytest.raises(kube_api.ClusterError, match=rf"^{PATH}: 410: too old$"):
+    with pytest.raises(client.ClusterError, match=rf"^{PATH}: 410: too old$"):
         await api.list(PATH, Secret)
     assert queries(server) == ["?limit=500", "?limit=500&continue=more"] * 2
 
@@ -226,10 +226,10 @@ async def test_objects_of_another_kind_are_no_list(
     server: Server, api: KubeApi, answer: tuple[int, Any], why: str
 ) -> None:
     server.answers = [answer]
-    with pytest.raises(kube_api.Unreadable, match=f"^{PATH}: {why}$"):
+    with pytest.raises(client.Unreadable, match=f"^{PATH}: {why}$"):
         await api.list(PATH, Secret)
 
 
 async def test_a_cluster_that_is_not_configured_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none: there is no such file"):
-        await kube_api.connect(str(tmp_path / "none"))
+        await client.connect(str(tmp_path / "none"))

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from session_scheduler.cluster.dynamic_client import KubeApi
+from session_scheduler.cluster.dynamic_informer import Change, Follower, Resource
 from session_scheduler.cluster.errors import Forbidden, Gone, NotFound, Unavailable
-from session_scheduler.kube_api import KubeApi
-from session_scheduler.kube_following import Change, Follower, Resource
 from session_scheduler.model.objects import ObjectMeta
 
 from .cluster.mirror_world import FakeTime

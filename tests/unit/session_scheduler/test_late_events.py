@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from session_scheduler.model.classes import ClassTable
+from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import Pod

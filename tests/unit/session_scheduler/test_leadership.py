@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from session_scheduler import leadership
-from session_scheduler.clock import StoppedClock
+from session_scheduler.base.clock import StoppedClock
+from session_scheduler.base.signals import background, first_of, stop_on_signals
 from session_scheduler.cluster.errors import NotLeading
-from session_scheduler.config import LeaderElection
-from session_scheduler.leadership import LOST, Leadership
-from session_scheduler.stopping import background, first_of, stop_on_signals
+from session_scheduler.config.settings import LeaderElection
+from session_scheduler.sdk import leader
+from session_scheduler.sdk.leader import LOST, Leadership
 
 from .leading_cluster import Cluster
 
@@ -85,7 +85,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch):
     made = World()
-    monkeypatch.setattr(leadership, "SystemClock", lambda: made.clock)
+    monkeypatch.setattr(leader, "SystemClock", lambda: made.clock)
     return made
 
 
@@ -223,7 +223,7 @@ async def test_a_leader_that_cannot_renew_its_lease_ends_in_time_and_gives_nothi
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_what_serve_raises_ends_the_run_with_it(monkeypatch, enabled):
     world = World(LeaderElection(retry_seconds=0.01, enabled=enabled))
-    monkeypatch.setattr(leadership, "SystemClock", lambda: world.clock)
+    monkeypatch.setattr(leader, "SystemClock", lambda: world.clock)
 
     @asynccontextmanager
     async def serve(runtime):

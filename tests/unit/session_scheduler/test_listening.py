@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
+from session_scheduler.base.sockets import bound
 from session_scheduler.errors import InputError
-from session_scheduler.listening import bound
 
 V4 = "127.0.0.1"
 

@@ -10,15 +10,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from session_scheduler import election, endpoints, hookimpl, live
-from session_scheduler.binding import LEADER_ANNOTATION
+from session_scheduler import hookimpl
+from session_scheduler.base.clock import StoppedClock
+from session_scheduler.binding.binder import LEADER_ANNOTATION
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.clock import StoppedClock
-from session_scheduler.cluster import kube_requests
+from session_scheduler.cluster import kube_requests, leader_election
 from session_scheduler.cluster.errors import NotLeading
-from session_scheduler.config import LeaderElection, SchedulerConfig, Serving
-from session_scheduler.hook_calls import HookCalls
-from session_scheduler.live import LOST, Replica
+from session_scheduler.config.settings import LeaderElection, SchedulerConfig, Serving
+from session_scheduler.registry.validation import hook_calls
+from session_scheduler.sdk import http_server
+from session_scheduler.server import replica
+from session_scheduler.server.replica import LOST, Replica
 from session_scheduler.testing import node, pod
 
 from .leading_cluster import Cluster
@@ -59,7 +61,7 @@ class World:
         self.stop = asyncio.Event()
         config = SchedulerConfig(leader_election=election, serving=Serving(host="127.0.0.1", port=0))
         listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
-        calls = HookCalls([*listed, ("slow", self.slow, None)])
+        calls = hook_calls([*listed, ("slow", self.slow, None)])
         self.replica = Replica(config, {"fluence": calls}, self.clock)
 
     @asynccontextmanager
@@ -108,7 +110,7 @@ def said(monkeypatch):
         async def __aexit__(self, *_):
             return None
 
-    monkeypatch.setattr(live, "Endpoints", Endpoints)
+    monkeypatch.setattr(replica, "Endpoints", Endpoints)
     monkeypatch.setattr(World, "said", said, raising=False)
 
 
@@ -288,7 +290,7 @@ async def test_a_leader_that_is_stopped_lets_its_binds_end_and_then_gives_the_le
 
 
 async def test_a_leader_whose_binds_do_not_end_in_time_keeps_the_lease_until_it_ends_by_itself(monkeypatch):
-    monkeypatch.setattr(live, "DRAIN_SECONDS", 0.05)
+    monkeypatch.setattr(replica, "DRAIN_SECONDS", 0.05)
     world = World(pod("p"))
     world.slow.go.clear()
     async with world.running():
@@ -310,5 +312,5 @@ async def test_a_leader_that_is_stopped_while_it_lists_gives_the_lease_back():
 
 
 def test_all_that_an_end_may_take_is_less_than_a_kubelet_waits():
-    ours = live.DRAIN_SECONDS + live.FLUSH_SECONDS + election._RELEASE_SECONDS
-    assert ours + endpoints.SHUTDOWN_SECONDS + kube_requests._CLOSE_SECONDS < 10
+    ours = replica.DRAIN_SECONDS + replica.FLUSH_SECONDS + leader_election._RELEASE_SECONDS
+    assert ours + http_server.SHUTDOWN_SECONDS + kube_requests._CLOSE_SECONDS < 10

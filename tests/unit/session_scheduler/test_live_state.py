@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from session_scheduler import live_state
+from session_scheduler.binding.plan_store import PLAN_ANNOTATION
 from session_scheduler.cluster.errors import ClusterError, Forbidden, NotFound, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.objects import ConfigMap, Node, ObjectMeta, PodGroup
 from session_scheduler.model.storage import CSINode
-from session_scheduler.plans import PLAN_ANNOTATION
+from session_scheduler.offline import live_reader
 from session_scheduler.testing import node, pod, pod_group
 
 
@@ -40,7 +40,7 @@ def names(found: Any) -> list[str]:
 
 async def test_all_is_listed_and_nothing_can_be_written() -> None:
     cluster = Cluster(node("n1"), pod("p"), pod_group("g", 2))
-    assert names(await live_state._listed(cluster)) == ["n1", "g", "p"]  # type: ignore[arg-type]
+    assert names(await live_reader._listed(cluster)) == ["n1", "g", "p"]  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="only looked at"):
         cluster.fence()
 
@@ -52,14 +52,14 @@ async def test_a_plan_that_lies_in_a_config_map_comes_with_its_group() -> None:
                        spec=group.spec)  # fmt: skip
     plan = ConfigMap(metadata=ObjectMeta(name="fluence-plan-a", namespace="default"))
     other = ConfigMap(metadata=ObjectMeta(name="other", namespace="default"))
-    assert names(await live_state._listed(Cluster(planned, plan, other))) == ["g", "fluence-plan-a"]  # type: ignore[arg-type]
-    assert names(await live_state._listed(Cluster(planned))) == ["g"]  # type: ignore[arg-type]
+    assert names(await live_reader._listed(Cluster(planned, plan, other))) == ["g", "fluence-plan-a"]  # type: ignore[arg-type]
+    assert names(await live_reader._listed(Cluster(planned))) == ["g"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [Forbidden("list of csinodes: 403: no"), NotFound("list of csinodes: 404: what?")])
 async def test_a_kind_that_scheduling_can_do_without_is_taken_as_if_there_were_none(error: ClusterError) -> None:
     with capture_logs() as logs:
-        found = await live_state._listed(Cluster(node("n1"), refused={CSINode: error}))  # type: ignore[arg-type]
+        found = await live_reader._listed(Cluster(node("n1"), refused={CSINode: error}))  # type: ignore[arg-type]
     assert names(found) == ["n1"]
     (line,) = logs
     assert line["event"].startswith(f"taken as if there were none: {error}: ")
@@ -74,6 +74,6 @@ async def test_a_kind_that_scheduling_can_do_without_is_taken_as_if_there_were_n
 )
 async def test_what_scheduling_needs_and_is_refused_ends_it_with_a_remedy(error: ClusterError, remedy: str) -> None:
     with pytest.raises(type(error)) as raised:
-        await live_state._listed(Cluster(refused={Node: error}))  # type: ignore[arg-type]
+        await live_reader._listed(Cluster(refused={Node: error}))  # type: ignore[arg-type]
     assert str(raised.value).startswith(f"{error}: {remedy}")
     assert "\n" not in str(raised.value)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from session_scheduler.commands import LogLevel
-from session_scheduler.logs import log_to_stderr
+from session_scheduler.sdk.commands import LogLevel
+from session_scheduler.sdk.logs import log_to_stderr
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from session_scheduler.commands import LogLevel
-from session_scheduler.logs import log_to_stderr
+from session_scheduler.sdk.commands import LogLevel
+from session_scheduler.sdk.logs import log_to_stderr
 
 LIBRARIES = ("asyncio", "aiohttp", "kubernetes", "urllib3")
 

@@ -7,7 +7,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
 from session_scheduler.cluster import errors
-from session_scheduler.metrics import BIND_ERRORS, OPENMETRICS, TEXT, Metrics
+from session_scheduler.reporting.metrics import BIND_ERRORS, OPENMETRICS, TEXT, Metrics
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:

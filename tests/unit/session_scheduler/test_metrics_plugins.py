@@ -9,9 +9,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from session_scheduler.hook_calls import HookCalls
 from session_scheduler.hookspecs import hookimpl
-from session_scheduler.metrics import Metrics
+from session_scheduler.registry.validation import hook_calls
+from session_scheduler.reporting.metrics import Metrics
 
 
 class Measuring:
@@ -33,7 +33,7 @@ def gauge(name: str, value: float = 1.0) -> GaugeMetricFamily:
 
 def following(*plugins: tuple[str, object]) -> Metrics:
     metrics = Metrics()
-    metrics.follow_profiles({"fluence": HookCalls([(name, plugin, None) for name, plugin in plugins])})
+    metrics.follow_profiles({"fluence": hook_calls([(name, plugin, None) for name, plugin in plugins])})
     return metrics
 
 
@@ -143,7 +143,7 @@ def test_of_two_plugins_with_one_name_the_first_is_shown() -> None:
 def test_a_plugin_that_several_profiles_share_is_asked_once() -> None:
     plugin = Measuring(lambda: [gauge("fluence_x")])
     metrics = Metrics()
-    metrics.follow_profiles({name: HookCalls([("a", plugin, None)]) for name in ("one", "two")})
+    metrics.follow_profiles({name: hook_calls([("a", plugin, None)]) for name in ("one", "two")})
     assert len(scraped(metrics)["fluence_x"].samples) == 1
     assert plugin.asked == 1
 
@@ -151,7 +151,7 @@ def test_a_plugin_that_several_profiles_share_is_asked_once() -> None:
 def test_in_a_session_no_plugin_is_asked_and_the_last_answer_is_shown() -> None:
     plugin, in_session = Measuring(lambda: [gauge("fluence_x", plugin.asked)]), [True]
     metrics = Metrics()
-    metrics.follow_profiles({"fluence": HookCalls([("a", plugin, None)])}, lambda: in_session[0])
+    metrics.follow_profiles({"fluence": hook_calls([("a", plugin, None)])}, lambda: in_session[0])
     assert "fluence_x" not in scraped(metrics)
     in_session[0] = False
     assert scraped(metrics)["fluence_x"].samples[0].value == 1

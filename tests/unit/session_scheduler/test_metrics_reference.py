@@ -15,11 +15,11 @@ from fluence_plugins.master_queue.measured import PoolFigure
 from fluence_plugins.master_queue.plugin import MasterQueuePlugin
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin
-from session_scheduler.config import QueueConfig, SchedulerConfig
-from session_scheduler.hook_calls import HookCalls
-from session_scheduler.metrics import Metrics
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.model.groups import NodeChange
 from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta
+from session_scheduler.registry.validation import hook_calls
+from session_scheduler.reporting.metrics import Metrics
 from session_scheduler.testing.builders import pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
@@ -87,7 +87,7 @@ def shown() -> list[Metric]:
         pass
     listed = [("fluence", plugin, None), ("slurm-bridge", bridge, None), ("Proportion", with_a_queue(), None),
               ("master-queue", with_pools(), None)]  # fmt: skip
-    metrics.follow_profiles({"fluence": HookCalls(listed)})
+    metrics.follow_profiles({"fluence": hook_calls(listed)})
     metrics.follow_pending(lambda: SimpleNamespace(reserved=0, groups={}, pods={}))
     metrics.follow_pod_groups(SimpleNamespace(versions=["v1alpha2"], gates={"A": True, "B": False}))
     everything_once(metrics)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from session_scheduler import board, nominated, session
 from session_scheduler.actions import trial
+from session_scheduler.framework import board, nominated_pods, session
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ...tools.preempting import ended
@@ -57,7 +57,9 @@ def test_nominated_pods_are_counted_together_and_not_node_by_node(
 ) -> None:
     nominate_all(cluster, 40)
     cluster.add(pod("waits", cpu="1", priority=5))
-    rounds = counted(monkeypatch, nominated._Counting, "_judge_beside", lambda counting, expected, *_: len(expected))
+    rounds = counted(
+        monkeypatch, nominated_pods._Counting, "_judge_beside", lambda counting, expected, *_: len(expected)
+    )
     cluster.run()
     assert max(rounds, default=0) <= 40
     assert len(rounds) < 10
@@ -72,7 +74,7 @@ def test_nominated_pods_are_counted_only_where_there_is_room_without_them(monkey
     cluster.run()
     assert len(cluster.scheduler.cache.nominations.node_by_uid) == 20
     cluster.add(pod("waits", cpu="1", priority=1))
-    counts = counted(monkeypatch, nominated._Counting, "_counted", lambda _, expected: len(expected))
+    counts = counted(monkeypatch, nominated_pods._Counting, "_counted", lambda _, expected: len(expected))
     cluster.run()
     cluster.assert_pending("waits")
     assert max(counts) == 5

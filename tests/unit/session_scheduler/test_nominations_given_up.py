@@ -10,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler import hookimpl
+from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.errors import Forbidden
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.objects import Pod, PodStatus
-from session_scheduler.offline import load_calls
-from session_scheduler.service import Scheduler
+from session_scheduler.registry.registry import Registry
 from session_scheduler.testing import FakeCluster, node, pod
 
 
@@ -71,7 +72,7 @@ def test_where_nobody_can_preempt_a_refusal_ends_it() -> None:
     cluster = FakeCluster(checked=False)
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
     cluster.add(nominated("first", cpu="1", priority=10))
-    scheduler = Scheduler(cluster.memory, config, load_calls(config), cluster.clock)
+    scheduler = Scheduler(cluster.memory, config, Registry(BUILTIN).load_calls(config), cluster.clock)
 
     async def once() -> None:
         await scheduler.start()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from session_scheduler.model.classes import ClassTable, TaskClass
+from session_scheduler.model.class_table import ClassTable
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.state.pending import PendingGroups
+from session_scheduler.state.scheduling_queue import PendingGroups
 from session_scheduler.testing import node, pod
 
 

@@ -10,10 +10,7 @@ from random import Random
 import msgspec
 import pytest
 
-from session_scheduler.cluster.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
-from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.model.objects import ConfigMap, ObjectMeta, PodGroup
-from session_scheduler.plans import (
+from session_scheduler.binding.plan_store import (
     ANNOTATION_LIMIT,
     PLAN_ANNOTATION,
     NeedsConfigMap,
@@ -26,6 +23,9 @@ from session_scheduler.plans import (
     new_attempt,
     plan_here,
 )
+from session_scheduler.cluster.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.model.objects import ConfigMap, ObjectMeta, PodGroup
 from session_scheduler.testing import pod_group
 
 

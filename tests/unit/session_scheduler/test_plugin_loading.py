@@ -2,12 +2,12 @@ import sys
 
 import pytest
 
-from session_scheduler import plugin_loading
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.config import PluginArguments, PluginConfig, Profile, SchedulerConfig, parse_config
+from session_scheduler.config.settings import PluginArguments, PluginConfig, Profile, SchedulerConfig, parse_config
 from session_scheduler.errors import InputError
 from session_scheduler.hookspecs import HOOKS, hookimpl
-from session_scheduler.plugin_loading import (
+from session_scheduler.registry import registry
+from session_scheduler.registry.registry import (
     PluginAmbiguousError,
     PluginArgumentsError,
     PluginConstructionError,
@@ -16,18 +16,14 @@ from session_scheduler.plugin_loading import (
     PluginLoadError,
     PluginNotFoundError,
     PluginVersionError,
-    default_plugins,
-    installed_plugins,
-    load_plugins,
-    load_profiles,
+    Registry,
     register_plugin_builder,
-    with_plugin_arguments,
 )
 
 HEAD = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
 MODULE = """
 from session_scheduler import hookimpl
-from session_scheduler.config import PluginArguments
+from session_scheduler.config.settings import PluginArguments
 
 class Arguments(PluginArguments):
     spot_label: str = "spot"
@@ -50,7 +46,7 @@ class Plugin:
 
 @pytest.fixture(autouse=True)
 def _no_builders(monkeypatch):
-    monkeypatch.setattr(plugin_loading, "_builders", {})
+    monkeypatch.setattr(registry, "_builders", {})
 
 
 @pytest.fixture
@@ -78,8 +74,8 @@ def _profile(*plugins: PluginConfig) -> Profile:
     return Profile(defaults=False, plugins=plugins)
 
 
-def _load(name: str, **args: object) -> plugin_loading.LoadedPlugin:
-    (plugin,) = load_plugins(_profile(PluginConfig(name=name, args=args)))
+def _load(name: str, **args: object) -> registry.LoadedPlugin:
+    (plugin,) = Registry(BUILTIN).load_plugins(_profile(PluginConfig(name=name, args=args)))
     return plugin
 
 
@@ -98,17 +94,21 @@ def test_a_plugin_of_a_distribution_says_which_hooks_it_is_made_for(distribution
 
 def test_what_is_not_named_is_not_imported(distribution):
     distribution(text="raise RuntimeError('imported')")
-    assert [plugin.name for plugin in load_plugins(_profile(PluginConfig(name="NodeName")))] == ["NodeName"]
+    assert [plugin.name for plugin in Registry(BUILTIN).load_plugins(_profile(PluginConfig(name="NodeName")))] == [
+        "NodeName"
+    ]
     assert "acme_spot" not in sys.modules
 
 
 def test_plugins_come_in_the_order_of_the_configuration_with_its_weights():
-    plugins = load_plugins(_profile(PluginConfig(name="NodeResourcesFit", weight=5), PluginConfig(name="NodeName")))
+    plugins = Registry(BUILTIN).load_plugins(
+        _profile(PluginConfig(name="NodeResourcesFit", weight=5), PluginConfig(name="NodeName"))
+    )
     assert [(plugin.name, plugin.weight) for plugin in plugins] == [("NodeResourcesFit", 5), ("NodeName", None)]
 
 
 def test_the_default_list_is_the_built_in_plugins_and_the_product_s_own():
-    assert default_plugins() == (*BUILTIN, "fluence")
+    assert Registry(BUILTIN).default_plugins() == (*BUILTIN, "fluence")
 
 
 @pytest.mark.parametrize("name", list(BUILTIN))
@@ -119,7 +119,7 @@ def test_every_built_in_plugin_loads_without_arguments(name: str):
 def test_wrong_arguments_of_a_built_in_plugin_are_told_with_their_path_in_the_file():
     text = HEAD + "profiles: [{plugins: [{name: NodeName}, {name: NodeResourcesFit, args: {scoringStrategi: 1}}]}]"
     with pytest.raises(PluginArgumentsError) as refused:
-        load_plugins(parse_config(text, "f.yaml").profiles[0])
+        Registry(BUILTIN).load_plugins(parse_config(text, "f.yaml").profiles[0])
     (line,) = refused.value.messages
     start = "f.yaml: profiles[0].plugins[1].args.scoringStrategi: is no field: did you mean scoringStrategy?"
     assert line.startswith(f"{start} [plugin NodeResourcesFit (fluence-scheduler ")
@@ -166,7 +166,7 @@ def test_a_missing_plugin_is_told_with_its_place_and_the_name_that_may_be_meant(
 def test_switching_off_what_is_not_on_is_a_mistake():
     text = HEAD + "profiles: [{plugins: [{name: NodeAfinity, enabled: false}]}]"
     with pytest.raises(PluginNotFoundError) as refused:
-        load_plugins(parse_config(text, "f").profiles[0])
+        Registry(BUILTIN).load_plugins(parse_config(text, "f").profiles[0])
     line = "f: profiles[0].plugins[0]: 'NodeAfinity' is no default plugin, so it is not on: did you mean NodeAffinity?"
     assert refused.value.messages == (line,)
 
@@ -234,16 +234,16 @@ def test_an_input_error_of_a_constructor_keeps_its_message(distribution):
 
 def test_options_set_arguments_only_where_the_plugin_is_switched_on():
     text = HEAD + "profiles: [{schedulerName: a}, {schedulerName: b, plugins: [{name: NodeName, enabled: false}]}]"
-    config = with_plugin_arguments(parse_config(text, "f"), "NodeName", {"x": 1})
+    config = Registry(BUILTIN).with_arguments(parse_config(text, "f"), "NodeName", {"x": 1})
     assert [profile.plugins[0].args if profile.plugins else None for profile in config.profiles] == [{"x": 1}, {}]
     with pytest.raises(InputError, match="argument x: no profile has the plugin nowhere switched on"):
-        with_plugin_arguments(SchedulerConfig(), "nowhere", {"x": 1})
+        Registry(BUILTIN).with_arguments(SchedulerConfig(), "nowhere", {"x": 1})
 
 
 def test_installed_plugins_are_listed_with_their_hooks_and_the_broken_ones_with_their_problem(distribution):
     distribution()
     distribution(name="acme-broken", plugin="broken", module="acme_broken", text="import nothing_of_that_name")
-    listed = {plugin.name: plugin for plugin in installed_plugins()}
+    listed = {plugin.name: plugin for plugin in Registry(BUILTIN).installed()}
     spot, broken, fit = listed["spot"], listed["broken"], listed["NodeResourcesFit"]
     assert (spot.distribution, spot.version, spot.origin) == ("acme-spot", "1.2", "entry point")
     assert (spot.hooks, spot.summary, spot.problem) == (("prefilter",), "Tells spot nodes apart.", "")
@@ -254,7 +254,7 @@ def test_installed_plugins_are_listed_with_their_hooks_and_the_broken_ones_with_
 
 
 def _problem_of(name: str) -> str:
-    return next(plugin.problem for plugin in installed_plugins() if plugin.name == name)
+    return next(plugin.problem for plugin in Registry(BUILTIN).installed() if plugin.name == name)
 
 
 def test_a_listed_plugin_says_that_a_hook_of_it_is_wrong_before_a_configuration_names_it(distribution):
@@ -269,7 +269,7 @@ def test_a_listed_plugin_says_that_a_hook_of_it_is_wrong_before_a_configuration_
 def test_a_name_that_is_offered_twice_is_listed_twice_with_both_distributions(distribution):
     distribution()
     distribution(name="acme-other", module="acme_other", version="3")
-    listed = [plugin for plugin in installed_plugins() if plugin.name == "spot"]
+    listed = [plugin for plugin in Registry(BUILTIN).installed() if plugin.name == "spot"]
     assert [plugin.distribution for plugin in listed] == ["acme-other", "acme-spot"]
     assert {plugin.problem for plugin in listed} == {
         "plugin 'spot' is offered by acme-other 3 and acme-spot 1.2: uninstall one of them"
@@ -293,7 +293,7 @@ def test_every_failure_is_an_input_error():
 
 def test_profiles_that_name_a_plugin_alike_share_it():
     text = HEAD + "profiles: [{schedulerName: a}, {schedulerName: b}]"
-    loaded = load_profiles(parse_config(text, "f.yaml"))
+    loaded = Registry(BUILTIN).load_profiles(parse_config(text, "f.yaml"))
     assert all(a.instance is b.instance for a, b in zip(loaded["a"], loaded["b"], strict=True))
 
 
@@ -303,7 +303,7 @@ def test_a_plugin_that_keeps_the_clusters_state_cannot_be_there_twice():
         + "profiles: [{schedulerName: a}, {schedulerName: b, plugins: [{name: fluence, args: {matchPolicy: low}}]}]"
     )
     with pytest.raises(PluginArgumentsError, match=r"profiles\[1\]\.plugins\[0\]\.args: differ from those"):
-        load_profiles(parse_config(text, "f.yaml"))
+        Registry(BUILTIN).load_profiles(parse_config(text, "f.yaml"))
 
 
 class Timeless:
@@ -312,9 +312,12 @@ class Timeless:
 
 
 def test_an_action_that_a_plugin_does_not_go_with_is_refused_where_it_is_listed() -> None:
-    plugin_loading.register_plugin_builder("timeless", lambda _: Timeless())
+    registry.register_plugin_builder("timeless", lambda _: Timeless())
     text = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
     text += "profiles: [{plugins: [{name: timeless}]}]\nactions: [allocate, preempt"
-    assert any(plugin.name == "timeless" for plugin in load_profiles(parse_config(f"{text}]", "f.yaml"))["fluence"])
+    assert any(
+        plugin.name == "timeless"
+        for plugin in Registry(BUILTIN).load_profiles(parse_config(f"{text}]", "f.yaml"))["fluence"]
+    )
     with pytest.raises(PluginArgumentsError, match=r"^f\.yaml: actions\[2\]: backfill goes by time: remove it \["):
-        load_profiles(parse_config(f"{text}, backfill]", "f.yaml"))
+        Registry(BUILTIN).load_profiles(parse_config(f"{text}, backfill]", "f.yaml"))

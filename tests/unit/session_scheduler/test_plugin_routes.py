@@ -11,10 +11,10 @@ import aiohttp
 import pytest
 
 from session_scheduler import Session, hookimpl
-from session_scheduler.config import Serving
-from session_scheduler.endpoints import Endpoints
-from session_scheduler.metrics import Metrics
-from session_scheduler.plugin_routes import LARGEST, PluginRoutes
+from session_scheduler.config.settings import Serving
+from session_scheduler.reporting.metrics import Metrics
+from session_scheduler.sdk.http_server import Endpoints
+from session_scheduler.server.plugin_routes import LARGEST, PluginRoutes
 from session_scheduler.testing import FakeCluster, pod
 
 LIMIT = aiohttp.ClientTimeout(total=20)

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from session_scheduler.binding.plan_store import ATTEMPT_ANNOTATION, Plan, PlannedPod, PlanStore
+from session_scheduler.binding.pod_binder import PodBinder, Request
 from session_scheduler.cluster.errors import (
     Conflict,
     Forbidden,
@@ -16,12 +18,11 @@ from session_scheduler.cluster.errors import (
     Unavailable,
 )
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.model.classes import ClassTable
+from session_scheduler.framework.bindings import HELD_ANNOTATION, Failure
+from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.groups import Group, GroupRef, Task
 from session_scheduler.model.objects import Pod, PodGroup
-from session_scheduler.plans import ATTEMPT_ANNOTATION, Plan, PlannedPod, PlanStore
-from session_scheduler.pod_binding import HELD_ANNOTATION, Failure, PodBinder, Request
 from session_scheduler.testing import pod, pod_group
 
 HELD = '{"plugins":{"slots":{"slot":1}},"uid":"u"}'

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from session_scheduler import hookimpl
-from session_scheduler.config import DEFAULT_SCHEDULER_NAME
+from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME
 from session_scheduler.errors import AttemptError
 from session_scheduler.testing import FakeCluster, gang, node, pod
 

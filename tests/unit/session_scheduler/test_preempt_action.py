@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.model.objects import Pod, PodStatus
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.fake_cluster import FakeCluster

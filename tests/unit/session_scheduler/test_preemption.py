@@ -10,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler import Refusal, hookimpl
-from session_scheduler.config import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.objects import Node, Pod, PodStatus
-from session_scheduler.offline import load_calls
-from session_scheduler.service import Scheduler
+from session_scheduler.registry.registry import Registry
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
 from ...tools.preempting import ended
@@ -268,7 +269,7 @@ def test_without_the_plugin_nobody_is_preempted() -> None:
     cluster = FakeCluster(checked=False)
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
     cluster.add(pod("high", cpu="1", priority=10))
-    scheduler = Scheduler(cluster.memory, config, load_calls(config), cluster.clock)
+    scheduler = Scheduler(cluster.memory, config, Registry(BUILTIN).load_calls(config), cluster.clock)
 
     async def once() -> None:
         await scheduler.start()

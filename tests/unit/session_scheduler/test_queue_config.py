@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from session_scheduler.config import QueueConfig, parse_config
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config.settings import QueueConfig, parse_config
 from session_scheduler.errors import InputError
 from session_scheduler.model.objects import ObjectMeta, Pod
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
 from session_scheduler.model.queues import QueueSpec, QueueTree
-from session_scheduler.plugin_loading import load_profiles
-from session_scheduler.queue_report import queue_report
+from session_scheduler.offline.queue_report import queue_report
+from session_scheduler.registry.registry import Registry
 from session_scheduler.testing.builders import pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
@@ -45,7 +46,7 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
 ])  # fmt: skip
 def test_a_wrong_queue_is_refused_at_the_start_with_its_path(queues: str, line: str) -> None:
     with pytest.raises(InputError) as raised:
-        load_profiles(parse_config(HEADER + queues, "f"))
+        Registry(BUILTIN).load_profiles(parse_config(HEADER + queues, "f"))
     assert raised.value.messages[0] == line
     assert len(raised.value.messages) <= len(queues.splitlines())
 
@@ -53,7 +54,7 @@ def test_a_wrong_queue_is_refused_at_the_start_with_its_path(queues: str, line: 
 def test_right_queues_are_taken_with_quantities_as_numbers_or_text() -> None:
     config = parse_config(HEADER + "- {name: top, limit: {cpu: 10}}\n- {name: a, parent: top, deserved: {cpu: 500m}}",
                           "f")  # fmt: skip
-    load_profiles(config)
+    Registry(BUILTIN).load_profiles(config)
     assert [queue.name for queue in config.queues] == ["top", "a"]
 
 

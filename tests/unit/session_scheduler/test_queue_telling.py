@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from session_scheduler.cluster.errors import Conflict, Invalid, Unavailable
-from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.model.objects import ObjectMeta
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec, QueueStatus
-from session_scheduler.queue_telling import QueueTeller
+from session_scheduler.reporting.queue_status import QueueTeller
 from session_scheduler.testing.builders import pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.groups import Group, Task
 from session_scheduler.model.meta import LabelSelector

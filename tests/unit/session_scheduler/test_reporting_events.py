@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from session_scheduler import reporting
 from session_scheduler.cluster.port import EVENT_NOTE_LIMIT
-from session_scheduler.reporting import cut
+from session_scheduler.reporting import recorder
+from session_scheduler.reporting.recorder import cut
 from session_scheduler.testing.builders import node, pod
 
 from .reporting_world import START, World, turns
@@ -280,7 +280,7 @@ async def test_while_pods_are_bound_events_go_one_at_a_time():
 
 
 async def test_where_many_events_wait_they_are_written_beside_bindings(monkeypatch):
-    monkeypatch.setattr(reporting, "_MANY_EVENTS", 0)
+    monkeypatch.setattr(recorder, "_MANY_EVENTS", 0)
     world = World(busy=lambda: True)
     world.cluster.held = asyncio.Event()
     async with world.running():

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from session_scheduler import reporting
 from session_scheduler.cluster.errors import Forbidden, Invalid, TooManyRequests, Unavailable
 from session_scheduler.model.objects import PodCondition
+from session_scheduler.reporting import recorder
 from session_scheduler.testing.builders import pod
 
 from .reporting_world import World, turns
@@ -244,7 +244,7 @@ async def test_a_flush_does_not_wait_for_what_was_forgotten():
 
 
 async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatch):
-    monkeypatch.setattr(reporting, "_REMEMBERED", 1)
+    monkeypatch.setattr(recorder, "_REMEMBERED", 1)
     world = World()
     for name in ("one", "two", "one"):
         world.reporter.event(await world.pod(name), "Failed", "Scheduling", "so")
@@ -254,7 +254,7 @@ async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatc
 
 
 async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monkeypatch):
-    monkeypatch.setattr(reporting, "_REMEMBERED", 10)
+    monkeypatch.setattr(recorder, "_REMEMBERED", 10)
     world = World()
     pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(30)]
     async with world.running():
@@ -272,7 +272,7 @@ async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monk
 
 
 async def test_an_object_with_something_to_be_written_is_not_forgotten(monkeypatch):
-    monkeypatch.setattr(reporting, "_REMEMBERED", 1)
+    monkeypatch.setattr(recorder, "_REMEMBERED", 1)
     world = World()
     gang = await world.group()
     for status in ("False", "True"):
@@ -379,7 +379,7 @@ async def test_what_was_refused_after_the_change_was_seen_is_written_at_once(wor
 
 
 async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting(monkeypatch, world):
-    monkeypatch.setattr(reporting, "_AGAIN", 1)
+    monkeypatch.setattr(recorder, "_AGAIN", 1)
     world.cluster.faults = {"condition": [Forbidden("403")] * 10}
     for name in ("one", "two"):
         world.reporter.condition(await world.pod(name), "PodScheduled", "False", "Unschedulable", NO_ROOM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from session_scheduler import hookimpl
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.objects import Pod, PodCondition
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 

@@ -8,9 +8,9 @@ import pytest
 
 from session_scheduler import hookimpl
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.hook_calls import HookCalls
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.objects import Pod
-from session_scheduler.service import Scheduler
+from session_scheduler.registry.validation import hook_calls
 from session_scheduler.testing import FakeCluster, pod, pod_group
 
 
@@ -38,7 +38,7 @@ class Profiles:
         self.cluster.nodes(2)
         self.cluster.add(*objects)
         builtins = [(name, plugin(None), None) for name, plugin in BUILTIN.items()]
-        calls = {told.name: HookCalls([*builtins, (told.name, told, None)]) for told in (self.a, self.b)}
+        calls = {told.name: hook_calls([*builtins, (told.name, told, None)]) for told in (self.a, self.b)}
         scheduler = Scheduler(self.cluster.memory, self.cluster.config, calls, self.cluster.clock)
         asyncio.run(scheduler.start())
         self.cluster._known, self.cluster._scheduler = self.cluster._objects(), scheduler

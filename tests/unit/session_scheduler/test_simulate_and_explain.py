@@ -8,9 +8,9 @@ import json
 import pytest
 
 from session_scheduler import Refusal, hookimpl
-from session_scheduler.config import SchedulerConfig
-from session_scheduler.explain import explain_pending
-from session_scheduler.simulate import place_all
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.explain import explain_pending
+from session_scheduler.offline.simulate import place_all
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
 from ...tools.replacing import of_controller

@@ -13,14 +13,14 @@ import yaml
 from session_scheduler.cli import main
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.saved_state import snapshot_text
-from session_scheduler.config import SchedulerConfig, parse_config
+from session_scheduler.config.settings import SchedulerConfig, parse_config
+from session_scheduler.engine.scheduler import KINDS
 from session_scheduler.errors import InputError
 from session_scheduler.model.objects import ConfigMap, Node, ObjectMeta, Pod
-from session_scheduler.offline import ClusterState, read_state
-from session_scheduler.plugin_loading import register_plugin_builder
-from session_scheduler.service import KINDS
-from session_scheduler.simulate import simulate
-from session_scheduler.snapshots import snapshot
+from session_scheduler.offline.simulate import simulate
+from session_scheduler.offline.snapshot import snapshot
+from session_scheduler.offline.state import ClusterState, read_state
+from session_scheduler.registry.registry import register_plugin_builder
 
 CLUSTER = """
 apiVersion: v1

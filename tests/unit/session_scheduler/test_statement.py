@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from session_scheduler.hook_calls import PluginError
+from session_scheduler.framework.hooks import PluginError
 from session_scheduler.model.groups import Phase
 from session_scheduler.testing import FakeCluster, gang, pod
 

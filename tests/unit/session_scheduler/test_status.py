@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from session_scheduler import hookimpl
 from session_scheduler.cli import main
-from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.model.durations import DURATION_ANNOTATION
 from session_scheduler.model.objects import Pod
-from session_scheduler.status import status_of
+from session_scheduler.offline.status import status_of
 from session_scheduler.testing import FakeCluster, node, pod
 
 CLUSTER = """

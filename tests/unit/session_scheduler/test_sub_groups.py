@@ -8,8 +8,8 @@ import pytest
 
 from session_scheduler import Session, hookimpl
 from session_scheduler.cli.tables import print_tables
-from session_scheduler.config import SchedulerConfig
-from session_scheduler.explain import explain_pending
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.explain import explain_pending
 from session_scheduler.model.groups import Group
 from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, SUB_GROUPS_ANNOTATION, SubGroupsError, minima_of
 from session_scheduler.testing import FakeCluster

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler.framework.observer import Observer
 from session_scheduler.model.objects import Affinity, KubeObject, Pod
-from session_scheduler.observer import Observer
 from session_scheduler.testing import FakeCluster, node, pod
 
 

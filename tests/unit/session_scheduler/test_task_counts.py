@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Event
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import Node
-from session_scheduler.session import Session
-from session_scheduler.statement import Event
 from session_scheduler.testing import FakeCluster, node, pod
 
 SEATS = "seats"

@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from session_scheduler.base.background import alongside
 from session_scheduler.cluster.errors import ClusterError, Gone, Unavailable
+from session_scheduler.cluster.follow import follow
 from session_scheduler.cluster.port import Change, Cluster, Listing, WatchEvent
 from session_scheduler.model.objects import ObjectMeta, Pod
-from session_scheduler.tasks import alongside, follow
 
 
 def test_a_task_ends_with_its_context() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler.clock import StoppedClock
+from session_scheduler.base.clock import StoppedClock
 from session_scheduler.cluster.port import Change
+from session_scheduler.framework.bindings import Failure
+from session_scheduler.framework.session import Outcome
 from session_scheduler.hookspecs import Refusal
-from session_scheduler.metrics import Metrics
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
-from session_scheduler.pod_binding import Failure
-from session_scheduler.session import Outcome
-from session_scheduler.telling import Teller
+from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.metrics import Metrics
 from session_scheduler.testing import pod, pod_group
 
 

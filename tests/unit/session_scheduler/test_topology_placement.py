@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler import Normalise, Refusal, hookimpl
-from session_scheduler.config import SchedulerConfig
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 

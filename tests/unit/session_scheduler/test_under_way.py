@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from session_scheduler.under_way import UnderWay
+from session_scheduler.engine.in_flight import UnderWay
 
 
 async def test_what_begins_while_other_work_is_waited_for_goes_on() -> None:

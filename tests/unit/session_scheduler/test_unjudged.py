@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from session_scheduler.framework.coverage import ASKS_FOR, unjudged
 from session_scheduler.model.objects import Pod
-from session_scheduler.unjudged import ASKS_FOR, unjudged
 
 ASKING = {
     "InterPodAffinity": {"affinity": {"podAntiAffinity": {}}},

@@ -14,8 +14,8 @@ import pytest
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.builtin.node_affinity import NodeAffinity
 from session_scheduler.builtin.pod_topology_spread import PodTopologySpread
-from session_scheduler.config_text import validated
-from session_scheduler.model.classes import ClassTable
+from session_scheduler.config.parsing import validated
+from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.devices import DeviceClass
 from session_scheduler.model.events import ActionType, ClusterEvent

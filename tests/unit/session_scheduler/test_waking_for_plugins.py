@@ -8,10 +8,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
 from session_scheduler import ActionType, ClusterEvent, ClusterEventWithHint, hookimpl
-from session_scheduler.hook_calls import PluginError
-from session_scheduler.metrics import Metrics
+from session_scheduler.framework.hooks import PluginError
 from session_scheduler.model.objects import Node
 from session_scheduler.model.storage import PersistentVolume
+from session_scheduler.reporting.metrics import Metrics
 from session_scheduler.testing import FakeCluster, node, pod
 
 from ...tools.volumes import volume

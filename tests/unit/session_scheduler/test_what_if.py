@@ -12,9 +12,9 @@ from session_scheduler.cli import main
 from session_scheduler.model.devices import ResourceSlice, ResourceSliceSpec
 from session_scheduler.model.objects import ObjectMeta
 from session_scheduler.model.storage import CSINode
-from session_scheduler.offline import ClusterState
+from session_scheduler.offline.state import ClusterState
+from session_scheduler.offline.what_if import WhatIf, difference
 from session_scheduler.testing import node
-from session_scheduler.what_if import WhatIf, difference
 
 CLUSTER = """
 apiVersion: v1

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from session_scheduler.yaml_text import read_value
+from session_scheduler.config.yaml_text import read_value
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.yaml_text import Limits, NotJsonError, YamlError, read_documents, read_json, read_value
+from session_scheduler.config.yaml_text import Limits, NotJsonError, YamlError, read_documents, read_json, read_value
 
 
 def one(text: str) -> Any:

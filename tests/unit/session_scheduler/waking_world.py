@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from session_scheduler.framework.observer import Observer
+from session_scheduler.framework.session import Outcome
 from session_scheduler.model.devices import ResourceClaim, ResourceSlice
 from session_scheduler.model.objects import (
     Affinity,
@@ -21,8 +23,6 @@ from session_scheduler.model.objects import (
     Toleration,
 )
 from session_scheduler.model.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
-from session_scheduler.observer import Observer
-from session_scheduler.session import Outcome
 from session_scheduler.testing import FakeCluster, node, pod
 
 from ...tools.volumes import storage_class, volume

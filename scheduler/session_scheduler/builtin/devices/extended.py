@@ -21,7 +21,7 @@ from session_scheduler.model.quantity import thousandths
 from session_scheduler.model.requests import is_scalar
 
 if TYPE_CHECKING:
-    from session_scheduler.session import Session
+    from session_scheduler.framework.session import Session
 
 
 class ExtendedResources:

@@ -27,9 +27,9 @@ from session_scheduler.model.devices import (
 from session_scheduler.model.selectors import selected_nodes
 
 if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.columns import BoolColumn, RowIndex
     from session_scheduler.model.meta import NodeSelector
-    from session_scheduler.session import Session
 
 _MOST_SPECS: Final = 256
 NONE_LEFT: Final = "cannot allocate all claims"

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from session_scheduler.base.background import alongside
 from session_scheduler.builtin.devices.claims import made_by_owner
 from session_scheduler.errors import FluenceError
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
-from session_scheduler.tasks import alongside
 
 if TYPE_CHECKING:
-    from session_scheduler.model.bindings import Runtime
+    from session_scheduler.framework.bindings import Runtime
+    from session_scheduler.framework.session import Session
     from session_scheduler.model.classes import TaskClass
-    from session_scheduler.session import Session
 
 _log = structlog.get_logger(__name__)
 

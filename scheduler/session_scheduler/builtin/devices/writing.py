@@ -21,7 +21,7 @@ from session_scheduler.model.devices import Allocation, Consumer, ResourceClaim,
 from session_scheduler.model.objects import Pod, RequestMapping
 
 if TYPE_CHECKING:
-    from session_scheduler.model.bindings import Binding
+    from session_scheduler.framework.bindings import Binding
 
 _TRIES: Final = 5
 """How often a claim is written that somebody else writes at the same time."""

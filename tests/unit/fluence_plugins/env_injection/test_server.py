@@ -15,7 +15,7 @@ from fluence_plugins.env_injection.certificates import Material, make
 from fluence_plugins.env_injection.metrics import WebhookMetrics
 from fluence_plugins.env_injection.reviews import SMALL_BODY, Reviews
 from fluence_plugins.env_injection.server import TlsServer, load_chain, tls_context
-from session_scheduler.listening import bound
+from session_scheduler.base.sockets import bound
 
 from .reviewing import Labels, review, text_of
 

@@ -13,10 +13,11 @@ from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.errors import ResourcesError
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.fluence.resources import load_resources
-from session_scheduler.config import config_from
-from session_scheduler.config_text import validated
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config.parsing import validated
+from session_scheduler.config.settings import config_from
 from session_scheduler.errors import InputError
-from session_scheduler.plugin_loading import load_profiles
+from session_scheduler.registry.registry import Registry
 
 WINDOWS = """
 resources: [{type: qpu, name: aurora}]
@@ -94,10 +95,10 @@ def test_the_action_that_reserves_by_time_is_refused_with_the_library(monkeypatc
         given = yaml.safe_load(head) | yaml.safe_load(text.format(engine))
         config = config_from(given, "config.yaml")
         if engine == "embedded":
-            load_profiles(config)
+            Registry(BUILTIN).load_profiles(config)
             continue
         with pytest.raises(InputError, match=r"^config\.yaml: actions\[1\]: backfill .*choose engine: embedded"):
-            load_profiles(config)
+            Registry(BUILTIN).load_profiles(config)
 
 
 def test_a_snapshot_knows_the_library_that_the_environment_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from fluence_plugins.fluence.following import Following
 from fluence_plugins.fluence.metrics import of_resources
 from fluence_plugins.fluence.resources import ResourcesConfig, resource_types
 from fluence_plugins.fluence.resources_file import ResourcesFile
-from session_scheduler.model.bindings import Runtime
+from session_scheduler.framework.bindings import Runtime
 
 QPU = "resources: [{type: qpu}]"
 FPGA = "resources: [{type: fpga}]"

@@ -10,7 +10,7 @@ import pytest
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.injection import not_injected, refusal_text
 from fluence_plugins.fluence.plugin import FluencePlugin
-from session_scheduler.model.bindings import Runtime
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.objects import Container, EnvVar, Pod, Quantity, ResourceRequirements
 from session_scheduler.testing import FakeCluster, pod
 

@@ -10,7 +10,7 @@ from fluence_plugins.fluence.live_graph import LiveGraph
 from fluence_plugins.fluence.metrics import GraphMetrics, MatchTimes
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluxion_cy import Busy, Matcher, Unsatisfiable
-from session_scheduler.hook_calls import HookCalls
+from session_scheduler.registry.validation import hook_calls
 
 
 @pytest.fixture
@@ -164,6 +164,6 @@ def test_hosts_with_foreign_load_are_counted_by_how_much_of_it_is_held(live: Liv
 
 
 def test_the_plugin_answers_with_all_of_it() -> None:
-    (hook,) = HookCalls([("fluence", FluencePlugin(FluenceArguments()), None)]).functions("metrics")
+    (hook,) = hook_calls([("fluence", FluencePlugin(FluenceArguments()), None)]).functions("metrics")
     names = {family.name for family in hook()}
     assert {"fluence_match_seconds", "fluence_graph_vertices", "fluence_held_pods", "fluence_missing_parts"} < names

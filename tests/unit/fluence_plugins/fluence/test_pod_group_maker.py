@@ -13,7 +13,7 @@ from fluence_plugins.fluence.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTAT
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.fluence.pod_group_maker import MADE_BY, MADE_LABEL, PodGroupMaker
 from session_scheduler.cluster.errors import Forbidden, NotFound
-from session_scheduler.model.bindings import Runtime
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.groups import Group
 from session_scheduler.model.meta import OwnerReference
 from session_scheduler.model.objects import Pod, PodGroup

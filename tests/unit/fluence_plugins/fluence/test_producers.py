@@ -18,7 +18,7 @@ from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.fluence.producers import Producers
 from session_scheduler.cluster.errors import Conflict, Forbidden, Gone, NotFound
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.model.bindings import Runtime
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.meta import OwnerReference
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, pod

@@ -11,7 +11,7 @@ from fluence_plugins.fluence.level_names import told, vertex_name
 from fluence_plugins.fluence.placement import HostHolding, Placement, placement_from_allocation
 from fluence_plugins.fluence.replay import allocation_from_placement
 from fluence_plugins.fluence.topology import TopologyLevel, levels_from, levels_of
-from session_scheduler.config_text import validated
+from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError
 
 ZONE, RACK = ("zone", "a"), ("rack", "1")

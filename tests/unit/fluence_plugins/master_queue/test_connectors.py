@@ -20,7 +20,7 @@ from fluence_plugins.master_queue import nats_client
 from fluence_plugins.master_queue.connectors import ConnectorSettings, label_of, opened, settings_of, shut
 from fluence_plugins.master_queue.errors import ConnectionFailedError, RefusedSubjectError
 from fluence_plugins.master_queue.nkeys import SEED, USER, text_of
-from session_scheduler.config_text import validated
+from session_scheduler.config.parsing import validated
 from session_scheduler.errors import FluenceError, InputError
 
 from .fake_nats import SOON, FakeNats, Way, until

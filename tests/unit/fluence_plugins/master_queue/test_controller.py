@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fluence_plugins.master_queue.controller import wall_ahead
-from session_scheduler.kube_api import Forbidden, NotFound, Unavailable
+from session_scheduler.cluster.dynamic_client import Forbidden, NotFound, Unavailable
 
 from .virtual_time import run
 from .world import CONNECTOR, SUBJECT, Api, World, document
@@ -344,7 +344,7 @@ def test_a_queue_that_came_meanwhile_is_not_taken() -> None:
 
 
 def _edit(world: World, content: dict[str, Any]) -> Any:
-    from session_scheduler.kube_following import Change
+    from session_scheduler.cluster.dynamic_informer import Change
 
     from .world import typed
 

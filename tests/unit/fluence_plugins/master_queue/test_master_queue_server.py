@@ -9,10 +9,10 @@ import pytest
 from fluence_plugins.master_queue.arguments import MasterQueueArguments, MasterQueueConfiguration
 from fluence_plugins.master_queue.plugin import MasterQueuePlugin
 from fluence_plugins.master_queue.server import Exposition, load
-from session_scheduler.config import LeaderElection, without_secrets
+from session_scheduler.config.settings import LeaderElection, without_secrets
 from session_scheduler.errors import InputError
-from session_scheduler.leadership import Leadership
-from session_scheduler.model.bindings import Runtime
+from session_scheduler.framework.bindings import Runtime
+from session_scheduler.sdk.leader import Leadership
 
 HEAD = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: MasterQueueConfiguration\n"
 

@@ -23,8 +23,8 @@ from fluence_plugins.master_queue import (
 )
 from fluence_plugins.master_queue.arguments import MasterQueueArguments, MasterQueueConfiguration
 from fluence_plugins.master_queue.connectors import MOST_SERVERS, ConnectorSettings, Tls
-from session_scheduler.config import parse_config
-from session_scheduler.config_text import validated
+from session_scheduler.config.parsing import validated
+from session_scheduler.config.settings import parse_config
 
 from ....tools.deploying import DEPLOY, manifests
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fluence_plugins.master_queue.seen import MASTERS, RESOURCES, SeenFlavor, SeenLocalQueue, SeenQueue, Store
-from session_scheduler.kube_following import Change
+from session_scheduler.cluster.dynamic_informer import Change
 
 ADDED, MODIFIED, DELETED = Change.ADDED, Change.MODIFIED, Change.DELETED
 

@@ -19,7 +19,7 @@ from fluence_plugins.slurm_bridge.bridge import Bridge, Want
 from fluence_plugins.slurm_bridge.messages import Fixed, Job
 from fluence_plugins.slurm_bridge.names import FINALIZER, SCHEDULER_NAME
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.model.bindings import Runtime
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import pod
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.config import parse_config
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.config.settings import parse_config
 from session_scheduler.errors import InputError
-from session_scheduler.plugin_loading import load_profiles
+from session_scheduler.registry.registry import Registry
 
 CONFIG = """
 apiVersion: fluence.flux-framework.org/v1alpha1
@@ -23,7 +24,7 @@ GOOD = {"url": "http://slurmrestd:6820", "tokenFile": "/token"}
 
 
 def loaded(args: dict[str, Any]) -> Any:
-    (profile,) = load_profiles(parse_config(CONFIG % args, "config.yaml")).values()
+    (profile,) = Registry(BUILTIN).load_profiles(parse_config(CONFIG % args, "config.yaml")).values()
     return next(one.instance for one in profile if one.name == "slurm-bridge")
 
 

@@ -20,7 +20,7 @@ from fluence_plugins.slurm_bridge.names import (
     NODE_NAME_LABEL,
 )
 from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin, ranges, told
-from session_scheduler.config import DEFAULT_SCHEDULER_NAME
+from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.testing import FakeCluster, node, taint
 

@@ -14,8 +14,8 @@ from fluence_plugins.slurm_bridge.devices import before
 from fluence_plugins.slurm_bridge.messages import Gres, NodeShare
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.errors import AttemptError
+from session_scheduler.framework.bindings import Binding
 from session_scheduler.hookspecs import hookimpl
-from session_scheduler.model.bindings import Binding
 from session_scheduler.model.devices import CLASS_PREFIX, EXTENDED_CLAIM, DeviceClass, ResourceClaim, ResourceSlice
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Container, Pod, ResourceRequirements

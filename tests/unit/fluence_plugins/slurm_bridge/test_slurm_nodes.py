@@ -29,7 +29,7 @@ from fluence_plugins.slurm_bridge.nodes import NodeController, NodeSettings
 from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin
 from session_scheduler.cluster.errors import Conflict, Forbidden
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.model.bindings import Runtime
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.objects import KubeObject, Node, NodeAddress, Taint
 from session_scheduler.testing import node
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from session_scheduler.hookspecs import SKIP
-from session_scheduler.model.classes import ClassTable, TaskClass
+from session_scheduler.model.class_table import ClassTable
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable, NodeView
 from session_scheduler.model.objects import Node, Pod
 

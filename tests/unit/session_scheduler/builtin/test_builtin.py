@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from session_scheduler.builtin import BUILTIN, DEFAULT_PLUGINS
-from session_scheduler.hook_calls import HookCalls
 from session_scheduler.hookspecs import Normalise, Scope
+from session_scheduler.registry.validation import hook_calls
 
 DECLARED = {
     "SchedulingGates": (None, None, None),
@@ -31,7 +31,7 @@ def test_weights_and_order_are_kube_schedulers() -> None:
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_hooks_are_as_specified_and_declare_what_they_depend_on(name: str) -> None:
-    calls = HookCalls([(name, BUILTIN[name](None), None)]).plugins[0]
+    calls = hook_calls([(name, BUILTIN[name](None), None)]).plugins[0]
     filtering, scoring = calls.filter, calls.score
     assert (
         filtering.scope if filtering else None,

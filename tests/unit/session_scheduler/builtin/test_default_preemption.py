@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler.builtin.default_preemption import DefaultPreemption, DefaultPreemptionArguments
-from session_scheduler.builtin.victims import Unit
-from session_scheduler.config_text import validated
+from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError
+from session_scheduler.framework.victims import Unit
 from session_scheduler.model.columns import tie_break
 from session_scheduler.model.groups import Group, GroupRef, Task
 from session_scheduler.model.label_selectors import Selector

@@ -18,7 +18,7 @@ from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.builtin.dynamic_resources import DynamicResources, DynamicResourcesArguments
 from session_scheduler.cluster.errors import Conflict, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.model.bindings import Runtime
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.devices import (
     CONSUMERS_LIMIT,
     FINALIZER,

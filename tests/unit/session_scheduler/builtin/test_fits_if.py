@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from session_scheduler.explain import explain_pending
+from session_scheduler.engine.explain import explain_pending
 from session_scheduler.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from session_scheduler.model.storage import SELECTED_NODE, CSIDriver, CSIStorageCapacity
 from session_scheduler.testing import FakeCluster, node, pod

@@ -7,14 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler.builtin.gpu_sharing import GpuSharing
-from session_scheduler.config import QueueConfig, SchedulerConfig
-from session_scheduler.explain import explain_pending
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.engine.explain import explain_pending
+from session_scheduler.framework.bindings import Holding
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
-from session_scheduler.model.bindings import Holding
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY, MOST_GPUS, GpuUse
 from session_scheduler.model.objects import Pod
-from session_scheduler.session import Session
-from session_scheduler.status import status_of
+from session_scheduler.offline.status import status_of
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.evaluations import check_evaluations
 from session_scheduler.testing.fake_cluster import FakeCluster

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.config_text import validated
+from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError
 from session_scheduler.hookspecs import SKIP, Refusal
 

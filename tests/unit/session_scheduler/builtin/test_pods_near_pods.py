@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from session_scheduler.builtin.pod_topology_spread import PodTopologySpread, PodTopologySpreadArguments
-from session_scheduler.config_text import validated
+from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError
 from session_scheduler.model.meta import LabelSelector, ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Affinity, Pod

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.groups import Group, Phase
 from session_scheduler.model.objects import ObjectMeta, Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
-from session_scheduler.session import Session
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.callbacks import Scenario
-from session_scheduler.config import QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.framework.callbacks import Scenario
+from session_scheduler.framework.session import Session
 from session_scheduler.model.groups import Phase, Task
-from session_scheduler.session import Session
 from session_scheduler.testing.builders import pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.hookspecs import Refusal
-from session_scheduler.model.classes import ClassTable
+from session_scheduler.model.class_table import ClassTable
 
 PLUGIN = BUILTIN["SchedulingGates"](None)
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from session_scheduler.cli import main
-from session_scheduler.commands import Output, TableRows
+from session_scheduler.sdk.commands import Output, TableRows
 
 
 def grouped() -> typer.Typer:

@@ -181,7 +181,7 @@ def acme(tmp_path, monkeypatch):
     )
     (tmp_path / "acme_fluence.py").write_text(
         "import typer\n"
-        "from session_scheduler.commands import Output, PluginOption\n"
+        "from session_scheduler.sdk.commands import Output, PluginOption\n"
         "RACKS = PluginOption('--racks', 'NodeName', 'racks', 'The racks.')\n"
         "def racks(context: typer.Context, file: str):\n"
         "    '''Count the nodes.'''\n"

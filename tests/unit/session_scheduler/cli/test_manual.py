@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from session_scheduler import plugin_loading
 from session_scheduler.cli import main
+from session_scheduler.registry import registry
 from session_scheduler.testing import FakeCluster
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -35,8 +35,8 @@ def rack_label():
 
 def test_the_plugin_of_the_manual_keeps_pods_off_nodes_without_its_label(rack_label, tmp_path, monkeypatch, capsys):
     (config,) = _blocks("how-to/write-a-plugin.md", "yaml")
-    monkeypatch.setattr(plugin_loading, "_builders", {})
-    plugin_loading.register_plugin_builder("rack-label", rack_label)
+    monkeypatch.setattr(registry, "_builders", {})
+    registry.register_plugin_builder("rack-label", rack_label)
     (tmp_path / "cluster.yaml").write_text(NODES)
     (tmp_path / "config.yaml").write_text(config + "      - {name: fluence, enabled: false}\n")
     assert main(["explain", str(tmp_path / "cluster.yaml"), "--config", str(tmp_path / "config.yaml")]) == 0

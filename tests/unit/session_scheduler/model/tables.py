@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from session_scheduler.model.classes import ClassTable, TaskClass
+from session_scheduler.model.class_table import ClassTable
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import ABSENT, NodeTable
 from session_scheduler.model.objects import Node, Pod
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from session_scheduler.model.classes import ClassTable, host_ports
+from session_scheduler.model.class_table import ClassTable
+from session_scheduler.model.classes import host_ports
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.objects import ObjectMeta, Pod
 

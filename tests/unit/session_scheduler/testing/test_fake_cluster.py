@@ -6,7 +6,7 @@ import pytest
 
 from session_scheduler import PluginArguments, Scope, hookimpl
 from session_scheduler.model.objects import Pod
-from session_scheduler.plugin_loading import PluginArgumentsError, PluginHooksError, PluginNotFoundError
+from session_scheduler.registry.registry import PluginArgumentsError, PluginHooksError, PluginNotFoundError
 from session_scheduler.testing import Answer, FakeClock, FakeCluster, InvariantError, priority_class, taint
 
 

@@ -1,0 +1,1 @@
+"""Process utilities: the clock, signals, background tasks, sockets, metrics in text form."""

@@ -1,0 +1,1 @@
+"""Carries decisions out: prebind, the gang's plan, the binding requests, nominations."""

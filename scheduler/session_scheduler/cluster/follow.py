@@ -1,0 +1,47 @@
+"""One list-and-watch loop over a cluster's port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Never
+
+from session_scheduler.cluster.port import Cluster, Kube
+from session_scheduler.errors import FluenceError
+
+
+async def follow(
+    cluster: Cluster,
+    kind: type[Kube],
+    begin: Callable[[tuple[Kube, ...]], Callable[[Kube, bool], None]],
+    *,
+    failed: Callable[[FluenceError], None],
+    pause: float,
+) -> Never:
+    """All objects of a kind to `begin`, and to what that returns each change: the object, and whether it is gone.
+
+    Where that fails, and where a watch ends that told nothing, it begins anew `pause` seconds later, without end.
+    """
+    while True:
+        try:
+            await _list_and_watch(cluster, kind, begin)
+        except FluenceError as error:
+            failed(error)
+        await asyncio.sleep(pause)
+
+
+async def _list_and_watch(
+    cluster: Cluster, kind: type[Kube], begin: Callable[[tuple[Kube, ...]], Callable[[Kube, bool], None]]
+) -> None:
+    """Until a watch ends that told nothing. Raises FluenceError."""
+    listing = await cluster.list(kind)
+    take = begin(listing.items)
+    version, told = listing.resource_version, True
+    while told:
+        told = False
+        async with aclosing(cluster.watch(kind, version)) as events:
+            async for event in events:
+                version, told = event.resource_version, True
+                if event.object is not None:
+                    take(event.object, event.change == "DELETED")

@@ -1,0 +1,1 @@
+"""Settings and the bounded reading of YAML: public, for plugins' arguments and files."""

@@ -1,0 +1,349 @@
+"""What a change of the cluster means for the groups that wait: which of them are to be tried again, and why.
+
+`look` before the cache takes the change in, `changed` afterwards. A group that sleeps is woken where its own pods or
+its PodGroup changed, and where a plugin that refused it says that the change can help (`events_to_register`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from session_scheduler.base.clock import Clock
+from session_scheduler.binding.plan_store import PLAN_ANNOTATION
+from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent, ClusterEventWithHint, QueueingHint
+from session_scheduler.model.groups import Group, GroupRef, Phase, Task
+from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
+from session_scheduler.model.queue_objects import Queue
+from session_scheduler.model.refusals import Gate
+from session_scheduler.model.related import Namespace, RelatedObject
+from session_scheduler.model.sub_groups import SUB_GROUP_LABEL
+from session_scheduler.state.cache import Cache, pod_group_key, schedulers_of
+from session_scheduler.state.changes import ADD, DELETE, OTHER, node_actions, object_actions, pod_actions
+from session_scheduler.state.scheduling_queue import PendingGroups, everybody
+from session_scheduler.state.unschedulable import GANG_SCHEDULING, TOPOLOGY_PLACEMENT
+
+_log = structlog.get_logger(__name__)
+
+
+class _KnownPod(msgspec.Struct, frozen=True):
+    """A pod as the cache had it."""
+
+    pod: Pod
+    cls: TaskClass
+    group: Group
+    ref: GroupRef
+    phase: Phase
+    priority: int
+    assigned: bool
+
+
+class Waking:
+    """Between the cache and the groups that wait, told of every change."""
+
+    def __init__(self, cache: Cache, pending: PendingGroups, clock: Clock) -> None:
+        self._cache = cache
+        self._pending = pending
+        self._clock = clock
+        cache.on_class_changed = self._class_changes
+        cache.on_opened = self._opened
+        pending.on_woken = cache.stir
+
+    # ------------------------------------------------------------------ around a change
+
+    def look(self, obj: KubeObject) -> Any:
+        """What is known of an object before its change is taken in: for `changed`."""
+        if isinstance(obj, Pod):
+            task = self._cache.tasks.get(obj.metadata.uid)
+            if task is None:
+                return None
+            assigned = task.node is not None
+            return _KnownPod(task.pod, task.cls, task.group, task.group.ref, task.phase, task.priority, assigned)
+        if isinstance(obj, PodGroup):
+            return self._cache.pod_group(pod_group_key(obj))
+        if not self._pending.wants(type(obj)):
+            return None
+        if isinstance(obj, Node):
+            return self._cache.node(obj.metadata.name)
+        if isinstance(obj, RelatedObject):
+            return self._cache.view.known(obj)
+        return self._cache.objects.of(type(obj)).get(obj.key)
+
+    def changed(self, obj: KubeObject, known: Any, *, gone: bool) -> None:
+        """The change was taken in; `known` is what `look` saw."""
+        self._changed(obj, known, gone=gone)
+        self.tell_nominations()
+
+    def _changed(self, obj: KubeObject, known: Any, *, gone: bool) -> None:
+        if isinstance(obj, Pod):
+            self._pod_changed(obj, known)
+            return
+        if isinstance(obj, PodGroup):
+            self._pod_group_changed(obj, known, gone)
+        wanted = self._pending.wants(type(obj))
+        if not wanted:
+            return
+        old, new = known, None if gone else obj
+        if isinstance(obj, RelatedObject):
+            if known == self._cache.view.known(obj):
+                return
+            old = _as_it_was(obj, known)
+        elif isinstance(obj, Node):
+            new = self._cache.node(obj.metadata.name)
+        action = _actions(old, new) & wanted
+        if action:
+            self._pending.happened(self._event(type(obj), action, old, new))
+
+    # ------------------------------------------------------------------ pods
+
+    def _pod_changed(self, pod: Pod, known: _KnownPod | None) -> None:
+        task = self._cache.tasks.get(pod.metadata.uid)
+        self._group_changed(task, known)
+        wanted = self._pending.wants(Pod)
+        if not wanted:
+            return
+        was, stays = known is not None and known.assigned, task is not None and bool(task.pod.spec.node_name)
+        if task is None:
+            if known is not None and was and wanted & DELETE:
+                self._gone(known.pod, known.cls)
+            elif known is not None and not was:
+                self._asks_no_more()
+        elif stays and (known is None or not known.pod.spec.node_name):
+            if wanted & ADD:
+                self._tell(task, ADD, None, None)
+        elif stays and known is not None:
+            action = pod_actions(known.pod, task.pod, known.cls, task.cls) & wanted
+            if action:
+                self._tell(task, action, known.pod, known.cls)
+
+    def _asks_no_more(self) -> None:
+        """A pod that waited went: what its queue asked for is for others to share, as if queues had changed."""
+        if self._cache.queues.active and self._pending.wants(Queue) & OTHER:
+            self._pending.happened(self._event(Queue, OTHER, None, None))
+
+    def _tell(self, task: Task, action: int, old: Pod | None, old_class: TaskClass | None) -> None:
+        self._pending.happened(self._pod_event(action, old, task.pod, old_class, task.cls))
+
+    def _gone(self, pod: Pod, cls: TaskClass, concerns: Callable[[str], bool] = everybody) -> None:
+        self._pending.happened(self._pod_event(DELETE, pod, None, cls, None), concerns)
+
+    def _pod_event(
+        self, action: int, old: Pod | None, new: Pod | None, old_class: TaskClass | None, new_class: TaskClass | None,
+        *, own: bool = False,
+    ) -> ClusterEvent:  # fmt: skip
+        return self._event(Pod, action, old, new, own=own, old_class=old_class, new_class=new_class)
+
+    def _event(self, kind: type[KubeObject], action: int, old: Any, new: Any, **of_pods: Any) -> ClusterEvent:
+        cache = self._cache
+        return ClusterEvent(
+            kind, action, old, new, **of_pods, view=cache.view, terms=cache.table.terms, objects=cache.objects.of
+        )
+
+    def tell_nominations(self) -> None:
+        """What was kept for nominated pods that are to go there no more is free for those that yielded to them."""
+        for task, node in self._cache.nominations.take_ended():
+            if node in self._cache.table.row_of and self._pending.wants(Pod) & DELETE:
+                self._gone(task.pod, task.cls, partial(self._yielded, task.standing))
+
+    def _yielded(self, standing: int, key: str) -> bool:
+        """Whether a group has a pod on no node that leaves room for nominated ones of this standing."""
+        group = self._cache.groups.get(key)
+        tasks = group.tasks.values() if group is not None else ()
+        whoever = self._cache.queues.active  # then those of other queues do, whatever their priority
+        return any(task.node is None and (whoever or task.preemptor_priority <= standing) for task in tasks)
+
+    def freed(self, task: Task) -> None:
+        """A task is not to be where it counted, and was never bound there: what it would have taken is free."""
+        if self._pending.wants(Pod) & DELETE:
+            self._gone(task.pod, task.cls)
+
+    def _group_changed(self, task: Task | None, known: _KnownPod | None) -> None:
+        """Wake the pod's own group where the change is about what the group has to place."""
+        if known is None:
+            if task is not None:
+                self._came(task)
+        elif task is None:
+            self._left(known)
+        elif task.group is not known.group or task.group.ref != known.ref:
+            self._came(task)
+            self._left(known)
+        elif task.phase is not known.phase:
+            if task.phase is Phase.PENDING or not known.assigned:  # its gates are gone; others bound it; it is to end
+                self._pending.requeue(task.group.key, "UnschedulablePodUpdate")
+        elif task.node is None:
+            self._own_change(task, known)
+
+    def _came(self, task: Task) -> None:
+        """The group has a pod to place that was never tried; or one more that runs, which only counts in some."""
+        group = task.group
+        if len(group.tasks) == 1:
+            group.queued = self._clock.now()
+        if task.phase is Phase.PENDING or _together(group):
+            self._pending.requeue(group.key, "UnschedulablePodAdd")
+
+    def _left(self, known: _KnownPod) -> None:
+        """The group has a pod less: that matters where pods are placed together, or no other names its scheduler."""
+        if _together(known.group) or known.pod.spec.scheduler_name not in schedulers_of(known.group):
+            self._pending.requeue(known.group.key, "UnschedulablePodDelete")
+
+    def _own_change(self, task: Task, known: _KnownPod) -> None:
+        if not self._pending.is_asleep(task.group.key):
+            return
+        if task.priority != known.priority or _moves(task, known.pod):
+            self._pending.requeue(task.group.key, "UnschedulablePodUpdate")
+            return
+        action = pod_actions(known.pod, task.pod, known.cls, task.cls)
+        if action == OTHER and task.cls is not known.cls:  # a plugin reads something of it that has no name here
+            self._pending.requeue(task.group.key, "UnschedulablePodUpdate")
+        elif action:
+            event = self._pod_event(action, known.pod, task.pod, known.cls, task.cls, own=True)
+            self._pending.happened_to(task.group.key, event)
+
+    def _opened(self, task: Task, why: str) -> None:
+        self._pending.requeue(task.group.key, why)
+
+    def _class_changes(self, task: Task, cls: TaskClass) -> None:
+        self._pending.changed_class(task.group.key, task.cls, cls, alone=len(task.group.tasks) == 1)
+
+    # ------------------------------------------------------------------ groups
+
+    def _pod_group_changed(self, pod_group: PodGroup, known: PodGroup | None, gone: bool) -> None:
+        if gone or known is None or not _same(known, pod_group):
+            action = "Delete" if gone else "Add" if known is None else "Update"
+            self._pending.wake(pod_group_key(pod_group), self._clock.now(), f"PodGroup{action}")
+
+
+def _together(group: Group) -> bool:
+    """Whether it depends on the others of the group where its pods can go, and whether at all."""
+    return group.is_gang or group.topology_key is not None
+
+
+def _moves(task: Task, old: Pod) -> bool:
+    """Whether a pod came to another sub-group than it was in."""
+    labels, before = task.pod.metadata.labels, old.metadata.labels
+    return bool(task.group.minima) and labels.get(SUB_GROUP_LABEL) != before.get(SUB_GROUP_LABEL)
+
+
+def _same(old: PodGroup, new: PodGroup) -> bool:
+    """Whether nothing changed that may decide where its pods go: not its conditions, and not its plan.
+
+    Any other annotation may: plugins read those that they know.
+    """
+    before, now = old.metadata, new.metadata
+    same = old.spec == new.spec and before.labels == now.labels and _annotations(before) == _annotations(now)
+    return same and (before.deletion_timestamp is None) == (now.deletion_timestamp is None)
+
+
+def _annotations(metadata: ObjectMeta) -> Mapping[str, str]:
+    """The annotations, but for what the scheduler writes itself."""
+    return {name: value for name, value in metadata.annotations.items() if name != PLAN_ANNOTATION}
+
+
+def _as_it_was(obj: RelatedObject, known: object) -> RelatedObject | None:
+    """A related object before its change, as far as it is known: a namespace's labels."""
+    if known is None or not isinstance(obj, Namespace):
+        return None if known is None else obj
+    return replace(obj, metadata=replace(obj.metadata, labels=known))
+
+
+def _actions(old: KubeObject | None, new: KubeObject | None) -> int:
+    if old is None or new is None:
+        return ADD if new is not None else DELETE if old is not None else 0
+    if isinstance(old, Node) and isinstance(new, Node):
+        return node_actions(old, new)
+    if isinstance(old, PodGroup) and isinstance(new, PodGroup):
+        return 0 if _same(old, new) else OTHER
+    return OTHER if isinstance(new, RelatedObject | PriorityClass) else object_actions(old, new)
+
+
+# ------------------------------------------------------------------ what plugins wait for
+
+
+def registered_hints(
+    profiles: Mapping[str, HookCalls],
+) -> Callable[[str, str], Sequence[ClusterEventWithHint]]:
+    """What each plugin of each profile waits for; every event for those that do not say. Raises PluginError."""
+    domains = ClusterEventWithHint(Node, ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL)
+    found: dict[tuple[str, str], Sequence[ClusterEventWithHint]] = {}
+    for profile in profiles:
+        found[profile, GANG_SCHEDULING] = ()
+        found[profile, TOPOLOGY_PLACEMENT] = (domains,)
+    for profile, calls in profiles.items():
+        asked = calls.hooks["queueing_hint"] = []  # its times are shown with those of the other hooks
+        for call in calls.functions("events_to_register"):
+            hints = HookCall(call.plugin, "queueing_hint", _ask, call.budget)
+            asked.append(hints)
+            found[profile, call.plugin] = tuple(_guarded(hints, event) for event in _asked(call))
+    return lambda profile, plugin: found.get((profile, plugin), EVERY_EVENT)
+
+
+def _ask(hint: QueueingHint, cls: TaskClass, change: ClusterEvent) -> bool:
+    return hint(cls, change)
+
+
+def _asked(call: HookCall) -> Sequence[ClusterEventWithHint]:
+    answer = call()
+    events = call.guarded(tuple, answer) if answer is not None else EVERY_EVENT
+    for event in events:
+        if not isinstance(event, ClusterEventWithHint):
+            raise call.wrong(f"{event!r} is no ClusterEventWithHint")
+    return events
+
+
+def _guarded(hints: HookCall, event: ClusterEventWithHint) -> ClusterEventWithHint:
+    """The same, its hint timed; one that fails says yes, so that nothing is forgotten."""
+    hint = event.hint
+    if hint is None:
+        return event
+    told = False
+
+    def ask(cls: TaskClass, change: ClusterEvent) -> bool:
+        nonlocal told
+        try:
+            return bool(hints(hint, cls, change))
+        except PluginError as error:
+            if not told:
+                told = True
+                _log.error("a queueing hint failed", plugin=error.plugin, error=str(error))
+            return True
+
+    return ClusterEventWithHint(event.resource, event.action, ask)
+
+
+# ------------------------------------------------------------------ what plugins keep out of the queue
+
+
+def gates_of(
+    profiles: Mapping[str, HookCalls], objects: Callable[[type[Any]], Mapping[str, Any]]
+) -> Callable[[Pod], Gate | None]:
+    """What the plugins of a pod's profile say of it, the first that has anything to say."""
+    asked = {profile: tuple(calls.functions("pre_enqueue")) for profile, calls in profiles.items()}
+
+    def ask(pod: Pod) -> Gate | None:
+        for call in asked.get(pod.spec.scheduler_name, ()):
+            try:
+                gate = _gate(call, call(pod, objects))
+            except PluginError as error:
+                _log.error("a plugin cannot tell whether a pod is to wait", pod=pod.key, plugin=error.plugin,
+                           error=str(error))  # fmt: skip
+                return Gate(str(error), plugin=error.plugin)
+            if gate is not None:
+                return gate
+        return None
+
+    return ask
+
+
+def _gate(call: HookCall, answer: object) -> Gate | None:
+    if answer is None:
+        return None
+    if not isinstance(answer, Gate) or not isinstance(answer.reason, str):
+        raise call.wrong(f"{answer!r} is no gate: return a Gate with a text, or None")
+    return Gate(answer.reason, answer.awaits, call.plugin)

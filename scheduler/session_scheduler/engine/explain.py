@@ -1,0 +1,339 @@
+"""Each pending pod judged alone, node by node: who refuses it and what would help, or of what its score is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from session_scheduler.actions.best_part import MOST_WAYS, best_part, is_gang
+from session_scheduler.actions.members import can_start, required_first, too_few, wrong_sub_groups
+from session_scheduler.actions.placing import UNSCHEDULABLE
+from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
+from session_scheduler.actions.reserving import first_start
+from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.errors import InputError
+from session_scheduler.framework.evaluation import ClassPlan, ScorePart, Verdict, judge, score_parts, totals
+from session_scheduler.framework.hooks import HookCalls, PluginError
+from session_scheduler.framework.session import Session
+from session_scheduler.model.columns import natural
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.refusals import Gate, Refusal
+
+GATED = "Scheduling is blocked due to non-empty scheduling gates"
+NOT_TRIED = "not tried"
+_LATEST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
+
+
+def reason_of(scheduler: Scheduler, task: Task) -> str:
+    """Why a task waits: its gates, or what its group's last try ended with."""
+    gate = scheduler.cache.gates.of(task)
+    if gate is not None:
+        return gate.reason
+    if task.phase is Phase.GATED:
+        return gated_reason(task)
+    outcome = scheduler.outcomes.get(task.group.key)
+    if outcome is None:
+        return NOT_TRIED
+    if task in outcome.reasons:
+        return outcome.reasons[task]
+    return outcome.refusal.reason if outcome.refusal else NOT_TRIED
+
+
+def gated_reason(task: Task) -> str:
+    """Why a task that is gated waits."""
+    names = ", ".join(gate.name for gate in task.pod.spec.scheduling_gates)
+    return f"{GATED}: {names}" if names else "the pod is being deleted"
+
+
+def explain_pending(scheduler: Scheduler, pod: str | None = None) -> dict[str, Any]:
+    """The JSON of `explain` for every pod that waits, or the one of that namespace/name. Raises InputError.
+
+    `nodes` names every node with {"fits": true, "score": N, "scores": [...]} or {"fits": false, "plugin", "reason",
+    "fitsIf": [...]}; `reason` is what refuses the pod as a whole (a gate, a missing group, the matcher), else None,
+    and `fitsIf`, where that can be said, what would have to be so for it not to. `groups` says of each gang among them
+    how much of it could be placed; `seconds` what each plugin took.
+    """
+    waiting = waiting_tasks(scheduler)
+    if pod is not None:
+        waiting = [task for task in waiting if task.key == pod]
+        if not waiting:
+            raise InputError(_notwaiting_tasks(scheduler, pod))
+    return explain_tasks(scheduler, waiting)
+
+
+def waiting_tasks(scheduler: Scheduler) -> list[Task]:
+    """The pods that wait for a place, in natural order."""
+    waiting = (task for task in scheduler.cache.tasks.values() if task.phase in (Phase.PENDING, Phase.GATED))
+    return sorted(waiting, key=lambda task: natural(task.key))
+
+
+def _notwaiting_tasks(scheduler: Scheduler, pod: str) -> str:
+    """What is wrong with the name of a pod, and what to write."""
+    placed = next((task.node for task in scheduler.cache.tasks.values() if task.key == pod), None)
+    if placed is not None:
+        return f"--pod {pod}: it is on node {placed} already: name a pod that waits"
+    waiting = [task.key for task in waiting_tasks(scheduler)]
+    near = [key for key in waiting if key.partition("/")[2] == pod] or get_close_matches(pod, waiting, 1, 0.6)
+    remedy = f"did you mean {near[0]}?" if near else "write NAMESPACE/NAME"
+    return f"--pod {pod}: no pod of that namespace and name is waiting: {remedy}"
+
+
+def explain_tasks(scheduler: Scheduler, waiting: Sequence[Task]) -> dict[str, Any]:
+    """As `explain_pending`, of these tasks."""
+    before = _seconds(scheduler)
+    callbacks: Counter[str] = Counter()
+    gangs = dict.fromkeys(task.group for task in waiting if is_gang(task.group))
+    answer = {
+        "pods": [explain_task(scheduler, task, spent=callbacks) for task in waiting],
+        "groups": [explain_gang(scheduler, group, spent=callbacks, asks=True) for group in gangs],
+    }
+    callbacks.update(_seconds(scheduler))
+    callbacks.subtract(before)
+    return {**answer, "seconds": {name: round(seconds, 6) for name, seconds in callbacks.items() if seconds > 0}}
+
+
+def _seconds(scheduler: Scheduler) -> Counter[str]:
+    """What each plugin took so far, those that several profiles share once."""
+    total: Counter[str] = Counter()
+    for calls in scheduler.profiles.values():
+        total.update(calls.seconds())
+    return total
+
+
+def explain_task(
+    scheduler: Scheduler, task: Task, most: int | None = None, spent: Counter[str] | None = None
+) -> dict[str, Any]:
+    """One pod that waits, as in the answer of `explain_pending`; nothing is changed.
+
+    With `most` no more nodes than that, those that fit best first; how many each plugin refuses is in `refusals`, how
+    many are not shown in `leftOut`. What callbacks took is added to `spent`, by plugin.
+    """
+    calls = scheduler.profiles[task.pod.spec.scheduler_name]
+    answer: dict[str, Any] = {"namespace": task.namespace, "name": task.name, "reason": None, "nodes": {}}
+    if most is not None:
+        answer |= {"refusals": Counter(), "leftOut": 0}
+    try:
+        with _opened(scheduler, calls, task.group, spent) as session:
+            answer["nodes"] = _nodes(session, task, most, answer)
+            gate = scheduler.cache.gates.of(task)
+            answer["reason"] = gate.reason if gate is not None else _reason(session, task, answer)
+            said = _changes_of_all(session, task, gate, answer["reason"])
+            if said:
+                answer["fitsIf"] = said
+    except PluginError as error:
+        answer["reason"] = str(error)
+    return answer
+
+
+def explain_gang(
+    scheduler: Scheduler,
+    group: Group,
+    ways: int = MOST_WAYS,
+    spent: Counter[str] | None = None,
+    *,
+    asks: bool = False,
+) -> dict[str, Any]:
+    """How much of a gang could be placed now, where, and why not the rest; nothing is changed.
+
+    `reservation` is there where nodes are kept for it; with `asks` also where they would be (action `backfill`).
+    """
+    reservation: dict[str, Any] = {}
+    calls = scheduler.profiles[next(iter(group.tasks.values())).pod.spec.scheduler_name]
+    try:
+        with _opened(scheduler, calls, group, spent) as session:
+            placed, refused, reason = best_part(session, group, ways)
+            reservation = _reservation(session, group, asks=asks and not can_start(group, list(placed)))
+    except PluginError as error:
+        placed, refused, reason = {}, {}, str(error)
+    return {
+        "namespace": group.namespace,
+        "name": group.name,
+        "minCount": group.min_count,
+        "started": group.started,
+        "placeable": len(placed),
+        "placement": _by_name(placed),
+        "refused": _by_name(refused),
+        **_sub_groups(group, placed),
+        "reason": reason,
+        **reservation,
+    }
+
+
+def _reservation(session: Session, group: Group, *, asks: bool) -> dict[str, Any]:
+    """When and where a gang is to start; nothing where that is not known. `asks`: it is worked out if need be."""
+    known, starts = session.nominations, session.nominations.starts
+    nodes = {task: node for task in group.tasks.values() if task in starts and (node := known.node_of(task))}
+    start = max((starts[task] for task in nodes), default=0.0)
+    tasks = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
+    if not nodes and asks and tasks and session.options.reservations:
+        found = first_start(session, group, tasks)
+        if found is not None:
+            nodes, start = dict(found.nominated), found.start
+    return {"reservation": {"start": _time(start), "nodes": _by_name(nodes)}} if nodes else {}
+
+
+def _time(seconds: float) -> str:
+    """A time in RFC 3339, whole seconds."""
+    return f"{datetime.fromtimestamp(min(seconds, _LATEST), UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _by_name(values: Mapping[Task, str]) -> dict[str, str]:
+    return {task.name: values[task] for task in sorted(values, key=lambda task: natural(task.name))}
+
+
+@contextmanager
+def _opened(scheduler: Scheduler, calls: HookCalls, group: Group, spent: Counter[str] | None) -> Iterator[Session]:
+    """A session over one group, closed and forgotten at the end. Raises PluginError."""
+    session = scheduler.open_session(calls, (group,))
+    try:
+        with closing(session):
+            yield session
+    finally:
+        if spent is not None:
+            spent.update(session.callback_seconds())
+        session.forget()
+
+
+# ------------------------------------------------------------------ node by node
+
+
+def _nodes(session: Session, task: Task, most: int | None, told: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every node's verdict, by name in natural order; with `most` as of `explain_task`, which fills in `told`."""
+    plan = session.plan_for(task)
+    view = session.table.all_rows()
+    mask = session.candidates()
+    refused = judge(plan, view, mask, task)
+    total = totals(plan, view, mask, task)
+    parts = score_parts(plan, view, mask, task)
+    rows: Mapping[str, int] = session.table.row_of
+    if most is not None:
+        told["refusals"].update(verdict.plugin for verdict in refused.values())
+        told["leftOut"] = max(0, len(rows) - most)
+        shown = sorted(rows, key=lambda name: (rows[name] in refused, -total[rows[name]], natural(name)))[:most]
+        rows = {name: session.table.row_of[name] for name in shown}
+    changes = _changes(session, plan, task, {row: refused[row] for row in rows.values() if row in refused})
+    return {
+        name: _refusal(refused[row], changes.get(row, [])) if (row := rows[name]) in refused
+        else {"fits": True, "score": total[row].item(), "scores": [_part(part, row) for part in parts]}
+        for name in sorted(rows, key=natural)
+    }  # fmt: skip
+
+
+def _part(part: ScorePart, row: int) -> dict[str, Any]:
+    """`score` is 0 to 100 (of a node order: the number itself); `weight` times `score` is what counts."""
+    raw, score = part.raw[row].item(), part.normalised[row].item()
+    return {"plugin": part.plugin, "weight": part.weight, "raw": raw, "score": score}
+
+
+def _refusal(verdict: Verdict, changes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    named = [change["plugin"] for change in changes]
+    first = [] if verdict.plugin in named else [{"plugin": verdict.plugin, "changes": None}]
+    return {
+        "fits": False,
+        "plugin": verdict.plugin,
+        "reason": ", ".join(verdict.reasons),
+        "fitsIf": [*first, *changes],
+    }
+
+
+def _changes(
+    session: Session, plan: ClassPlan, task: Task, refused: Mapping[int, Verdict]
+) -> dict[int, list[dict[str, Any]]]:
+    """By row: each plugin that refuses it, whoever does so first, and what would have to be so that it did not."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    view = session.table.all_rows()
+    for filtering in plan.filters if refused else ():
+        mask = session.candidates()
+        try:
+            filtering.run(view, mask, task)
+            gone = np.array([row for row in refused if not mask[row]], np.int64)
+            if not len(gone) or filtering.plugins is not None:  # these are the filters over again, with others there
+                continue
+            said = filtering.fits_if(view.some(gone)) if filtering.fits_if is not None else [None] * len(gone)
+        except PluginError:  # it would be asked of no row here: others have refused them
+            continue
+        for row, changes in zip(gone.tolist(), said, strict=True):
+            told = None if changes is None else list(changes)
+            found.setdefault(row, []).append({"plugin": filtering.plugin, "changes": told})
+    return found
+
+
+def _sub_groups(group: Group, placed: Iterable[Task]) -> dict[str, Any]:
+    """Of each sub-group what it needs, and what is there and could be; nothing of a group without."""
+    if not group.minima:
+        return {}
+    started = Counter(task.sub_group for task in group.in_phase(Phase.BOUND, Phase.ASSUMED))
+    placeable = Counter(task.sub_group for task in placed)
+    return {"subGroups": {name: {"minimum": minimum, "started": started[name], "placeable": placeable[name]}
+                          for name, minimum in group.minima.items()}}  # fmt: skip
+
+
+def _reason(session: Session, task: Task, told: dict[str, Any] | None = None) -> str | None:
+    """What refuses the pod whatever the node; until when, where time alone changes it, is added to `told`."""
+    if task.group.missing:
+        return missing_group(task)
+    group = task.group
+    ready = group.in_phase(Phase.PENDING)
+    wrong = wrong_sub_groups(group)
+    if wrong is not None:
+        return wrong
+    if task.phase is Phase.PENDING and not can_start(group, ready):
+        return too_few(group, ready)
+    refusal = session.plan(task.cls).refusal
+    if refusal is not None:
+        return refusal.reason
+    if task.group.ref.refusal is not None:
+        return task.group.ref.refusal.reason
+    for call in session.calls.functions("prefilter"):
+        answer = call(session, task.group)
+        if isinstance(answer, Refusal):
+            return call.refusal(answer).reason
+    refusal = session.pre_allocation(task.group)
+    if refusal is not None:
+        return refusal.reason
+    reason = session.pre_predicate(task) or _over_capacity(session, task)
+    placeable = task.phase is Phase.PENDING and has_placers(session)
+    if reason is not None or not placeable or not session.board(task).mask.any():
+        return reason
+    with session.statement(task.group) as statement:
+        placed = ask_plugins(session, statement, task.group, [task], None)
+        refusal = placed.refusal if placed is not None else None
+    if refusal is not None and refusal.until is not None and told is not None:
+        told["until"] = _time(refusal.until)
+    return refusal.reason if refusal is not None else None
+
+
+def _changes_of_all(session: Session, task: Task, gate: Gate | None, reason: str | None) -> list[str]:
+    """What would have to be so for that reason not to be one; nothing where it is not said."""
+    if gate is not None:
+        return [f"{gate.awaits[0].__name__} {gate.awaits[1]} existed and could be used"] if gate.awaits else []
+    if task.group.missing:
+        return [f"PodGroup {task.group.ref.namespace}/{task.group.ref.name} existed"]
+    refusal = session.plan(task.cls).refusal
+    return list(refusal.fits_if) if refusal is not None and refusal.reason == reason else []
+
+
+def _over_capacity(session: Session, task: Task) -> str | None:
+    """Why the pod may not have what it requests, whatever is free: its queue's limit, say; of a gang all together."""
+    group = task.group
+    if not session.limits_capacity or task.phase is not Phase.PENDING:
+        return None
+    together = group.needed > 1 or bool(group.lacks)
+    pending = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
+    tasks = required_first(session, group, pending) if together else [task]
+    over = session.over_capacity(group, tasks)
+    if together and not can_start(group, [one for one in tasks if one not in over]):
+        return f"{UNSCHEDULABLE}: {next(iter(over.values()))[0]}"
+    return over[task][0] if task in over else None
+
+
+def missing_group(task: Task) -> str:
+    """The text for a pod whose PodGroup does not exist."""
+    ref = task.group.ref
+    return f"PodGroup {ref.namespace}/{ref.name} ({ref.api_group}) does not exist: create it, or remove the pod's group"

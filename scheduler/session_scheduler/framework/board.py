@@ -1,0 +1,447 @@
+"""A class's board: where its tasks fit and what each node is worth, kept up to date as tasks are placed.
+
+Three ways to answer the same question, "the best node for one more task of this class", with the same answer:
+
+* *naive*: everything is evaluated anew for every task;
+* *board*: static answers once, rows again when something was placed on them, `Scope.ANY` answers after every change;
+* *heap*: for classes without `Scope.ANY`. Rows touched only by this class are known in advance from virtual rows
+  (1 to 8 more tasks), so a pick is a pop and a push.
+
+The highest total wins; equal totals are decided by the node's tie-break, never by the row number.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from session_scheduler.framework.answers import Normalise, Scope
+from session_scheduler.framework.evaluation import ClassPlan, Scoring, Verdict, bounds, judge, normalised, summarise
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
+from session_scheduler.model.groups import Task
+
+if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
+
+Totals = np.ndarray[Any, np.dtype[Any]]
+
+_DEPTH = 8
+"""How many more tasks of the class a virtual row looks ahead."""
+_AHEAD = 48
+"""How many rows at the top of the heap are looked ahead at once: NumPy's cost is the call, not the row."""
+_SMALLEST_HEAP = 64
+_LARGEST_SUM = 2**62
+"""No node offers as much: tasks that request more together are not counted, so that their sum fits 64 bits."""
+
+
+class Board:
+    """One class's standing over all rows, or over the rows of a subset."""
+
+    def __init__(self, session: Session, plan: ClassPlan, subset: BoolColumn | None, task: Task | None) -> None:
+        self._session = session
+        self._table = session.table
+        self.plan = plan
+        self._task = task
+        """Whose callbacks are asked; the same answer for every task of the class unless their scope is ANY."""
+        self._subset = subset
+        self._use_heap = session.use_heap and plan.heap_safe
+        self._run = 0
+        """How many tasks of the class were placed since anything else was."""
+        self._untold = 0
+        """How many of them the rows were not brought up to date for: the next `sync` does it."""
+        self._rejectors: frozenset[str] = frozenset()
+        """The plugins that refused a node when `why` was asked last."""
+        self._has_any = not plan.heap_safe
+        self._refused: dict[int, Verdict] | None = None
+        """By row: what refused it when `why` was asked last; None before."""
+        self._judged_at = 0
+        self._refusing: Counter[str | None] = Counter()
+        """By plugin, how many rows it refuses of those in `_refused`."""
+        self._helpable: BoolColumn = np.zeros(0, np.bool_)
+        """The rows in `_refused` that might not refuse if pods there ended."""
+        self._is_judged = False
+        """Whether these are what is so now."""
+        self._build()
+
+    # ------------------------------------------------------------------ evaluation
+
+    def _build(self) -> None:
+        view = self._table.all_rows()
+        self._version = self._table.static_version
+        self._cursor = len(self._session.touched)
+        self._ties = self._session.ties()
+        self._tie_order: IntColumn | None = None
+        start = self._session.candidates()
+        if self._subset is not None:
+            start &= self._subset
+        self._static_mask = start
+        self._run_filters(view, self._static_mask, Scope.STATIC)
+        self._node_mask = self._static_mask.copy()
+        self._run_filters(view, self._node_mask, Scope.NODE)
+        self.mask = self._node_mask.copy()
+        self._run_filters(view, self.mask, Scope.ANY)
+        self._raw = [  # copies: a plugin may have answered with a column of the table, or keep its array
+            scoring.run(view, self._mask_for(scoring.scope), self._task).copy() for scoring in self.plan.scores
+        ]
+        self._by_row: IntColumn | None = None
+        self._settle()
+
+    def _mask_for(self, scope: Scope) -> BoolColumn:
+        """Where a score must be known: its answer outlives what filters of a wider scope say now."""
+        if scope is Scope.STATIC:
+            return self._static_mask
+        return self._node_mask if scope is Scope.NODE else self.mask
+
+    def _run_filters(self, view: NodeView, mask: BoolColumn, scope: Scope) -> None:
+        for filtering in self.plan.filters:
+            if filtering.scope is scope:
+                filtering.run(view, mask, self._task)
+
+    def _settle(self, *, moving: bool = True) -> None:
+        """Bounds and totals from raw scores and mask; the heap starts anew.
+
+        Without `moving` the points that follow each row's usage stand as they are: picks keep them up to date.
+        """
+        self._bounds = [bounds(raw, self.mask, scoring.normalise) for scoring, raw in self._scored()]
+        self._fixed: Totals = np.zeros(len(self.mask), np.int64)
+        if moving:
+            self._moving: Totals = np.zeros(len(self.mask), np.int64)
+        for (scoring, raw), limits in zip(self._scored(), self._bounds, strict=True):
+            if scoring.scope is not Scope.STATIC and not moving:
+                continue
+            points = scoring.weight * normalised(raw, limits, scoring.normalise)
+            if scoring.scope is Scope.STATIC:
+                self._fixed = self._fixed + points
+            else:
+                self._moving = self._moving + points
+        self.total: Totals = self._fixed + self._moving
+        self._reason: str | None = None
+        self._is_judged = False
+        self._forget_heap()
+
+    def _scored(self) -> list[tuple[Scoring, IntColumn]]:
+        return list(zip(self.plan.scores, self._raw, strict=True))
+
+    def sync(self, task: Task | None = None) -> None:
+        """Bring the board up to date with what was placed, evicted or undone since it was last asked."""
+        if self._version != self._table.static_version:
+            raise RuntimeError("the nodes changed while a session was open: events are applied between sessions")
+        if task is not None:
+            self._task = task
+        touched = self._session.touched
+        if self._session.naive:
+            self._build()
+        elif self._has_any:
+            if self._cursor < len(touched) or self._asks_each_task:
+                rows = self._unseen_rows()
+                self._refresh_rows(rows)
+                self._refresh_any(rows)
+        elif self._cursor < len(touched):
+            if len(touched) - self._cursor != self._untold:
+                self._run = 0
+            self._refresh_rows(self._unseen_rows())
+
+    @property
+    def _asks_each_task(self) -> bool:
+        return self._session.has_any_callbacks
+
+    def _unseen_rows(self) -> RowIndex:
+        touched = self._session.touched
+        rows = np.array(sorted(set(touched[self._cursor :])), np.int64)
+        self._cursor = len(touched)
+        self._untold = 0
+        return rows
+
+    def _refresh_rows(self, rows: RowIndex) -> None:
+        """Evaluate node-scope answers of some rows again."""
+        if not len(rows):
+            return
+        self._reason, self._is_judged = None, False
+        view = NodeView(self._table, rows)
+        mask = self._static_mask[rows]
+        self._run_filters(view, mask, Scope.NODE)
+        self._node_mask[rows] = mask
+        if self._has_any:
+            for place, scoring in enumerate(self.plan.scores):
+                if scoring.scope is Scope.NODE:
+                    self._raw[place][rows] = scoring.run(view, mask, self._task)
+            return
+        flipped = bool((mask != self.mask[rows]).any())
+        self.mask[rows] = mask
+        self._moving[rows] = self._moving_of(view, mask)
+        if flipped and self._bounds_moved():
+            self._settle(moving=False)
+            return
+        self.total[rows] = self._fixed[rows] + self._moving[rows]
+        self._push_rows(rows)
+
+    def _refresh_any(self, rows: RowIndex) -> None:
+        """Evaluate what depends on anything again; `rows` are those whose node-scope answers have just been."""
+        view = self._table.all_rows()
+        mask = self._node_mask.copy()
+        self._run_filters(view, mask, Scope.ANY)
+        same = np.array_equal(mask, self.mask)
+        self.mask = mask
+        for place, scoring in enumerate(self.plan.scores):
+            if scoring.scope is Scope.ANY:
+                self._raw[place] = scoring.run(view, self.mask, self._task)
+        if same and self._by_row is not None:
+            self._settle_any(rows, self._by_row)
+        else:
+            self._settle()
+            self._by_row = self._points_by_row()
+
+    def _points_by_row(self) -> IntColumn | None:
+        """The sum of the node-scope points; None where a change of one row may change others', or adds fractions."""
+        points = np.zeros(len(self.mask), np.int64)
+        for scoring, raw in self._scored():
+            if scoring.scope is Scope.NODE:
+                if scoring.normalise is not Normalise.NONE or raw.dtype.kind != "i":
+                    return None
+                points += scoring.weight * raw
+        return points
+
+    def _settle_any(self, rows: RowIndex, by_row: IntColumn) -> None:
+        """As `_settle` where the same nodes fit as before, so that static points stand, and node-scope ones but for
+        some rows."""
+        moving: Totals = by_row
+        by_row[rows] = 0
+        for scoring, raw in self._scored():
+            if scoring.scope is Scope.NODE:
+                by_row[rows] += scoring.weight * raw[rows]
+        for scoring, raw in self._scored():
+            if scoring.scope is Scope.ANY:
+                limits = bounds(raw, self.mask, scoring.normalise)
+                moving = moving + scoring.weight * normalised(raw, limits, scoring.normalise)
+        self._moving = moving
+        self.total = self._fixed + moving
+        self._reason, self._is_judged = None, False
+
+    def _moving_of(self, view: NodeView, mask: BoolColumn) -> Totals:
+        """Node-scope points of a view's rows; heap-safe classes normalise none of them."""
+        moving: Totals = np.zeros(len(view), np.int64)
+        for scoring in self.plan.scores:
+            if scoring.scope is Scope.NODE:
+                moving = moving + scoring.weight * scoring.run(view, mask, self._task)
+        return moving
+
+    def _bounds_moved(self) -> bool:
+        """Whether the feasible nodes' extremes are no longer those that the totals were normalised with."""
+        return any(
+            scoring.normalise is not Normalise.NONE and bounds(raw, self.mask, scoring.normalise) != limits
+            for (scoring, raw), limits in zip(self._scored(), self._bounds, strict=True)
+        )
+
+    # ------------------------------------------------------------------ picking
+
+    def pick(self, task: Task, expected: int = 1) -> int:
+        """The best row for one more task, or -1. `expected`: how many picks of this class will follow, a hint."""
+        self.sync(task)
+        if self._use_heap:
+            return self._top(expected)
+        return self._best()
+
+    def _best(self) -> int:
+        feasible = np.flatnonzero(self.mask)
+        if not len(feasible):
+            return -1
+        totals = self.total[feasible]
+        best = feasible[totals == totals.max()]
+        return int(best[np.argmin(self._ties[best])]) if len(best) > 1 else int(best[0])
+
+    def took(self, row: int) -> None:
+        """One task of the class was placed on `row` by whoever asked `pick`, and nothing else has happened since."""
+        if not self._use_heap or self._cursor != len(self._session.touched) - 1:
+            return
+        self._run += 1
+        if self._run == 1:  # classes may be taking turns: what is looked ahead would be thrown away
+            self._untold = 1
+            return
+        self._cursor += 1
+        self._reason, self._is_judged = None, False
+        fits, moving = self._next_head(row)
+        self._heads_at[row] = self._heads_at.get(row, 0) + 1
+        if not fits:
+            self.mask[row] = self._node_mask[row] = False
+            self._stamp[row] = self._stamp.get(row, 0) + 1
+            if self._bounds_moved():
+                self._settle(moving=False)
+            return
+        self._moving[row] = moving
+        self.total[row] = self._fixed[row] + self._moving[row]
+        self._push(row)
+
+    # ------------------------------------------------------------------ the heap
+
+    def _forget_heap(self) -> None:
+        self._heap: list[tuple[Any, int, int, int]] = []
+        self._bound: tuple[Any, int] | None = None
+        """Rows that are not in the heap are no better than this key; None: not filled yet."""
+        self._complete = False
+        self._stamp: dict[int, int] = {}
+        self._heads: dict[int, tuple[list[bool], list[Any]]] = {}
+        self._heads_at: dict[int, int] = {}
+
+    def _top(self, expected: int) -> int:
+        while True:
+            heap = self._heap
+            while heap and heap[0][3] != self._stamp.get(heap[0][2], 0):
+                heapq.heappop(heap)
+            if heap and (self._complete or (self._bound is not None and heap[0][:2] <= self._bound)):
+                return heap[0][2]
+            if self._complete:
+                return -1
+            self._fill(expected)
+
+    def _fill(self, expected: int) -> None:
+        """The best rows, at least as many as picks are expected: n picks lie among the n best rows."""
+        feasible = np.flatnonzero(self.mask)
+        wanted = max(_SMALLEST_HEAP, expected, 2 * len(self._heap))
+        self._complete = len(feasible) <= wanted
+        chosen = feasible if self._complete else self._foremost(feasible, wanted)
+        keys = zip((-self.total[chosen]).tolist(), self._ties[chosen].tolist(), chosen.tolist(), strict=True)
+        self._heap = [(worth, tie, row, self._stamp.get(row, 0)) for worth, tie, row in keys]
+        heapq.heapify(self._heap)
+        self._bound = None if self._complete else max(entry[:2] for entry in self._heap)
+
+    def _foremost(self, rows: RowIndex, count: int) -> RowIndex:
+        totals = self.total[rows]
+        least = np.partition(totals, len(totals) - count)[len(totals) - count]
+        above, equal = rows[totals > least], rows[totals == least]
+        missing = count - len(above)
+        if missing < len(equal):
+            equal = equal[np.argpartition(self._ties[equal], missing - 1)[:missing]]
+        return np.concatenate((above, equal))
+
+    def _push(self, row: int) -> None:
+        stamp = self._stamp[row] = self._stamp.get(row, 0) + 1
+        heapq.heappush(self._heap, ((-self.total[row]).item(), self._ties[row].item(), row, stamp))
+
+    def _push_rows(self, rows: RowIndex) -> None:
+        for row in rows.tolist():
+            self._heads.pop(row, None)
+            if self._bound is None and not self._complete:
+                continue
+            if self.mask[row]:
+                self._push(row)
+            else:
+                self._stamp[row] = self._stamp.get(row, 0) + 1
+
+    def _next_head(self, row: int) -> tuple[bool, Any]:
+        """Whether one more task fits after the one just placed on `row`, and the row's moving points then."""
+        found = self._heads.get(row)
+        at = self._heads_at.get(row, 0)
+        if found is None or at >= len(found[0]):
+            self._look_ahead(row)
+            found, at = self._heads[row], 0
+        return found[0][at], found[1][at]
+
+    def _look_ahead(self, row: int) -> None:
+        """Evaluate virtual rows for `row`, on which a task was just placed, and for the next in the heap."""
+        ahead = min(_AHEAD, 4 * self._run)  # a short run is not likely to become a long one
+        others = [entry[2] for entry in self._heap[: 2 * ahead] if entry[3] == self._stamp.get(entry[2], 0)]
+        others = [r for r in dict.fromkeys(others) if r != row and not self._has_head(r)][:ahead]
+        rows = np.array([row, *others], np.int64)
+        extra = np.tile(np.arange(1, _DEPTH + 1), len(rows))
+        extra[:_DEPTH] -= 1
+        view = NodeView(self._table, np.repeat(rows, _DEPTH), self.plan.cls, extra)
+        mask = np.repeat(self._static_mask[rows], _DEPTH)
+        self._run_filters(view, mask, Scope.NODE)
+        fits, worth = mask.tolist(), self._moving_of(view, mask).tolist()
+        for place, each in enumerate(rows.tolist()):
+            part = slice(place * _DEPTH, (place + 1) * _DEPTH)
+            self._heads[each] = (fits[part], worth[part])
+            self._heads_at[each] = 0
+
+    def _has_head(self, row: int) -> bool:
+        found = self._heads.get(row)
+        return found is not None and self._heads_at.get(row, 0) < len(found[0])
+
+    # ------------------------------------------------------------------ for groups
+
+    def fits(self, row: int, task: Task) -> bool:
+        """Whether one more task fits on the row now."""
+        self.sync(task)
+        return bool(self.mask[row])
+
+    def room(self, limit: int) -> IntColumn:
+        """How many more tasks of the class each row takes, at most `limit`; node-scope filters on virtual rows.
+
+        `Scope.ANY` filters answer for one more task only: the core checks the others one by one.
+        """
+        limit = max(1, min(limit, _LARGEST_SUM // max(amount for _, amount in self.plan.cls.usage)))
+        if limit == 1:
+            return self.mask.astype(np.int64)
+        room = np.zeros(len(self.mask), np.int64)
+        rows = np.flatnonzero(self.mask)
+        low = np.ones(len(rows), np.int64)
+        high = np.full(len(rows), limit, np.int64)
+        while (open_ := low < high).any():
+            middle = (low + high + 1) // 2
+            view = NodeView(self._table, rows, self.plan.cls, middle - 1)
+            mask = np.ones(len(rows), np.bool_)
+            self._run_filters(view, mask, Scope.NODE)
+            low = np.where(open_ & mask, middle, low)
+            high = np.where(open_ & ~mask, middle - 1, high)
+        room[rows] = low
+        return room
+
+    def why(self, task: Task) -> str:
+        """Why no node takes one more task now, in kube-scheduler's words."""
+        refused = self._judged(task)
+        if self._reason is None:
+            nodes = int(self._asked_rows().sum())
+            self._reason = summarise(nodes, [verdict.reasons for verdict in refused.values()])
+        return self._reason
+
+    def helpable(self, task: Task) -> list[int]:
+        """The rows that refuse one more task now, and might not if pods there ended; in the order of the tie-break."""
+        self._judged(task)
+        if self._tie_order is None:
+            self._tie_order = np.argsort(self._ties, kind="stable")
+        ordered: list[int] = self._tie_order[self._helpable[self._tie_order]].tolist()
+        return ordered
+
+    def _asked_rows(self) -> BoolColumn:
+        mask = self._session.candidates()
+        if self._subset is not None:  # kube-scheduler counts the nodes of the placement that is tried, too
+            mask &= self._subset
+        return mask
+
+    def _judged(self, task: Task) -> dict[int, Verdict]:
+        """What refuses each row; and who did so is noted."""
+        self.sync(task)
+        if not self._is_judged:
+            self._judge(self._asked_rows(), task)
+            self._is_judged = True
+            found = frozenset(plugin for plugin, count in self._refusing.items() if count and plugin)
+            self._rejectors = found or self._session.filters_of(self.plan.cls)  # one of them, on a node to come
+        self._session.note_rejected(task, self._rejectors)
+        return self._refused or {}
+
+    def _judge(self, mask: BoolColumn, task: Task) -> None:
+        """Take in what refuses each row: where filters look at one row only, what is known of untouched ones holds."""
+        touched = self._session.touched
+        if self._refused is None or self._session.naive or self.plan.any_filters or self._asks_each_task:
+            found = judge(self.plan, self._table.all_rows(), mask, task)
+            self._refused = {}
+            self._refusing.clear()
+            self._helpable = np.zeros(len(mask), np.bool_)
+        elif self._judged_at < len(touched):
+            rows = np.array(sorted(set(touched[self._judged_at :])), np.int64)
+            anew = judge(self.plan, NodeView(self._table, rows), mask[rows], task)
+            found = {row: anew[place] for place, row in enumerate(rows.tolist()) if place in anew}
+            for row in rows.tolist():
+                before = self._refused.pop(row, None)
+                if before is not None:
+                    self._refusing[before.plugin] -= 1
+                    self._helpable[row] = False
+        else:
+            return
+        self._judged_at = len(touched)
+        self._refused.update(found)
+        self._refusing.update(verdict.plugin for verdict in found.values())
+        self._helpable[[row for row, verdict in found.items() if not verdict.unresolvable]] = True

@@ -1,0 +1,402 @@
+"""A class judged against nodes: its plan (what is left to ask after `prepare`), filters in order, scores normalised.
+
+Functions here hold no state of their own: `board` keeps answers, `explain` asks afresh.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from session_scheduler.framework.answers import SKIP, Normalise, Prepared, Scope, Skip
+from session_scheduler.framework.hooks import FilterCall, HookCall, HookCalls, PluginCalls, PluginError, ScoreCall
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.gpu_shares import EVERY, MEMORY_SUFFIX, WHOLE, GpuUse
+from session_scheduler.model.groups import Task
+from session_scheduler.model.refusals import Refusal
+
+if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
+
+_LARGEST_SCORES = {Normalise.NONE: 2**40, Normalise.MAX: 2**56, Normalise.MAX_REVERSED: 2**56, Normalise.SPREAD: 2**55}
+"""With these, raw scores times 100, differences of them, and the weighted sum stay within 64 bits."""
+_LARGEST_NODE_ORDER = 2**56
+_Call = TypeVar("_Call", FilterCall, ScoreCall)
+
+
+class NodeInfo:
+    """One node as predicates and node orders see it: the object, and what is left on it."""
+
+    __slots__ = ("_index", "_view")
+
+    def __init__(self, view: NodeView, index: int) -> None:
+        self._view = view
+        self._index = index
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self._view.node(self._index).metadata.name
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The node's labels."""
+        return self._view.node(self._index).metadata.labels
+
+    @property
+    def node(self) -> Any:
+        """The Node object."""
+        return self._view.node(self._index)
+
+    def allocatable(self, resource: str) -> int:
+        """What the node offers: cpu in millicores, the rest in base units."""
+        return int(self._view.allocatable(resource)[self._index])
+
+    def idle(self, resource: str) -> int:
+        """What is not requested by the pods on it, this session's placements included."""
+        return self.allocatable(resource) - int(self._view.used(resource)[self._index])
+
+    def gpu_used(self, gpu: str) -> float:
+        """What pods that share it have of one of the node's GPUs (its index), 0 to 1, this session's included."""
+        memory = next((int(text) for label, text in self.labels.items() if self._is_gpu_memory(label, text)), 0)
+        used = 0.0
+        for index in (int(gpu), EVERY):
+            used += int(self._view.counter(GpuUse(index, in_mib=False))[self._index]) / WHOLE
+            used += int(self._view.counter(GpuUse(index, in_mib=True))[self._index]) / max(memory, 1)
+        return min(used, 1.0)
+
+    def _is_gpu_memory(self, label: str, text: str) -> bool:
+        resource = label.removesuffix(MEMORY_SUFFIX)
+        return resource != label and text.isdecimal() and self.allocatable(resource) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateCall:
+    """A registered predicate: `(task, group, node) -> None or the reason why not`."""
+
+    call: HookCall
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrderCall:
+    """A registered node order: `(task, node) -> number`, added to the weighted sum as it is."""
+
+    call: HookCall
+    scope: Scope
+
+
+@dataclass(slots=True)
+class Filtering:
+    """One thing that may refuse a node, bound to a class."""
+
+    plugin: str
+    scope: Scope
+    run: Callable[[NodeView, BoolColumn, Task | None], None]
+    why: Callable[[NodeView, Task | None], list[list[str]]]
+    unresolvable: Callable[[NodeView, Task | None], BoolColumn]
+    """For rows that it refused: where no pod's end would help."""
+    plugins: Callable[[NodeView, Task | None], list[str]] | None = None
+    """For rows that it refused: who did, where that is not always `plugin`."""
+    fits_if: Callable[[NodeView], Sequence[Sequence[str] | None]] | None = None
+    """For rows that it refuses: what would have to be so; None where that is not said."""
+
+
+@dataclass(slots=True)
+class Scoring:
+    """One score, bound to a class."""
+
+    plugin: str
+    scope: Scope
+    weight: int
+    normalise: Normalise
+    run: Callable[[NodeView, BoolColumn, Task | None], np.ndarray[Any, np.dtype[Any]]]
+    prepared: bool = True
+
+
+@dataclass(slots=True)
+class ClassPlan:
+    """What is left to ask for a class in a session, or the refusal that ends it."""
+
+    cls: TaskClass
+    refusal: Refusal | None = None
+    filters: list[Filtering] = field(default_factory=list)
+    scores: list[Scoring] = field(default_factory=list)
+
+    @property
+    def heap_safe(self) -> bool:
+        """Whether a pick changes the answer on its own row only, so that a heap of rows stays in order."""
+        return all(f.scope is not Scope.ANY for f in self.filters) and all(
+            s.scope is Scope.STATIC or (s.scope is Scope.NODE and s.normalise is Normalise.NONE) for s in self.scores
+        )
+
+    @property
+    def any_filters(self) -> bool:
+        """Whether a filter's answer may change with every placement anywhere."""
+        return any(f.scope is Scope.ANY for f in self.filters)
+
+
+def make_plan(session: Session, calls: HookCalls, cls: TaskClass) -> ClassPlan:
+    """Ask every plugin to prepare for the class; the first refusal is kept, the others still judge. PluginError."""
+    plan = ClassPlan(cls, cls.refusal)
+    for plugin in calls.plugins:
+        state = plugin.prepare(session, cls) if plugin.prepare else None
+        if state is SKIP:
+            continue
+        if plugin.prepare and isinstance(state, Refusal):
+            plan.refusal = plan.refusal or plugin.prepare.refusal(state)
+            continue
+        filtering, scoring = plugin.filter, plugin.score
+        if isinstance(state, Prepared):
+            filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
+            state = state.state
+        if filtering:
+            plan.filters.append(_hook_filtering(session, cls, filtering, plugin, state))
+        if scoring:
+            plan.scores.append(_hook_scoring(session, cls, scoring, state))
+    plan.filters.extend(_predicate_filtering(predicate) for predicate in session.predicates)
+    plan.scores.extend(_node_order_scoring(order) for order in session.node_orders)
+    return plan
+
+
+def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
+    """The call with what it depends on for one class; None where it is not needed. Raises PluginError."""
+    if call is None or scope is SKIP:
+        return None
+    if not isinstance(scope, Scope):
+        raise call.call.wrong(f"{scope!r} is no scope: prepare a Scope, or SKIP")
+    return replace(call, scope=scope)
+
+
+def _hook_filtering(
+    session: Session, cls: TaskClass, filtering: FilterCall, plugin: PluginCalls, state: Any
+) -> Filtering:
+    call, why, lasting = filtering.call, plugin.why, plugin.unresolvable
+
+    def run(view: NodeView, mask: BoolColumn, _: Task | None) -> None:
+        before = mask.copy()
+        answer = call(session, cls, view, mask, state)
+        if answer is not None:
+            raise call.wrong(f"it returned a {type(answer).__name__}: clear the mask in place and return nothing")
+        if (mask > before).any():
+            raise call.wrong("it set what was cleared: a filter may only clear its mask")
+
+    def reasons(view: NodeView, _: Task | None) -> list[list[str]]:
+        answer = why(session, cls, view, state) if why is not None else None
+        if why is None or answer is None:
+            return [[f"node(s) were refused by {call.plugin}"]] * len(view)
+        return why.guarded(_texts, why, answer, len(view))
+
+    def unresolvable(view: NodeView, _: Task | None) -> BoolColumn:
+        answer = lasting(session, cls, view, state) if lasting is not None else None
+        if lasting is None or answer is None:
+            return np.full(len(view), filtering.scope is Scope.STATIC)
+        if getattr(answer, "shape", None) != (len(view),) or answer.dtype != np.bool_:
+            raise lasting.wrong(f"it returned no mask of bools over {len(view)} rows")
+        found: BoolColumn = answer
+        return found
+
+    def fits_if(view: NodeView) -> Sequence[Sequence[str] | None]:
+        ask = plugin.fits_if
+        answer = ask(session, cls, view, state) if ask is not None else None
+        if ask is None or answer is None:
+            return [None] * len(view)
+        return ask.guarded(_clauses, ask, answer, len(view))
+
+    return Filtering(call.plugin, filtering.scope, run, reasons, unresolvable, fits_if=fits_if)
+
+
+def _clauses(call: HookCall, answer: Any, nodes: int) -> list[list[str] | None]:
+    """What a `fits_if` answered: for each row texts, or None."""
+    rows = list(answer)
+    texts = _texts(call, [row or () for row in rows], nodes)
+    return [text or None for text in texts]
+
+
+def _hook_scoring(session: Session, cls: TaskClass, scoring: ScoreCall, state: Any) -> Scoring:
+    call = scoring.call
+    largest = _LARGEST_SCORES[scoring.normalise]
+
+    def run(view: NodeView, mask: BoolColumn, _: Task | None) -> IntColumn:
+        raw = call(session, cls, view, mask, state)
+        if raw is None:
+            return np.zeros(len(view), np.int64)
+        if not isinstance(raw, np.ndarray) or raw.shape != (len(view),) or raw.dtype.kind not in "iu":
+            shape = f"{raw.dtype}{list(raw.shape)}" if isinstance(raw, np.ndarray) else type(raw).__name__
+            raise call.wrong(f"{shape} is no score: return one integer for each of {len(view)} rows")
+        if len(raw) and (raw.max() > largest or raw.min() < -largest):
+            _check_size(call, raw[mask], largest)
+        return raw.astype(np.int64, copy=False)
+
+    return Scoring(call.plugin, scoring.scope, scoring.weight, scoring.normalise, run)
+
+
+def _texts(why: HookCall, answer: Any, nodes: int) -> list[list[str]]:
+    """What a `why` answered, as lists of texts."""
+    nodes_texts = list(answer)
+    if any(isinstance(node, str) for node in nodes_texts):
+        raise why.wrong("it returned a text where a list of texts for each node is wanted")
+    texts: list[list[str]] = [list(node) for node in nodes_texts]
+    if len(texts) != nodes:
+        raise why.wrong(f"{len(texts)} answers for {nodes} nodes")
+    if not all(isinstance(text, str) for node in texts for text in node):
+        raise why.wrong("it returned something else than texts")
+    return texts
+
+
+def _check_size(call: HookCall, scored: np.ndarray[Any, np.dtype[Any]], largest: int) -> None:
+    if len(scored) and (scored.max() > largest or scored.min() < -largest):
+        raise call.wrong(f"a score is beyond ±{largest}: scale it down")
+
+
+def _predicate_filtering(predicate: PredicateCall) -> Filtering:
+    def verdict(view: NodeView, index: int, task: Task | None) -> str | None:
+        if task is None:
+            return None
+        answer = predicate.call(task, task.group, NodeInfo(view, index))
+        if answer is not None and not isinstance(answer, str):
+            raise predicate.call.wrong(f"{answer!r} is no reason: return a text, or None where the node fits")
+        return answer
+
+    def run(view: NodeView, mask: BoolColumn, task: Task | None) -> None:
+        for index in np.flatnonzero(mask):
+            if verdict(view, int(index), task) is not None:
+                mask[index] = False
+
+    def reasons(view: NodeView, task: Task | None) -> list[list[str]]:
+        return [[verdict(view, index, task) or ""] for index in range(len(view))]
+
+    def unresolvable(view: NodeView, _: Task | None) -> BoolColumn:
+        return np.full(len(view), predicate.scope is Scope.STATIC)
+
+    return Filtering(predicate.call.plugin, predicate.scope, run, reasons, unresolvable)
+
+
+def _node_order_scoring(order: NodeOrderCall) -> Scoring:
+    def run(view: NodeView, mask: BoolColumn, task: Task | None) -> np.ndarray[Any, np.dtype[Any]]:
+        raw = np.zeros(len(view), np.float64)
+        for index in np.flatnonzero(mask):
+            answer = order.call(task, NodeInfo(view, int(index)))
+            number = isinstance(answer, int | float | np.integer | np.floating)
+            if not number or not -_LARGEST_NODE_ORDER <= answer <= _LARGEST_NODE_ORDER:
+                raise order.call.wrong(f"{answer!r} is no score: return a number of at most ±{_LARGEST_NODE_ORDER}")
+            raw[index] = answer
+        return raw
+
+    return Scoring(order.call.plugin, order.scope, 1, Normalise.NONE, run)
+
+
+# ------------------------------------------------------------------ normalising
+
+
+Bounds = tuple[int, int]
+"""Lowest and highest raw score over the feasible nodes; (0, 0) where none is feasible."""
+
+
+def bounds(raw: IntColumn, mask: BoolColumn, how: Normalise) -> Bounds:
+    """What normalising needs to know of the feasible nodes."""
+    if how is Normalise.NONE or not mask.any():
+        return (0, 0)
+    highest = int(np.max(raw, initial=np.iinfo(np.int64).min, where=mask))
+    if how is not Normalise.SPREAD:
+        return (0, highest)
+    return (int(np.min(raw, initial=np.iinfo(np.int64).max, where=mask)), highest)
+
+
+def normalised(raw: IntColumn, limits: Bounds, how: Normalise) -> IntColumn:
+    """Scores of 0 to 100 from raw ones (kube-scheduler's integer arithmetic)."""
+    low, high = limits
+    if how is Normalise.NONE:
+        return raw
+    if how is Normalise.MAX:
+        return raw * 100 // high if high > 0 else np.zeros_like(raw)
+    if how is Normalise.MAX_REVERSED:
+        return 100 - raw * 100 // high if high > 0 else np.full_like(raw, 100)
+    return (raw - low) * 100 // (high - low) if high > low else np.zeros_like(raw)
+
+
+# ------------------------------------------------------------------ reasons
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What one node says of a class: the first plugin that refused and its texts, or None and the score."""
+
+    plugin: str | None = None
+    reasons: list[str] = field(default_factory=list)
+    score: int | float = 0
+    unresolvable: bool = False
+    """Whether it would refuse all the same if pods ended."""
+
+
+def judge(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) -> dict[int, Verdict]:
+    """Position in the view → the refusal by the first plugin in order; `mask` ends as the feasible nodes."""
+    refused: dict[int, Verdict] = {}
+    rows = view.row_numbers
+    for filtering in plan.filters:
+        before = mask.copy()
+        filtering.run(view, mask, task)
+        gone = np.flatnonzero(before & ~mask)
+        if not len(gone):
+            continue
+        some = view.some(rows[gone])
+        names = [filtering.plugin] * len(gone) if filtering.plugins is None else filtering.plugins(some, task)
+        lasting = filtering.unresolvable(some, task).tolist()
+        for index, name, reasons, lasts in zip(gone.tolist(), names, filtering.why(some, task), lasting, strict=True):
+            refused[index] = Verdict(name, reasons, unresolvable=lasts)
+    return refused
+
+
+def totals(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) -> np.ndarray[Any, np.dtype[Any]]:
+    """The weighted sum of normalised scores; meaningless where the mask is cleared."""
+    total: np.ndarray[Any, np.dtype[Any]] = np.zeros(len(view), np.int64)
+    for scoring in plan.scores:
+        raw = scoring.run(view, mask, task)
+        total = total + scoring.weight * normalised(raw, bounds(raw, mask, scoring.normalise), scoring.normalise)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePart:
+    """What one plugin adds to the totals: columns over the view."""
+
+    plugin: str
+    weight: int
+    raw: IntColumn
+    normalised: IntColumn
+
+
+def score_parts(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) -> list[ScorePart]:
+    """The parts of which `totals` is the sum, each times its weight."""
+    parts = []
+    for scoring in plan.scores:
+        raw = scoring.run(view, mask, task)
+        scored = normalised(raw, bounds(raw, mask, scoring.normalise), scoring.normalise)
+        parts.append(ScorePart(scoring.plugin, scoring.weight, raw, scored))
+    return parts
+
+
+NO_NODES = "no nodes available to schedule pods"
+"""kube-scheduler's sentence where the cluster has no node."""
+
+
+def summarise(nodes: int, reasons: Iterable[Iterable[str]]) -> str:
+    """kube-scheduler's sentence: "0/6 nodes are available: 4 Insufficient cpu, 2 node(s) were unschedulable."."""
+    if not nodes:
+        return NO_NODES
+    counts = Counter(text for node in reasons for text in node)
+    parts = sorted(f"{count} {text}" for text, count in counts.items())
+    sentence = f"0/{nodes} nodes are available"
+    return f"{sentence}: {', '.join(parts)}." if parts else f"{sentence}."
+
+
+__all__ = [
+    "ClassPlan", "Filtering", "NodeInfo", "NodeOrderCall", "PluginError", "PredicateCall", "ScorePart", "Scoring",
+    "Verdict",
+    "bounds", "judge", "make_plan", "normalised", "score_parts", "summarise", "totals",
+]  # fmt: skip

@@ -1,0 +1,212 @@
+"""Nominated pods in filters: a pod must fit beside those of its priority or more that are to come to a node.
+
+Judged are only the nodes for which pods are nominated, each with its own ones, and then without them too: as
+kube-scheduler does it (RunFilterPluginsWithNominatedPods, Kubernetes 1.36).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from session_scheduler.framework.answers import Scope
+from session_scheduler.framework.evaluation import ClassPlan, Filtering, Verdict, judge
+from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.durations import known_seconds
+from session_scheduler.model.groups import SYSTEM_CRITICAL, Task
+
+if TYPE_CHECKING:
+    from session_scheduler.framework.session import Session
+
+NAME = "NominatedPods"
+_FEW = 64
+"""Rows that are looked up one by one faster than all at once."""
+Key = tuple[int, frozenset[str], str, float, frozenset[str]]
+"""What a task looks for room with; the nominated pods (uids) that it does not yield to: itself and its gang; its queue,
+where it yields to those of others whatever their priority, else nothing; when it ends (seconds since 1970), where
+it need not yield to those that start only then; and the queues whose pods it does not yield to where they start later.
+"""
+_ALL: Key = (-(2**31), frozenset(), "", math.inf, frozenset())
+"""Of whoever yields to all that are nominated, whatever the priority and queue."""
+Expected = Mapping[int, Sequence[Task]]
+"""By row: the nominated tasks that are to come there."""
+
+
+def nominated_key(session: Session, task: Task, *, beside_itself: bool = False) -> Key | None:
+    """What a task's answers depend on beside its class; None where it yields to nobody.
+
+    With `beside_itself` it leaves room for itself, too, where it is nominated.
+    """
+    key, nominations = _key(session, (task,), task.preemptor_priority), session.nominations
+    if beside_itself:
+        key = (key[0], frozenset(), *key[2:])
+    if key[1] or nominations.starts:
+        others = (other for _, tasks in nominations.waiting() for other in tasks)
+        return key if any(_counts(other, key, nominations.starts) for other in others) else None
+    counts = {_is_first(standing, queue, key) for standing, queue in nominations.kinds}
+    return None if True not in counts else _ALL if False not in counts else key
+
+
+def yielded_to(session: Session, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
+    """By node, of all or of these: the nominated tasks that some tasks of one group must leave room for."""
+    key = _key(session, tasks, min(task.preemptor_priority for task in tasks))
+    waiting, starts = session.nominations.waiting(nodes), session.nominations.starts
+    found = {node: [task for task in there if _counts(task, key, starts)] for node, there in waiting}
+    return {node: there for node, there in found.items() if there}
+
+
+def expected_on(session: Session, task: Task, node: str) -> Key | None:
+    """What it depends on whom a task must leave room for on a node; None for all that are to come there, or nobody.
+
+    Then what it finds there is what others find that do so, whatever their queues.
+    """
+    if not session.nominations.is_awaited(node):
+        return None
+    key, starts = _key(session, (task,), task.preemptor_priority), session.nominations.starts
+    waiting = (other for _, tasks in session.nominations.waiting((node,)) for other in tasks)
+    return None if all(_counts(other, key, starts) for other in waiting) else key
+
+
+def _key(session: Session, tasks: Sequence[Task], priority: int) -> Key:
+    """Between queues shares decide, not priorities: what is to come to a queue is not for another one to take.
+
+    But what is kept for later is for whoever's queue goes first now: else it would wait beside idle nodes.
+    """
+    queue = tasks[0].group.queue if session.queues.active and priority < SYSTEM_CRITICAL else ""
+    behind = session.queues_behind(queue) if queue and session.nominations.starts else frozenset()
+    return priority, left_out(session, tasks[0]), queue, _end(session, tasks), behind
+
+
+def _end(session: Session, tasks: Sequence[Task]) -> float:
+    """When the last of them ends if they are placed now; infinite where that does not matter, or is not known."""
+    known = [known_seconds(task) for task in tasks] if session.backfills else [None]
+    return session.wall + max((math.inf if one is None else one for one in known), default=math.inf)
+
+
+def left_out(session: Session, task: Task) -> frozenset[str]:
+    """The nominated pods (uids) that a task does not yield to: itself and its gang, as far as they are on no node."""
+    nominations = session.nominations
+    own = (task,) if not task.group.is_gang else tuple(task.group.tasks.values())
+    return frozenset(one.uid for one in own if one.node is None and nominations.node_of(one) is not None)
+
+
+def _counts(nominated: Task, key: Key, starts: Mapping[Task, float]) -> bool:
+    """Whether a nominated task is yielded to."""
+    _, own, _, end, behind = key
+    if nominated.uid in own or not _is_first(nominated.standing, nominated.group.queue, key):
+        return False
+    start = starts.get(nominated)
+    return start is None or (start < end and nominated.group.queue not in behind)
+
+
+def _is_first(standing: int, queue: str, key: Key) -> bool:
+    return standing >= key[0] or (bool(key[2]) and queue != key[2])
+
+
+def with_nominated(session: Session, plan: ClassPlan, key: Key) -> ClassPlan:
+    """The plan with one filter more."""
+    counting = _Counting(session, plan, key)
+    filtering = Filtering(NAME, Scope.NODE, counting.run, counting.why, counting.unresolvable, counting.plugins)
+    return replace(plan, filters=[*plan.filters, filtering])
+
+
+class _Counting:
+    def __init__(self, session: Session, plan: ClassPlan, key: Key) -> None:
+        self._session = session
+        self._plan = plan
+        self._key = key
+
+    def _expected(self, view: NodeView) -> Expected:
+        """The view's rows to which pods are to come, with those that count."""
+        session, found = self._session, {}
+        few = view.rows is not None and len(view) < session.nominations.nodes
+        nodes = [view.node(place).metadata.name for place in range(len(view))] if few else None
+        for node, tasks in session.nominations.waiting(nodes):
+            row = session.table.row_of.get(node, -1)
+            count = [task for task in tasks if _counts(task, self._key, session.nominations.starts)]
+            if row >= 0 and count:
+                found[row] = count
+        return found
+
+    def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
+        """Clear the rows where the class does not fit beside those that are to come."""
+        expected = self._expected(view)
+        if self._plan.any_filters:  # each node is judged as if nobody were to come to another one
+            for row, tasks in expected.items():
+                self._judge_beside({row: tasks}, view, mask, task)
+        elif expected:
+            self._judge_beside(expected, view, mask, task)
+
+    def _judge_beside(self, expected: Expected, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
+        rows = view.row_numbers
+        few = len(rows) <= _FEW
+        concerned = [row in expected for row in rows.tolist()] if few else np.isin(rows, list(expected))
+        where = np.flatnonzero(mask & concerned)
+        if not len(where):
+            return
+        extra = view.extra[where] if view.extra is not None else None
+        part = NodeView(self._session.table, rows[where], view.cls, extra)
+        fits = np.ones(len(where), np.bool_)
+        there = {row: expected[row] for row in part.row_numbers.tolist()}  # the others are out already
+        with self._counted(there):
+            for filtering in self._plan.filters:
+                filtering.run(part, fits, task)
+        mask[where] = fits
+
+    def why(self, view: NodeView, task: Task | None) -> list[list[str]]:
+        """What the filters say of each row with those that are to come."""
+        return [verdict.reasons for verdict in self._verdicts(view, task)]
+
+    def unresolvable(self, view: NodeView, task: Task | None) -> BoolColumn:
+        """What they say of it."""
+        return np.array([verdict.unresolvable for verdict in self._verdicts(view, task)], np.bool_)
+
+    def plugins(self, view: NodeView, task: Task | None) -> list[str]:
+        """Whose filter refused each row."""
+        return [verdict.plugin or NAME for verdict in self._verdicts(view, task)]
+
+    def _verdicts(self, view: NodeView, task: Task | None) -> list[Verdict]:
+        expected = self._expected(view)
+        found = []
+        for row in view.row_numbers.tolist():
+            with self._counted({row: expected.get(row, [])}):
+                mask = np.ones(1, np.bool_)
+                verdict = judge(self._plan, NodeView(self._session.table, np.array([row])), mask, task).get(0)
+            found.append(verdict or Verdict())
+        return found
+
+    @contextmanager
+    def _counted(self, expected: Expected) -> Iterator[None]:
+        """As if these tasks were on their rows; and those were not that end before they come."""
+        ended = self._ended(expected) if self._session.nominations.starts else {}
+        self._count(expected, 1)
+        self._count(ended, -1)
+        try:
+            yield
+        finally:
+            self._count(ended, 1)
+            self._count(expected, -1)
+
+    def _ended(self, expected: Expected) -> Expected:
+        """By row: the tasks there that end before the first of those that are to come."""
+        session, found = self._session, {}
+        starts, cache = session.nominations.starts, session.snapshot.cache
+        for row, tasks in expected.items():
+            first = min(starts.get(task, -math.inf) for task in tasks)
+            if first > -math.inf:
+                ends = ((task, session.ends_at(task)) for task in cache.tasks_on(session.node_at(row)))
+                found[row] = [task for task, end in ends if end is not None and end <= first]
+        return found
+
+    def _count(self, expected: Expected, sign: int) -> None:
+        cache = self._session.snapshot.cache
+        for row, tasks in expected.items():
+            for task in tasks:
+                cache.count_on(row, task, sign)
+        if self._plan.any_filters:  # what is counted beyond the row follows what was touched
+            self._session.touched.extend(expected)

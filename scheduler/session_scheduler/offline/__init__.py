@@ -1,0 +1,1 @@
+"""What commands do without scheduling: simulate, explain, status, snapshots."""

@@ -1,0 +1,59 @@
+"""What queues have, wait for and should have: what `fluence queues` shows of a state, in which nothing is placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.model.queues import QueueSpec, QueueTree, shown_amounts
+from session_scheduler.offline.state import ClusterState, open_state
+
+
+async def queues_of_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
+    """The JSON of `fluence queues`, for a state that was read. Raises InputError."""
+    return queue_report(await open_state(state, config))
+
+
+def queue_report(scheduler: Scheduler) -> dict[str, Any]:
+    """{"queues": […]}, each before those below it, in order of name; last those that only pods name.
+
+    The scheduler was started; no session is open.
+    """
+    use = scheduler.cache.queues
+    use.start()
+    use.settle()
+    for calls in scheduler.profiles.values():
+        scheduler.ask_offered(calls)
+    shares = use.shares(scheduler.cache.table)
+    shown = [_shown(scheduler, name, depth, shares.fair.get(name, {})) for name, depth in _ordered(use.tree)]
+    return {"queues": [*shown, *(_shown(scheduler, name, 0, {}) for name in use.deleted())]}
+
+
+def _ordered(tree: QueueTree, parent: str = "", depth: int = 0) -> Iterator[tuple[str, int]]:
+    for name in tree.children.get(parent, ()):
+        yield name, depth
+        yield from _ordered(tree, name, depth + 1)
+    if not parent:
+        yield from ((name, 0) for name in tree if not tree.usable(name))
+
+
+def _shown(scheduler: Scheduler, name: str, depth: int, fair: dict[str, int]) -> dict[str, Any]:
+    use = scheduler.cache.queues
+    spec, counts = use.tree.specs.get(name, QueueSpec(name)), use.counts(name)
+    problem = use.tree.problem(name) if name in use.tree.specs else QueueTree.missing(name)
+    return {
+        "name": name,
+        "parent": spec.parent or None,
+        "depth": depth,
+        "priority": spec.priority,
+        "overQuotaWeight": spec.weight,
+        "deserved": shown_amounts(spec.deserved),
+        "limit": shown_amounts(spec.limit),
+        "fairShare": shown_amounts(fair),
+        "allocated": shown_amounts(counts.held),
+        "pending": shown_amounts(counts.pending),
+        "ready": problem is None,
+        "reason": problem.message if problem is not None else None,
+    }

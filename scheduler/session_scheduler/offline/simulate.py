@@ -1,0 +1,186 @@
+"""Places a cluster's pending pods in memory with the code that schedules a live one, and reports what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace as changed
+
+from session_scheduler.binding.binder import OF_BINDINGS
+from session_scheduler.cluster.errors import NotFound
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.explain import reason_of
+from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
+from session_scheduler.model.columns import natural
+from session_scheduler.model.durations import wrong_durations
+from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.objects import Pod
+from session_scheduler.offline.state import ClusterState, open_state, read_state
+
+_OWN = frozenset({"namespace", "name", "group", "node", "reason"})
+"""The columns of the core; plugins report others."""
+_CONTRACT: Mapping[str, Any] = {"backend": None, "attributes": {}, "env": {}}
+"""Columns that are always there, whichever plugins are on."""
+
+
+def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]:
+    """Place the pending pods of manifests (paths, directories, "-"), or of a snapshot among them.
+
+    Returns the JSON of the command: {"pods", "groups", "summary"}, "preempted" where running pods ended for others, and
+    "moved" where they were to run elsewhere. Raises InputError.
+    """
+    return asyncio.run(_simulate(files, config))
+
+
+async def _simulate(files: Sequence[str], config: SchedulerConfig) -> dict[str, Any]:
+    return await simulate_state(await read_state(files), config)
+
+
+async def simulate_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
+    """As `simulate`, for a state that was read."""
+    return await place_all(await open_state(state, config))
+
+
+async def place_all(scheduler: Scheduler) -> dict[str, Any]:
+    """Run cycles until nothing more can be placed. The scheduler was started; its cluster is changed.
+
+    Returns the JSON of `simulate`. Pods that were bound before are not listed.
+    """
+    ours = [task for task in scheduler.cache.tasks.values() if task.node is None]
+    groups = list(dict.fromkeys(task.group for task in ours))
+    preempted: list[_Ended] = []
+    moved: list[_Ended] = []
+    while True:
+        done = await scheduler.cycle()
+        ended = await _end_preempted(scheduler)
+        preempted += [one for one in ended if one.anew is None]
+        moved += [one for one in ended if one.anew is not None]
+        if not ended and not any(bound.bound for bound in done):
+            break
+        instead = {one.task: one.anew for one in ended}
+        ours = [instead.get(task) or task for task in ours]
+        for group in groups:
+            scheduler.pending.wake(group.key, scheduler.clock.now())
+    bound_pods = {pod.metadata.uid: pod for pod in (await scheduler.cluster.list(Pod)).items}
+    problems = {**wrong_durations(scheduler.cache.tasks.values()), **scheduler.cache.problems}
+    pods = [
+        _pod(scheduler, task, bound_pods.get(task.uid, task.pod), problems)
+        for task in sorted(ours, key=lambda task: natural(task.key))
+    ]
+    scheduled = sum(pod["node"] is not None for pod in pods)
+    return {
+        "pods": pods,
+        "groups": [_group(group) for group in sorted(groups, key=lambda group: natural(group.key)) if not group.single],
+        "summary": {
+            "scheduled": scheduled,
+            "unschedulable": len(pods) - scheduled,
+            "leftOut": scheduler.cache.left_out,
+            "problems": dict(sorted(problems.items())),
+        },
+        **({"preempted": [_victim(one) for one in _in_order(preempted)]} if preempted else {}),
+        **({"moved": [_move(one, bound_pods) for one in _in_order(moved)]} if moved else {}),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A running pod that ended for others."""
+
+    task: Task
+    node: str
+    anew: Task | None
+    """What came in its place, where it was moved."""
+
+
+async def _end_preempted(scheduler: Scheduler) -> list[_Ended]:
+    """Let the pods end at once that were asked to for others, as kubelets do in time, and those that are moved come
+    anew, as their controllers make them.
+    """
+    cache, cluster = scheduler.cache, scheduler.cluster
+    ended = []
+    for task in [cache.tasks[uid] for uid in sorted(cache.preempted) if uid in cache.tasks]:
+        node, moved = task.node or "", cache.moves.leaves(task)
+        with suppress(NotFound):
+            await cluster.delete(task.pod, grace_seconds=0)
+        await scheduler.apply("DELETED", task.pod)
+        anew = None
+        if moved:
+            pod = await cluster.create(_made_anew(task.pod))
+            await scheduler.apply("ADDED", pod)
+            anew = cache.tasks.get(pod.metadata.uid)
+        ended.append(_Ended(task, node, anew))
+    return ended
+
+
+def _made_anew(pod: Pod) -> Pod:
+    """What a controller makes in the place of a pod that ended."""
+    annotations = {key: text for key, text in pod.metadata.annotations.items() if key not in OF_BINDINGS}
+    metadata = changed(pod.metadata, uid="", resource_version="", creation_timestamp=None, deletion_timestamp=None,
+                       annotations=annotations)  # fmt: skip
+    return changed(pod, metadata=metadata, spec=changed(pod.spec, node_name=""))
+
+
+def _in_order(ended: Sequence[_Ended]) -> list[_Ended]:
+    return sorted(ended, key=lambda one: natural(one.task.key))
+
+
+def _victim(ended: _Ended) -> dict[str, Any]:
+    return {"namespace": ended.task.namespace, "name": ended.task.name, "node": ended.node}
+
+
+def _move(ended: _Ended, pods: Mapping[str, Pod]) -> dict[str, Any]:
+    now = pods.get(ended.anew.uid) if ended.anew is not None else None
+    return {**_victim(ended), "to": (now.spec.node_name or None) if now is not None else None}
+
+
+def _pod(scheduler: Scheduler, task: Task, pod: Pod, problems: dict[str, str]) -> dict[str, Any]:
+    node = pod.spec.node_name or None
+    calls = scheduler.profiles[pod.spec.scheduler_name]
+    return {
+        "namespace": task.namespace,
+        "name": task.name,
+        "group": None if task.group.single else task.group.name,
+        "node": node,
+        **_CONTRACT,
+        **_reported(calls, pod, problems),
+        "reason": None if node else reason_of(scheduler, task),
+    }
+
+
+def _reported(calls: HookCalls, pod: Pod, problems: dict[str, str]) -> dict[str, Any]:
+    """The plugins' columns; one that fails, or writes into what is not its own, is noted and left out."""
+    columns: dict[str, Any] = {}
+    for call in calls.functions("report"):
+        try:
+            columns |= _columns(call, call(pod))
+        except PluginError as error:
+            problems[f"Plugin {call.plugin}"] = str(error)
+    return columns
+
+
+def _columns(call: HookCall, answer: object) -> dict[str, Any]:
+    if answer is None:
+        return {}
+    if not isinstance(answer, Mapping) or not all(isinstance(name, str) for name in answer):
+        raise call.wrong(f"{type(answer).__name__} is no mapping of column names to values")
+    if taken := sorted(_OWN.intersection(answer)):
+        raise call.wrong(f"the column {taken[0]!r} is the core's own")
+    try:
+        return dict(msgspec.json.decode(msgspec.json.encode(answer)))
+    except (TypeError, ValueError) as error:
+        raise call.wrong(f"a column is no JSON value: {error}") from error
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "namespace": group.namespace,
+        "name": group.name,
+        "minCount": group.min_count,
+        "scheduled": group.started,
+    }

@@ -1,0 +1,148 @@
+"""`fluence status`: what is held, what waits and why, and what queues have. Nothing is placed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.explain import explain_task, gated_reason
+from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.framework.evaluation import summarise
+from session_scheduler.framework.hooks import HookCall, PluginError
+from session_scheduler.model.columns import natural
+from session_scheduler.model.durations import known_end, placed_at, wrong_durations
+from session_scheduler.model.groups import Phase, Task
+from session_scheduler.model.objects import PodCondition
+from session_scheduler.offline.queue_report import queue_report
+from session_scheduler.offline.state import ClusterState, open_state
+
+_COLUMNS: Final = ("jobid", "devices")
+"""What plugins say of a pod that holds something."""
+_LAST: Final = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970."""
+
+
+async def status_of_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
+    """The JSON of `fluence status`, for a state that was read. Raises InputError."""
+    return status_of(await open_state(state, config))
+
+
+def status_of(scheduler: Scheduler) -> dict[str, Any]:
+    """{"held": […], "waiting": […], "queues": […], "summary": {…}}. The scheduler was started; no session is open."""
+    queues = queue_report(scheduler)  # first: which queue a group is in is looked up where queues are in use
+    tasks = sorted(
+        (task for task in scheduler.cache.tasks.values() if task.pod.spec.scheduler_name in scheduler.profiles),
+        key=lambda task: natural(task.key),
+    )
+    problems = {**wrong_durations(tasks), **scheduler.cache.problems}
+    held = [_held(scheduler, task, problems) for task in tasks if task.node is not None]
+    reasons = _Reasons(scheduler)
+    waiting = [_waiting(task, reasons.of(task)) for task in tasks if task.node is None]
+    return {
+        "held": held,
+        "waiting": waiting,
+        **queues,
+        "summary": {"held": len(held), "waiting": len(waiting), "problems": dict(sorted(problems.items()))},
+    }
+
+
+def _head(task: Task) -> dict[str, Any]:
+    return {
+        "namespace": task.namespace,
+        "name": task.name,
+        "group": None if task.group.single else task.group.name,
+        "queue": task.group.queue,
+    }
+
+
+# ------------------------------------------------------------------ what is held
+
+
+def _held(scheduler: Scheduler, task: Task, problems: dict[str, str]) -> dict[str, Any]:
+    since, until = _times(task)
+    columns: dict[str, Any] = {"jobid": None, "devices": []}
+    for call in scheduler.profiles[task.pod.spec.scheduler_name].functions("shown_holding"):
+        try:
+            shown = _shown(call, call(task.pod))
+            columns["jobid"] = columns["jobid"] or shown.get("jobid")
+            columns["devices"] = [*columns["devices"], *shown.get("devices", ())]
+        except PluginError as error:
+            problems[f"Plugin {call.plugin}"] = str(error)
+    return {**_head(task), "node": task.node, **columns, "since": since, "until": until}
+
+
+def _shown(call: HookCall, answer: object) -> dict[str, Any]:
+    if answer is None:
+        return {}
+    if not isinstance(answer, Mapping) or not set(answer).issubset(_COLUMNS):
+        raise call.wrong(f"{answer!r} is no mapping of {' and '.join(_COLUMNS)}")
+    if not isinstance(answer.get("devices", ()), list | tuple):
+        raise call.wrong(f"{answer['devices']!r} is no list of devices")
+    try:
+        return dict(msgspec.json.decode(msgspec.json.encode(answer)))
+    except (TypeError, ValueError) as error:
+        raise call.wrong(f"a column is no JSON value: {error}") from error
+
+
+def _times(task: Task) -> tuple[str | None, str | None]:
+    """Since when a pod has its place, and until when at most: see `model.durations`."""
+    return placed_at(task.pod) or task.pod.status.start_time, _written(known_end(task))
+
+
+def _written(end: float | None) -> str | None:
+    """A time as the API server writes it, to the second, rounded up; None where no calendar has it."""
+    if end is None or end > _LAST:
+        return None
+    return datetime.fromtimestamp(math.ceil(end), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _condition(conditions: Iterable[PodCondition]) -> PodCondition | None:
+    return next((one for one in conditions if one.type == "PodScheduled"), None)
+
+
+# ------------------------------------------------------------------ what waits
+
+
+def _waiting(task: Task, reason: str) -> dict[str, Any]:
+    nominated = task.pod.status.nominated_node_name or None
+    return {**_head(task), "since": task.pod.metadata.creation_timestamp, "nominated": nominated, "reason": reason}
+
+
+class _Reasons:
+    """Why pods wait: what a scheduler has written of them, else what would be said of them now."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._of_class: dict[Any, str] = {}
+        """For pods alone: those of one class, queue and priority are judged alike."""
+
+    def of(self, task: Task) -> str:
+        gate = self._scheduler.cache.gates.of(task)
+        if gate is not None:
+            return gate.reason
+        if task.phase is Phase.GATED:
+            return gated_reason(task)
+        told = _condition(task.pod.status.conditions)
+        if told is not None and told.status == "False" and told.message:
+            return told.message
+        if not task.group.single:
+            return self._judged(task)
+        key = task.cls, task.group.queue, task.priority
+        if key not in self._of_class:
+            self._of_class[key] = self._judged(task)
+        return self._of_class[key]
+
+    def _judged(self, task: Task) -> str:
+        told = explain_task(self._scheduler, task)
+        if told["reason"] is not None:
+            return str(told["reason"])
+        verdicts = told["nodes"].values()
+        fits = sum(verdict["fits"] for verdict in verdicts)
+        if fits:
+            return f"not tried yet: {fits} of {len(verdicts)} nodes would take it"
+        return summarise(len(verdicts), ([verdict["reason"]] for verdict in verdicts))

@@ -1,0 +1,258 @@
+"""What would be decided in another cluster, or by other plugins, and what that changes: `simulate`'s questions.
+
+A state in, another state out: nodes are added as copies of one that is there, or from a file. Nobody makes the pods of
+their DaemonSets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace as changed
+
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.cluster.documents import SNAPSHOT
+from session_scheduler.cluster.manifests import read_manifests
+from session_scheduler.cluster.workloads import made_up_uid
+from session_scheduler.config.settings import Profile, SchedulerConfig
+from session_scheduler.errors import InputError
+from session_scheduler.model.devices import ResourceSlice
+from session_scheduler.model.objects import Node, ObjectMeta, PortObject
+from session_scheduler.model.storage import CSINode
+from session_scheduler.offline.simulate import simulate_state
+from session_scheduler.offline.state import ClusterState
+from session_scheduler.registry.registry import Registry
+
+_COPIES: Final = re.compile(r"(?P<count>[0-9]+)(?:x(?P<template>.+))?", re.DOTALL)
+_MOST: Final = 10_000
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_DECIDED: Final = ("node", "backend", "attributes")
+"""Of a pod's columns those that are a decision."""
+_Kube = TypeVar("_Kube", Node, CSINode, ResourceSlice)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What differs from the state and the configuration that are there."""
+
+    add_nodes: Sequence[str] = ()
+    """Each N, NxNODE, NxFILE or FILE."""
+    without_plugins: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.add_nodes or self.without_plugins)
+
+    def state(self, state: ClusterState) -> ClusterState:
+        """The state with the nodes. Raises InputError."""
+        for text in self.add_nodes:
+            state = _with_nodes(state, text)
+        return state
+
+    def config(self, config: SchedulerConfig) -> SchedulerConfig:
+        """The configuration with the plugins switched off. Raises InputError."""
+        for place, name in enumerate(self.without_plugins):
+            if name in self.without_plugins[:place]:
+                raise InputError(f"--without-plugin {name}: given twice: name it once")
+            config = _without_plugin(config, name)
+        return config
+
+
+async def simulate_what_if(
+    state: ClusterState, config: SchedulerConfig, what_if: WhatIf, *, compared: bool
+) -> dict[str, Any]:
+    """As `simulate_state` with the differences; `compared` adds "diff": what they change. Raises InputError."""
+    other_state, other_config = what_if.state(state), what_if.config(config)
+    result = await simulate_state(other_state, other_config)
+    if compared:
+        result["diff"] = difference(await simulate_state(state, config), result)
+    return result
+
+
+# ------------------------------------------------------------------ plugins
+
+
+def _without_plugin(config: SchedulerConfig, name: str) -> SchedulerConfig:
+    defaults = Registry(BUILTIN).default_plugins()
+    on = [[plugin.name for plugin in profile.effective_plugins(defaults)] for profile in config.profiles]
+    if not any(name in names for names in on):
+        known = sorted({known for names in on for known in names})
+        near = get_close_matches(name, known, 1, 0.6) or [one for one in known if one.lower() == name.lower()]
+        remedy = f"did you mean {near[0]}?" if near else f"name one of {', '.join(known)}"
+        raise InputError(f"--without-plugin {name}: no profile has such a plugin switched on: {remedy}")
+    profiles = (
+        _switched_off(profile, name, defaults) if name in names else profile
+        for profile, names in zip(config.profiles, on, strict=True)
+    )
+    return config.model_copy(update={"profiles": tuple(profiles)})
+
+
+def _switched_off(profile: Profile, name: str, defaults: Sequence[str]) -> Profile:
+    """A default plugin has an entry that says so, any other has none."""
+    if profile.defaults and name in defaults:
+        profile = profile.with_arguments(name, {})
+        plugins = [p.model_copy(update={"enabled": False}) if p.name == name else p for p in profile.plugins]
+    else:
+        plugins = [plugin for plugin in profile.plugins if plugin.name != name]
+    return profile.model_copy(update={"plugins": tuple(plugins)})
+
+
+# ------------------------------------------------------------------ nodes
+
+
+def _with_nodes(state: ClusterState, text: str) -> ClusterState:
+    where = f"--add-nodes {text}"
+    match = _COPIES.fullmatch(text)
+    if match is None:
+        return replace(state, brought=(*state.brought, *_nodes_in(text, state, where)))
+    count = int(match["count"]) if len(match["count"]) <= len(str(_MOST)) else _MOST + 1
+    if not 1 <= count <= _MOST:
+        raise InputError(f"{where}: {match['count']} nodes: add 1 to {_MOST}")
+    template = match["template"]
+    if template is None:
+        return _with_copies(state, _only_kind_of_node(state, where), count)
+    nodes = {node.metadata.name: node for node in _nodes(state)}
+    if template in nodes:
+        return _with_copies(state, nodes[template], count)
+    if not Path(template).exists():
+        near = get_close_matches(template, nodes, 1, 0.6)
+        remedy = f"did you mean {near[0]}?" if near else "name a node that is there, or a file with one"
+        raise InputError(f"{where}: there is no node and no file {template!r}: {remedy}")
+    found = _nodes_in(template, state, where)
+    if len(found) != 1:
+        raise InputError(f"{where}: {template} holds {len(found)} nodes: name a file with one")
+    return _with_copies(state, found[0], count, brought=True)
+
+
+def _nodes(state: ClusterState) -> list[Node]:
+    return [obj for obj in (*state.objects, *state.brought) if isinstance(obj, Node)]
+
+
+def _nodes_in(file: str, state: ClusterState, where: str) -> tuple[Node, ...]:
+    there = (*state.objects, *state.brought)
+    loaded = read_manifests([file], there=there, refused={SNAPSHOT: f"is a whole cluster: give {where} nodes alone"})
+    others = [obj for obj in (*loaded.objects, *loaded.saved) if not isinstance(obj, Node)]
+    if others or not loaded.nodes:
+        found = f"a {type(others[0]).__name__}" if others else "no Node"
+        raise InputError(f"{where}: {file} holds {found}: name a file with nodes alone")
+    return loaded.nodes
+
+
+def _only_kind_of_node(state: ClusterState, where: str) -> Node:
+    """The first node, where all offer the same. Raises InputError."""
+    nodes = sorted(_nodes(state), key=lambda node: node.metadata.name)
+    if not nodes:
+        raise InputError(f"{where}: there is no node to copy: name a file with one, as NxFILE")
+    offers = (nodes[0].status.allocatable, nodes[0].spec)
+    for node in nodes:
+        if (node.status.allocatable, node.spec) != offers:
+            names = f"{nodes[0].metadata.name} and {node.metadata.name}"
+            raise InputError(f"{where}: nodes differ, {names} for one: name the one to copy, as NxNODE")
+    return nodes[0]
+
+
+def _with_copies(state: ClusterState, template: Node, count: int, *, brought: bool = False) -> ClusterState:
+    """The state with copies of a node and of what tells of its volumes and devices; pods are not copied."""
+    name = template.metadata.name
+    taken = {node.metadata.name for node in _nodes(state)}
+    names: list[str] = []
+    number = 0
+    while len(names) < count:
+        number += 1
+        if (new := f"{name}-added-{number}") not in taken:
+            names.append(new)
+    of_node = [obj for obj in (*state.objects, *state.brought) if _tells_of(obj, name)]
+    there, added = list(state.objects), list(state.brought)
+    known = {id(obj) for obj in state.objects}
+    for new in names:
+        (added if brought or id(template) not in known else there).append(_copied_node(template, new))
+        for obj in of_node:
+            (there if id(obj) in known else added).append(_copied(obj, name, new))  # type: ignore[arg-type]
+    return replace(state, objects=tuple(there), brought=tuple(added))
+
+
+def _tells_of(obj: PortObject, node: str) -> bool:
+    if isinstance(obj, CSINode):
+        return obj.metadata.name == node
+    return isinstance(obj, ResourceSlice) and obj.spec.node_name == node
+
+
+def _copied_node(node: Node, name: str) -> Node:
+    metadata = _renamed(node, name)
+    if _HOSTNAME in metadata.labels:
+        metadata = changed(metadata, labels={**metadata.labels, _HOSTNAME: name})
+    return changed(node, metadata=metadata)
+
+
+def _copied(obj: CSINode | ResourceSlice, node: str, name: str) -> CSINode | ResourceSlice:
+    """What tells of a node, of another one; its pool of devices is one of its own."""
+    if isinstance(obj, CSINode):
+        return changed(obj, metadata=_renamed(obj, name))
+    own = obj.spec.pool.name
+    pool = changed(obj.spec.pool, name=name if own == node else f"{own}-{name}")
+    return changed(obj, metadata=_renamed(obj, f"{obj.metadata.name}-{name}"),
+                   spec=changed(obj.spec, node_name=name, pool=pool))  # fmt: skip
+
+
+def _renamed(obj: _Kube, name: str) -> ObjectMeta:
+    return changed(obj.metadata, name=name, uid=made_up_uid(type(obj).__name__, "", name))
+
+
+# ------------------------------------------------------------------ what changes
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What two results of `simulate` decide differently.
+
+    {"pods": [{namespace, name, group, before, after}], "preempted": [{namespace, name, node, before, after}],
+    "moved": [{namespace, name, node, before, after}], "summary": {before, after}}: of pods what was decided (reasons
+    are none), of those that end for others whether, of those that are moved where to (None: not moved).
+    """
+    first = {_key(pod): pod for pod in before["pods"]}
+    pods = [
+        {"namespace": pod["namespace"], "name": pod["name"], "group": pod["group"],
+         "before": _decided(first[_key(pod)]), "after": _decided(pod)}
+        for pod in after["pods"]
+        if _decided(first[_key(pod)]) != _decided(pod)
+    ]  # fmt: skip
+    counts = ("scheduled", "unschedulable")
+    return {
+        "pods": pods,
+        "preempted": _preempted(before.get("preempted", ()), after.get("preempted", ())),
+        "moved": _moved(before.get("moved", ()), after.get("moved", ())),
+        "summary": {
+            "before": {name: before["summary"][name] for name in counts},
+            "after": {name: after["summary"][name] for name in counts},
+        },
+    }
+
+
+def _key(pod: Mapping[str, Any]) -> tuple[str, str]:
+    return pod["namespace"], pod["name"]
+
+
+def _decided(pod: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: pod[name] for name in _DECIDED}
+
+
+def _preempted(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    were, are = ({_key(pod): pod for pod in pods} for pods in (before, after))
+    return [
+        {**pod, "before": key in were, "after": key in are}
+        for key, pod in {**were, **are}.items()
+        if (key in were) is not (key in are)
+    ]
+
+
+def _moved(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    were, are = ({_key(pod): pod for pod in pods} for pods in (before, after))
+    return [
+        {"namespace": pod["namespace"], "name": pod["name"], "node": pod["node"],
+         "before": were[key]["to"] if key in were else None, "after": are[key]["to"] if key in are else None}
+        for key, pod in {**were, **are}.items()
+        if were.get(key) != are.get(key)
+    ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Finds, builds and validates plugins."""

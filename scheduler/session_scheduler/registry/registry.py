@@ -1,0 +1,389 @@
+"""Plugins by name: found, checked against the hook specifications, built with typed arguments. Nothing else is loaded.
+
+A name is looked up among the builders registered in this process, the built-in plugins, and the entry points of the
+group `session_scheduler.plugins`. Every failure names the plugin, its distribution and its version.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from enum import Enum
+from importlib import metadata
+from typing import Any, Final
+
+import pluggy
+from pydantic import BaseModel
+
+from session_scheduler import hookspecs
+from session_scheduler.config.parsing import validated
+from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
+from session_scheduler.errors import FluenceError, InputError
+from session_scheduler.framework.hooks import HookCalls
+from session_scheduler.registry.validation import hook_calls, implementations
+from session_scheduler.state.configured_queues import check_configured
+
+GROUP: Final = "session_scheduler.plugins"
+"""The entry-point group in which distributions list their plugins."""
+CORE: Final = "fluence-scheduler"
+"""The core's own distribution."""
+PRODUCT: Final = "fluence"
+"""The plugin that a profile has by default, beside the built-in ones."""
+
+Builder = Callable[[Any], object]
+_builders: dict[str, Builder] = {}
+
+
+class Origin(Enum):
+    """Where a plugin comes from."""
+
+    REGISTERED = "registered"
+    BUILT_IN = "built-in"
+    ENTRY_POINT = "entry point"
+
+
+class PluginLoadError(InputError):
+    """A plugin cannot be had."""
+
+
+class PluginNotFoundError(PluginLoadError):
+    """No builder, built-in plugin or entry point has the name."""
+
+
+class PluginAmbiguousError(PluginLoadError):
+    """More than one distribution offers the name."""
+
+
+class PluginImportError(PluginLoadError):
+    """The plugin's module cannot be imported, or lacks the object that its entry point names."""
+
+
+class PluginVersionError(PluginLoadError):
+    """The plugin is made for another version of the hook specifications."""
+
+
+class PluginArgumentsError(PluginLoadError):
+    """The configuration's `args` are not what the plugin takes."""
+
+
+class PluginConstructionError(PluginLoadError):
+    """The plugin's constructor, or its builder, raised."""
+
+
+class PluginHooksError(PluginLoadError):
+    """The plugin's hooks are not as specified: an unknown hook or argument, or one that is not asynchronous."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSource:
+    """Where a plugin's class (or builder) is to be had. `load` imports it."""
+
+    name: str
+    origin: Origin
+    distribution: str
+    version: str
+    load: Callable[[], Builder]
+
+    def __str__(self) -> str:
+        return f"plugin {self.name} ({self.distribution} {self.version})".replace(" )", ")")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlugin:
+    """A plugin that is ready to be called. `weight` None is the one that it declares."""
+
+    name: str
+    instance: object
+    weight: int | None
+    source: PluginSource
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledPlugin:
+    """What the `plugins` command tells of a plugin. `problem` says why it cannot be used, else it is empty."""
+
+    name: str
+    distribution: str
+    version: str
+    origin: str
+    hooks: tuple[str, ...]
+    summary: str
+    problem: str = ""
+
+
+def register_plugin_builder(name: str, builder: Builder) -> None:
+    """Let configurations of this process name a plugin that no distribution offers: for notebooks and tests.
+
+    `builder` is a plugin's class, or a function that takes the configuration's `args` (a mapping). A name that is
+    registered again, or that is a built-in's, is replaced.
+    """
+    _builders[name] = builder
+
+
+class Registry:
+    """The plugins that a configuration can name. `builtin` are the core's own, by name, in the order of their calls."""
+
+    def __init__(self, builtin: Mapping[str, Builder]) -> None:
+        self._builtin = builtin
+
+    def load_calls(self, config: SchedulerConfig) -> dict[str, HookCalls]:
+        """Each profile's hooks, ready to be called, by schedulerName. Raises PluginLoadError."""
+        return {
+            name: hook_calls(((plugin.name, plugin.instance, plugin.weight) for plugin in plugins), config.hook_seconds)
+            for name, plugins in self.load_profiles(config).items()
+        }
+
+    def load_profiles(self, config: SchedulerConfig) -> dict[str, list[LoadedPlugin]]:
+        """Every profile's plugins by schedulerName, each list as of `load_plugins`. Raises PluginLoadError.
+
+        Profiles that name a plugin with equal arguments share one instance, and so the state that it keeps.
+        Raises InputError, too, where the configured queues cannot be used.
+        """
+        check_configured(config.queues, config.source)
+        shared: dict[tuple[str, str], LoadedPlugin] = {}
+        loaded = {profile.scheduler_name: self.load_plugins(profile, shared) for profile in config.profiles}
+        _check_actions(config, shared.values())
+        return loaded
+
+    def load_plugins(
+        self, profile: Profile, shared: dict[tuple[str, str], LoadedPlugin] | None = None
+    ) -> list[LoadedPlugin]:
+        """The profile's plugins, built and checked, in the order in which they are called. Raises PluginLoadError.
+
+        `shared` holds those that other profiles have, by name and arguments; what is built here is added.
+        """
+        shared = {} if shared is None else shared
+        defaults = self.default_plugins()
+        _check_switched_off(profile, defaults)
+        sources = list(self._sources())
+        loaded = []
+        for plugin in profile.effective_plugins(defaults):
+            key = (plugin.name, json.dumps(plugin.args, sort_keys=True, default=repr))
+            if key not in shared:
+                _check_alone(plugin.name, profile.place_of(plugin.name), shared.values())
+                shared[key] = self.load_plugin(plugin, profile.place_of(plugin.name), sources)
+            loaded.append(replace(shared[key], weight=plugin.weight))
+        return loaded
+
+    def load_plugin(
+        self, config: PluginConfig, place: tuple[str, str], sources: Sequence[PluginSource] | None = None
+    ) -> LoadedPlugin:
+        """One plugin, built and checked. `place` is the file and the path in it that name it. Raises PluginLoadError.
+
+        `sources` are where plugins are to be had: looked up unless given.
+        """
+        source = _find(config.name, place, list(self._sources()) if sources is None else sources)
+        builder = _imported(source)
+        _check_version(source, builder)
+        instance = _built(source, builder, config.args, place)
+        _check_hooks(source, instance)
+        return LoadedPlugin(config.name, instance, config.weight, source)
+
+    def default_plugins(self) -> tuple[str, ...]:
+        """What a profile starts from: kube-scheduler's plugins in its order, then the product's own."""
+        return (*self._builtin, PRODUCT)
+
+    def with_arguments(self, config: SchedulerConfig, plugin: str, arguments: Mapping[str, Any]) -> SchedulerConfig:
+        """The configuration with some arguments of one plugin set, in each profile that has the plugin switched on.
+
+        Raises InputError if there is no such profile.
+        """
+        defaults = self.default_plugins()
+        having = [
+            any(entry.name == plugin for entry in profile.effective_plugins(defaults)) for profile in config.profiles
+        ]
+        if not any(having):
+            raise InputError(
+                f"argument {', '.join(arguments)}: no profile has the plugin {plugin} switched on: add it to a profile"
+            )
+        profiles = (
+            profile.with_arguments(plugin, arguments) if has else profile
+            for profile, has in zip(config.profiles, having, strict=True)
+        )
+        return config.model_copy(update={"profiles": tuple(profiles)})
+
+    def installed(self) -> list[InstalledPlugin]:
+        """Every plugin that a configuration can name, sorted by origin and name. A broken one is told, not raised."""
+        sources = list(self._sources())
+        found = [_described(source, sources) for source in sources]
+        return sorted(found, key=lambda plugin: (plugin.origin, plugin.name, plugin.distribution))
+
+    def offers(self) -> list[tuple[str, str]]:
+        """Name and distribution of every plugin that a configuration can name; nothing is imported for it."""
+        return [(source.name, source.distribution) for source in self._sources()]
+
+    def _sources(self) -> Iterator[PluginSource]:
+        for name, builder in _builders.items():
+            yield PluginSource(name, Origin.REGISTERED, "registered in this process", "", _given(builder))
+        version = _core_version()
+        for name, cls in self._builtin.items():
+            yield PluginSource(name, Origin.BUILT_IN, CORE, version, _given(cls))
+        seen = set()
+        for entry in metadata.entry_points(group=GROUP):
+            distribution, version = (
+                (entry.dist.name, entry.dist.version) if entry.dist else ("unknown distribution", "")
+            )
+            if (entry.name, distribution) not in seen:  # one distribution can be on the path twice
+                seen.add((entry.name, distribution))
+                yield PluginSource(entry.name, Origin.ENTRY_POINT, distribution, version, entry.load)
+
+
+def _check_actions(config: SchedulerConfig, loaded: Iterable[LoadedPlugin]) -> None:
+    """A plugin says which actions do not go with it, and why (`refused_actions`)."""
+    for plugin in loaded:
+        refused = getattr(plugin.instance, "refused_actions", {})
+        for index, action in enumerate(config.actions):
+            if action in refused:
+                raise PluginArgumentsError(f"{config.source}: actions[{index}]: {refused[action]} [{plugin.source}]")
+
+
+def _check_alone(name: str, place: tuple[str, str], loaded: Iterable[LoadedPlugin]) -> None:
+    """A plugin with a state of its own (`single = True`) cannot be there twice: each would give the same away."""
+    for other in loaded:
+        if other.name == name and getattr(other.instance, "single", False):
+            where = ": ".join(place)
+            raise PluginArgumentsError(
+                f"{where}.args: differ from those that another profile gives {name}, of which there can be only one: "
+                "write the same arguments in both profiles"
+            )
+
+
+def _check_switched_off(profile: Profile, defaults: Sequence[str]) -> None:
+    for plugin in profile.plugins:
+        if not plugin.enabled and plugin.name not in (defaults if profile.defaults else ()):
+            where = ": ".join(profile.place_of(plugin.name))
+            near = get_close_matches(plugin.name, defaults, 1, 0.6)
+            remedy = f"did you mean {near[0]}?" if near else "remove the entry"
+            raise PluginNotFoundError(f"{where}: {plugin.name!r} is no default plugin, so it is not on: {remedy}")
+
+
+def _described(source: PluginSource, sources: Sequence[PluginSource]) -> InstalledPlugin:
+    hooks: tuple[str, ...] = ()
+    summary = problem = ""
+    try:
+        builder = _imported(source)
+        hooks = tuple(hook for hook in hookspecs.HOOKS if _is_marked(getattr(builder, hook, None)))
+        summary = (inspect.getdoc(builder) or "").partition("\n")[0]
+        _check_version(source, builder)
+        if isinstance(builder, type):
+            _check_hooks(source, builder)
+        _one_of(source.name, sources)
+    except PluginLoadError as error:
+        problem = str(error)
+    return InstalledPlugin(
+        source.name, source.distribution, source.version, source.origin.value, hooks, summary, problem
+    )
+
+
+def _is_marked(function: object) -> bool:
+    return hasattr(function, f"{hookspecs.PROJECT}_impl")
+
+
+# ------------------------------------------------------------------ by name
+
+
+def _find(name: str, place: tuple[str, str], sources: Sequence[PluginSource]) -> PluginSource:
+    where = ": ".join(place)
+    try:
+        found = _one_of(name, sources)
+    except PluginAmbiguousError as error:
+        raise PluginAmbiguousError(f"{where}: {error}") from None
+    if found is None:
+        raise PluginNotFoundError(f"{where}: no plugin {name!r} is installed: {_advice(name, sources)}")
+    return found
+
+
+def _one_of(name: str, sources: Sequence[PluginSource]) -> PluginSource | None:
+    """The one that offers the name, if any does. Raises PluginAmbiguousError."""
+    found = [source for source in sources if source.name == name]
+    found = [source for source in found if source.origin is Origin.REGISTERED] or found
+    if len(found) > 1:
+        offers = " and ".join(f"{source.distribution} {source.version}" for source in found)
+        raise PluginAmbiguousError(f"plugin {name!r} is offered by {offers}: uninstall one of them")
+    return found[0] if found else None
+
+
+def _advice(name: str, sources: Sequence[PluginSource]) -> str:
+    names = sorted({source.name for source in sources})
+    near = get_close_matches(name, names, 1, 0.6) or [known for known in names if known.lower() == name.lower()]
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"install its distribution, or use one of {', '.join(names)}"
+
+
+def _given(builder: Builder) -> Callable[[], Builder]:
+    return lambda: builder
+
+
+def _core_version() -> str:
+    try:
+        return metadata.version(CORE)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+# ------------------------------------------------------------------ checked and built
+
+
+def _imported(source: PluginSource) -> Builder:
+    try:
+        return source.load()
+    except Exception as error:  # whatever a foreign module raises on import is that plugin's failure
+        problem = f"{type(error).__name__}: {error}"
+        raise PluginImportError(f"{source} cannot be imported: {problem}: mend or reinstall it") from error
+
+
+def _check_version(source: PluginSource, builder: Builder) -> None:
+    version = getattr(builder, "api_version", None)
+    if version is None and source.origin is Origin.ENTRY_POINT:
+        raise PluginVersionError(
+            f"{source} does not say which version of the hooks it is made for: "
+            f"give its class `api_version = {hookspecs.API_VERSION!r}`"
+        )
+    if version not in (None, hookspecs.API_VERSION):
+        raise PluginVersionError(
+            f"{source} is made for version {version} of the hooks, this core has {hookspecs.API_VERSION}: "
+            f"install versions that belong together"
+        )
+
+
+def _built(source: PluginSource, builder: Builder, args: Mapping[str, Any], place: tuple[str, str]) -> object:
+    arguments = _arguments(source, builder, args, place)
+    try:
+        return builder(arguments)
+    except FluenceError as error:
+        raise PluginConstructionError(*(f"{message} [{source}]" for message in error.messages)) from error
+    except Exception as error:  # whatever a foreign constructor raises is that plugin's failure
+        problem = f"{type(error).__name__}: {error}"
+        raise PluginConstructionError(f"{source} cannot be built: {problem}: check its arguments") from error
+
+
+def _arguments(source: PluginSource, builder: Builder, args: Mapping[str, Any], place: tuple[str, str]) -> Any:
+    model = getattr(builder, "Arguments", None)
+    file, path = place
+    if model is not None and isinstance(model, type) and issubclass(model, BaseModel):
+        try:
+            return validated(model, dict(args), file, f"{path}.args")
+        except InputError as error:
+            raise PluginArgumentsError(*(f"{message} [{source}]" for message in error.messages)) from error
+    if not isinstance(builder, type):
+        return dict(args)
+    if args:
+        raise PluginArgumentsError(f"{file}: {path}.args: takes no arguments: remove them [{source}]")
+    return None
+
+
+def _check_hooks(source: PluginSource, instance: object) -> None:
+    try:
+        implementations(source.name, instance)
+    except (pluggy.PluginValidationError, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise PluginHooksError(f"{source} has a hook that is not as specified: {problem}: mend the plugin") from error
+    for hook in hookspecs.HOOKS:
+        given, specified = getattr(instance, hook, None), getattr(hookspecs, hook)
+        if _is_marked(given) and inspect.iscoroutinefunction(specified) != inspect.iscoroutinefunction(given):
+            wanted = "async def" if inspect.iscoroutinefunction(specified) else "def"
+            raise PluginHooksError(f"{source} has a wrong hook {hook}: declare it with `{wanted}`")

@@ -1,0 +1,1 @@
+"""What the scheduler reports: events, conditions and metrics."""

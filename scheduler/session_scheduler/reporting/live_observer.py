@@ -1,0 +1,229 @@
+"""What a live scheduler tells: conditions and events for people, counts for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from session_scheduler.base.clock import Clock
+from session_scheduler.cluster.port import Change
+from session_scheduler.framework.bindings import Failure
+from session_scheduler.framework.coverage import unjudged_fields
+from session_scheduler.framework.hooks import HookCalls
+from session_scheduler.framework.observer import Observer, Stage
+from session_scheduler.framework.session import Outcome
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.objects import KubeObject, Pod, PodGroup
+from session_scheduler.model.sub_groups import as_text
+from session_scheduler.reporting.metrics import GroupResult, Metrics
+from session_scheduler.reporting.recorder import Reporter
+
+_log = structlog.get_logger(__name__)
+_PATIENCE = 1.0
+"""Seconds for which a group may be incomplete, its pods still being created, before anybody is told."""
+_NAMED = 10
+"""Pods that one line of the log names."""
+_REMEMBERED = 100_000
+"""Binds whose event is waited for: more than are ever under way."""
+
+
+class Teller(Observer):
+    """Tells everything to a reporter and to metrics. `on_finished` is called when work under way has ended."""
+
+    def __init__(
+        self, reporter: Reporter, metrics: Metrics, clock: Clock, profiles: Mapping[str, HookCalls] | None = None
+    ) -> None:
+        """`profiles`, by schedulerName, tell what of a pod nothing judges."""
+        self._reporter = reporter
+        self._metrics = metrics
+        self._clock = clock
+        self._incomplete: dict[str, tuple[float, Outcome]] = {}
+        """By group: since when it waits for pods that are not there yet, and its last outcome."""
+        self._bound_at: dict[str, float] = {}
+        """By pod uid: when the answer to its bind came, until the event."""
+        self._profiles = profiles or {}
+        self._unjudged: set[str] = set()
+        """Plugins whose absence was logged."""
+        self.on_finished: Callable[[], None] = lambda: None
+
+    # ------------------------------------------------------------------ of the scheduler
+
+    def finished(self) -> None:
+        """See `Observer`."""
+        self.on_finished()
+
+    def stage(self, stage: Stage, seconds: float) -> None:
+        """See `Observer`."""
+        self._metrics.stage(stage, seconds)
+
+    def decided(self, outcome: Outcome) -> None:
+        """See `Observer`. A group that is still being created is told of only when it stays as it is."""
+        group = outcome.group
+        result: GroupResult = "scheduled" if outcome.scheduled else "error" if _is_error(outcome) else "unschedulable"
+        self._metrics.groups(result)
+        if outcome.filled_in:
+            self._metrics.filled_in(len(outcome.placed))
+        self._metrics.pods("error" if result == "error" else "unschedulable", len(outcome.reasons))
+        if not outcome.scheduled and (group.missing or not group.suffice(group.tasks.values())):
+            since, _ = self._incomplete.get(group.key, (self._clock.now(), outcome))
+            self._incomplete[group.key] = (since, outcome)
+            return
+        self._incomplete.pop(group.key, None)
+        self._tell(outcome)
+
+    def woken(self, event: str, plugin: str, groups: int) -> None:
+        """See `Observer`."""
+        self._metrics.woken(event, plugin, groups)
+
+    def bound(self, task: Task, node: str) -> None:
+        """See `Observer`."""
+        self._metrics.pods("scheduled")
+        self._reporter.scheduled(task.pod, node)
+        self._tell_unjudged(task.pod)
+        if task.pod.spec.node_name:  # its event came before the answer
+            self._metrics.watch_lag(0.0)
+        elif len(self._bound_at) < _REMEMBERED:
+            self._bound_at[task.uid] = self._clock.now()
+
+    def _tell_unjudged(self, pod: Pod) -> None:
+        calls = self._profiles.get(pod.spec.scheduler_name)
+        for plugin, field in unjudged_fields(pod, calls.instances) if calls is not None else ():
+            text = f"{field} was not judged when a node was chosen: the profile has no plugin {plugin}"
+            self._reporter.event(pod, "NotJudged", "Binding", text, warning=True)
+            if plugin not in self._unjudged:
+                self._unjudged.add(plugin)
+                _log.warning(text, pod=pod.key, others="are told in their events only")
+
+    def failed(self, task: Task, reason: str) -> None:
+        """See `Observer`."""
+        self._metrics.pods("error")
+        self._reporter.failed(task.pod, reason)
+
+    def bind_failed(self, failure: Failure) -> None:
+        """See `Observer`."""
+        if failure.sent:
+            self._metrics.bind_error(failure.cause)
+        pod, node, why = failure.task.key, failure.node, failure.reason
+        if failure.doubt:
+            _log.warning("it is not known whether a pod is bound", pod=pod, node=node, why=why, doubt=failure.doubt)
+        else:
+            _log.info("a pod is not bound", pod=pod, node=node, why=why)
+
+    def group_scheduled(self, pod_group: PodGroup, message: str) -> None:
+        """See `Observer`."""
+        self._reporter.group(pod_group, "True", "Scheduled", message)
+
+    def group_failed(self, pod_group: PodGroup, reason: str) -> None:
+        """See `Observer`."""
+        self._reporter.group(pod_group, "False", "SchedulerError", reason)
+
+    def gang_timed_out(self, group: Group, members: int, seconds: float) -> None:
+        """See `Observer`."""
+        self._metrics.groups("timeout")
+        lacks = group.short_of(group.in_phase(Phase.BOUND))
+        without = f", and {as_text(lacks)} could not" if lacks else ""
+        text = (
+            f"{members} of at least {group.min_count} pods could be bound within {seconds:g} s{without}: they are "
+            "evicted, and the gang starts over"
+        )
+        self._starts_over("gang timed out", group, text)
+
+    def gang_stale(self, group: Group, members: int, seconds: float) -> None:
+        """See `Observer`."""
+        lacks = group.short_of(group.in_phase(Phase.BOUND))
+        without = f", without {as_text(lacks)}," if lacks else ""
+        text = (
+            f"{members} pods run of at least {group.min_count}{without} since others were lost, for {seconds:g} s: "
+            "they are evicted, and the gang starts over"
+        )
+        self._starts_over("gang is stale", group, text)
+
+    def _starts_over(self, what: str, group: Group, text: str) -> None:
+        """A gang's members are evicted."""
+        self._metrics.gang_evicted()
+        _log.warning(what, group=group.key, why=text)
+        if group.pod_group is not None:
+            self._reporter.group(group.pod_group, "False", "Unschedulable", text)
+
+    def preempts(self, group: Group, victims: Sequence[Task]) -> None:
+        """See `Observer`."""
+        self._metrics.preempted(len(victims))
+        names = ", ".join(sorted(task.key for task in victims)[:_NAMED])
+        _log.info("pods are to end for others", by=group.key, number=len(victims), pods=names)
+
+    def preempted(self, task: Task, text: str) -> None:
+        """See `Observer`."""
+        self._reporter.event(task.pod, "Preempted", "Preempting", text)
+
+    def moves(self, group: Group, victims: Sequence[Task]) -> None:
+        """See `Observer`."""
+        self._metrics.moved(len(victims))
+        names = ", ".join(sorted(task.key for task in victims)[:_NAMED])
+        _log.info("pods are to run elsewhere", so_that_fits=group.key, number=len(victims), pods=names)
+
+    def moved(self, task: Task, text: str) -> None:
+        """See `Observer`."""
+        self._reporter.event(task.pod, "Moved", "Moving", text)
+
+    def says(self, about: KubeObject, reason: str, note: str) -> None:
+        """See `Observer`."""
+        self._reporter.event(about, reason, "Scheduling", note)
+
+    def recovered(self, what: str, pods: int) -> None:
+        """See `Observer`."""
+        self._metrics.recovered(what, pods)
+
+    def problem(self, obj: KubeObject, text: str) -> None:
+        """See `Observer`."""
+        _log.warning(text)
+        self._reporter.event(obj, "FluenceRecovery", "Recovering", text, warning=True)
+
+    def wrong(self, obj: KubeObject, text: str) -> None:
+        """See `Observer`."""
+        _log.warning("an object is not what it should be", kind=type(obj).__name__, name=obj.key, why=text)
+        self._reporter.event(obj, "NotReadable", "Counting", text, warning=True)
+
+    # ------------------------------------------------------------------ of the loop
+
+    def seen(self, change: Change, obj: KubeObject) -> None:
+        """A change was applied."""
+        uid = obj.metadata.uid
+        if change is Change.DELETED:
+            self._reporter.forget(uid)
+            self._bound_at.pop(uid, None)
+            return
+        if not isinstance(obj, Pod):
+            return
+        self._reporter.seen(obj)
+        since = self._bound_at.pop(uid, None) if obj.spec.node_name else None
+        if since is not None:
+            self._metrics.watch_lag(self._clock.now() - since)
+
+    def tell_later(self, now: float) -> None:
+        """Tell of the groups that have been incomplete for long enough."""
+        for key, (since, outcome) in list(self._incomplete.items()):
+            if now - since >= _PATIENCE:
+                del self._incomplete[key]
+                self._tell(outcome)
+
+    def next_time(self) -> float | None:
+        """When there is something to be told of that has waited."""
+        return min((since + _PATIENCE for since, _ in self._incomplete.values()), default=None)
+
+    def _tell(self, outcome: Outcome) -> None:
+        failed = _is_error(outcome)
+        for task, reason in outcome.reasons.items():
+            node = task.pod.status.nominated_node_name
+            if outcome.nominated.get(task, node) != node:  # its condition is written with the node
+                self._reporter.nominated(task.pod, reason)
+            elif task.phase is Phase.PENDING:
+                (self._reporter.failed if failed else self._reporter.unschedulable)(task.pod, reason)
+        group, pod_group = outcome.group, outcome.group.pod_group
+        if outcome.refusal is not None and pod_group is not None and not group.whole:
+            reason = "SchedulerError" if failed else "Unschedulable"
+            self._reporter.group(pod_group, "False", reason, outcome.refusal.reason)
+
+
+def _is_error(outcome: Outcome) -> bool:
+    return outcome.refusal is not None and outcome.refusal.failed

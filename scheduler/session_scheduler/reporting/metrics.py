@@ -1,0 +1,493 @@
+"""What the scheduler measures. A leaf: it knows none of the parts that it is told about.
+
+Everything is named `fluence_…`, in base units, in a registry of its own. Recording is a look-up and an addition; what
+others count already (hooks, pending groups, plugins) is read at a scrape, by callables. `docs/reference/metrics.md` is
+the list for administrators.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, Final, Literal, Protocol, get_args
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+from session_scheduler.base.exposition import without_created
+from session_scheduler.framework.observer import Stage
+
+_log = structlog.get_logger(__name__)
+
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PREFIX: Final = "fluence_"
+
+GroupResult = Literal["scheduled", "unschedulable", "error", "timeout"]
+"""timeout: the gang was bound in part for too long and starts over."""
+PodResult = Literal["scheduled", "unschedulable", "error"]
+BIND_ERRORS: Final[Mapping[str, str]] = {
+    "Forbidden": "403",
+    "NotFound": "404",
+    "Conflict": "409",
+    "AlreadyExists": "409",
+    "Invalid": "422",
+    "TooManyRequests": "429",
+    "Unavailable": "unavailable",
+    "NotLeading": "not_leading",
+}
+"""The code of each answer to a binding request, by the name of its error; any other is `other`."""
+PENDING_STATES: Final = ("due", "backoff", "unschedulable", "gated", "in_flight")
+"""Always shown, so that a state without groups is 0."""
+
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Bucket bounds of every histogram here."""
+_SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
+    "counter": ("_total", "_created"),
+    "summary": ("", "_sum", "_count", "_created"),
+    "histogram": ("_bucket", "_sum", "_count", "_created"),
+    "gaugehistogram": ("_bucket", "_gsum", "_gcount"),
+    "info": ("_info",),
+}
+"""What the names of a family's samples end with; of other types they are the family's own."""
+
+
+class HookTimes(Protocol):
+    """What is counted of one plugin's implementation of one hook."""
+
+    plugin: str
+    hook: str
+    calls: int
+    seconds: float
+
+    def __call__(self) -> Any:
+        """Ask the hook `metrics`."""
+
+
+class ProfileHooks(Protocol):
+    """One profile's hooks: by hook, in order; and the plugins by name."""
+
+    @property
+    def hooks(self) -> Mapping[str, Sequence[HookTimes]]:
+        """Every implementation."""
+
+    @property
+    def instances(self) -> Mapping[str, object]:
+        """Every plugin; profiles may share one."""
+
+
+class Pending(Protocol):
+    """What waits to be scheduled, by state."""
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """How many groups are in each state."""
+
+    @property
+    def pods(self) -> Mapping[str, int]:
+        """How many pods are in each state."""
+
+    @property
+    def reserved(self) -> int:
+        """For how many gangs nodes are kept."""
+
+
+class PodGroupApis(Protocol):
+    """What an API server has of pod groups."""
+
+    @property
+    def versions(self) -> Sequence[str]:
+        """The apiVersions that are used."""
+
+    @property
+    def gates(self) -> Mapping[str, bool]:
+        """Feature gates, whether each is on; only those of which that is known."""
+
+
+class _Families:
+    """Families as a collector: what the writers of both formats take."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+class _Counts:
+    """A counter with labels; each child is looked up in the library once."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        name: str,
+        text: str,
+        labels: Sequence[str] = (),
+        shown: Iterable[str] = (),
+    ) -> None:
+        """`shown`: values of the only label that are there from the start, at 0: alerts see the first increase then."""
+        self._counter = Counter(PREFIX + name, text, labels, registry=registry)
+        self._children: dict[tuple[str, ...], Counter] = {} if labels else {(): self._counter}
+        for value in shown:
+            self.add(value, count=0)
+
+    def add(self, *labels: str, count: float = 1) -> None:
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = self._counter.labels(*labels)
+        child.inc(count)
+
+
+class WatchMetrics:
+    """What following a cluster counts, by the name of the type; `why` is the name of an error, never its text."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._events = _Counts(registry, "watch_events", "What watches told, bookmarks too.", ("kind",))
+        self._ends = _Counts(registry, "watch_ends", "Watches that ended.", ("kind", "why"))
+        self._relists = _Counts(registry, "watch_relists", "Lists made again to go on from.", ("kind", "why"))
+        self._missed = _Counts(registry, "missed_events", "Changes that only a comparison found.", ("kind",))
+
+    def event(self, kind: str) -> None:
+        """A watch said something, if only that nothing happened."""
+        self._events.add(kind)
+
+    def watch_ended(self, kind: str, why: str) -> None:
+        """A watch ended."""
+        self._ends.add(kind, why)
+
+    def relisted(self, kind: str, why: str) -> None:
+        """A kind is listed again, to go on from there."""
+        self._relists.add(kind, why)
+
+    def missed(self, kind: str, count: int) -> None:
+        """So many objects had changed of which the watch told nothing."""
+        self._missed.add(kind, count=count)
+
+
+class ReportMetrics:
+    """What is written for people; `kind` is "condition" or "event"."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        kinds = ("condition", "event")
+        self._written = _Counts(registry, "reports_written", "Conditions and events written.", ("kind",), kinds)
+        self._dropped = _Counts(registry, "reports_dropped", "Conditions and events given up.", ("kind", "why"))
+
+    def written(self, kind: str) -> None:
+        """One was written."""
+        self._written.add(kind)
+
+    def dropped(self, kind: str, why: str) -> None:
+        """One was not; `why` is the name of an error, never its text."""
+        self._dropped.add(kind, why)
+
+
+class Metrics:
+    """One scheduler's metrics. `exposition` is the answer to a scrape.
+
+    Everything is called on the scheduler's own thread.
+    """
+
+    def __init__(self, version: str = "") -> None:
+        """`version` is the product's, for `fluence_build_info`."""
+        registry = self._registry = CollectorRegistry()
+        ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
+        build = Gauge(PREFIX + "build_info", "1; what runs.", ("version", "python"), registry=registry)
+        build.labels(version, platform.python_version()).set(1)
+        self._of_cycles(registry)
+        self._of_binding(registry)
+        self._lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
+        self.watches = WatchMetrics(registry)
+        """A `MirrorMeter`."""
+        self.reports = ReportMetrics(registry)
+        """A `ReportMeter`."""
+        self._leader = Gauge(PREFIX + "leader", "1 where this replica schedules.", registry=registry)
+        self._renewals = _Counts(registry, "lease_renewal_failures", "Renewals of the lease that failed.")
+        self._plugin_families = _PluginFamilies(registry)
+
+    def _of_cycles(self, registry: CollectorRegistry) -> None:
+        self._cycles = _Counts(registry, "cycles", "Cycles, by how they ended.", ("result",), ("ok", "error"))
+        self._cycle_seconds = _histogram(
+            registry, "cycle_seconds", "A turn: what came in, what ended, and the sessions."
+        )
+        stages = _histogram(registry, "stage_seconds", "One stage of the way of a group.", ("stage",))
+        self._stages = {stage: stages.labels(stage) for stage in get_args(Stage)}
+        self._groups = _Counts(registry, "groups", "Attempts at groups.", ("result",), get_args(GroupResult))
+        self._pods = _Counts(registry, "pods", "Attempts at pods.", ("result",), get_args(PodResult))
+
+        self._woken = _Counts(registry, "woken_groups", "Refused groups that an event woke.", ("event", "plugin"))
+
+    def _of_binding(self, registry: CollectorRegistry) -> None:
+        codes = (*BIND_ERRORS.values(), "other")
+        self._bind_errors = _Counts(registry, "bind_errors", "Binding requests that failed.", ("code",), codes)
+        self._evictions = _Counts(registry, "gang_evictions", "Gangs that were bound in part for too long and evicted.")
+        self._preemptions = _Counts(registry, "preemptions", "Pods and gangs for which others were to end.")
+        self._victims = _Counts(registry, "preemption_victims", "Pods that were to end for others.")
+        self._consolidations = _Counts(registry, "consolidations", "Pods and gangs for which others were moved.")
+        self._filled_in = _Counts(registry, "backfilled_pods", "Pods placed in the room of a gang that starts later.")
+        self._moved = _Counts(registry, "moved_pods", "Pods that were to end so as to run elsewhere.")
+        self._recoveries = _Counts(
+            registry, "recoveries", "Plans that were found half done.", ("what",), ("rolled_forward", "aborted")
+        )
+        self._recovered_pods = _Counts(registry, "recovered_pods", "Pods of plans that were rolled forward.")
+
+    # ------------------------------------------------------------------ what is recorded
+
+    def cycle(self, seconds: float, *, failed: bool = False) -> None:
+        """A cycle ended; `failed` where it raised."""
+        self._cycles.add("error" if failed else "ok")
+        self._cycle_seconds.observe(seconds)
+
+    def stage(self, stage: Stage, seconds: float) -> None:
+        """A stage of a session or a group ended."""
+        self._stages[stage].observe(seconds)
+
+    @contextmanager
+    def timed(self, stage: Stage) -> Iterator[None]:
+        """Record how long the block takes, however it ends."""
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            self._stages[stage].observe(perf_counter() - started)
+
+    def groups(self, result: GroupResult, count: int = 1) -> None:
+        """Attempts at groups ended so."""
+        self._groups.add(result, count=count)
+
+    def pods(self, result: PodResult, count: int = 1) -> None:
+        """Attempts at pods ended so."""
+        self._pods.add(result, count=count)
+
+    def woken(self, event: str, plugin: str, groups: int) -> None:
+        """An event woke so many groups that the plugin had refused; no plugin where it was about the groups."""
+        self._woken.add(event, plugin, count=groups)
+
+    def bind_error(self, answer: str) -> None:
+        """A binding request failed; `answer` is the name of the error, as `NotFound`."""
+        self._bind_errors.add(BIND_ERRORS.get(answer, "other"))
+
+    def gang_evicted(self) -> None:
+        """A gang's bound members were asked to end: the others did not fit in time."""
+        self._evictions.add()
+
+    def preempted(self, victims: int) -> None:
+        """So many pods were to end for a pod or a gang."""
+        self._preemptions.add(count=victims > 0)
+        self._victims.add(count=victims)
+
+    def filled_in(self, pods: int) -> None:
+        """So many pods were placed in the room of a gang that starts later."""
+        self._filled_in.add(count=pods)
+
+    def moved(self, victims: int) -> None:
+        """So many pods were to end for a pod or a gang, and to run elsewhere."""
+        self._consolidations.add()
+        self._moved.add(count=victims)
+
+    def recovered(self, what: str, pods: int) -> None:
+        """A plan that was found was "rolled forward", with so many pods that were not bound yet, or "aborted"."""
+        self._recoveries.add(what.replace(" ", "_"))
+        self._recovered_pods.add(count=pods)
+
+    def watch_lag(self, seconds: float) -> None:
+        """A watch showed a bind, so long after its answer."""
+        self._lag.observe(seconds)
+
+    def renewal_failed(self) -> None:
+        """The lease was not renewed at one try."""
+        self._renewals.add()
+
+    # ------------------------------------------------------------------ what is read at a scrape
+
+    def follow_leader(self, leads: Callable[[], bool]) -> None:
+        """Show whether this replica schedules, as this says at each scrape."""
+        self._leader.set_function(leads)
+
+    def follow_pending(self, pending: Callable[[], Pending]) -> None:
+        """Show what waits, as this says at each scrape."""
+        self._registry.register(_PendingCollector(pending))
+
+    def follow_pod_groups(self, apis: PodGroupApis) -> None:
+        """Show what the API server has of pod groups, as this says at each scrape."""
+        self._registry.register(_PodGroupCollector(apis))
+
+    def follow_profiles(
+        self, profiles: Mapping[str, ProfileHooks], in_session: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Show the hooks' times by profile, and what plugins answer to `metrics`.
+
+        Plugins are asked between sessions only: while `in_session`, a scrape shows their last answers.
+        """
+        self._registry.register(_HookCollector(profiles))
+        self._plugin_families.follow(profiles, in_session)
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The answer to a scrape and its content type, for the request's Accept header."""
+        wants_openmetrics = "application/openmetrics-text" in accept
+        write = generate_openmetrics if wants_openmetrics else generate_latest
+        families = without_created(self._registry.collect())
+        families += self._plugin_families.collect(families, lambda family: write(_Families([family])))
+        return write(_Families(families)), OPENMETRICS if wants_openmetrics else TEXT
+
+
+def _histogram(registry: CollectorRegistry, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
+    return Histogram(PREFIX + name, text, labels, buckets=SECONDS, registry=registry)
+
+
+class _PendingCollector:
+    """Gauges of what waits, taken when they are asked for."""
+
+    def __init__(self, pending: Callable[[], Pending]) -> None:
+        self._pending = pending
+
+    def describe(self) -> Iterable[Metric]:
+        return [_waiting("groups", {}), _waiting("pods", {}), _reserved(0)]
+
+    def collect(self) -> Iterable[Metric]:
+        pending = self._pending()
+        return [_waiting("groups", pending.groups), _waiting("pods", pending.pods), _reserved(pending.reserved)]
+
+
+def _reserved(groups: int) -> Metric:
+    return GaugeMetricFamily(f"{PREFIX}reserved_groups", "Gangs for which nodes are kept.", value=groups)
+
+
+def _waiting(what: str, counts: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}pending_{what}", f"{what.capitalize()} that wait, by state.", labels=["state"])
+    for state, count in {**dict.fromkeys(PENDING_STATES, 0), **counts}.items():
+        family.add_metric([state], count)
+    return family
+
+
+class _PodGroupCollector:
+    """What the API server has of pod groups."""
+
+    def __init__(self, apis: PodGroupApis) -> None:
+        self._apis = apis
+
+    def describe(self) -> Iterable[Metric]:
+        return [_named("api", "version", "used", ()), _named("gate", "gate", "on", ())]
+
+    def collect(self) -> Iterable[Metric]:
+        versions = [(version, 1.0) for version in self._apis.versions]
+        gates = [(gate, float(on)) for gate, on in self._apis.gates.items()]
+        return [_named("api", "version", "used", versions), _named("gate", "gate", "on", gates)]
+
+
+def _named(what: str, label: str, is_: str, values: Iterable[tuple[str, float]]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}pod_group_{what}", f"1 where this {label} is {is_}.", labels=[label])
+    for name, value in values:
+        family.add_metric([name], value)
+    return family
+
+
+class _HookCollector:
+    """Counters of what hooks took, taken from where the calls are made: recording costs nothing here."""
+
+    def __init__(self, profiles: Mapping[str, ProfileHooks]) -> None:
+        self._profiles = profiles
+
+    def describe(self) -> Iterable[Metric]:
+        return self._families({})
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families(self._profiles)
+
+    @staticmethod
+    def _families(profiles: Mapping[str, ProfileHooks]) -> Iterable[Metric]:
+        labels = ["profile", "plugin", "hook"]
+        calls = CounterMetricFamily(PREFIX + "hook_calls", "Calls of plugins' hooks.", labels=labels)
+        seconds = CounterMetricFamily(PREFIX + "hook_seconds", "Seconds spent in plugins' hooks.", labels=labels)
+        for profile, hooks in profiles.items():
+            for call in (call for implementations in hooks.hooks.values() for call in implementations):
+                values = [profile, call.plugin, call.hook]
+                calls.add_metric(values, call.calls)
+                seconds.add_metric(values, call.seconds)
+        return [calls, seconds]
+
+
+class _PluginFamilies:
+    """What plugins answer to the hook `metrics`, each checked: none can spoil a scrape."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._failures = _Counts(
+            registry, "plugin_metrics_failures", "Answers to the hook `metrics` that could not be shown.", ("plugin",)
+        )
+        self._profiles: Mapping[str, ProfileHooks] = {}
+        self._in_session: Callable[[], bool] = lambda: False
+        self._last: list[tuple[str, Metric]] = []
+        self._told: dict[str, str] = {}
+        """By plugin, the problem that was logged last: a scrape comes every few seconds."""
+
+    def follow(self, profiles: Mapping[str, ProfileHooks], in_session: Callable[[], bool]) -> None:
+        self._profiles, self._in_session = profiles, in_session
+        for plugin in {call.plugin for call in self._calls()}:
+            self._failures.add(plugin, count=0)
+
+    def _calls(self) -> list[HookTimes]:
+        """The hook's implementations, each plugin once."""
+        found: dict[int, HookTimes] = {}
+        for hooks in self._profiles.values():
+            for call in hooks.hooks.get("metrics", ()):
+                found.setdefault(id(hooks.instances[call.plugin]), call)
+        return list(found.values())
+
+    def collect(self, core: Iterable[Metric], write: Callable[[Metric], object]) -> list[Metric]:
+        """The families that `write` can write and whose names are allowed and not among those of `core`."""
+        problems: dict[str, str] = {}
+        if not self._in_session():
+            self._last = [(call.plugin, family) for call in self._calls() for family in _asked(call, problems)]
+        taken = {name for family in core for name in _names(family)}
+        shown = []
+        for plugin, family in self._last:
+            problem = _problem(family, taken, write)
+            if problem:
+                problems[plugin] = problem
+            else:
+                taken |= _names(family)
+                shown.append(family)
+        self._tell(problems)
+        return shown
+
+    def _tell(self, problems: Mapping[str, str]) -> None:
+        for plugin, problem in problems.items():
+            self._failures.add(plugin)
+            if self._told.get(plugin) != problem:
+                _log.warning("a plugin's metrics are left out", plugin=plugin, problem=problem)
+        self._told = dict(problems)
+
+
+def _asked(call: HookTimes, problems: dict[str, str]) -> list[Metric]:
+    try:
+        return list(call() or ())
+    except Exception as error:  # noqa: BLE001 (whatever a plugin raises is told, and the others are shown)
+        problems[call.plugin] = f"{type(error).__name__}: {error}"
+        return []
+
+
+def _problem(family: Metric, taken: set[str], write: Callable[[Metric], object]) -> str:
+    """Why a family cannot be shown; empty where it can."""
+    if not isinstance(family, Metric):
+        return f"{family!r} is no metric family: answer with those of prometheus_client.core"
+    if not family.name.startswith(PREFIX):
+        return f"{family.name} does not start with {PREFIX}: rename it"
+    names = _names(family)
+    clash = sorted(names & taken)
+    if clash:
+        return f"{clash[0]} is there already: rename it"
+    try:
+        foreign = sorted({sample.name for shown in without_created([family]) for sample in shown.samples} - names)
+        write(family)
+    except Exception as error:  # noqa: BLE001 (the library raises whatever comes of wrong values)
+        return f"{family.name} cannot be written: {type(error).__name__}: {error}"
+    return f"{family.name} has samples named {foreign[0]}: give them a family of their own" if foreign else ""
+
+
+def _names(family: Metric) -> set[str]:
+    """Every name that the family's samples can have, and its own."""
+    return {family.name, *(family.name + suffix for suffix in _SUFFIXES.get(family.type, ("",)))}

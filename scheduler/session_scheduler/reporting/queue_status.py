@@ -1,0 +1,119 @@
+"""Tells people what queues have, and whether they can be used: the status of Queue objects, written off the path.
+
+Only what has changed is written, amounts of one queue at most every few seconds; whether it is ready at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from session_scheduler.base.clock import Clock
+from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound, NotLeading
+from session_scheduler.cluster.port import Cluster
+from session_scheduler.cluster.write_rules import time_text
+from session_scheduler.model.queue_objects import Queue, QueueCondition, QueueStatus
+from session_scheduler.model.queues import shown_amounts
+from session_scheduler.state.cache import Cache
+
+_log = structlog.get_logger(__name__)
+READY = "Ready"
+_LOOK_SECONDS = 1.0
+_REST_SECONDS = 5.0
+"""Between two writes of one queue's amounts."""
+_QUIET_SECONDS = 60.0
+_EXPECTED = (Conflict, NotFound, NotLeading)
+"""Others were faster, the queue is gone, or another replica is to tell: it is looked at again."""
+
+
+def _utc() -> datetime:
+    return datetime.now(UTC)
+
+
+class QueueTeller:
+    """Writes statuses while `run` runs. While `in_session` answers so, what has changed in the cluster waits."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        *,
+        clock: Clock,
+        in_session: Callable[[], bool] = lambda: False,
+        now: Callable[[], datetime] = _utc,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._clock = clock
+        self._in_session = in_session
+        self._now = now
+        self._sleep = sleep
+        self._written: dict[str, float] = {}
+        """By uid: when a queue's status was written."""
+        self._quiet_until = float("-inf")
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self.tell()
+            await self._sleep(_LOOK_SECONDS)
+
+    async def tell(self) -> None:
+        """Write each status that is another one now."""
+        queues = dict(sorted(self._cache.objects.of(Queue).items()))
+        if not queues:
+            return
+        if not self._in_session():
+            self._cache.queues.settle()
+        wanted = {name: self.status(queue) for name, queue in queues.items()}
+        uids = {queue.metadata.uid for queue in queues.values()}
+        self._written = {uid: when for uid, when in self._written.items() if uid in uids}
+        for name, queue in queues.items():
+            if wanted[name] != queue.status and self._due(queue, wanted[name]):
+                await self._write(queue, wanted[name])
+
+    def status(self, queue: Queue) -> QueueStatus:
+        """What a queue's status should say."""
+        use = self._cache.queues
+        problem = use.problem(queue)
+        if problem is not None:
+            said = QueueCondition(type=READY, status="False", reason=problem.reason, message=problem.message)
+            return QueueStatus(conditions=(self._timed(queue, said),))
+        counts, shares = use.counts(queue.key), use.shares(self._cache.table)
+        ready = QueueCondition(type=READY, status="True", reason="Ready", message="")
+        return QueueStatus(
+            allocated=shown_amounts(counts.held),
+            pending=shown_amounts(counts.pending),
+            fair_share=shown_amounts(shares.fair.get(queue.key, {})),
+            conditions=(self._timed(queue, ready),),
+        )
+
+    def _timed(self, queue: Queue, condition: QueueCondition) -> QueueCondition:
+        """With the time since when its status has been what it is."""
+        known = next((one for one in queue.status.conditions if one.type == condition.type), None)
+        same = known is not None and known.status == condition.status
+        since = known.last_transition_time if known is not None and same else time_text(self._now())
+        return QueueCondition(type=condition.type, status=condition.status, reason=condition.reason,
+                              message=condition.message, last_transition_time=since)  # fmt: skip
+
+    def _due(self, queue: Queue, wanted: QueueStatus) -> bool:
+        news = [(one.status, one.reason) for one in wanted.conditions] != [
+            (one.status, one.reason) for one in queue.status.conditions
+        ]
+        since = self._clock.now() - self._written.get(queue.metadata.uid, float("-inf"))
+        return since >= (_LOOK_SECONDS if news else _REST_SECONDS)
+
+    async def _write(self, queue: Queue, status: QueueStatus) -> None:
+        self._written[queue.metadata.uid] = self._clock.now()
+        try:
+            await self._cluster.tell_queue(queue, status)
+        except _EXPECTED:
+            return
+        except ClusterError as error:
+            if self._clock.now() >= self._quiet_until:
+                self._quiet_until = self._clock.now() + _QUIET_SECONDS
+                _log.warning("what queues have cannot be told", queue=queue.key, why=str(error))

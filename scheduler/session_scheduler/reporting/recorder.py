@@ -1,0 +1,491 @@
+"""Tells people what became of their pods and groups: conditions and events, written off the path of scheduling.
+
+`Reporter`'s calls only queue; `run` writes. What the object shows already is not written again, what is asked twice
+is written once, and an event that happens again becomes a series of the first one, as client-go's recorder does it.
+Source: client-go tools/events/event_broadcaster.go (series) and tools/record/events_cache.go (similar events).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal, Protocol, TypeVar
+
+import structlog
+
+from session_scheduler.base.clock import Clock
+from session_scheduler.cluster.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    NotLeading,
+    TooManyRequests,
+    Unavailable,
+)
+from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Cluster, Event, EventSeries, event_name, event_namespace
+from session_scheduler.model.group_api import SCHEDULED
+from session_scheduler.model.objects import KubeObject, Pod, PodCondition, PodGroup
+from session_scheduler.reporting.recorder_queue import (
+    COMBINED,
+    FORGET_SECONDS,
+    Item,
+    Series,
+    Told,
+    Waiting,
+    Wanted,
+    same,
+    timed,
+)
+
+_log = structlog.get_logger(__name__)
+_T = TypeVar("_T")
+_Item = TypeVar("_Item", Told, Series)
+
+_REPEAT_SECONDS = 360.0
+"""Between two writes of one series, client-go's own."""
+_REMEMBERED = 32_768
+"""Objects of which it is known what was told: more than the pods that wait in a large cluster. With fewer than wait,
+each round would begin a new event about each; with one event each it is some 30 MB."""
+_PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds before each new try of what failed for now."""
+_LONGEST_PAUSE = 10.0
+_SWAPS = 5
+"""How often a group's condition is tried against others who write to the group."""
+_QUIET_SECONDS = 60.0
+_MANY_EVENTS = 4_000
+"""So many are written within some 5 s once nothing else is to be done."""
+_LEISURE_SECONDS = 0.05
+_TIDY_SECONDS = 30.0
+_AGAIN = 100
+"""Objects about which at most is asked again at once: the API server may refuse the next, too."""
+_MESSAGE_LIMIT = 32_768
+"""Characters of a condition's message (metav1.Condition)."""
+_ELLIPSIS = " ..."
+_ENDING = "because it is being terminated"
+"""What is refused so is refused for good: the namespace goes (apiserver, plugin/namespace/lifecycle)."""
+_FOR_NOW = (Unavailable, TooManyRequests, Forbidden)
+_EXPECTED = (Conflict, NotFound, NotLeading)
+"""Others were faster, the object is gone, or another replica is to tell: nothing to log."""
+
+
+class ReportMeter(Protocol):
+    """Counts reports. `kind` is "condition" or "event"."""
+
+    def written(self, kind: str) -> None:
+        """One was written."""
+
+    def dropped(self, kind: str, why: str) -> None:
+        """One was not; `why` is the name of the error, "Full", "Forgotten" or "Unexpected"."""
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def written(self, kind: str) -> None:
+        """See `ReportMeter`."""
+
+    def dropped(self, kind: str, why: str) -> None:
+        """See `ReportMeter`."""
+
+
+def _utc() -> datetime:
+    return datetime.now(UTC)
+
+
+class Reporter:
+    """Queues conditions and events, and writes them while `run` runs. For one event loop; not for threads.
+
+    `clock` tells how long ago something was, `now` gives the times that are written. `in_flight` is how many requests
+    go at once, half of them conditions, half events; `limit` how much may wait: over it the oldest events are dropped.
+    Without `events` only conditions are written. `sleep` waits between tries. While `busy` answers that pods are being
+    bound, events are written one at a time, unless many wait: pods start sooner, and are told of a few seconds later.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        clock: Clock,
+        now: Callable[[], datetime] = _utc,
+        events: bool = True,
+        in_flight: int = 16,
+        limit: int = 50_000,
+        busy: Callable[[], bool] = lambda: False,
+        meter: ReportMeter | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._now = now
+        self._events = events
+        self._in_flight = in_flight
+        self._busy = busy
+        self._meter: ReportMeter = meter or NoMeter()
+        self._sleep = sleep
+        self._waiting = Waiting(limit)
+        self._told: OrderedDict[str, Told] = OrderedDict()
+        self._owed: dict[Series, None] = {}
+        self._missed: dict[Told, None] = {}
+        """Some objects about which something was refused."""
+        self._names = itertools.count(int(now().timestamp() * 1e9))
+        self._complaints = 0
+        self._quiet_until = float("-inf")
+
+    # -------------------------------------------------------------- what is said of pods and groups
+
+    def scheduled(self, pod: Pod, node: str) -> None:
+        """The pod was bound; its condition came with the binding."""
+        self._take_back(pod)
+        self.event(pod, "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node}")
+
+    def unschedulable(self, pod: Pod, reason_text: str) -> None:
+        """No node was found for the pod."""
+        self.condition(pod, "PodScheduled", "False", "Unschedulable", reason_text)
+        self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
+
+    def nominated(self, pod: Pod, reason_text: str) -> None:
+        """As `unschedulable` where the condition is written with the node for which the pod is nominated."""
+        self._take_back(pod)
+        self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
+
+    def _take_back(self, pod: Pod) -> None:
+        """What waits to be said of the pod's place is said no more."""
+        told = self._told.get(pod.metadata.uid)
+        if told is not None:
+            told.wanted.pop("PodScheduled", None)
+            told.missed.pop("PodScheduled", None)
+
+    def failed(self, pod: Pod, reason_text: str) -> None:
+        """The scheduler itself failed with the pod."""
+        self.condition(pod, "PodScheduled", "False", "SchedulerError", reason_text)
+        self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
+
+    def group(self, group: PodGroup, status: Literal["True", "False"], reason: str, message: str) -> None:
+        """Whether the group is scheduled; the reasons are Scheduled, Unschedulable and SchedulerError.
+
+        A group that was scheduled stays so, as with kube-scheduler, whatever becomes of pods that come later: of that
+        there is an event alone.
+        """
+        if status == "False":
+            if not self._was_scheduled(group):
+                self.condition(group, SCHEDULED, status, reason, message)
+            self.event(group, "FailedScheduling", "Scheduling", message, warning=True)
+        elif self._asked(group, SCHEDULED, status, reason, message):
+            self.event(group, "Scheduled", "Binding", message)
+
+    def _was_scheduled(self, group: PodGroup) -> bool:
+        said = self._told_of(group.metadata.uid).latest(group, SCHEDULED)
+        return said is not None and said.status == "True"
+
+    # -------------------------------------------------------------- asking
+
+    def condition(self, obj: Pod | PodGroup, type: str, status: str, reason: str, message: str) -> None:  # noqa: A002
+        """Ask for a condition on the object as it is in `obj`. Returns at once and never raises."""
+        self._asked(obj, type, status, reason, message)
+
+    def _asked(self, obj: Pod | PodGroup, type_: str, status: str, reason: str, message: str) -> bool:
+        """Whether that is news."""
+        try:
+            return self._ask(obj, PodCondition(type_, status, reason, message[:_MESSAGE_LIMIT]))
+        except Exception:  # noqa: BLE001 (a report never stops a cycle)
+            self._broken("condition")
+            return False
+
+    def _ask(self, obj: Pod | PodGroup, condition: PodCondition) -> bool:
+        if isinstance(obj, Pod) and obj.spec.node_name and condition.type == "PodScheduled":
+            return False  # the binding has said it
+        told = self._told_of(obj.metadata.uid)
+        told.missed.pop(condition.type, None)
+        news = not same(told.latest(obj, condition.type), condition)
+        if isinstance(obj, PodGroup) and not obj.native:  # its API has no conditions: remember what it was told
+            told.written[condition.type] = condition
+        elif news or told in self._waiting:  # even if it is the same: this one is guarded by a newer version
+            told.wanted[condition.type] = Wanted(obj, condition, self._now())
+            self._lost(self._waiting.put(told))
+        return news
+
+    def event(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool = False) -> None:
+        """Tell that something happened to the object. Returns at once and never raises."""
+        if not self._events:
+            return
+        try:
+            self._happened(regarding, reason, action, note, warning=warning)
+        except Exception:  # noqa: BLE001 (a report never stops a cycle)
+            self._broken("event")
+
+    def _happened(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool) -> None:
+        now = self._clock.now()
+        note = cut(note, EVENT_NOTE_LIMIT)
+        series = self._told_of(regarding.metadata.uid).series_of(reason, action, note, warning=warning, now=now)
+        if series.key[-1] == COMBINED:
+            note = cut(COMBINED + note, EVENT_NOTE_LIMIT)
+        series.event = Event(regarding, reason, action, note, warning, self._now())
+        series.count += 1
+        if series.due(now, _REPEAT_SECONDS):
+            self._lost(self._waiting.put(series))
+        else:
+            self._owed[series] = None
+
+    def forget(self, uid: str) -> None:
+        """The object is gone: nothing more about it is kept or written, but for events that nobody has read of yet.
+
+        Of those, some say why it is gone; the watch may tell of that before they are written.
+        """
+        told = self._told.pop(uid, None)
+        if told is not None:
+            told.gone = True
+            told.wanted.clear()
+            told.missed.clear()
+            conditions, events = self._waiting.take_back(told)
+            self._count("condition", "Forgotten", conditions)
+            self._count("event", "Forgotten", events)
+            self._pay_off(told.series.values())
+            told.let_go()
+
+    def seen(self, obj: Pod) -> None:
+        """The pod is so now: what waits to be written of it, or was refused of it as it was, is asked for anew."""
+        told = self._told.get(obj.metadata.uid)
+        if told is None:
+            return
+        told.seen = obj
+        for wanted in (*told.wanted.values(), *told.missed.values()):
+            self.condition(obj, *_said(wanted.condition))
+
+    # -------------------------------------------------------------- writing
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as writers:
+            for number in range(max(1, self._in_flight // 2)):
+                take_event = self._next_event_at_leisure if number else self._waiting.next_event
+                writers.create_task(self._write_on("condition", self._waiting.next_conditions, self._write_conditions))
+                writers.create_task(self._write_on("event", take_event, self._write_event))
+            writers.create_task(self._tidy_on())
+
+    async def flush(self) -> None:
+        """Return when all that was queued so far is written or dropped; `run` must be running."""
+        await self._waiting.flushed()
+
+    async def _write_on(
+        self, kind: str, take: Callable[[], Awaitable[_Item]], write: Callable[[_Item], Awaitable[None]]
+    ) -> None:
+        while True:
+            item = await take()
+            try:
+                await write(item)
+            except ClusterError as error:
+                self._failed(item, kind, error)
+            except Exception:  # noqa: BLE001 (one bad report does not stop the others)
+                self._give_up(item)
+                self._broken(kind)
+            finally:
+                self._lost(self._waiting.done(item, again=self._again(item)))
+
+    async def _next_event_at_leisure(self) -> Series:
+        """The event that comes next, when no pods are being bound or many events wait."""
+        series = await self._waiting.next_event()
+        while self._busy() and self._waiting.events < _MANY_EVENTS:
+            await self._sleep(_LEISURE_SECONDS)
+        return series
+
+    def _again(self, item: Item) -> bool:
+        if isinstance(item, Told):
+            return bool(item.wanted)
+        kept = item.owner.series.get(item.key) is item and not item.owner.gone
+        return kept and item.due(self._clock.now(), _REPEAT_SECONDS)
+
+    async def _write_conditions(self, told: Told) -> None:
+        """One after the other: each write moves the version that guards the next."""
+        while told.wanted:
+            wanted = told.wanted.pop(next(iter(told.wanted)))
+            told.writing = wanted.condition
+            try:
+                await self._write_condition(told, wanted)
+            except (Conflict, *_FOR_NOW) as error:
+                if not told.gone and wanted.condition.type not in told.wanted:
+                    now = replace(wanted, obj=told.seen or wanted.obj)
+                    if isinstance(error, Conflict) and _version(now) != _version(wanted):
+                        told.wanted[wanted.condition.type] = now  # what came between was seen while this was under way
+                    else:
+                        told.missed[wanted.condition.type] = now
+                        self._missed[told] = None
+                raise
+            finally:
+                told.writing = None
+
+    async def _write_condition(self, told: Told, wanted: Wanted) -> None:
+        obj = wanted.obj
+        for left in reversed(range(_SWAPS)):
+            known = told.known(obj, wanted.condition.type)
+            if same(known, wanted.condition):
+                return
+            try:
+                await self._swap(told, obj, timed(wanted, known))
+            except Conflict:
+                told.forget_written()
+                if isinstance(obj, Pod) or not left:
+                    raise
+            else:
+                return
+            fresh = await self._persist(lambda: self._get(wanted.obj), told)
+            if fresh.metadata.uid != told.uid:
+                raise NotFound(f"{obj.key} is another object by now")
+            obj = fresh
+
+    async def _swap(self, told: Told, obj: Pod | PodGroup, condition: PodCondition) -> None:
+        """Write it unless somebody else has written to the object since `obj` was read. Raises Conflict."""
+        guard = told.guard(obj.metadata.resource_version)
+        if not guard:
+            raise Conflict(f"{obj.key}: no resourceVersion is known that would keep a late write from landing")
+        patched = await self._persist(
+            lambda: self._cluster.patch_status(obj, conditions=[condition], resource_version=guard), told
+        )
+        told.landed(guard, patched.metadata.resource_version, condition)
+        self._meter.written("condition")
+
+    async def _get(self, obj: Pod | PodGroup) -> Pod | PodGroup:
+        place = (obj.metadata.namespace, obj.metadata.name)
+        return await self._cluster.get(type(obj), *place, api_version=obj.api_version)
+
+    async def _write_event(self, series: Series) -> None:
+        event, count = series.event, series.count
+        if event is None:
+            return
+        if series.name:
+            said = EventSeries(count, event.time or self._now())
+            try:
+                place = (series.namespace, series.name)
+                await self._persist(lambda: self._cluster.repeat_event(*place, said))
+            except NotFound:  # the API server forgot it: it begins anew, and its repeats are said again
+                series.name = ""
+        if not series.name:
+            await self._create(series, event)
+            count = 1
+        series.written, series.written_at = count, self._clock.now()
+        if series.count == count:
+            series.event = None
+            self._pay_off([series])
+        elif not series.owner.gone:
+            self._owed[series] = None
+        self._meter.written("event")
+
+    async def _create(self, series: Series, event: Event) -> None:
+        event = replace(event, name=event_name(event.regarding, f"{next(self._names):x}"))
+        with suppress(AlreadyExists):  # by the try before, whose answer was lost
+            await self._persist(lambda: self._cluster.record_event(event))
+        series.namespace, series.name = event_namespace(event.regarding), event.name
+
+    async def _persist(self, send: Callable[[], Awaitable[_T]], unless_gone: Told | None = None) -> _T:
+        for pause in _PAUSES:
+            try:
+                return await send()
+            except _FOR_NOW as error:
+                if (unless_gone is not None and unless_gone.gone) or _ENDING in str(error):
+                    raise
+                asked = error.retry_after if isinstance(error, TooManyRequests) else 0.0
+                await self._sleep(max(pause, min(asked, _LONGEST_PAUSE)))
+        return await send()
+
+    # -------------------------------------------------------------- what is not written
+
+    def _failed(self, item: Item, kind: str, error: ClusterError) -> None:
+        self._give_up(item)
+        self._count(kind, type(error).__name__, 1)
+        if isinstance(error, _EXPECTED) or _ENDING in str(error):
+            return
+        self._complaints += 1
+        if self._clock.now() >= self._quiet_until:
+            _log.warning("what became of pods cannot be told", not_told=self._complaints, why=str(error))
+            self._complaints, self._quiet_until = 0, self._clock.now() + _QUIET_SECONDS
+
+    def _give_up(self, item: Item) -> None:
+        """As if it had never been told: it is said when it happens the next time."""
+        if isinstance(item, Told):
+            item.forget_written()
+        else:
+            item.owner.drop(item)
+            self._pay_off([item])
+
+    def _lost(self, dropped: Iterable[Series]) -> None:
+        for series in dropped:
+            if not series.name:  # else it is only said later how often it happened
+                self._give_up(series)
+            self._count("event", "Full", 1)
+
+    def _broken(self, kind: str) -> None:
+        _log.exception("what became of a pod is not told", kind=kind)
+        self._count(kind, "Unexpected", 1)
+
+    def _count(self, kind: str, why: str, count: int) -> None:
+        for _ in range(count):
+            self._meter.dropped(kind, why)
+
+    def _pay_off(self, series: Iterable[Series]) -> None:
+        for one in series:
+            self._owed.pop(one, None)
+
+    # -------------------------------------------------------------- what is remembered
+
+    def _told_of(self, uid: str) -> Told:
+        told = self._told.get(uid)
+        if told is None:
+            told = self._told[uid] = Told(uid)
+            if len(self._told) > _REMEMBERED:
+                self._forget_oldest()
+        self._told.move_to_end(uid)
+        told.heard = self._clock.now()
+        return told
+
+    def _forget_oldest(self) -> None:
+        """The one that was silent for longest; one with something to be written comes last in line again."""
+        uid, told = self._told.popitem(last=False)
+        if told in self._waiting or any(series in self._waiting for series in told.series.values()):
+            self._told[uid] = told
+        else:
+            told.let_go()
+
+    def tidy(self) -> None:
+        """Queue the repeats whose time has come and what was refused, and forget what was silent for long.
+
+        `run` does it now and then.
+        """
+        now = self._clock.now()
+        self._missed = {told: None for told in self._missed if told.missed}  # others went, or were asked for since
+        missed = list(itertools.islice(self._missed, _AGAIN))
+        for told in missed:
+            del self._missed[told]
+        for wanted in [wanted for told in missed for wanted in told.missed.values()]:
+            self.condition(wanted.obj, *_said(wanted.condition))
+        for series in [one for one in self._owed if one.due(now, _REPEAT_SECONDS)]:
+            self._lost(self._waiting.put(series))
+        for _ in list(itertools.takewhile(lambda told: now - told.heard >= FORGET_SECONDS, self._told.values())):
+            self._forget_oldest()
+
+    async def _tidy_on(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            self.tidy()
+
+
+def _version(wanted: Wanted) -> str:
+    return wanted.obj.metadata.resource_version
+
+
+def _said(condition: PodCondition) -> tuple[str, str, str, str]:
+    return condition.type, condition.status, condition.reason, condition.message
+
+
+def cut(text: str, limit: int) -> str:
+    """The text in at most `limit` bytes of UTF-8: whole words where they are short, and a mark that some is missing."""
+    if len(text) * 4 <= limit or len(text.encode()) <= limit:
+        return text
+    head = text.encode()[: limit - len(_ELLIPSIS)].decode(errors="ignore")
+    words, _, last = head.rpartition(" ")
+    return (words if words and len(last) < limit // 8 else head) + _ELLIPSIS

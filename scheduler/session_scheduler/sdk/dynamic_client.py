@@ -1,0 +1,37 @@
+"""A client for objects of any kind, as JSON or as types of your own."""
+
+from session_scheduler.cluster.dynamic_client import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeApi,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+    Unreadable,
+    connect,
+)
+
+__all__ = [
+    "APPLY_PATCH",
+    "JSON_PATCH",
+    "MERGE_PATCH",
+    "STRATEGIC_MERGE_PATCH",
+    "AlreadyExists",
+    "ClusterError",
+    "Conflict",
+    "Forbidden",
+    "Invalid",
+    "KubeApi",
+    "NotFound",
+    "TooManyRequests",
+    "Unavailable",
+    "Unreadable",
+    "connect",
+]  # fmt: skip

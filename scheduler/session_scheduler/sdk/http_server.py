@@ -1,0 +1,193 @@
+"""What people, probes and Prometheus ask over HTTP: /metrics, /healthz, /readyz, /configz, /explain. Read only.
+
+Public: every server of the command answers them so. Nothing here waits for the cluster: every answer is from memory,
+so that a probe's time-out means a stuck loop.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from session_scheduler.base.sockets import bound
+from session_scheduler.config.settings import Serving
+
+_log = structlog.get_logger(__name__)
+
+IDLE_SECONDS: Final = 15.0
+"""How long a connection may say nothing, or take for the headers of a request, before it is closed."""
+SHUTDOWN_SECONDS: Final = 1.0
+"""How long answers under way may take when the server stops."""
+_QUEUE: Final = 128
+_MAX_HEADER: Final = 4096
+"""Bytes of a request's first line, and of each header."""
+_SILENT: Final = logging.Logger("endpoints", logging.CRITICAL)
+"""What the server would log of malformed requests, with a traceback each: anybody could fill the logs."""
+_HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+class Exposition(Protocol):
+    """What is measured."""
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The answer to a scrape and its content type, for the request's Accept header."""
+
+
+class Endpoints:
+    """An HTTP server over what is measured and three callables, for GET and HEAD. `start` once, then `stop`; or
+    `async with`.
+    """
+
+    def __init__(
+        self,
+        serving: Serving,
+        *,
+        metrics: Exposition,
+        health: Callable[[], str | None],
+        ready: Callable[[], Mapping[str, str | None]],
+        config: Callable[[], Any] | None = None,
+        plugins: Callable[[str, str, Mapping[str, str]], tuple[int, bytes, str]] | None = None,
+        explain: Callable[[str, str], Awaitable[tuple[int, Any]]] | None = None,
+        health_check: str = "scheduler",
+        fields: tuple[str, str] = ("serving.host", "serving.port"),
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        """The callables are asked at each request, on the event loop's thread; none may wait.
+
+        health: None while the server makes progress, else what is stuck; `health_check` is the check's name in the
+        answer. ready: by check, None or what is missing. config: the effective configuration as JSON values, without
+        secrets; without it there is no /configz. plugins: for plugin, path and query the status, the body and its type
+        of what is answered at /plugins/PLUGIN/PATH. explain: for a pod's namespace and name the status and the JSON of
+        what is answered at /explain/NS/POD; this one may take a moment. fields: what a message calls host and port.
+        Whether `serving` is enabled is for the caller to ask.
+        """
+        self._serving = serving
+        self._metrics = metrics
+        self._health = health
+        self._ready = ready
+        self._config = config or (lambda: None)
+        self._plugins = plugins or (lambda *_: (404, b"", "text/plain"))
+        self._explain = explain
+        self._health_check = health_check
+        self._fields = fields
+        application = web.Application(middlewares=[_told])
+        handlers: dict[str, Handler] = {
+            "/metrics": self._get_metrics,
+            "/healthz": self._get_health,
+            "/readyz": self._get_ready,
+        }
+        if config is not None:
+            handlers["/configz"] = self._get_config
+        self._paths = list(handlers)
+        if explain is not None:
+            handlers["/explain/{namespace}/{name}"] = self._get_explanation
+        if plugins is not None:
+            handlers["/plugins/{plugin}/{path:.+}"] = self._get_plugin
+        for path, handler in handlers.items():
+            application.router.add_get(path, handler)
+        application.on_response_prepare.append(_with_headers)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,  # a line for every probe would hide the others
+            logger=_SILENT,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+            keepalive_timeout=idle_seconds,
+            lingering_time=0,  # a body that nobody asked for is not read
+            max_line_size=_MAX_HEADER,
+            max_field_size=_MAX_HEADER,
+        )
+
+    async def start(self) -> tuple[str, int]:
+        """Serve. Returns the address that is really bound. Raises InputError where it cannot be."""
+        listening = bound(self._serving.host, self._serving.port, self._fields, queue=_QUEUE)
+        try:
+            await self._runner.setup()
+            await web.SockSite(self._runner, listening).start()
+        except BaseException:
+            listening.close()
+            await self._runner.cleanup()
+            raise
+        host, port = self.address
+        _log.info(f"serving {', '.join(self._paths[:-1])} and {self._paths[-1]}", host=host, port=port)
+        return host, port
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and port that are really bound, after `start`."""
+        host, port = self._runner.addresses[0][:2]
+        return host, port
+
+    async def stop(self) -> None:
+        """Close the server and its connections. Idempotent."""
+        await self._runner.cleanup()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # ------------------------------------------------------------------ the answers
+
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        body, content_type = self._metrics.exposition(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _get_health(self, request: web.Request) -> web.Response:
+        return _checked("healthz", {self._health_check: self._health()}, request)
+
+    async def _get_ready(self, request: web.Request) -> web.Response:
+        return _checked("readyz", self._ready(), request)
+
+    async def _get_config(self, _request: web.Request) -> web.Response:
+        return web.json_response(text=json.dumps(self._config(), indent=2, ensure_ascii=False) + "\n")
+
+    async def _get_explanation(self, request: web.Request) -> web.Response:
+        where = request.match_info
+        assert self._explain is not None  # noqa: S101 (else there is no such path)
+        status, answer = await self._explain(where["namespace"], where["name"])
+        return web.json_response(text=json.dumps(answer, indent=2, ensure_ascii=False) + "\n", status=status)
+
+    async def _get_plugin(self, request: web.Request) -> web.Response:
+        where = request.match_info
+        status, body, kind = self._plugins(where["plugin"], where["path"], dict(request.query))
+        return web.Response(status=status, body=body, headers={"Content-Type": kind})
+
+
+def _checked(name: str, checks: Mapping[str, str | None], request: web.Request) -> web.Response:
+    """As the API server answers: `ok`, or a line for each check where one fails or `?verbose` asks for them."""
+    failed = any(problem is not None for problem in checks.values())
+    if not failed and "verbose" not in request.query:
+        return web.Response(text="ok")
+    lines = [
+        f"[+]{check} ok" if problem is None else f"[-]{check} failed: {' '.join(problem.split())}"
+        for check, problem in checks.items()
+    ]
+    lines.append(f"{name} check {'failed' if failed else 'passed'}")
+    return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
+
+
+@web.middleware
+async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Log what a handler raises, and answer 500 without it."""
+    try:
+        return await handler(request)
+    except web.HTTPException:
+        raise
+    except Exception:  # noqa: BLE001 (it is logged; whatever it is, the server goes on)
+        _log.exception("a request failed", path=request.path)
+        return web.Response(text="internal error: see the logs\n", status=500)
+
+
+async def _with_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)

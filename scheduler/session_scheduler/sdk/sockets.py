@@ -1,0 +1,5 @@
+"""Listening sockets."""
+
+from session_scheduler.base.sockets import bound
+
+__all__ = ["bound"]

@@ -1,0 +1,49 @@
+"""What plugins answer over HTTP: GET /plugins/PLUGIN/PATH, registered with `session.add_http_handler`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+import structlog
+
+from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
+
+_log = structlog.get_logger(__name__)
+
+LARGEST: Final = 2**20
+"""Bytes of an answer."""
+Answer = tuple[int, bytes, str]
+"""Status, body and content type."""
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+class PluginRoutes:
+    """The paths of every profile's plugins; of several profiles with a plugin the first one's answers."""
+
+    def __init__(self, profiles: Iterable[HookCalls]) -> None:
+        self._profiles = tuple(profiles)
+
+    def __call__(self, plugin: str, path: str, query: Mapping[str, str]) -> Answer:
+        """What the plugin answers; 404 where it has no such path, 500 with its name where it fails."""
+        call = self._find(plugin, path)
+        if call is None:
+            return 404, b"no plugin answers here\n", _TEXT
+        try:
+            return _answer(call, call(query))
+        except PluginError as error:
+            _log.error("a plugin's http handler failed", plugin=error.plugin, path=path, error=str(error))
+            return 500, f"plugin {plugin} failed: see the logs\n".encode(), _TEXT
+
+    def _find(self, plugin: str, path: str) -> HookCall | None:
+        found = (calls.http_handlers.get(plugin, {}).get(path) for calls in self._profiles)
+        return next((call for call in found if call is not None), None)
+
+
+def _answer(call: HookCall, answer: object) -> Answer:
+    """A text as it is, all else as JSON. Raises PluginError."""
+    body = call.guarded(str.encode if isinstance(answer, str) else msgspec.json.encode, answer)
+    if len(body) > LARGEST:
+        raise call.wrong(f"{len(body)} bytes are more than {LARGEST}: answer in parts, by the query")
+    return 200, body, _TEXT if isinstance(answer, str) else "application/json"

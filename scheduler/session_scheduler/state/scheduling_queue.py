@@ -1,0 +1,265 @@
+"""Which groups are due, as kube-scheduler's queue has it. Pure: the time is passed in.
+
+A group that was never tried is due. One that was refused *sleeps*, until an event that can help one of the plugins that
+refused it (`rejections.Rejections` finds it), or until it was forgotten for too long. Then it is due once its backoff
+is over, or at once where nothing else is due. A group that failed by an error does not sleep, and its backoff is never
+cut short. Source: kube-scheduler's backend/queue, Kubernetes 1.36 (PopFromBackoffQ included).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from session_scheduler.state.unschedulable import Hints, Rejections, Sleepers, lacks_pods
+
+if TYPE_CHECKING:
+    from session_scheduler.model.classes import TaskClass
+    from session_scheduler.model.events import ClusterEvent
+
+FLUSH_SECONDS: Final = 30.0
+"""How often it is looked for groups that sleep for too long, unless that is less."""
+FORCE_ACTIVATE: Final = "ForceActivate"
+PLUGIN_CHANGED: Final = "PluginChanged"
+UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
+
+
+def _ignore(*_: object) -> None:
+    """Nobody listens."""
+
+
+def everybody(_: str) -> bool:
+    """What concerns every group."""
+    return True
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A group that was tried and is not placed."""
+
+    refused: int = 0
+    """How often it was refused."""
+    errors: int = 0
+    """How often it failed by an error since it was last refused."""
+    until: float = 0.0
+    """When its backoff is over."""
+    since: float = 0.0
+    """When it failed last."""
+    sleepers: Sleepers | None = None
+    """Those that sleep for the same reasons; None where it does not sleep."""
+
+
+class PendingGroups:
+    """Backoff and sleep by group: one group's failures never hurry or delay another's."""
+
+    def __init__(
+        self, initial: float = 1.0, maximum: float = 10.0, longest_sleep: float = 300.0, hints: Hints | None = None
+    ) -> None:
+        """Seconds. `hints` tell what the plugins wait for; without them every event helps every plugin."""
+        self._initial = initial
+        self._maximum = maximum
+        self._longest = longest_sleep
+        self._look = min(FLUSH_SECONDS, longest_sleep)
+        self._waiting: dict[str, _Waiting] = {}
+        self._asleep: dict[str, _Waiting] = {}
+        """Those that sleep, by key, the longest first."""
+        self._hurried: set[str] = set()
+        """Those in backoff that an event has woken."""
+        self._noted: set[str] = set()
+        """Those that were to be activated while they did not wait: they may be being tried."""
+        self._ends: list[tuple[float, str]] = []
+        """A heap of backoffs' ends, some of them stale."""
+        self._flush_at: float | None = None
+        self._rejections = Rejections(hints)
+        self.on_woken: Callable[[str], None] = _ignore
+        """Called with each group that sleeps no more, to be tried."""
+        self.on_event: Callable[[str, str, int], None] = _ignore
+        """Called with the event's name, the plugin that it can help (or nothing), and how many groups it woke."""
+
+    # ------------------------------------------------------------------ who is due
+
+    def is_active(self, key: str, now: float) -> bool:
+        """Whether the group is to be tried at `now` (seconds) whatever else there is."""
+        waiting = self._waiting.get(key)
+        return waiting is None or (waiting.sleepers is None and waiting.until <= now)
+
+    def is_hurried(self, key: str) -> bool:
+        """Whether the group may be tried before its backoff is over, where no group is active."""
+        return key in self._hurried
+
+    def is_due(self, key: str, now: float) -> bool:
+        """Whether the group may be tried at `now`, if nothing goes before it."""
+        return key in self._hurried or self.is_active(key, now)
+
+    def is_asleep(self, key: str) -> bool:
+        """Whether the group waits for an event."""
+        return key in self._asleep
+
+    @property
+    def any_hurried(self) -> bool:
+        """Whether there is any group that may be tried before its backoff is over."""
+        return bool(self._hurried)
+
+    def next_after(self, now: float) -> float | None:
+        """When the next wait ends that has not ended yet; None where none is under way."""
+        while self._ends and not self._ends_then(*self._ends[0], now):
+            heapq.heappop(self._ends)
+        times = [self._ends[0][0]] if self._ends else []
+        if self._asleep and self._flush_at is not None:
+            times.append(self._flush_at)
+        return min(times, default=None)
+
+    def _ends_then(self, end: float, key: str, now: float) -> bool:
+        waiting = self._waiting.get(key)
+        return end > now and waiting is not None and waiting.sleepers is None and waiting.until == end
+
+    # ------------------------------------------------------------------ what became of a try
+
+    def begin(self, keys: Iterable[str]) -> None:
+        """These are tried now: what they were to be activated for before is done with."""
+        if self._noted:
+            self._noted.difference_update(keys)
+
+    def failed(self, key: str, now: float, wants: frozenset[tuple[TaskClass, frozenset[str]]] | None = None) -> float:
+        """The group could not be placed: it waits twice as long each time. Returns when its backoff is over.
+
+        `wants`: which plugins refused which classes; None where it failed by an error; nothing where it is not known,
+        so that it does not sleep. A group that lacked pods was not tried, and is so once they come.
+        """
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            waiting = self._waiting[key] = _Waiting()
+        asleep = waiting.sleepers is not None
+        self._rise(key, waiting)
+        if not wants or not lacks_pods(wants):
+            self._count(waiting, now, error=wants is None)
+        waiting.since = now
+        if not wants or key in self._noted:
+            self._noted.discard(key)
+            heapq.heappush(self._ends, (waiting.until, key))
+            if wants is not None:
+                self._hurried.add(key)
+            if asleep:
+                self.on_woken(key)
+            return waiting.until
+        waiting.sleepers = self._rejections.put(key, wants)
+        self._asleep[key] = waiting
+        if self._flush_at is None:
+            self._flush_at = now + self._look
+        return waiting.until
+
+    def _count(self, waiting: _Waiting, now: float, *, error: bool) -> None:
+        """An attempt came to nothing: begin the backoff that follows it."""
+        if error:
+            waiting.errors += 1
+        else:
+            waiting.refused, waiting.errors = waiting.refused + 1, 0
+        waiting.until = now + self._backoff(waiting.errors or waiting.refused)
+
+    def _backoff(self, failures: int) -> float:
+        return min(self._maximum, self._initial * 2.0 ** min(failures - 1, 62))
+
+    def placed(self, key: str) -> None:
+        """The group was placed or is gone: its failures are forgotten."""
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            asleep = waiting.sleepers is not None
+            self._rise(key, waiting)
+            if asleep:
+                self.on_woken(key)
+        self._noted.discard(key)
+
+    def _rise(self, key: str, waiting: _Waiting) -> None:
+        self._hurried.discard(key)
+        if waiting.sleepers is not None:
+            del self._asleep[key]
+            self._rejections.drop(key, waiting.sleepers)
+            waiting.sleepers = None
+
+    # ------------------------------------------------------------------ what wakes
+
+    def wants(self, resource: type) -> int:
+        """The actions on objects of a kind that some sleeping group may be helped by; 0 where nobody waits for any."""
+        return self._rejections.wanted(resource)
+
+    def happened(self, event: ClusterEvent, concerns: Callable[[str], bool] = everybody) -> None:
+        """Wake the groups that the event can help, of those that it `concerns` (asked by key); their backoff stands."""
+        for label, plugin, sleepers in self._rejections.helped(event):
+            keys = [key for key in sleepers.keys if concerns(key)]
+            for key in keys:
+                self._wake(key)
+            if keys:
+                self.on_event(label, plugin, len(keys))
+
+    def happened_to(self, key: str, event: ClusterEvent) -> None:
+        """As `happened`, where the event concerns one group alone: one of its own pods has changed."""
+        waiting = self._waiting.get(key)
+        if waiting is None or waiting.sleepers is None:
+            return
+        for label, plugin in self._rejections.helps(waiting.sleepers, event):
+            self._wake(key)
+            self.on_event(label, plugin, 1)
+            return
+
+    def plugin_changed(self, plugin: str) -> None:
+        """Wake the groups that a plugin refused: its own state has changed; their backoff stands."""
+        for sleepers in self._rejections.refused_by(plugin):
+            keys = list(sleepers.keys)
+            for key in keys:
+                self._wake(key)
+            self.on_event(PLUGIN_CHANGED, plugin, len(keys))
+
+    def requeue(self, key: str, label: str) -> None:
+        """Something about the group itself has changed: it sleeps no more, its backoff stands."""
+        if key in self._asleep:
+            self._wake(key)
+            self.on_event(label, "", 1)
+
+    def wake(self, key: str, now: float, label: str = FORCE_ACTIVATE) -> None:
+        """The group is to be tried now, its attempts still count."""
+        self.requeue(key, label)
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting.until = min(waiting.until, now)
+            self._hurried.discard(key)
+
+    def activate(self, key: str, now: float) -> None:
+        """As `wake`, at any time: where the group is being tried just now, it is tried once more if that fails."""
+        if key not in self._asleep:
+            self._noted.add(key)
+        self.wake(key, now)
+
+    def flush(self, now: float) -> None:
+        """Wake those that have slept for too long: whatever they wait for may have been missed."""
+        if self._flush_at is None or now < self._flush_at:
+            return
+        late = list(takewhile(lambda entry: now - entry[1].since > self._longest, self._asleep.items()))
+        for key, _ in late:
+            self._wake(key)
+        if late:
+            self.on_event(UNSCHEDULABLE_TIMEOUT, "", len(late))
+        self._flush_at = now + self._look if self._asleep else None
+
+    def changed_class(self, key: str, before: TaskClass, after: TaskClass, *, alone: bool) -> None:
+        """A pod of the group is of another class now; who refused it before is taken to refuse it still.
+
+        `alone`: it is the group's only pod.
+        """
+        waiting = self._waiting.get(key)
+        if waiting is None or waiting.sleepers is None:
+            return
+        known = waiting.sleepers.wants
+        changed = frozenset((after, plugins) for cls, plugins in known if cls is before)
+        wants = changed if alone else known | changed
+        self._rejections.drop(key, waiting.sleepers)
+        waiting.sleepers = self._rejections.put(key, wants)
+
+    def _wake(self, key: str) -> None:
+        waiting = self._waiting[key]
+        self._rise(key, waiting)
+        self._hurried.add(key)
+        heapq.heappush(self._ends, (waiting.until, key))
+        self.on_woken(key)
