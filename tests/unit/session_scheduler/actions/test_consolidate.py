@@ -1,0 +1,363 @@
+"""The consolidate action: pods are moved only where with it a group fits, and what is moved fits elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from session_scheduler.config.settings import ConsolidationConfig, QueueConfig, SchedulerConfig
+from session_scheduler.hookspecs import hookimpl
+from session_scheduler.model.meta import LabelSelector, ObjectMeta
+from session_scheduler.model.objects import Pod
+from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from session_scheduler.testing.builders import gang, pod, pods
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+from ....tools.replacing import anew, of_controller, replace_ended
+
+KINDS = ("DaemonSet", "Node")
+
+
+def cluster_of(*nodes: str, actions: Any = ("allocate", "consolidate"), **options: Any) -> FakeCluster:
+    """Nodes with so many CPUs each."""
+    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, actions=actions, **options))
+    for number, cpu in enumerate(nodes, 1):
+        cluster.node(f"n{number}", cpu=cpu)
+    return cluster
+
+
+def ending(cluster: FakeCluster) -> set[str]:
+    return {one.metadata.name for one in cluster.memory.objects(Pod) if one.metadata.deletion_timestamp}
+
+
+def on(name: str, node: str, cpu: str = "1", **options: Any) -> Pod:
+    return of_controller(pod(name, cpu=cpu, bound_to=node, **options))
+
+
+def in_pieces(**options: Any) -> FakeCluster:
+    """Two nodes of four CPUs, of each of which half is free."""
+    cluster = cluster_of("4", "4", **options)
+    cluster.add(on("a", "n1", "2"), on("b", "n2", "2"))
+    return cluster
+
+
+def settle(cluster: FakeCluster, cycles: int = 4) -> None:
+    """Let what is moved end and come anew, cycle after cycle."""
+    for _ in range(cycles):
+        cluster.run()
+        replace_ended(cluster)
+        cluster.advance(1.0)
+    cluster.run()
+
+
+def test_a_pod_fits_after_a_move_and_what_was_moved_runs_elsewhere() -> None:
+    cluster = in_pieces()
+    cluster.add(pod("big", cpu="4"))
+    cluster.run()
+    assert len(ending(cluster)) == 1
+    settle(cluster)
+    cluster.assert_all_bound()
+    assert {cluster.node_of("big")} == {"n1", "n2"} - {cluster.node_of("a+") or cluster.node_of("b+")}
+
+
+def test_a_gang_fits_after_moves_and_all_of_it_runs() -> None:
+    cluster = cluster_of("4", "4", "4", "4")
+    cluster.add(on(name, f"n{number}", "2") for number, name in enumerate("abcd", 1))
+    cluster.add(*gang("g", 2, cpu="3"))
+    settle(cluster)
+    cluster.assert_all_bound()
+    assert len([name for name in cluster.placements() if name.endswith("+")]) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_moved_goes_out_of_the_way_of_the_other_members_where_scores_would_not_have_it_so(seed: int) -> None:
+    cluster = cluster_of("4", "4", "2", "2", seed=seed)
+    cluster.add(on("a", "n1", "2"), on("b", "n2", "2"), *gang("g", 2, cpu="3"))
+    settle(cluster)
+    cluster.assert_all_bound()
+
+
+def test_nothing_is_moved_where_only_a_part_of_the_gang_would_fit() -> None:
+    cluster = in_pieces()
+    cluster.add(*gang("g", 2, cpu="3"))
+    settle(cluster)
+    cluster.assert_bound("a", "n1").assert_bound("b", "n2")
+    assert "consolidation" not in cluster.reasons("g-0")
+
+
+def test_pods_are_moved_for_the_sub_group_that_a_gang_lacks() -> None:
+    cluster = cluster_of("4", "4", "2")
+    cluster.add(on("a", "n1", "2"), on("b", "n2", "2"))
+    cluster.group("g", 2, sub_groups="leader=1,worker=1")
+    cluster.add(pods("w", 4, cpu="1", group="g", sub_group="worker"))
+    cluster.pod("leader", cpu="4", group="g", sub_group="leader")
+    settle(cluster)
+    cluster.assert_bound("leader").assert_bound("w-0")
+    assert len([name for name in cluster.placements() if name.endswith("+")]) == 1
+
+
+def test_nothing_is_moved_for_members_beyond_those_that_a_gang_needs() -> None:
+    cluster = cluster_of("4", "4", "4", "2", "2", "2")
+    cluster.add(on(name, f"n{number}", "2") for number, name in enumerate("abc", 1))
+    cluster.add(*gang("g", 3, min_count=2, cpu="3"))
+    cluster.run()
+    assert len(ending(cluster)) == 2
+
+
+def test_nothing_is_moved_for_which_there_is_no_room_elsewhere() -> None:
+    cluster = cluster_of("4", "4")
+    cluster.add(on("a", "n1", "3"), on("b", "n2", "2"), pod("big", cpu="4"))
+    settle(cluster)
+    cluster.assert_bound("a", "n1").assert_bound("b", "n2").assert_pending("big")
+
+
+def test_without_the_action_nothing_is_moved() -> None:
+    cluster = in_pieces(actions=("allocate", "reclaim"))
+    cluster.add(pod("big", cpu="4"))
+    cluster.run(cycles=2)
+    assert not ending(cluster)
+
+
+def test_the_fewest_pods_are_moved_and_of_these_the_least_important() -> None:
+    cluster = cluster_of("4", "4", "4")
+    cluster.add(on("a1", "n1"), on("a2", "n1"), on("b", "n2", "2", priority=5), on("c", "n3", "2"))
+    cluster.add(pod("big", cpu="4", priority=5))
+    cluster.run()
+    assert ending(cluster) in ({"c"}, {"b"})
+    assert len(ending(cluster)) == 1
+
+
+@pytest.mark.parametrize(("most", "moved"), [(1, 0), (2, 2)])
+def test_no_more_pods_are_moved_for_a_group_than_is_allowed(most: int, moved: int) -> None:
+    cluster = cluster_of("4", "4", "2", "2", consolidation=ConsolidationConfig(max_moves=most))
+    cluster.add(on("a", "n1", "2"), on("b", "n2", "2"), *gang("g", 2, cpu="4"))
+    cluster.run()
+    assert len(ending(cluster)) == moved
+
+
+def test_who_can_stay_beside_it_stays() -> None:
+    cluster = cluster_of("4", "4")
+    cluster.add(on("a1", "n1", priority=1), on("a2", "n1", priority=2), on("a3", "n1", priority=3))
+    cluster.add(on("b", "n2", "3", priority=9))
+    cluster.add(pod("big", cpu="2", priority=3))
+    cluster.run()
+    assert ending(cluster) == {"a1"}
+
+
+@pytest.mark.parametrize("why", ["bare", "DaemonSet", "Node", "important", "kept", "claims", "other scheduler"])
+def test_some_pods_are_never_moved(why: str) -> None:
+    cluster = cluster_of("4", "4")
+    for name, node in (("a", "n1"), ("b", "n2")):
+        kept = {"fluence.flux-framework.org/preemptibility": "non-preemptible"} if why == "kept" else {}
+        claims = ({"name": "d", "resourceClaimTemplateName": "t"},) if why == "claims" else ()
+        one = pod(name, cpu="2", bound_to=node, priority=11 if why == "important" else 10, labels=kept,
+                  resource_claims=claims, scheduler="other" if why == "other scheduler" else "fluence")  # fmt: skip
+        cluster.add(one if why == "bare" else of_controller(one, kind=why if why in KINDS else "ReplicaSet"))
+    cluster.add(pod("big", cpu="4", priority=10))
+    cluster.run(cycles=2)
+    assert not ending(cluster)
+
+
+def test_members_of_gangs_are_never_moved() -> None:
+    cluster = in_pieces()
+    cluster.add(*gang("old", 2, cpu="2"))
+    cluster.run()
+    cluster.delete_pod("a").delete_pod("b")
+    cluster.add(pod("big", cpu="4"))
+    cluster.run(cycles=2)
+    assert not ending(cluster)
+
+
+def budget(allowed: int) -> PodDisruptionBudget:
+    return PodDisruptionBudget(
+        metadata=ObjectMeta(name="budget", namespace="default"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "x"})),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=allowed),
+    )
+
+
+@pytest.mark.parametrize(("allowed", "moved"), [(0, 0), (1, 0), (2, 2)])
+def test_a_move_keeps_within_budgets(allowed: int, moved: int) -> None:
+    cluster = cluster_of("4", "2", "2", "2", "2")
+    cluster.add(budget(allowed), *(on(name, "n1", "2", labels={"app": "x"}) for name in "ab"))
+    cluster.add(*(on(name, f"n{number}", "1", priority=5) for number, name in enumerate("wxyz", 2)))
+    cluster.add(pod("big", cpu="4"))
+    cluster.delete_pod("w").delete_pod("x")
+    cluster.run()
+    assert len(ending(cluster)) == moved
+
+
+def test_preemption_counts_what_a_move_uses_of_a_budget_in_the_same_session() -> None:
+    cluster = cluster_of(actions=("allocate", "consolidate", "preempt"))
+    for number, of in enumerate("xxyy", 1):
+        cluster.node(f"n{number}", cpu="4", labels={"of": of})
+    cluster.add(budget(1), on("a", "n1", "2", labels={"app": "x"}), on("b", "n2", "2", priority=1000))
+    cluster.pod("c", cpu="4", bound_to="n3", labels={"app": "x"}).pod("d", cpu="4", bound_to="n4", priority=5)
+    cluster.pod("moves", cpu="4", priority=100, node_selector={"of": "x"})
+    cluster.pod("preempts", cpu="4", priority=50, node_selector={"of": "y"})
+    cluster.run()
+    assert ending(cluster) == {"a", "d"}, "c matters less than d, and its budget is used up"
+
+
+def test_what_the_api_server_does_not_let_go_leaves_its_place_to_nobody() -> None:
+    cluster = in_pieces()
+    cluster.memory._may_evict = lambda _: False
+    cluster.add(pod("big", cpu="4"))
+    cluster.run(cycles=3)
+    assert not ending(cluster)
+    cluster.memory._may_evict = lambda _: True
+    cluster.advance(400.0)
+    settle(cluster)
+    cluster.assert_all_bound()
+
+
+def test_a_controllers_pods_are_left_alone_after_one_was_moved() -> None:
+    cluster = cluster_of("2", "2", "2", consolidation=ConsolidationConfig(rest_seconds=100))
+    cluster.add(*(of_controller(pod(f"w{number}", cpu="1", bound_to=f"n{number}"), "w") for number in (1, 2, 3)))
+    cluster.add(pod("big", cpu="2"))
+    settle(cluster)
+    cluster.assert_bound("big")
+    cluster.add(pod("bigger", cpu="2"))
+    cluster.delete_pod(next(name for name in cluster.placements() if name.endswith("+")))
+    settle(cluster, 2)
+    cluster.assert_pending("bigger")
+    cluster.advance(500.0)
+    settle(cluster)
+    cluster.assert_bound("bigger")
+
+
+def test_the_room_is_kept_for_whom_pods_are_moved() -> None:
+    cluster = in_pieces()
+    cluster.add(pod("big", cpu="4"))
+    cluster.run()
+    cluster.add(pod("thief", cpu="2"), pod("late", cpu="1"))
+    settle(cluster)
+    cluster.assert_bound("big")
+
+
+def test_what_comes_in_a_moved_pods_place_goes_where_that_was_to_go() -> None:
+    """Left to itself the smaller one would take the only node that has room for the larger one."""
+    cluster = cluster_of("4", "3", "1")
+    cluster.add(on("large", "n1", "3"), on("small", "n1", "1"), pod("big", cpu="4"))
+    cluster.run()
+    assert ending(cluster) == {"large", "small"}
+    small, large = (cluster.find(Pod, name) for name in ("small", "large"))
+    cluster.add(anew(small), anew(large))
+    cluster.run()
+    cluster.assert_bound("small+", "n3")
+    cluster.assert_bound("large+", "n2")
+
+
+def test_the_next_group_is_looked_at_when_what_was_moved_has_come_again() -> None:
+    cluster = cluster_of("4", "4", "4", "4")
+    cluster.add(on(name, f"n{number}", "2") for number, name in enumerate("abcd", 1))
+    cluster.add(pod("one", cpu="4"), pod("two", cpu="4"))
+    cluster.run()
+    assert len(ending(cluster)) == 1, "both would count on the same room"
+    settle(cluster)
+    cluster.assert_all_bound()
+
+
+def test_what_is_awaited_in_vain_holds_nobody_up_for_ever() -> None:
+    cluster = cluster_of("4", "4", "4", "4")
+    cluster.add(on(name, f"n{number}", "2") for number, name in enumerate("abcd", 1))
+    cluster.add(pod("one", cpu="4"), pod("two", cpu="4"))
+    cluster.run()
+    cluster.finish_deletions()
+    cluster.run(cycles=2)
+    assert not ending(cluster)
+    cluster.advance(61.0)
+    cluster.run(cycles=2)
+    assert len(ending(cluster)) == 1
+
+
+def test_places_are_kept_where_the_profile_preempts_nobody() -> None:
+    cluster = in_pieces().without("DefaultPreemption")
+    cluster.add(pod("big", cpu="4"))
+    cluster.run()
+    node = cluster.find(Pod, "big").status.nominated_node_name
+    cluster.add(cluster.find(Pod, "big"))
+    cluster.advance(400.0)
+    cluster.run(cycles=2)
+    assert node
+    assert cluster.find(Pod, "big").status.nominated_node_name == node
+    settle(cluster)
+    cluster.assert_bound("big", node)
+
+
+def test_after_a_restart_the_place_is_kept_until_the_moved_pods_have_left() -> None:
+    cluster = in_pieces()
+    cluster.add(pod("big", cpu="4"))
+    cluster.run()
+    node = cluster.find(Pod, "big").status.nominated_node_name
+    cluster.restart()
+    cluster.run(cycles=2)
+    assert cluster.find(Pod, "big").status.nominated_node_name == node
+    assert "pods that are moved are still on" in cluster.reasons("big")
+    settle(cluster)
+    cluster.assert_bound("big", node)
+
+
+def test_who_is_moved_and_who_waits_are_told_why() -> None:
+    cluster = in_pieces()
+    cluster.add(pod("big", cpu="4"))
+    cluster.run()
+    (name,) = ending(cluster)
+    (told,) = cluster.find(Pod, name).status.conditions
+    assert (told.type, told.reason) == ("DisruptionTarget", "ConsolidationByScheduler")
+    assert told.message == "fluence: moved so that a pod fits"
+    reason = cluster.find(Pod, "big").status.conditions[0].message
+    assert reason.endswith(f". consolidation: pods are moved to other nodes for it: default/{name}.")
+
+
+def test_a_plugin_can_keep_pods_where_they_are() -> None:
+    class Keeps:
+        name = "keeps"
+
+        @hookimpl
+        def on_session_open(self, session: Any) -> None:
+            session.add_preemptable(lambda _, victim: victim.name != "a")
+            session.add_preempt_validator(lambda scenario: "no" if "b" in {t.name for t in scenario.victims} else None)
+
+    cluster = in_pieces()
+    cluster.start(Keeps())
+    cluster.add(pod("big", cpu="4"))
+    cluster.run(cycles=2)
+    assert not ending(cluster)
+
+
+def test_a_pod_that_preempts_nobody_has_nobody_moved() -> None:
+    cluster = in_pieces()
+    cluster.add(pod("big", cpu="4", preemption_policy="Never"))
+    cluster.run(cycles=2)
+    assert not ending(cluster)
+
+
+def test_pods_of_a_queue_are_not_moved_beyond_its_limit() -> None:
+    queues = (QueueConfig(name="q", limit={"cpu": 7}),)
+    cluster = in_pieces(queues=queues)
+    cluster.add(pod("big", cpu="4", queue="q"))
+    cluster.run(cycles=2)
+    assert not ending(cluster), "those of other queues stay, too"
+
+
+def test_a_plugin_that_fails_while_it_is_tried_fails_the_group_and_all_is_as_it_was() -> None:
+    class Fails:
+        name = "fails"
+
+        @hookimpl
+        def on_session_open(self, session: Any) -> None:
+            session.add_event_handler(deallocate=self._told)
+
+        def _told(self, event: Any) -> None:
+            if event.task.name in ("a", "b"):
+                raise RuntimeError("no")
+
+    cluster = in_pieces()
+    cluster.start(Fails())
+    cluster.add(pod("big", cpu="4"))
+    cluster.run()
+    assert not ending(cluster)
+    assert "fails" in cluster.reasons("big")
+    assert {task.name: task.node for task in cluster.scheduler.cache.bound_tasks()} == {"a": "n1", "b": "n2"}

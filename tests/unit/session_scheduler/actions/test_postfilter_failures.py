@@ -1,0 +1,275 @@
+"""What goes wrong with preemption concerns as little as it can: a node whose trial fails, a nomination that is not
+written, a gang that lost a member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from session_scheduler import hookimpl
+from session_scheduler.cluster.errors import Forbidden, Unavailable
+from session_scheduler.hookspecs import Scope
+from session_scheduler.model.objects import Pod, PodGroup, PodStatus
+from session_scheduler.testing import FakeCluster, gang, node, pod
+
+from ....tools.preempting import OneLoop, ended
+
+# ------------------------------------------------------------------ a plugin that fails in a trial
+
+
+class FailsOn:
+    """A filter that fails where nothing runs on some nodes any more, which only a trial shows."""
+
+    name = "fails-on"
+
+    def __init__(self, nodes: set[str], scope: Scope) -> None:
+        self._nodes = nodes
+        self.filter_scope = scope
+
+    @hookimpl
+    def filter(self, cls, nodes, mask):
+        for place in range(len(nodes)):
+            if nodes.node(place).metadata.name in self._nodes and not nodes.used("cpu")[place]:
+                raise RuntimeError(f"{nodes.node(place).metadata.name} is empty")
+
+
+def tried(failing: set[str], scope: Scope) -> FakeCluster:
+    """The pods on n1 are the best victims, then those on n2."""
+    cluster = FakeCluster()  # checks after each cycle what is counted on each node
+    cluster.add(node(f"n{n}", cpu="1") for n in (1, 2, 3))
+    cluster.add(pod(f"low{n}", cpu="1", priority=n, bound_to=f"n{n}") for n in (1, 2, 3))
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.run(FailsOn(failing, scope))
+    return cluster
+
+
+@pytest.mark.parametrize("scope", [Scope.NODE, Scope.ANY])
+@pytest.mark.parametrize(("failing", "victims"), [(set(), "low1"), ({"n1"}, "low2"), ({"n1", "n2"}, "low3")])
+def test_where_a_plugin_fails_in_the_trial_of_a_node_another_node_is_taken(
+    failing: set[str], victims: str, scope: Scope
+) -> None:
+    cluster = tried(failing, scope)
+    assert ended(cluster) == [victims]
+    cluster.assert_pending("high", "Insufficient cpu")
+
+
+@pytest.mark.parametrize("scope", [Scope.NODE, Scope.ANY])
+def test_its_failure_is_told_where_no_node_is_left(scope: Scope) -> None:
+    cluster = tried({"n1", "n2", "n3"}, scope)
+    assert ended(cluster) == []
+    cluster.assert_pending("high", "is empty")
+
+
+class Loses:
+    """Follows trials, and fails when a pod is thought away, or when it comes back."""
+
+    name = "loses"
+
+    def __init__(self, when: str) -> None:
+        self._when = when
+
+    @hookimpl
+    def on_session_open(self, session):
+        session.add_trial_handler(self._does("away"), self._does("back"))
+
+    def _does(self, when: str) -> Any:
+        def told(event):
+            if when == self._when and event.task.name == "low1":
+                raise RuntimeError("low1 is not there")
+
+        return told
+
+
+@pytest.mark.parametrize(("when", "victims"), [("away", ["low2"]), ("back", [])])
+def test_a_plugin_that_did_not_follow_what_came_back_is_asked_no_more(when: str, victims: list[str]) -> None:
+    """One that could not think a pod away was told that it is there again: what it has is right."""
+    cluster = FakeCluster()
+    cluster.add(node(f"n{n}", cpu="1") for n in (1, 2))
+    cluster.add(pod(f"low{n}", cpu="1", priority=n, bound_to=f"n{n}") for n in (1, 2))
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.run(Loses(when))
+    assert ended(cluster) == victims
+
+
+# ------------------------------------------------------------------ a nomination that is not written
+
+
+@pytest.fixture
+def cluster() -> Iterator[OneLoop]:
+    with asyncio.Runner() as runner:
+        found = OneLoop(runner)
+        found.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
+        yield found
+
+
+def lose(cluster: OneLoop, name: str, node: str, *, done: bool = False) -> None:
+    """No request is answered that says for which node a pod is nominated."""
+    real = cluster.memory.patch_status
+
+    async def lost(one: Any, **options: Any) -> Any:
+        if one.metadata.name != name or options.get("nominated_node_name") != node:
+            return await real(one, **options)
+        if done:
+            await real(one, **options)
+            raise Unavailable("timeout")
+        raise Forbidden("the status of pods cannot be written")
+
+    cluster.memory.patch_status = lost  # type: ignore[method-assign]
+
+
+def known(cluster: FakeCluster, name: str) -> str | None:
+    task = cluster.scheduler.cache.tasks[cluster.find(Pod, name).metadata.uid]
+    return cluster.scheduler.cache.nominations.node_of(task)
+
+
+def test_a_nomination_that_is_not_written_keeps_no_place(cluster: OneLoop) -> None:
+    cluster.start()
+    lose(cluster, "high", "n1")
+    cluster.add(pod("high", cpu="1", priority=10), pod("waits", cpu="1", priority=10, preemption_policy="Never"))
+    cluster.turn(2)
+    assert known(cluster, "high") is None
+    cluster.delete(Pod, "low")
+    cluster.turn(2)
+    assert cluster.get("waits").spec.node_name or cluster.get("high").spec.node_name
+
+
+def test_one_that_is_written_though_the_answer_was_lost_stays(cluster: OneLoop) -> None:
+    cluster.start()
+    lose(cluster, "high", "n1", done=True)
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.turn(3)
+    assert known(cluster, "high") == "n1"
+
+
+def test_of_a_pod_alone_nothing_is_taken_back(cluster: OneLoop) -> None:
+    """A nomination that was written although the answer was lost is not undone before it is heard of."""
+    cluster.start()
+    lose(cluster, "high", "n1")
+    real, asked = cluster.memory.patch_status, list[Any]()
+
+    async def noted(one: Any, **options: Any) -> Any:
+        asked.append(options.get("nominated_node_name"))
+        return await real(one, **options)
+
+    cluster.memory.patch_status = noted  # type: ignore[method-assign]
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.turn(3)
+    assert set(asked) == {"n1"}
+
+
+def test_one_whose_end_is_not_written_holds_as_its_pod_says(cluster: OneLoop) -> None:
+    cluster.start()
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.turn(2)
+    lose(cluster, "high", "")
+    cluster.add(pod("higher", cpu="1", priority=20))
+    cluster.turn(2)
+    assert cluster.get("high").status.nominated_node_name == known(cluster, "high") == "n1"
+
+
+# ------------------------------------------------------------------ a gang that is nominated in part
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_gang_keeps_its_places_only_where_all_are_written(cluster: OneLoop, done: bool) -> None:
+    """Or enough of them that it can start; and where they are, though an answer was lost."""
+    cluster.add(node("n2", cpu="1"), pod("low2", cpu="1", priority=1, bound_to="n2"))
+    cluster.start()
+    lose(cluster, "high-1", "n1", done=done)
+    lose(cluster, "high-1", "n2", done=done)
+    cluster.add(gang("high", 2, cpu="1", priority=10))
+    cluster.turn(2)
+    for name in ("high-0", "high-1"):
+        assert bool(cluster.get(name).status.nominated_node_name) is done
+        assert bool(known(cluster, name)) is done
+    assert cluster.ending() == []
+
+
+def test_a_part_that_cannot_be_taken_back_keeps_no_place_and_is_written_later(cluster: OneLoop) -> None:
+    cluster.add(node("n2", cpu="1"), pod("low2", cpu="1", priority=1, bound_to="n2"))
+    cluster.start()
+    real = cluster.memory.patch_status
+    for name, place in (("high-1", "n1"), ("high-1", "n2"), ("high-0", "")):
+        lose(cluster, name, place)
+    cluster.add(gang("high", 2, cpu="1", priority=10))
+    cluster.turn(3)
+    assert cluster.get("high-0").status.nominated_node_name
+    assert known(cluster, "high-0") is None
+    cluster.memory.patch_status = real  # type: ignore[method-assign]
+    cluster.delete(Pod, "high-1")
+    cluster.advance(11)
+    cluster.turn(3)
+    assert cluster.get("high-0").status.nominated_node_name == ""
+
+
+@pytest.mark.parametrize("when", ["before its answer", "after its answer"])
+def test_a_part_that_is_heard_of_after_it_was_taken_back_keeps_no_place(cluster: OneLoop, when: str) -> None:
+    cluster.add(node("n2", cpu="1"), pod("low2", cpu="1", priority=1, bound_to="n2"))
+    cluster.start()
+    for name, place in (("high-1", "n1"), ("high-1", "n2")):
+        lose(cluster, name, place)
+    lose(cluster, "high-0", "")
+    cluster.add(gang("high", 2, cpu="1", priority=10))
+
+    async def deaf() -> None:
+        await cluster.scheduler.settle_finished()
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+    cluster.turn()
+    for _ in range(1 if when == "before its answer" else 2):
+        cluster._runner.run(deaf())
+    cluster.turn(2)
+    assert cluster.get("high-0").status.nominated_node_name
+    assert known(cluster, "high-0") is None
+    cluster.add(replace(cluster.get("high-0"), status=PodStatus(nominated_node_name="n9")))
+    cluster.turn()
+    assert known(cluster, "high-0") == "n9"
+
+
+@pytest.mark.parametrize(("nominated", "kept"), [(1, False), (2, True), (3, True)])
+def test_after_a_restart_a_gang_keeps_the_places_that_it_can_start_in(nominated: int, kept: bool) -> None:
+    cluster = FakeCluster()
+    cluster.add(node(f"n{n}", cpu="1") for n in range(3))
+    cluster.add(pod("there", cpu="1", priority=20, bound_to="n2"))
+    for one in gang("high", 3, min_count=2, cpu="1", priority=10):
+        place = f"n{one.metadata.name[-1]}"
+        there = isinstance(one, Pod) and int(place[1:]) < nominated
+        cluster.add(replace(one, status=PodStatus(nominated_node_name=place)) if there else one)
+    cluster.start()
+    names = [f"high-{n}" for n in range(nominated)]
+    assert [known(cluster, name) is not None for name in names] == [kept] * nominated
+    written = [cluster.find(Pod, name).status.nominated_node_name for name in names]
+    assert [bool(node) for node in written] == [kept] * nominated
+
+
+# ------------------------------------------------------------------ a gang that lost a member
+
+
+@pytest.mark.parametrize("lost", ["member", "group"])
+def test_a_gang_that_cannot_start_any_more_gives_its_places_up(lost: str) -> None:
+    cluster = FakeCluster(checked=False)
+    cluster.add(node(f"n{n}", cpu="1") for n in (1, 2))
+    cluster.add(pod(f"low{n}", cpu="1", priority=1, bound_to=f"n{n}") for n in (1, 2))
+    cluster.add(gang("high", 2, cpu="1", priority=10))
+    cluster.run()
+    assert None not in (known(cluster, "high-0"), known(cluster, "high-1"))
+    cluster.add(pod(f"waits{n}", cpu="1", priority=5) for n in (1, 2))
+    cluster.run()
+    cluster.finish_deletions()
+    if lost == "member":
+        cluster.delete(Pod, "high-1")
+    else:
+        cluster.delete(PodGroup, "high")
+    cluster.run(cycles=2)
+    cluster.advance(11)
+    cluster.run(cycles=3)
+    assert known(cluster, "high-0") is None
+    assert cluster.find(Pod, "high-0").status.nominated_node_name == ""
+    for name in ("waits1", "waits2"):
+        assert cluster.node_of(name)

@@ -1,0 +1,151 @@
+"""Gangs as victims while they start, and trials in which a plugin fails."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from session_scheduler.hookspecs import hookimpl
+from session_scheduler.model.objects import Pod, PodCondition, PodGroup, PodGroupStatus, PodStatus
+from session_scheduler.testing import FakeCluster, node, pod, pod_group
+
+from ....tools.preempting import ended
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster(checked=False)
+
+
+def bound_in_part(cluster: FakeCluster) -> None:
+    """Two members of three are bound, on nodes that are full with them."""
+    cluster.add(node("n1", cpu="1"), node("n2", cpu="1"), pod_group("g", 3))
+    cluster.add(pod(f"g-{n}", group="g", cpu="1", priority=1, bound_to=f"n{n}") for n in (1, 2))
+    cluster.add(pod("g-3", group="g", cpu="1", priority=1, gates=["later"]))
+
+
+def test_a_gang_that_never_ran_ends_whole_whatever_its_mode(cluster: FakeCluster) -> None:
+    bound_in_part(cluster)
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.run()
+    assert ended(cluster) == ["g-1", "g-2"]
+
+
+def test_a_gang_that_ran_and_lost_a_member_ends_one_by_one(cluster: FakeCluster) -> None:
+    bound_in_part(cluster)
+    group = cluster.find(PodGroup, "g")
+    ran = PodGroupStatus(conditions=(PodCondition("PodGroupScheduled", "True", "Scheduled", ""),))
+    cluster.add(replace(group, status=ran), pod("high", cpu="1", priority=10))
+    cluster.run()
+    assert len(ended(cluster)) == 1
+
+
+class Forgetful:
+    """Follows trials, and fails when the first task comes back."""
+
+    name = "forgetful"
+
+    def __init__(self) -> None:
+        self.back: list[str] = []
+
+    @hookimpl
+    def on_session_open(self, session):
+        session.add_trial_handler(lambda event: None, self._put_back)
+
+    def _put_back(self, event):
+        self.back.append(event.task.name)
+        if len(self.back) == 1:
+            raise RuntimeError("it is not there any more")
+
+
+def test_a_plugin_that_fails_in_a_trial_does_not_keep_running_pods_off_their_nodes() -> None:
+    cluster, plugin = FakeCluster(), Forgetful()  # checks after each cycle what is counted on each node
+    cluster.add(node("n1", cpu="3"))
+    cluster.add(pod(f"low{n}", cpu="1", priority=n, bound_to="n1") for n in (1, 2, 3))
+    cluster.add(pod("high", cpu="1", priority=10))
+    cluster.run(plugin)
+    cluster.assert_pending("high", "it is not there any more")
+    assert sorted(plugin.back) == ["low1", "low2", "low3"]
+    assert all(task.node == "n1" for task in cluster.scheduler.cache.bound_tasks())
+    assert len(list(cluster.scheduler.cache.bound_tasks())) == 3
+
+
+class FailsFor:
+    """Follows trials, and fails when somebody of this name is thought away."""
+
+    name = "fails-for"
+
+    def __init__(self, victim: str) -> None:
+        self.victim = victim
+
+    @hookimpl
+    def on_session_open(self, session):
+        session.add_trial_handler(self._remove, lambda event: None)
+
+    def _remove(self, event):
+        if event.task.name == self.victim:
+            raise RuntimeError("it cannot be thought away")
+
+
+@pytest.mark.parametrize(("there", "before"), [(20, "n1"), (1, "")])
+def test_where_a_plugin_fails_nominations_stay_as_they_were_written(
+    cluster: FakeCluster, there: int, before: str
+) -> None:
+    """The first of two members is nominated no more, or anew; then a plugin fails for the second."""
+    for number in (1, 2, 3):
+        cluster.add(node(f"n{number}", cpu="1", labels={"of": f"n{number}"}))
+    cluster.add(pod("there", cpu="1", priority=there, bound_to="n1"), pod("low", cpu="1", priority=1, bound_to="n2"))
+    cluster.add(pod_group("g"), pod("g-0", group="g", cpu="1", bound_to="n3"))
+    first = pod("g-1", group="g", cpu="1", priority=10, node_selector={"of": "n1"})
+    cluster.add(replace(first, status=PodStatus(nominated_node_name=before)))
+    cluster.add(pod("g-2", group="g", cpu="1", priority=10, node_selector={"of": "n2"}))
+    cluster.run(FailsFor("low"))
+    cluster.assert_pending("g-1", "it cannot be thought away")
+    assert ended(cluster) == []
+    written = cluster.find(Pod, "g-1").status.nominated_node_name
+    task = cluster.scheduler.cache.tasks[cluster.find(Pod, "g-1").metadata.uid]
+    assert (cluster.scheduler.cache.nominations.node_of(task) or "") == written == before
+
+
+def started_gang(cluster: FakeCluster, group: int, own: int) -> None:
+    """A gang of two that runs, and a third member that is tried alone."""
+    cluster.add(node("n1", cpu="1"), node("n2", cpu="1"), node("n3", cpu="1"), pod_group("g", 2, priority=group))
+    cluster.add(pod(f"g-{n}", group="g", cpu="1", priority=own, bound_to=f"n{n}") for n in (1, 2))
+    cluster.add(pod("g-3", group="g", cpu="1", priority=own))
+
+
+@pytest.mark.parametrize(("group", "own", "ends"), [(10, 1, True), (1, 10, False)])
+def test_a_member_that_is_tried_alone_preempts_with_its_groups_priority(
+    cluster: FakeCluster, group: int, own: int, ends: bool
+) -> None:
+    started_gang(cluster, group, own)
+    cluster.add(pod("mid", cpu="1", priority=5, bound_to="n3"))
+    cluster.run()
+    assert ended(cluster) == (["mid"] if ends else [])
+
+
+@pytest.mark.parametrize(("group", "own", "bound"), [(10, 1, True), (1, 10, False)])
+def test_a_member_that_is_tried_alone_yields_to_nominated_pods_of_its_groups_priority_or_more(
+    cluster: FakeCluster, group: int, own: int, bound: bool
+) -> None:
+    started_gang(cluster, group, own)
+    waits = pod("waits", cpu="1", priority=5, gates=["later"])
+    cluster.add(replace(waits, status=PodStatus(nominated_node_name="n3")))
+    cluster.run()
+    assert bool(cluster.node_of("g-3")) is bound
+
+
+def test_what_nobody_can_do_who_yields_to_a_gang_its_own_members_may(
+    cluster: FakeCluster,
+) -> None:
+    """Two of one class, the first of another gang: it is refused, and what was found out for it is remembered."""
+    cluster.add(node("n1", cpu="1"), node("n2", cpu="1"), node("n3", cpu="1"), node("n4", cpu="1"), node("n5", cpu="1"))
+    for number, name in enumerate(("b", "a")):
+        cluster.add(pod_group(name, 2))
+        cluster.add(pod(f"{name}-{n}", group=name, cpu="1", priority=10, bound_to=f"n{2 * number + n}") for n in (1, 2))
+    cluster.add(pod("low", cpu="1", priority=1, bound_to="n5"))
+    waits = pod("a-3", group="a", cpu="1", priority=10, gates=["later"])
+    cluster.add(replace(waits, status=PodStatus(nominated_node_name="n5")))
+    cluster.add(pod("b-4", group="b", cpu="1", priority=10), pod("a-4", group="a", cpu="1", priority=10))
+    cluster.run()
+    assert {task.name for task in cluster.scheduler.cache.nominations.on_node("n5")} == {"a-3", "a-4"}

@@ -1,0 +1,321 @@
+"""Objects of any kind are followed: those that there are, then every change, whatever happens to lists and watches.
+
+The API server is in memory, and time passes only when told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from session_scheduler.cluster.dynamic_client import KubeApi
+from session_scheduler.cluster.dynamic_informer import Change, Follower, Resource
+from session_scheduler.cluster.errors import Forbidden, Gone, NotFound, Unavailable
+from session_scheduler.model.objects import ObjectMeta
+
+from .mirror_world import FakeTime
+
+
+class Spec(msgspec.Struct, frozen=True):
+    size: int = 0
+
+
+class Widget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="Widget"):
+    api_version: str = "example.com/v1"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Spec = Spec()
+
+
+class Gadget(Widget, frozen=True, tag="Gadget"):
+    pass
+
+
+WIDGETS = Resource(Widget, "example.com/v1", "widgets", lax=True)
+GADGETS = Resource(Gadget, "example.com/v1", "gadgets", namespaced=False, lax=True)
+END = None
+PATIENCE = 20.0
+
+
+class Server:
+    """What a Follower asks of an ApiClient. An object is what its list and its events show of it."""
+
+    def __init__(self):
+        self.version = 10
+        self.objects = {"widgets": {}, "gadgets": {}}
+        self.refused = {}
+        """By plural: what lists and watches of it raise."""
+        self.lists, self.asked = [], []
+        self._watches = {"widgets": [], "gadgets": []}
+        self._history = {"widgets": [], "gadgets": []}
+
+    # ------------------------------------------------------------------ what happens
+
+    def put(self, plural, name, *, told=True, **content):
+        self.version += 1
+        change = "MODIFIED" if name in self.objects[plural] else "ADDED"
+        uid = self.objects[plural].get(name, {"metadata": {"uid": f"u{self.version}"}})["metadata"]["uid"]
+        meta = {"name": name, "uid": uid, "resourceVersion": str(self.version)}
+        self.objects[plural][name] = {"metadata": meta, **content}
+        self._tell(plural, change, self.objects[plural][name], told=told)
+
+    def delete(self, plural, name, *, told=True):
+        self.version += 1
+        obj = self.objects[plural].pop(name)
+        meta = {**obj["metadata"], "resourceVersion": str(self.version)}
+        self._tell(plural, "DELETED", {**obj, "metadata": meta}, told=told)
+
+    def _tell(self, plural, change, obj, *, told):
+        whole = {"kind": plural[:-1].title(), "apiVersion": "example.com/v1", **obj}
+        line = msgspec.json.encode({"type": change, "object": whole}) + b"\n"
+        if told:
+            self._history[plural].append((self.version, line))
+            self.say(plural, line)
+
+    def say(self, plural, line):
+        """To all watches of now; END ends them."""
+        for watch in self._watches[plural]:
+            watch.put_nowait(line)
+
+    def open(self, plural):
+        return len(self._watches[plural])
+
+    # ------------------------------------------------------------------ what is asked
+
+    async def read(self, path, query=None, *, what, page=False):
+        plural = path.rpartition("/")[2]
+        self.lists.append(path)
+        if plural in self.refused:
+            raise self.refused[plural]
+        items = list(self.objects[plural].values()) or None
+        return msgspec.json.encode({"metadata": {"resourceVersion": str(self.version)}, "items": items})
+
+    @asynccontextmanager
+    async def stream(self, path, query, *, what):
+        plural = path.rpartition("/")[2]
+        self.asked.append((plural, int(query["resourceVersion"])))
+        if plural in self.refused:
+            raise self.refused[plural]
+        lines = asyncio.Queue()
+        for version, line in self._history[plural]:
+            if version > int(query["resourceVersion"]):
+                lines.put_nowait(line)
+        self._watches[plural].append(lines)
+        try:
+            yield _Stream(lines)
+        finally:
+            self._watches[plural].remove(lines)
+
+
+class _Stream:
+    def __init__(self, lines):
+        self._lines = lines
+
+    async def iter_any(self):
+        while (line := await self._lines.get()) is not END:
+            yield line
+
+
+class World:
+    def __init__(self, *resources):
+        self.server, self.time = Server(), FakeTime()
+        self.first, self.told = None, []
+        self.follower = Follower(
+            KubeApi(self.server), resources or (WIDGETS, GADGETS), self.take, clock=self.time, sleep=self.time.sleep
+        )
+
+    def take(self, change, obj):
+        self.told.append((change, type(obj).__name__, obj.metadata.name, obj.spec.size))
+
+    @asynccontextmanager
+    async def running(self):
+        self.first = await asyncio.wait_for(self.follower.start(), PATIENCE)
+        running = asyncio.create_task(self.follower.run())
+        await self.time.settle()
+        try:
+            yield self
+        finally:
+            ended = running.done()
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            assert not ended
+        assert self.server.open("widgets") == self.server.open("gadgets") == 0
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+# ------------------------------------------------------------------ first everything, then every change
+
+
+async def test_what_there_is_comes_first_with_its_type_and_version_and_is_told_to_nobody():
+    world = World()
+    world.server.put("gadgets", "g")
+    world.server.put("widgets", "w", spec={"size": 3}, more=[1])
+    async with world.running():
+        widget, gadget = world.first
+        assert (type(widget), widget.metadata.name, widget.spec.size) == (Widget, "w", 3)
+        assert (type(gadget), gadget.api_version) == (Gadget, "example.com/v1")
+        assert world.told == []
+    assert world.server.lists == ["apis/example.com/v1/widgets", "apis/example.com/v1/gadgets"]
+
+
+async def test_every_change_is_told_in_order_and_once():
+    world = World()
+    async with world.running():
+        assert world.first == []
+        world.server.put("widgets", "w", spec={"size": 1})
+        world.server.put("gadgets", "g")
+        await world.time.settle()
+        world.server.put("widgets", "w", spec={"size": 2})
+        world.server.delete("widgets", "w")
+        await world.time.settle()
+    of_widgets = [one for one in world.told if one[1] == "Widget"]
+    assert of_widgets == [
+        (Change.ADDED, "Widget", "w", 1),
+        (Change.MODIFIED, "Widget", "w", 2),
+        (Change.DELETED, "Widget", "w", 2),
+    ]
+    assert [one for one in world.told if one[1] == "Gadget"] == [(Change.ADDED, "Gadget", "g", 0)]
+
+
+async def test_what_changes_between_start_and_run_is_told():
+    world = World(WIDGETS)
+    await world.follower.start()
+    world.server.put("widgets", "w")
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(world.follower.run())
+        await world.time.settle()
+        running.cancel()
+    assert world.told == [(Change.ADDED, "Widget", "w", 0)]
+
+
+async def test_an_api_server_that_does_not_answer_is_waited_for():
+    world = World(WIDGETS)
+    world.server.refused["widgets"] = Unavailable("no answer")
+    starting = asyncio.create_task(world.follower.start())
+    await world.time.advance(600)
+    assert not starting.done()
+    world.server.refused.clear()
+    world.server.put("widgets", "w")
+    await world.time.advance(15)
+    assert [one.metadata.name for one in starting.result()] == ["w"]
+
+
+async def test_what_the_receiver_raises_ends_the_run():
+    world = World(WIDGETS)
+    world.told = None
+    await world.follower.start()
+    world.server.put("widgets", "w")
+    with pytest.raises(ExceptionGroup) as raised:
+        await world.follower.run()
+    assert raised.value.subgroup(AttributeError) is not None
+    assert world.server.open("widgets") == 0
+
+
+# ------------------------------------------------------------------ kinds that are refused
+
+
+@pytest.mark.parametrize("refusal", [NotFound("404: no such path"), Forbidden("403: not you")])
+async def test_a_kind_that_is_refused_has_no_objects_until_it_no_longer_is_and_holds_up_no_other(refusal):
+    world = World()
+    world.server.put("gadgets", "g")
+    world.server.put("widgets", "w")
+    world.server.refused["widgets"] = refusal
+    with capture_logs() as logs:
+        async with world.running():
+            assert [one.metadata.name for one in world.first] == ["g"]
+            assert world.follower.refused == {Widget}
+            world.server.put("gadgets", "g2")
+            await world.time.advance(100)
+            assert world.told == [(Change.ADDED, "Gadget", "g2", 0)]
+            assert 3 <= world.server.lists.count("apis/example.com/v1/widgets") <= 6
+            del world.server.refused["widgets"]
+            await world.time.advance(31)
+            assert world.told[1:] == [(Change.ADDED, "Widget", "w", 0)]
+            assert world.follower.refused == frozenset()
+            world.server.put("widgets", "w", spec={"size": 1})
+            await world.time.settle()
+            assert world.told[2:] == [(Change.MODIFIED, "Widget", "w", 1)]
+    assert [one["kind"] for one in logs if "is refused" in one["event"]] == ["Widget"]
+
+
+# ------------------------------------------------------------------ what happens to watches
+
+
+async def test_a_watch_that_ends_goes_on_where_it_was_and_nothing_is_lost():
+    world = World(WIDGETS)
+    async with world.running():
+        world.server.put("widgets", "a")
+        await world.time.settle()
+        world.server.say("widgets", END)
+        await world.time.settle()
+        world.server.put("widgets", "b")
+        await world.time.advance(1)
+        assert world.server.asked == [("widgets", 10), ("widgets", 11)]
+        assert [one[2] for one in world.told] == ["a", "b"]
+        assert world.server.lists == ["apis/example.com/v1/widgets"]
+
+
+async def test_where_the_history_is_gone_the_difference_to_a_new_list_is_told():
+    world = World(WIDGETS)
+    for name in ("stays", "changes", "goes"):
+        world.server.put("widgets", name)
+    async with world.running():
+        world.server.refused["widgets"] = Gone("410: too old")
+        world.server.say("widgets", END)
+        await world.time.settle()
+        world.server.put("widgets", "changes", told=False, spec={"size": 5})
+        world.server.delete("widgets", "goes", told=False)
+        world.server.put("widgets", "comes", told=False)
+        await world.time.advance(1)
+        world.server.refused.clear()
+        await world.time.advance(15)
+        assert world.told == [
+            (Change.DELETED, "Widget", "goes", 0),
+            (Change.MODIFIED, "Widget", "changes", 5),
+            (Change.ADDED, "Widget", "comes", 0),
+        ]
+        assert world.server.asked[-1] == ("widgets", world.server.version)
+
+
+async def test_an_error_as_an_event_begins_with_a_new_list_too():
+    world = World(WIDGETS)
+    async with world.running():
+        world.server.put("widgets", "w", told=False)
+        status = {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": "too old"}
+        world.server.say("widgets", msgspec.json.encode({"type": "ERROR", "object": status}) + b"\n")
+        await world.time.advance(1)
+        assert world.told == [(Change.ADDED, "Widget", "w", 0)]
+
+
+async def test_what_no_watch_told_is_found_by_comparing_now_and_then():
+    world = World(WIDGETS)
+    async with world.running():
+        world.server.put("widgets", "w", told=False)
+        await world.time.advance(250)
+        assert world.told == []
+        await world.time.advance(150)
+        assert world.told == [(Change.ADDED, "Widget", "w", 0)]
+
+
+# ------------------------------------------------------------------ what cannot be read
+
+
+async def test_an_object_that_cannot_be_read_hides_no_other():
+    world = World(WIDGETS)
+    world.server.put("widgets", "bad", spec={"size": "large"})
+    world.server.put("widgets", "good")
+    with capture_logs() as logs:
+        async with world.running():
+            assert [one.metadata.name for one in world.first] == ["good"]
+            world.server.put("widgets", "worse", spec=[])
+            world.server.put("widgets", "better")
+            await world.time.settle()
+            assert [one[2] for one in world.told] == ["better"]
+            world.server.put("widgets", "bad", spec={"size": 1})
+            await world.time.settle()
+            assert world.told[1:] == [(Change.ADDED, "Widget", "bad", 1)]
+    assert len([one for one in logs if "cannot be read" in one["event"]]) == 2

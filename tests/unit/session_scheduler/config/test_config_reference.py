@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from session_scheduler.config.settings import (
+    Backoff,
+    ConsolidationConfig,
+    LeaderElection,
+    PluginConfig,
+    Profile,
+    QueueConfig,
+    SchedulerConfig,
+    Serving,
+    parse_config,
+)
+
+PAGE = Path(__file__).parents[4] / "docs/reference/configuration.md"
+
+
+def _fields(model: type[BaseModel], prefix: str = "") -> set[str]:
+    return {prefix + str(field.alias) for field in model.model_fields.values()}
+
+
+@pytest.mark.parametrize(
+    ("model", "prefix"),
+    [
+        (SchedulerConfig, ""),
+        (Profile, ""),
+        (PluginConfig, ""),
+        (QueueConfig, ""),
+        (Backoff, "backoff."),
+        (ConsolidationConfig, "consolidation."),
+        (LeaderElection, "leaderElection."),
+        (Serving, "serving."),
+    ],
+)
+def test_the_reference_has_a_row_for_every_field(model, prefix):
+    cells = {cell.strip("` ") for line in PAGE.read_text().splitlines() for cell in line.split("|")[1:2]}
+    cells |= {name.strip("` ") for cell in cells for name in cell.split(",")}
+    assert _fields(model, prefix) - {"backoff", "consolidation", "leaderElection", "serving"} <= cells
+
+
+def test_the_reference_s_example_is_a_valid_configuration():
+    example = PAGE.read_text().split("```yaml\n")[1].split("```")[0]
+    assert parse_config(example, "example").profiles[0].plugins[1].weight == 2

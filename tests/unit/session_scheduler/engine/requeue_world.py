@@ -1,0 +1,224 @@
+"""Cases of wake-ups, and the worlds in which they happen: a pod that is refused, and what may happen then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from session_scheduler.framework.observer import Observer
+from session_scheduler.framework.session import Outcome
+from session_scheduler.model.devices import ResourceClaim, ResourceSlice
+from session_scheduler.model.objects import (
+    Affinity,
+    Container,
+    ContainerPort,
+    KubeObject,
+    Node,
+    Pod,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+)
+from session_scheduler.model.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
+from session_scheduler.testing import FakeCluster, node, pod
+
+from ....tools.volumes import storage_class, volume
+
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+LABELS = {"free": "yes"}
+DEDICATED = Taint(key="dedicated", value="x", effect="NoSchedule")
+MINE = Taint(key="dedicated", value="mine", effect="NoSchedule")
+OTHER_TAINT = Taint(key="other", effect="NoExecute")
+Change = KubeObject | tuple[type[Any], str]
+"""An object to be added or changed, or the kind and name of one to be deleted."""
+
+
+class Tries(Observer):
+    """Counts how often each group is tried."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, int] = {}
+
+    def decided(self, outcome: Outcome) -> None:
+        name = outcome.group.name
+        self.of[name] = self.of.get(name, 0) + 1
+
+
+def observed(cluster: FakeCluster) -> Tries:
+    tries = cluster.start().observer = Tries()
+    return tries
+
+
+@dataclass
+class Case:
+    """What there is, with a pod (or group) named "waits" that is refused; and what may happen then.
+
+    Where several things happen one after the other the last one helps, or none does.
+    """
+
+    there: Sequence[KubeObject]
+    refused_by: set[str]
+    helpful: dict[str, Sequence[Change]]
+    unrelated: dict[str, Sequence[Change]] = field(default_factory=dict)
+    waits: str = "waits"
+    gated: bool = False
+    """Whether the plugin keeps it out of the queue, where others refuse it."""
+
+
+def running(name: str, on: str = "n1", **options: Any) -> Pod:
+    return pod(name, bound_to=on, **options)
+
+
+def tainted(name: str, *taints: Taint, **options: Any) -> Node:
+    return node(name, taints=taints, **options)
+
+
+def features(name: str, *names: str) -> Node:
+    plain = node(name)
+    return msgspec.structs.replace(plain, status=msgspec.structs.replace(plain.status, declared_features=names))
+
+
+def host_ports(name: str, port: int, on: str = "", protocol: str = "TCP", **options: Any) -> Pod:
+    plain = pod(name, **options)
+    (container,) = plain.spec.containers
+    ports = (ContainerPort(container_port=port, host_port=port, host_ip=on, protocol=protocol),)
+    return msgspec.structs.replace(
+        plain, spec=msgspec.structs.replace(plain.spec, containers=(msgspec.structs.replace(container, ports=ports),))
+    )
+
+
+def ending(one: Pod) -> Pod:
+    metadata = msgspec.structs.replace(one.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    return msgspec.structs.replace(one, metadata=metadata)
+
+
+def near(app: str, key: str = HOSTNAME, **more: Any) -> Affinity:
+    return Affinity(pod_affinity={REQUIRED: [term(app, key, **more)]})
+
+
+def away(app: str, key: str = HOSTNAME, **more: Any) -> Affinity:
+    return Affinity(pod_anti_affinity={REQUIRED: [term(app, key, **more)]})
+
+
+def term(app: str, key: str, **more: Any) -> dict[str, Any]:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
+
+
+def devices(kind: type[Any], name: str, namespace: str = "", **spec: Any) -> Any:
+    return msgspec.convert(
+        {"kind": kind.__name__, "metadata": {"name": name, "namespace": namespace}, "spec": spec}, kind
+    )
+
+
+def gpu_claim(name: str) -> ResourceClaim:
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
+    found: ResourceClaim = devices(ResourceClaim, name, "default", devices={"requests": requests})
+    return found
+
+
+def gpus(name: str) -> ResourceSlice:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    found: ResourceSlice = devices(ResourceSlice, name, driver="d", allNodes=True, pool=pool, devices=[{"name": "a"}])
+    return found
+
+
+def evenly(**more: Any) -> tuple[dict[str, Any], ...]:
+    return ({"maxSkew": 1, "topologyKey": HOSTNAME, "whenUnsatisfiable": "DoNotSchedule",
+             "labelSelector": {"matchLabels": {"app": "web"}}, **more},)  # fmt: skip
+
+
+WEB, DB = {"app": "web"}, {"app": "db"}
+FREE = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": LABELS}}
+OF_DB = {"labelSelector": {"matchLabels": DB}}
+TOLERANT = {"tolerations": (Toleration(key="dedicated", operator="Exists"),)}
+TAINTED = evenly(nodeTaintsPolicy="Honor", minDomains=2) + evenly(**OF_DB)
+OVER_ZONES = evenly(topologyKey=ZONE, minDomains=2) + evenly(**OF_DB)
+RESTARTS = "RestartAllContainersOnContainerExits"
+RESTARTING = msgspec.convert(
+    {"name": "c", "restartPolicyRules": [
+        {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]}, Container)  # fmt: skip
+ALONE = {"accessModes": ["ReadWriteOncePod"]}
+LOCAL, MADE = storage_class("local"), storage_class("made", "csi.example.com")
+NOW = storage_class("now", waits=False)
+ZONED = volume("v", labels={ZONE: "b"})
+
+
+def handle(name: str) -> dict[str, Any]:
+    return {"csi": {"driver": "d", "volumeHandle": name}}
+
+
+def whole(**requests: Any) -> ResourceRequirements:
+    """What a pod requests as a whole."""
+    return ResourceRequirements(requests=requests)
+
+
+def restarting(name: str, **options: Any) -> Pod:
+    plain = pod(name, **options)
+    return msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, containers=(RESTARTING,)))
+
+
+def capacity(name: str, amount: str, of_one: str = "") -> CSIStorageCapacity:
+    body = {"kind": "CSIStorageCapacity", "metadata": {"name": name, "namespace": "default"}, "capacity": amount,
+            "storageClassName": "made", "nodeTopology": {}, "maximumVolumeSize": of_one or None}  # fmt: skip
+    return msgspec.convert(body, CSIStorageCapacity)
+
+
+def driver(*, asks: bool) -> CSIDriver:
+    body = {"kind": "CSIDriver", "metadata": {"name": "csi.example.com"}, "spec": {"storageCapacity": asks}}
+    return msgspec.convert(body, CSIDriver)
+
+
+def attachment(name: str, by: str = "d") -> VolumeAttachment:
+    body = {"kind": "VolumeAttachment", "metadata": {"name": name},
+            "spec": {"attacher": by, "nodeName": "n1", "source": {"persistentVolumeName": "v1"}}}  # fmt: skip
+    return msgspec.convert(body, VolumeAttachment)
+
+
+ENDS = (Pod, "runs")
+
+
+class World:
+    """A case in its cluster; the pod was refused once, for the reasons that the case names, or is kept out."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.cluster = FakeCluster(checked=False)
+        self.cluster.add(*case.there)
+        self.tries = observed(self.cluster)
+        self.cluster.run()
+        if case.gated:
+            self._is_gated()
+            return
+        assert self.tries.of[case.waits] == 1
+        key = next(key for key in self.cluster.scheduler.cache.groups if key.endswith(f"/{case.waits}"))
+        assert self.cluster.scheduler.pending.is_asleep(key)
+        sleepers = self.cluster.scheduler.pending._waiting[key].sleepers
+        assert {plugin for _, plugins in sleepers.wants for plugin in plugins} == case.refused_by
+
+    def _is_gated(self) -> None:
+        task = next(one for one in self.cluster.scheduler.cache.tasks.values() if one.name == self.case.waits)
+        gate = self.cluster.scheduler.cache.gates.of(task)
+        assert gate is not None
+        assert {gate.plugin} == self.case.refused_by
+        assert self._tries == 0
+
+    @property
+    def _tries(self) -> int:
+        return self.tries.of.get(self.case.waits, 0)
+
+    def tried_after(self, changes: Sequence[Change]) -> list[bool]:
+        """Of each change, one after the other, whether the pod was tried again."""
+        return [self._tried_after(change) for change in changes]
+
+    def _tried_after(self, change: Change) -> bool:
+        before = self._tries
+        if isinstance(change, tuple):
+            self.cluster.delete(*change)
+        else:
+            self.cluster.add(change)
+        self.cluster.run(cycles=2)
+        return self._tries > before

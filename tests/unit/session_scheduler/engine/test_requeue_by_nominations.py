@@ -1,0 +1,173 @@
+"""What was kept for a nominated pod is free for others when the nomination ends, however it does; and pods that could
+be victims once they are bound are looked at again then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from session_scheduler.model.objects import Node, Pod, PodStatus
+from session_scheduler.testing import FakeCluster, gang, node, pod
+
+from ....tools.preempting import OneLoop
+from .requeue_world import observed
+
+NOWHERE = {"disk": "ssd"}
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    """A node that is kept for a pod which is held back, and one that waits because of that."""
+    found = FakeCluster(checked=False)
+    found.add(node("n1", cpu="1"), node("n2", cpu="1", unschedulable=True), expected("n1"))
+    found.add(pod("waits", cpu="1", priority=5))
+    found.run()
+    found.assert_pending("waits", "Insufficient cpu")
+    assert found.scheduler.pending.is_asleep("Pod default/waits")
+    return found
+
+
+def expected(where: str, **options: Any) -> Pod:
+    made = pod("first", cpu="1", priority=10, gates=["later"], **options)
+    return replace(made, status=PodStatus(nominated_node_name=where))
+
+
+def test_its_pod_is_deleted(cluster: FakeCluster) -> None:
+    cluster.delete(Pod, "first")
+    cluster.run()
+    cluster.assert_bound("waits", "n1")
+
+
+def test_somebody_takes_it_back(cluster: FakeCluster) -> None:
+    cluster.add(replace(cluster.find(Pod, "first"), status=PodStatus()))
+    cluster.run()
+    cluster.assert_bound("waits", "n1")
+
+
+def test_its_pod_is_nominated_for_another_node(cluster: FakeCluster) -> None:
+    cluster.add(replace(cluster.find(Pod, "first"), status=PodStatus(nominated_node_name="n2")))
+    cluster.run()
+    cluster.assert_bound("waits", "n1")
+
+
+def test_its_pod_is_bound_to_another_node(cluster: FakeCluster) -> None:
+    first = cluster.find(Pod, "first")
+    cluster.add(replace(first, spec=replace(first.spec, node_name="n2", scheduling_gates=())))
+    cluster.run()
+    cluster.assert_bound("waits", "n1")
+
+
+def test_its_pod_can_go_nowhere_any_more() -> None:
+    cluster = FakeCluster(checked=False)
+    cluster.add(node("n1", cpu="1", labels={"disk": "ssd"}), pod("low", cpu="1", priority=1, bound_to="n1"))
+    cluster.add(pod("high", cpu="1", priority=10, node_selector={"disk": "ssd"}))
+    cluster.run()
+    cluster.finish_deletions()
+    cluster.add(node("n1", cpu="1"))  # the victim is gone, and so is the label that its successor wants
+    cluster.add(pod("waits", cpu="1", priority=5))
+    cluster.run(cycles=2)
+    cluster.advance(11)
+    cluster.run(cycles=2)
+    cluster.assert_bound("waits", "n1")
+
+
+@pytest.mark.parametrize("end", [None, "", "n2"])
+def test_its_end_wakes_only_those_that_yielded_to_it(end: str | None) -> None:
+    cluster = FakeCluster(checked=False)
+    cluster.add(node("n1", cpu="1"), node("n2", cpu="1", unschedulable=True), expected("n1"))
+    cluster.add(pod(f"p{priority}", cpu="1", priority=priority, node_selector=NOWHERE) for priority in (5, 10, 11))
+    cluster.add(gang("g", 2, cpu="1", priority=11), gang("h", 2, cpu="1", priority=10))
+    cluster.add(pod("big", cpu="2", priority=11), pod("small", cpu="2", priority=10))
+    tries = observed(cluster)
+    cluster.run()
+    tries.of.clear()
+    if end is None:
+        cluster.delete(Pod, "first")
+    else:
+        cluster.add(replace(cluster.find(Pod, "first"), status=PodStatus(nominated_node_name=end)))
+    cluster.run(cycles=2)
+    assert set(tries.of) == {"h", "small"}
+
+
+def test_a_nomination_that_begins_wakes_nobody() -> None:
+    cluster = FakeCluster(checked=False)
+    cluster.add(node("n1", cpu="1"), expected(""), pod("big", cpu="2", priority=5))
+    tries = observed(cluster)
+    cluster.run()
+    cluster.add(expected("n1"))
+    cluster.run(cycles=2)
+    assert tries.of == {"big": 1}
+
+
+@pytest.mark.parametrize("where", ["", "n2"])
+def test_its_own_pod_looks_for_a_place_again_where_somebody_else_ends_it(where: str) -> None:
+    cluster = FakeCluster(checked=False)
+    cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"))
+    cluster.add(pod("high", cpu="1", priority=10))
+    tries = observed(cluster)
+    cluster.run(cycles=2)
+    assert tries.of == {"high": 1}
+    high = cluster.find(Pod, "high")
+    assert high.status.nominated_node_name == "n1"
+    cluster.add(replace(high, status=replace(high.status, nominated_node_name=where)))
+    cluster.run()
+    assert tries.of == {"high": 2}
+
+
+class SlowBinds(OneLoop):
+    """Binds that are answered when `let` says so."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        super().__init__(runner)
+        self.let = asyncio.Event()
+        bind = self.memory.bind
+
+        async def slowly(*arguments: Any, **options: Any) -> Any:
+            await self.let.wait()
+            return await bind(*arguments, **options)
+
+        self.memory.bind = slowly  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def slow() -> Iterator[SlowBinds]:
+    with asyncio.Runner() as runner:
+        yield SlowBinds(runner)
+
+
+@pytest.mark.parametrize("who", [pod("high", cpu="1", priority=10), gang("high", 2, cpu="1", priority=10)])
+def test_pods_whose_binding_is_under_way_are_preempted_once_they_are_bound(slow: SlowBinds, who: Any) -> None:
+    slow.add(node("n1", cpu="1"), node("n2", cpu="1"))
+    slow.start()
+    slow.add(pod(f"low{number}", cpu="1", priority=1) for number in (1, 2))
+    slow.turn()
+    slow.add(who)
+    slow.turn(2)
+    slow.let.set()
+    slow.turn(2)
+    slow.advance(2)
+    slow.turn(3)
+    assert len(slow.ending()) == (1 if isinstance(who, Pod) else 2)
+
+
+def test_a_preemptor_does_not_spin_while_it_waits_for_a_bind(slow: SlowBinds) -> None:
+    slow.add(node("n1", cpu="1"))
+    slow.start()
+    slow.add(pod("low", cpu="1", priority=1))
+    slow.turn()
+    slow.add(pod("high", cpu="1", priority=10))
+    slow.turn()
+    tried = []
+    slow.scheduler.observer.decided = tried.append  # type: ignore[method-assign]
+    slow.turn(5)
+    assert tried == []
+
+
+def test_the_end_of_a_node_wakes_nobody_for_the_nominations_that_end_with_it(cluster: FakeCluster) -> None:
+    cluster.delete(Node, "n1", "")
+    cluster.run()
+    cluster.assert_pending("waits")

@@ -1,0 +1,195 @@
+"""The JSON of `simulate` and `explain`, over clusters in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from session_scheduler import Refusal, hookimpl
+from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.engine.explain import explain_pending
+from session_scheduler.offline.simulate import place_all
+from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
+
+from ....tools.replacing import of_controller
+
+CONSOLIDATING = ("allocate", "consolidate")
+
+
+def simulated(*objects, plugins=(), actions=("allocate", "preempt", "reclaim")):
+    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, actions=actions))
+    cluster.add(*objects)
+    return json.loads(json.dumps(asyncio.run(place_all(cluster.start(*plugins)))))
+
+
+def explained(*objects, plugins=()):
+    cluster = FakeCluster()
+    cluster.add(*objects)
+    scheduler = cluster.start(*plugins)
+    before = scheduler.cache.table.digest()
+    answer = json.loads(json.dumps(explain_pending(scheduler)))
+    assert scheduler.cache.table.digest() == before
+    return {one["name"]: one for one in answer["pods"]}
+
+
+def test_every_pending_pod_is_told_with_its_node_or_its_reason():
+    answer = simulated(
+        node("n1"), gang("g", 2), pod("large", cpu="9"), pod("lost", group="nowhere"), pod("gated", gates=["x"]),
+        pod("running", bound_to="n1"), pod("theirs", scheduler="other"),
+    )  # fmt: skip
+    told = {one["name"]: (one["group"], one["node"], one["reason"]) for one in answer["pods"]}
+    assert told == {
+        "g-0": ("g", "n1", None),
+        "g-1": ("g", "n1", None),
+        "gated": (None, None, "Scheduling is blocked due to non-empty scheduling gates: x"),
+        "large": (
+            None, None, "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
+            "1 Preemption is not helpful for scheduling.",
+        ),
+        "lost": (
+            "nowhere", None,
+            "PodGroup default/nowhere (scheduling.k8s.io) does not exist: create it, or remove the pod's group",
+        ),
+    }  # fmt: skip
+    assert {one["name"]: one["scheduled"] for one in answer["groups"]} == {"g": 2, "nowhere": 0}
+    assert answer["summary"] == {"scheduled": 2, "unschedulable": 3, "leftOut": 1, "problems": {}}
+
+
+def test_a_missing_group_is_the_reason_in_explain_too():
+    told = explained(node("n1"), pod("lost", group="nowhere"))["lost"]
+    assert told["reason"].startswith("PodGroup default/nowhere (scheduling.k8s.io) does not exist")
+    assert told["nodes"]["n1"]["fits"]
+
+
+class Opinions:
+    """Refuses some groups, places none, and can fail."""
+
+    name = "opinions"
+
+    def __init__(self):
+        self.open = 0
+
+    @hookimpl
+    def on_session_open(self):
+        self.open += 1
+
+    @hookimpl
+    def on_session_close(self):
+        self.open -= 1
+
+    @hookimpl
+    def prefilter(self, group):
+        if group.name == "raises":
+            raise ValueError("boom")
+        return Refusal("not today") if group.name == "refused" else None
+
+    @hookimpl
+    def place_group(self, tasks):
+        return Refusal("no vertex") if tasks[0].name != "fits" else None
+
+
+def test_explain_says_what_refuses_a_pod_as_a_whole_and_closes_its_sessions():
+    opinions = Opinions()
+    pods = [pod(name) for name in ("fits", "refused", "raises", "unmatched")] + [pod("gated", gates=["x"])]
+    told = explained(node("n1"), *pods, plugins=[opinions])
+    assert {name: one["reason"] for name, one in told.items()} == {
+        "fits": None,
+        "refused": "not today",
+        "raises": "plugin opinions failed in prefilter: ValueError: boom",
+        "unmatched": "no vertex",
+        "gated": told["gated"]["reason"],
+    }
+    assert "gate" in told["gated"]["reason"]
+    assert all(one["nodes"]["n1"]["fits"] for name, one in told.items() if name != "gated")
+    assert opinions.open == 0
+
+
+def test_explain_names_the_first_filter_that_refuses_each_node():
+    nodes = explained(node("n1", unschedulable=True, cpu="1"), node("n2", cpu="1"), node("n3"), pod("p", cpu="2"))["p"][
+        "nodes"
+    ]
+    assert nodes["n1"]["plugin"] == "NodeUnschedulable"
+    assert nodes["n2"] == {
+        "fits": False, "plugin": "NodeResourcesFit", "reason": "Insufficient cpu",
+        "fitsIf": [{"plugin": "NodeResourcesFit", "changes": ["2 cpu were free on n2 (1 of 1 now)"]}],
+    }  # fmt: skip
+    assert nodes["n3"]["fits"]
+
+
+@pytest.mark.parametrize("name", ["prefilter", "report"])
+def test_simulate_goes_on_when_a_plugin_fails(name):
+    def fails(self):
+        raise ValueError("boom")
+
+    plugin = type("Plugin", (), {"name": "p", name: hookimpl(fails)})()
+    result = simulated(node("n1"), pod("a"), plugins=[plugin])
+    text = f"plugin p failed in {name}: ValueError: boom"
+    if name == "prefilter":
+        assert result["pods"][0]["reason"] == text
+    else:
+        assert result["summary"]["problems"] == {"Plugin p": text}
+        assert result["pods"][0]["node"] == "n1"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({"node": "hacked"}, "the column 'node' is the core's own"),
+        (["x"], "list is no mapping of column names to values"),
+        ({"x": object()}, "a column is no JSON value"),
+    ],
+)
+def test_a_report_cannot_change_what_the_core_says(answer, problem):
+    plugin = type("Plugin", (), {"name": "p", "report": hookimpl(lambda self: answer)})()
+    result = simulated(node("n1", unschedulable=True), pod("a"), plugins=[plugin])
+    assert result["pods"][0]["node"] is None
+    assert result["summary"]["unschedulable"] == 1
+    assert problem in result["summary"]["problems"]["Plugin p"]
+
+
+def test_a_plugin_that_exits_fails_its_own_group_only():
+    def exits(self, group):
+        if group.name == "a":
+            raise SystemExit(0)
+
+    plugin = type("Plugin", (), {"name": "p", "prefilter": hookimpl(exits)})()
+    result = simulated(node("n1"), pod("a"), pod("b"), plugins=[plugin])["pods"]
+    assert [one["node"] for one in result] == [None, "n1"]
+    assert "plugin p failed in prefilter: SystemExit" in result[0]["reason"]
+
+
+def test_explain_says_that_a_gang_has_too_few_pods():
+    answer = explained(node("n1"), pod_group("g", 3), pod("a", group="g"))["a"]
+    assert answer["nodes"]["n1"]["fits"]
+    assert "needs 3 pods to start and has 1" in answer["reason"]
+
+
+def test_a_group_without_min_count_is_told_as_basic():
+    (group,) = simulated(node("n1"), pod_group("g"), pod("a", group="g"))["groups"]
+    assert group == {"namespace": "default", "name": "g", "minCount": 1, "scheduled": 1}
+
+
+def test_pods_that_end_for_others_are_told_and_the_others_take_their_places():
+    answer = simulated(
+        node("n1", cpu="2"), pod("low", cpu="2", priority=1, bound_to="n1"), pod("other", cpu="2", priority=0),
+        gang("g", 2, cpu="1", priority=10),
+    )  # fmt: skip
+    assert answer["preempted"] == [{"namespace": "default", "name": "low", "node": "n1"}]
+    assert {one["name"]: one["node"] for one in answer["pods"]} == {"g-0": "n1", "g-1": "n1", "other": None}
+
+
+def test_pods_that_are_moved_are_told_with_where_they_go():
+    """One that the same run has placed before is listed where it is then, and once."""
+    answer = simulated(
+        node("n1", cpu="4"), node("n2", cpu="4"), pod("a", cpu="3", priority=50, bound_to="n1"),
+        of_controller(pod("b", cpu="1", priority=50)), pod("c", cpu="4", priority=50), actions=CONSOLIDATING,
+    )  # fmt: skip
+    assert answer["moved"] == [{"namespace": "default", "name": "b", "node": "n2", "to": "n1"}]
+    assert {one["name"]: one["node"] for one in answer["pods"]} == {"b": "n1", "c": "n2"}
+    assert "preempted" not in answer
+
+
+def test_where_nobody_ends_nothing_is_said_of_it():
+    assert "preempted" not in simulated(node("n1"), pod("p"))

@@ -1,0 +1,301 @@
+"""Events: what is one event and what its repeats, how many there may be, and what their notes may be."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from session_scheduler.cluster.port import EVENT_NOTE_LIMIT
+from session_scheduler.reporting import recorder
+from session_scheduler.reporting.recorder import cut
+from session_scheduler.testing.builders import node, pod
+
+from .recorder_world import START, World, turns
+
+SIX_MINUTES = 360
+
+
+@pytest.fixture
+async def world():
+    world = World()
+    async with world.running():
+        yield world
+
+
+async def fails(world, note="no room", name="one"):
+    """The pod's scheduling failed once more."""
+    world.reporter.event(await world.pod(name), "FailedScheduling", "Scheduling", note, warning=True)
+    await world.settle()
+
+
+# ---------------------------------------------------------------------- series
+
+
+async def test_what_happens_again_is_a_series_of_the_first_event(world):
+    await fails(world)
+    world.clock.advance(1)
+    await fails(world)
+    assert world.cluster.asked == ["event", "repeat"]
+    (series,) = world.cluster.series.values()
+    assert (series.count, (series.last_observed - START).total_seconds()) == (2, 1)
+    assert world.cluster.events[0].time == START
+
+
+async def test_after_the_first_repeat_a_series_is_written_every_six_minutes(world):
+    for second in range(SIX_MINUTES + 2):
+        if second:
+            world.clock.advance(1)
+        await fails(world)
+    assert world.cluster.asked == ["event", "repeat", "repeat"]
+    assert world.counts() == [SIX_MINUTES + 2]
+
+
+async def test_repeats_that_were_not_written_are_in_the_end_though_it_happens_no_more(world):
+    for _ in range(5):
+        await fails(world)
+    assert world.counts() == [2]
+    world.clock.advance(SIX_MINUTES - 1)
+    world.reporter.tidy()
+    await world.settle()
+    assert world.counts() == [2]
+    world.clock.advance(1)
+    for _ in range(2):
+        world.reporter.tidy()
+        await world.settle()
+    assert world.counts() == [5]
+    assert world.cluster.series[next(iter(world.cluster.series))].last_observed == START
+    assert world.cluster.asked == ["event", "repeat", "repeat"]
+
+
+async def test_what_happens_several_times_before_it_is_written_is_one_event_and_its_count():
+    world = World()
+    one = await world.pod()
+    for _ in range(4):
+        world.reporter.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
+    async with world.running():
+        await world.settle()
+    assert world.cluster.asked == ["event", "repeat"]
+    assert world.counts() == [4]
+
+
+async def test_what_happens_while_its_event_is_written_is_counted(world):
+    world.cluster.held = asyncio.Event()
+    one = await world.pod()
+    world.reporter.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
+    await turns()
+    world.reporter.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
+    world.cluster.held.set()
+    await world.settle()
+    assert world.counts() == [2]
+
+
+async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it(world):
+    for _ in range(2):
+        await fails(world)
+    world.clock.advance(SIX_MINUTES)
+    world.cluster.held = asyncio.Event()
+    for _ in range(2):
+        world.reporter.event(await world.pod(), "FailedScheduling", "Scheduling", "no room", warning=True)
+        await turns()
+    world.cluster.held.set()
+    await world.settle()
+    assert world.counts() == [3]
+    world.clock.advance(SIX_MINUTES)
+    world.reporter.tidy()
+    await world.settle()
+    assert world.counts() == [4]
+
+
+@pytest.mark.parametrize(
+    ("reason", "action", "note", "warning", "name"),
+    [
+        ("Other", "Scheduling", "no room", True, "one"),
+        ("FailedScheduling", "Other", "no room", True, "one"),
+        ("FailedScheduling", "Scheduling", "other", True, "one"),
+        ("FailedScheduling", "Scheduling", "no room", False, "one"),
+        ("FailedScheduling", "Scheduling", "no room", True, "two"),
+    ],
+)
+async def test_what_differs_in_anything_is_an_event_of_its_own(world, reason, action, note, warning, name):
+    await fails(world)
+    world.reporter.event(await world.pod(name), reason, action, note, warning=warning)
+    await world.settle()
+    assert world.cluster.asked == ["event", "event"]
+    assert world.counts() == [1, 1]
+
+
+async def test_a_pod_created_anew_has_events_of_its_own(world):
+    await fails(world)
+    one = await world.pod()
+    await world.cluster.delete(one)
+    world.reporter.forget(one.metadata.uid)
+    await world.cluster.create(pod("one"))
+    await fails(world)
+    assert world.counts() == [1, 1]
+
+
+async def test_an_event_that_the_cluster_forgot_is_created_again(world):
+    for _ in range(3):
+        await fails(world)
+    world.cluster.series.clear()
+    world.clock.advance(SIX_MINUTES)
+    await fails(world)
+    assert world.counts() == [4]
+    assert world.notes() == ["no room"] * 2
+
+
+async def test_a_series_that_was_silent_for_half_an_hour_is_a_new_event(world):
+    await fails(world)
+    world.clock.advance(1800)
+    world.reporter.tidy()
+    await fails(world)
+    assert world.counts() == [1, 1]
+
+
+async def test_a_series_that_goes_on_is_not_forgotten_with_those_that_are_silent(world):
+    await fails(world, name="two")
+    await fails(world)
+    world.clock.advance(1799)
+    await fails(world)
+    world.clock.advance(1)
+    world.reporter.tidy()
+    await fails(world)
+    await fails(world, name="two")
+    assert world.counts() == [1, 2, 1]
+
+
+async def test_an_event_may_be_about_what_has_no_namespace(world):
+    n1 = world.cluster.put(node("n1"))
+    for _ in range(2):
+        world.reporter.event(n1, "Drained", "Draining", "so")
+        await world.settle()
+    ((namespace, _),) = world.cluster.series
+    assert (namespace, world.counts()) == ("default", [2])
+
+
+# ---------------------------------------------------------------------- similar events
+
+
+async def test_the_eleventh_note_of_a_reason_within_ten_minutes_is_combined_with_those_after_it(world):
+    for number in range(13):
+        await fails(world, f"note {number}")
+    assert world.notes() == [f"note {number}" for number in range(10)] + ["(combined from similar events): note 10"]
+    assert world.counts()[-1] == 2
+    world.clock.advance(SIX_MINUTES)
+    await fails(world, "note 13")
+    assert world.counts()[-1] == 4
+
+
+async def test_a_known_note_is_its_own_series_still_when_others_are_combined(world):
+    for number in range(11):
+        await fails(world, f"note {number}")
+    await fails(world, "note 3")
+    assert world.counts() == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1]
+
+
+async def test_notes_of_other_reasons_and_of_long_ago_are_not_similar(world):
+    for number in range(10):
+        await fails(world, f"note {number}")
+    world.reporter.event(await world.pod(), "Other", "Scheduling", "other", warning=True)
+    world.reporter.event(await world.pod(), "FailedScheduling", "Scheduling", "no warning")
+    await world.settle()
+    world.clock.advance(600)
+    await fails(world, "note 10")
+    assert world.notes()[10:] == ["other", "no warning", "note 10"]
+
+
+async def test_notes_of_an_object_that_goes_on_to_have_others_are_forgotten_in_time(world):
+    await fails(world, "old")
+    world.clock.advance(1799)
+    await fails(world, "newer")
+    world.clock.advance(1)
+    for note in ("newest", "old", "newer"):
+        await fails(world, note)
+    assert list(zip(world.notes(), world.counts(), strict=True)) == [
+        ("old", 1), ("newer", 2), ("newest", 1), ("old", 1),
+    ]  # fmt: skip
+
+
+async def test_nothing_is_kept_of_what_was_told_long_ago(world):
+    for _ in range(3):
+        await fails(world)
+    for seconds in (SIX_MINUTES, 1800):
+        world.clock.advance(seconds)
+        world.reporter.tidy()
+        await world.settle()
+    assert not world.reporter._told
+    assert not world.reporter._owed
+
+
+# ---------------------------------------------------------------------- notes
+
+
+@pytest.mark.parametrize("character", ["x", "ü", "€", "🦊"])
+async def test_a_note_is_cut_to_what_an_event_may_have(world, character):
+    await fails(world, character * 2000)
+    (note,) = world.notes()
+    assert EVENT_NOTE_LIMIT - 4 < len(note.encode()) <= EVENT_NOTE_LIMIT
+    assert note.endswith(" ...")
+    assert set(note) == {character, " ", "."}
+
+
+def test_a_text_is_cut_between_words():
+    assert cut("one two three", 13) == "one two three"
+    assert cut("word " * 300, 1024) == ("word " * 204).rstrip() + " ..."
+
+
+async def test_a_combined_note_is_cut_too(world):
+    for number in range(11):
+        await fails(world, f"{number} " + "x" * 1020)
+    assert len(world.notes()[-1]) <= EVENT_NOTE_LIMIT
+    assert world.notes()[-1].startswith("(combined from similar events): 10 x")
+
+
+async def test_texts_that_are_cut_to_the_same_note_are_the_same_event(world):
+    for end in "ab":
+        await fails(world, "x" * 2000 + end)
+    assert world.counts() == [2]
+
+
+# ---------------------------------------------------------------------- beside bindings
+
+
+async def test_while_pods_are_bound_events_go_one_at_a_time():
+    bound = [False]
+    world = World(busy=lambda: bound[0])
+    world.cluster.held, world.gate, bound[0] = asyncio.Event(), asyncio.Event(), True
+    async with world.running():
+        for name in ("one", "two"):
+            world.reporter.scheduled(await world.pod(name), "n1")
+        await turns()
+        assert world.cluster.asked == ["event"]
+        bound[0] = False
+        world.gate.set()
+        await turns()
+        assert world.cluster.asked == ["event", "event"]
+        world.cluster.held.set()
+        await world.settle()
+    assert len(world.cluster.events) == 2
+
+
+async def test_where_many_events_wait_they_are_written_beside_bindings(monkeypatch):
+    monkeypatch.setattr(recorder, "_MANY_EVENTS", 0)
+    world = World(busy=lambda: True)
+    world.cluster.held = asyncio.Event()
+    async with world.running():
+        for name in ("one", "two"):
+            world.reporter.scheduled(await world.pod(name), "n1")
+        await turns()
+        assert world.cluster.asked == ["event", "event"]
+        world.cluster.held.set()
+        await world.settle()
+
+
+async def test_conditions_are_never_put_off():
+    world = World(busy=lambda: True)
+    async with world.running():
+        for name in ("one", "two"):
+            world.reporter.unschedulable(await world.pod(name), "no room")
+        await turns()
+        assert world.cluster.asked.count("condition") == 2

@@ -1,0 +1,405 @@
+"""What happens when reports cannot be written, or are too many."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from session_scheduler.cluster.errors import Forbidden, Invalid, TooManyRequests, Unavailable
+from session_scheduler.model.objects import PodCondition
+from session_scheduler.reporting import recorder
+from session_scheduler.testing.builders import pod
+
+from .recorder_world import World, turns
+
+NO_ROOM = "0/4 nodes are available: 4 Insufficient cpu."
+
+
+@pytest.fixture
+async def world():
+    world = World()
+    async with world.running():
+        yield world
+
+
+async def messages(world, name="one"):
+    return [condition.message for condition in (await world.pod(name)).status.conditions]
+
+
+# ---------------------------------------------------------------------- trying again
+
+
+@pytest.mark.parametrize("error", [Unavailable("503"), TooManyRequests("429"), Forbidden("403")])
+async def test_what_fails_for_now_is_written_later(world, error):
+    world.cluster.faults = {"condition": [error] * 3, "event": [error] * 3}
+    world.reporter.unschedulable(await world.pod(), NO_ROOM)
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+    assert world.notes() == [NO_ROOM]
+    first = 1.0 if isinstance(error, TooManyRequests) else 0.5  # the server's, where it names one
+    assert sorted(world.slept) == sorted([first, 1.0, 2.0] * 2)
+    assert world.meter.lost == []
+
+
+async def test_a_wait_that_the_server_names_is_kept_within_bounds(world):
+    world.cluster.faults = {"condition": [TooManyRequests("429", 7.0), TooManyRequests("429", 3600.0)]}
+    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    assert world.slept == [7.0, 10.0]
+
+
+async def test_what_fails_for_long_is_dropped_and_said_anew_with_the_next_outcome(world):
+    world.cluster.faults = {"condition": [Unavailable("down")] * 5, "event": [Unavailable("down")] * 5}
+    one = await world.pod()
+    world.reporter.unschedulable(one, NO_ROOM)
+    await world.settle()
+    assert await messages(world) == []
+    assert sorted(world.meter.lost) == [("condition", "Unavailable"), ("event", "Unavailable")]
+    world.reporter.unschedulable(one, NO_ROOM)
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+    assert world.counts() == [1]
+
+
+async def test_a_condition_whose_answer_was_lost_is_there_once_and_asked_for_no_more(world):
+    world.cluster.faults = {"condition": [Unavailable("lost")]}
+    world.cluster.done_but_lost = True
+    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+    assert world.cluster.asked == ["condition", "condition"]
+
+
+async def test_an_event_whose_answer_was_lost_is_there_once(world):
+    world.cluster.faults = {"event": [Unavailable("lost")]}
+    world.cluster.done_but_lost = True
+    for _ in range(2):
+        world.reporter.event(await world.pod(), "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
+        await world.settle()
+    assert world.counts() == [2]
+
+
+async def test_a_pod_that_goes_while_its_write_is_tried_is_given_up(world):
+    world.cluster.faults = {"condition": [Unavailable("down")] * 5}
+    world.cluster.held = asyncio.Event()
+    one = await world.pod()
+    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await turns()
+    world.reporter.forget(one.metadata.uid)
+    world.cluster.held.set()
+    await world.settle()
+    assert world.cluster.asked == ["condition"]
+
+
+async def test_what_was_asked_during_a_write_is_given_up_with_its_pod(world):
+    world.cluster.held = asyncio.Event()
+    one = await world.pod()
+    for text in ("first", "second"):
+        world.reporter.unschedulable(one, text)
+        world.reporter.unschedulable(one, text)
+        await turns()
+    world.reporter.event(one, "FailedScheduling", "Scheduling", "first", warning=True)
+    world.reporter.forget(one.metadata.uid)
+    world.cluster.held.set()
+    await world.settle()
+    assert world.cluster.asked == ["condition", "event", "event"]
+
+
+async def test_a_condition_refused_for_good_does_not_stop_the_others(world):
+    world.cluster.faults = {"condition": [Invalid("no such condition")]}
+    one = await world.pod()
+    world.reporter.condition(one, "Nonsense", "False", "Reason", "first")
+    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+    assert world.meter.lost == [("condition", "Invalid")]
+    assert world.meter.wrote == ["condition"]
+
+
+# ---------------------------------------------------------------------- what is logged
+
+
+async def test_what_is_dropped_is_logged_once_a_minute_with_its_count(world):
+    world.cluster.faults = {"event": [Invalid("no")] * 6}
+    with capture_logs() as logs:
+        for number in range(6):
+            world.clock.advance({4: 59, 5: 1}.get(number, 0))
+            world.reporter.event(await world.pod(), "Failed", "Scheduling", f"note {number}")
+            await world.settle()
+    assert [(log["log_level"], log["not_told"], log["why"]) for log in logs] == [
+        ("warning", 1, "no"),
+        ("warning", 5, "no"),
+    ]
+
+
+async def test_what_others_made_needless_is_not_logged(world):
+    old = await world.pod()
+    await world.bind(old)
+    with capture_logs() as logs:
+        world.reporter.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        await world.settle()
+    assert logs == []
+
+
+async def test_a_bug_in_one_write_is_logged_with_its_traceback_and_writing_goes_on(world):
+    world.cluster.faults = {"event": [ZeroDivisionError("bug")], "condition": [ZeroDivisionError("bug")]}
+    with capture_logs() as logs:
+        for name in ("one", "two"):
+            world.reporter.unschedulable(await world.pod(name), NO_ROOM)
+            await world.settle()
+    assert await messages(world) == []
+    assert await messages(world, "two") == [NO_ROOM]
+    assert [event.regarding.metadata.name for event in world.cluster.events] == ["two"]
+    assert [(log["log_level"], log["exc_info"]) for log in logs] == [("error", True)] * 2
+    assert sorted(world.meter.lost) == [("condition", "Unexpected"), ("event", "Unexpected")]
+
+
+async def test_asking_never_raises(world):
+    with capture_logs() as logs:
+        world.reporter.event(None, "Failed", "Scheduling", "no object")
+        world.reporter.condition(None, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        world.reporter.event(await world.pod(), "Failed", "Scheduling", "\ud800" * 300)
+    assert len(logs) == 3
+    assert world.meter.lost == [("event", "Unexpected"), ("condition", "Unexpected"), ("event", "Unexpected")]
+
+
+# ---------------------------------------------------------------------- too many
+
+
+async def test_over_the_limit_the_oldest_events_go_and_no_condition(world):
+    world = World(limit=3)
+    one, two = await world.pod(), await world.pod("two")
+    for number in range(3):
+        world.reporter.event(one, "Failed", "Scheduling", f"note {number}")
+    for known in (one, two):
+        world.reporter.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    async with world.running():
+        await world.settle()
+    assert world.notes() == ["note 2"]
+    assert await messages(world) == await messages(world, "two") == [NO_ROOM]
+    assert world.meter.lost == [("event", "Full")] * 2
+
+
+async def test_conditions_are_kept_though_they_alone_are_over_the_limit():
+    world = World(limit=1)
+    for name in ("one", "two"):
+        world.reporter.unschedulable(await world.pod(name), NO_ROOM)
+    async with world.running():
+        await world.settle()
+    assert await messages(world) == await messages(world, "two") == [NO_ROOM]
+    assert world.notes() == []
+
+
+async def test_an_event_that_was_dropped_is_told_when_it_happens_again():
+    world = World(limit=1)
+    one = await world.pod()
+    for note in ("first", "second"):
+        world.reporter.event(one, "Failed", "Scheduling", note)
+    async with world.running():
+        await world.settle()
+        world.reporter.event(one, "Failed", "Scheduling", "first")
+        await world.settle()
+    assert world.notes() == ["second", "first"]
+    assert world.counts() == [1, 1]
+
+
+async def test_a_repeat_that_was_dropped_is_counted_later():
+    world = World(limit=1)
+    one = await world.pod()
+    async with world.running():
+        world.reporter.event(one, "Failed", "Scheduling", "first")
+        await world.settle()
+    for note in ("first", "second"):
+        world.reporter.event(one, "Failed", "Scheduling", note)
+    async with world.running():
+        await world.settle()
+        assert world.counts() == [1, 1]
+        world.reporter.event(one, "Failed", "Scheduling", "first")
+        await world.settle()
+    assert world.counts() == [3, 1]
+
+
+async def test_a_flush_does_not_wait_for_what_was_dropped():
+    world = World(limit=1)
+    one = await world.pod()
+    world.reporter.event(one, "Failed", "Scheduling", "first")
+    flushing = asyncio.ensure_future(world.reporter.flush())
+    await turns()
+    world.reporter.event(one, "Failed", "Scheduling", "second")
+    await asyncio.wait_for(flushing, 10)
+
+
+async def test_a_flush_does_not_wait_for_what_was_forgotten():
+    world = World()
+    one = await world.pod()
+    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    flushing = asyncio.ensure_future(world.reporter.flush())
+    await turns()
+    world.reporter.forget(one.metadata.uid)
+    await asyncio.wait_for(flushing, 10)
+
+
+async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatch):
+    monkeypatch.setattr(recorder, "_REMEMBERED", 1)
+    world = World()
+    for name in ("one", "two", "one"):
+        world.reporter.event(await world.pod(name), "Failed", "Scheduling", "so")
+    async with world.running():
+        await world.settle()
+    assert world.counts() == [2, 1]
+
+
+async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monkeypatch):
+    monkeypatch.setattr(recorder, "_REMEMBERED", 10)
+    world = World()
+    pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(30)]
+    async with world.running():
+        for known in pods:
+            world.reporter.event(known, "Failed", "Scheduling", "so")
+            await world.settle()
+        assert len(world.reporter._told) == 10
+        for known in (pods[20], pods[0], pods[20]):  # the oldest one was just heard of, so it is not forgotten
+            world.reporter.event(known, "Failed", "Scheduling", "so")
+            await world.settle()
+        world.clock.advance(360)
+        world.reporter.tidy()
+        await world.settle()
+    assert world.counts() == [1] * 20 + [3] + [1] * 9 + [1]
+
+
+async def test_an_object_with_something_to_be_written_is_not_forgotten(monkeypatch):
+    monkeypatch.setattr(recorder, "_REMEMBERED", 1)
+    world = World()
+    gang = await world.group()
+    for status in ("False", "True"):
+        world.reporter.condition(gang, "PodGroupScheduled", status, "Reason", "so")
+        world.reporter.event(await world.pod(), "Failed", "Scheduling", "so")
+        world.reporter.event(await world.pod("two"), "Failed", "Scheduling", "so")
+    async with world.running():
+        await world.settle()
+    assert sorted(world.cluster.asked) == ["condition", "event", "event", "repeat", "repeat"]
+    assert [c.status for c in (await world.group()).status.conditions] == ["True"]
+
+
+async def test_writes_go_out_many_at_once_within_the_bound():
+    world = World(in_flight=6)
+    world.cluster.held = asyncio.Event()
+    pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(8)]
+    async with world.running():
+        for known in pods:
+            world.reporter.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        await turns()
+        assert len(world.cluster.asked) == 3
+        world.cluster.held.set()
+        await world.settle()
+    assert len(world.cluster.asked) == 8
+
+
+async def test_events_that_cannot_be_written_do_not_delay_conditions(world):
+    world.cluster.faults = {"event": [Forbidden("no right to write events")] * 1000}
+    gate = asyncio.Event()
+    world.gate = gate
+    pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(30)]
+    for known in pods:
+        world.reporter.unschedulable(known, NO_ROOM)
+    await turns()
+    assert world.meter.wrote == ["condition"] * 30
+    gate.set()
+
+
+async def test_a_namespace_that_goes_takes_its_reports_with_it_at_once(world):
+    ending = Forbidden("unable to create new content in namespace default because it is being terminated")
+    world.cluster.faults = {"event": [ending]}
+    with capture_logs() as logs:
+        world.reporter.event(await world.pod(), "Failed", "Scheduling", "so")
+        await world.settle()
+    assert world.slept == []
+    assert world.meter.lost == [("event", "Forbidden")]
+    assert logs == []
+
+
+async def test_two_writes_about_one_object_are_never_on_the_way_together(world):
+    world.cluster.held = asyncio.Event()
+    one = await world.pod()
+    for type_ in ("PodScheduled", "example.com/other"):
+        world.reporter.condition(one, type_, "False", "Unschedulable", NO_ROOM)
+        await turns()
+    assert world.cluster.asked == ["condition"]
+    world.cluster.held.set()
+    await world.settle()
+    assert len(await messages(world)) == 2
+
+
+# ---------------------------------------------------------------------- what is asked for again while nothing happens
+
+
+async def test_what_was_refused_for_long_is_written_later_though_nothing_else_becomes_of_the_pod(world):
+    world.cluster.faults = {"condition": [Forbidden("403")] * 5}
+    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    assert await messages(world) == []
+    world.reporter.tidy()
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+
+
+async def test_what_was_refused_because_the_pod_had_changed_is_written_when_the_change_is_seen(world):
+    before = await world.pod()
+    await world.cluster.patch_metadata(before, annotations={"a": "b"})
+    world.reporter.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    assert await messages(world) == []
+    world.reporter.seen(await world.pod())
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+
+
+async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last(world):
+    before = await world.pod()
+    await world.cluster.patch_metadata(before, annotations={"a": "b"})
+    world.reporter.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.reporter.seen(await world.pod())
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+    assert world.meter.lost == []
+
+
+async def test_what_was_refused_after_the_change_was_seen_is_written_at_once(world):
+    before = await world.pod()
+    world.reporter.event(before, "Other", "Scheduling", "it is known")
+    await world.cluster.patch_metadata(before, annotations={"a": "b"})
+    world.reporter.seen(await world.pod())
+    world.reporter.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+
+
+async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting(monkeypatch, world):
+    monkeypatch.setattr(recorder, "_AGAIN", 1)
+    world.cluster.faults = {"condition": [Forbidden("403")] * 10}
+    for name in ("one", "two"):
+        world.reporter.condition(await world.pod(name), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        await world.settle()
+    world.reporter.forget((await world.pod("one")).metadata.uid)
+    world.reporter.tidy()
+    await world.settle()
+    assert await messages(world, "two") == [NO_ROOM]
+
+
+async def test_what_was_refused_is_said_no_more_where_something_else_is_written_with_a_nomination(world):
+    before = await world.pod()
+    await world.cluster.patch_metadata(before, annotations={"a": "b"})
+    world.reporter.unschedulable(before, "what was said first")
+    await world.settle()
+    world.reporter.nominated(before, NO_ROOM)
+    said = PodCondition("PodScheduled", "False", "Unschedulable", NO_ROOM)
+    await world.cluster.patch_status(await world.pod(), conditions=[said], nominated_node_name="n1")
+    world.reporter.seen(await world.pod())
+    world.reporter.tidy()
+    await world.settle()
+    assert await messages(world) == [NO_ROOM]
+    assert world.notes() == ["what was said first", NO_ROOM]

@@ -1,0 +1,316 @@
+"""One replica's life: standing by, taking in the cluster, leading, losing the lease, ending; and what it says of it.
+
+The cluster is in memory, time stands still unless told, and what nobody tells of is waited for turn by turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from session_scheduler import hookimpl
+from session_scheduler.base.clock import StoppedClock
+from session_scheduler.binding.binder import LEADER_ANNOTATION
+from session_scheduler.builtin import BUILTIN
+from session_scheduler.cluster import kube_requests, leader_election
+from session_scheduler.cluster.errors import NotLeading
+from session_scheduler.config.settings import LeaderElection, SchedulerConfig, Serving
+from session_scheduler.registry.validation import hook_calls
+from session_scheduler.sdk import http_server
+from session_scheduler.server import replica
+from session_scheduler.server.replica import LOST, Replica
+from session_scheduler.testing import node, pod
+
+from ..sdk.leading_cluster import Cluster
+
+ELECTION = LeaderElection(retry_seconds=0.01)
+"""Between tries it really waits; everything else is by the clock that the tests move."""
+PATIENCE = 20.0
+LEADING = {"leading": None, "synced": None, "recovered": None}
+
+
+class Slow:
+    """Binds wait while `go` is not set."""
+
+    def __init__(self):
+        self.go, self.waiting = asyncio.Event(), asyncio.Event()
+        self.go.set()
+        self.served = []
+
+    @hookimpl
+    async def prebind(self, binding):
+        self.waiting.set()
+        await self.go.wait()
+
+    @hookimpl
+    def serve(self, runtime):
+        @asynccontextmanager
+        async def serving():
+            self.served.append(runtime.elected)
+            yield
+            self.served.append("ended")
+
+        return serving()
+
+
+class World:
+    def __init__(self, *objects, election=ELECTION):
+        self.clock, self.cluster, self.slow = StoppedClock(), Cluster(node("n1"), *objects), Slow()
+        self.stop = asyncio.Event()
+        config = SchedulerConfig(leader_election=election, serving=Serving(host="127.0.0.1", port=0))
+        listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
+        calls = hook_calls([*listed, ("slow", self.slow, None)])
+        self.replica = Replica(config, {"fluence": calls}, self.clock)
+
+    @asynccontextmanager
+    async def running(self):
+        self.life = asyncio.ensure_future(self.replica.run(self.cluster, self.stop))
+        await self.until(lambda: "ready" in self.said)
+        try:
+            yield self
+        finally:
+            self.slow.go.set()
+            await self.ended()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    async def ended(self):
+        """Its exit status, once it was told to end, or ends on its own."""
+        self.stop.set()
+        return await asyncio.wait_for(self.life, PATIENCE)
+
+    async def until(self, holds):
+        async with asyncio.timeout(PATIENCE):
+            while not holds():
+                assert not self.life.done(), self.life.result()
+                await asyncio.sleep(0.001)
+
+    @property
+    def ready(self):
+        return self.said["ready"]()
+
+    @property
+    def health(self):
+        return self.said["health"]()
+
+
+@pytest.fixture(autouse=True)
+def said(monkeypatch):
+    """What the replica lets its endpoints say, without serving it."""
+    said = {}
+
+    class Endpoints:
+        def __init__(self, serving, **asked):
+            said.update(asked)
+
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            return None
+
+    monkeypatch.setattr(replica, "Endpoints", Endpoints)
+    monkeypatch.setattr(World, "said", said, raising=False)
+
+
+def identity(world):
+    return world.replica._identity
+
+
+# ------------------------------------------------------------------ standing by
+
+
+async def test_a_replica_that_has_seen_another_leader_is_ready_and_takes_in_nothing():
+    world = World(pod("p"))
+    world.cluster.give_lease_to("another")
+    async with world.running():
+        await world.until(lambda: world.ready == {"standing-by": None})
+        assert world.health is None
+        assert not world.cluster.asked_to_list.is_set()
+        with pytest.raises(NotLeading):
+            world.cluster.check()
+
+
+async def test_a_replica_that_has_not_seen_the_lease_is_not_ready():
+    world = World()
+    world.cluster.silent = True
+    async with world.running():
+        assert world.ready == {"standing-by": "the lease was not seen lately: look into the log for why"}
+        world.cluster.give_lease_to("another")
+        world.cluster.silent = False
+        await world.until(lambda: world.ready == {"standing-by": None})
+        world.cluster.silent = True
+        for _ in range(4):  # not at once: the lease must not end for a replica that still reads it
+            world.clock.advance(4)
+        await world.until(lambda: world.ready["standing-by"] is not None)
+
+
+async def test_a_replica_that_is_stopped_while_it_stands_by_leaves_the_lease_alone():
+    world = World()
+    world.cluster.give_lease_to("another")
+    async with world.running():
+        await world.until(lambda: world.ready == {"standing-by": None})
+        assert await world.ended() == 0
+    assert world.cluster.holder == "another"
+    assert world.cluster.leases_written == []
+
+
+async def test_a_replica_that_stands_by_leads_once_the_lease_has_ended():
+    world = World(pod("p"))
+    world.cluster.give_lease_to("another")
+    async with world.running():
+        await world.until(lambda: world.ready == {"standing-by": None})
+        world.clock.advance(16)
+        await world.until(lambda: world.ready == LEADING)
+        await world.until(lambda: world.cluster.pod().spec.node_name)
+        assert world.cluster.holder == identity(world)
+        assert world.cluster.pod().metadata.annotations[LEADER_ANNOTATION] == f"{identity(world)}/8"
+
+
+# ------------------------------------------------------------------ leading
+
+
+async def test_a_leader_is_ready_once_it_has_listed_and_recovered():
+    world = World()
+    world.cluster.lists.clear()
+    async with world.running():
+        await world.until(world.cluster.asked_to_list.is_set)
+        assert world.ready == {
+            "leading": None,
+            "synced": "the cluster was not listed yet",
+            "recovered": "plans and bound pods were not recovered yet",
+        }
+        assert world.slow.served == []
+        world.cluster.lists.set()
+        await world.until(lambda: world.ready == LEADING)
+        await world.until(lambda: world.slow.served == [True])
+        assert await world.ended() == 0
+        assert world.slow.served == [True, "ended"]
+
+
+async def test_a_first_list_that_takes_minutes_is_no_reason_to_end_the_process():
+    world = World()
+    world.cluster.lists.clear()
+    async with world.running():
+        await world.until(world.cluster.asked_to_list.is_set)
+        for _ in range(40):  # its lease is renewed meanwhile
+            writes = len(world.cluster.leases_written)
+            world.clock.advance(2)
+            await world.until(lambda writes=writes: len(world.cluster.leases_written) > writes + 1)
+            assert world.health is None
+        world.cluster.lists.set()
+        await world.until(lambda: world.ready == LEADING)
+        assert world.health is None
+
+
+async def test_a_loop_that_stands_still_is_not_healthy():
+    world = World(election=LeaderElection(enabled=False))
+    async with world.running():
+        await world.until(lambda: world.ready == LEADING and world.replica._engine._turned is not None)
+        world.clock.advance(61)
+        assert world.health == "no turn has ended for 61 s"
+
+
+async def test_without_election_there_is_no_lease_and_nothing_to_wait_for():
+    world = World(pod("p"), election=LeaderElection(enabled=False))
+    async with world.running():
+        await world.until(lambda: world.cluster.pod().spec.node_name)
+        assert world.ready == LEADING
+        assert await world.ended() == 0
+    assert world.cluster.lease is None
+    assert LEADER_ANNOTATION not in world.cluster.pod().metadata.annotations
+
+
+# ------------------------------------------------------------------ losing the lease
+
+
+async def test_a_leader_whose_lease_another_one_has_ends_and_leaves_it_to_him():
+    world = World()
+    async with world.running():
+        await world.until(lambda: world.ready == LEADING)
+        world.cluster.give_lease_to("another")
+        assert await asyncio.wait_for(world.life, PATIENCE) == LOST
+    assert world.cluster.holder == "another"
+
+
+async def test_a_leader_that_cannot_renew_its_lease_ends_in_time_and_gives_nothing_back():
+    world = World()
+    async with world.running():
+        await world.until(lambda: world.ready == LEADING)
+        world.cluster.renewals_fail = True
+        world.clock.advance(9)
+        await asyncio.sleep(0)
+        assert world.ready == LEADING
+        world.clock.advance(2)
+        assert world.ready == {"standing-by": f"this replica led, and does no more; the leader is {identity(world)}"}
+        with pytest.raises(NotLeading):
+            world.cluster.check()
+        assert await asyncio.wait_for(world.life, PATIENCE) == LOST
+    assert None not in world.cluster.leases_written
+    assert world.cluster.holder == identity(world)
+
+
+async def test_a_lease_that_is_lost_while_the_cluster_is_listed_ends_the_process_too():
+    world = World()
+    world.cluster.lists.clear()
+    async with world.running():
+        await world.until(world.cluster.asked_to_list.is_set)
+        world.cluster.give_lease_to("another")
+        assert await asyncio.wait_for(world.life, PATIENCE) == LOST
+
+
+async def test_nothing_is_left_running_of_what_a_leader_had_begun_when_it_lost_its_lease():
+    world = World(pod("p"))
+    world.slow.go.clear()
+    async with world.running():
+        await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
+        world.cluster.give_lease_to("another")
+        assert await asyncio.wait_for(world.life, PATIENCE) == LOST
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert world.cluster.pod().spec.node_name == ""
+
+
+# ------------------------------------------------------------------ ending
+
+
+async def test_a_leader_that_is_stopped_lets_its_binds_end_and_then_gives_the_lease_back():
+    world = World(pod("p"))
+    world.slow.go.clear()
+    async with world.running():
+        await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
+        world.stop.set()
+        await world.until(lambda: world.replica._engine._stopping)
+        assert world.cluster.holder == identity(world)
+        world.slow.go.set()
+        assert await world.ended() == 0
+    assert world.cluster.pod().spec.node_name == "n1"
+    assert world.cluster.lease is not None
+    assert world.cluster.holder is None
+
+
+async def test_a_leader_whose_binds_do_not_end_in_time_keeps_the_lease_until_it_ends_by_itself(monkeypatch):
+    monkeypatch.setattr(replica, "DRAIN_SECONDS", 0.05)
+    world = World(pod("p"))
+    world.slow.go.clear()
+    async with world.running():
+        await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
+        assert await world.ended() == 0
+    assert None not in world.cluster.leases_written
+    assert world.cluster.holder == identity(world)
+    assert world.cluster.pod().spec.node_name == ""
+
+
+async def test_a_leader_that_is_stopped_while_it_lists_gives_the_lease_back():
+    world = World(pod("p"))
+    world.cluster.lists.clear()
+    async with world.running():
+        await world.until(world.cluster.asked_to_list.is_set)
+        assert await world.ended() == 0
+    assert world.cluster.holder is None
+    assert world.cluster.pod().spec.node_name == ""
+
+
+def test_all_that_an_end_may_take_is_less_than_a_kubelet_waits():
+    ours = replica.DRAIN_SECONDS + replica.FLUSH_SECONDS + leader_election._RELEASE_SECONDS
+    assert ours + http_server.SHUTDOWN_SECONDS + kube_requests._CLOSE_SECONDS < 10
