@@ -99,12 +99,13 @@ class Tracer:
 
 
 def _caller(frame: FrameType, start: Point) -> str | None:
-    """The counted file that the call came from, not looking beyond the start."""
+    """The counted file that the call came from, not looking beyond the start; None where it is the same file."""
+    own = _counted(frame)
     while not start.is_at(frame) and frame.f_back is not None:
         frame = frame.f_back
         module = _counted(frame)
         if module is not None:
-            return module
+            return module if module != own else None
     return None
 
 
