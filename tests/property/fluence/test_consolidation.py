@@ -6,7 +6,7 @@ import pytest
 
 from session_scheduler.testing import FakeCluster
 
-from ..session_scheduler.consolidating_world import World, check_that_all_run_again
+from ..session_scheduler.actions.consolidating_world import World, check_that_all_run_again
 
 
 @pytest.mark.parametrize("policy", ["first", "low", "high"])

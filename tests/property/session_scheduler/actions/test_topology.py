@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from session_scheduler.actions import placing
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
-from .worlds import nodes, plugins, pods
+from ..worlds import nodes, plugins, pods
 
 _MIB, _GIB = 1024**2, 1024**3
 

@@ -9,7 +9,7 @@ import pytest
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.pod_counts import PodCounts, PodQuery
 
-from ...unit.session_scheduler.model.test_pod_counts import QUERIES, pod
+from ....unit.session_scheduler.model.test_pod_counts import QUERIES, pod
 
 
 def a_pod(chance: random.Random) -> Pod:

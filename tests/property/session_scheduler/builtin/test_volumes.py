@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
-from ...tools.volumes import claim, csi_node, storage_class, using, volume
+from ....tools.volumes import claim, csi_node, storage_class, using, volume
 
 MODES = ("naive", "board", "heap")
 SIZES = st.sampled_from(["1Gi", "2Gi", "3Gi"])

@@ -8,7 +8,7 @@ import pytest
 
 from session_scheduler.cluster.memory import MemoryCluster
 
-from ...unit.session_scheduler.cluster.election_time import Replica, Time, check_one_leads, lease_in
+from ....unit.session_scheduler.cluster.election_time import Replica, Time, check_one_leads, lease_in
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -16,8 +16,8 @@ from session_scheduler.model.objects import Pod
 from session_scheduler.offline.simulate import simulate
 from session_scheduler.testing import FakeCluster, check_invariants, node
 
-from .test_gangs_fit import FromRoom
-from .worlds import nodes, plugins, pods
+from ..actions.test_gangs_fit import FromRoom
+from ..worlds import nodes, plugins, pods
 
 
 class Watching:

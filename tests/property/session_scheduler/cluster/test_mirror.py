@@ -10,7 +10,7 @@ from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, NotF
 from session_scheduler.cluster.port import WatchEvent
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup
 
-from ...unit.session_scheduler.cluster.mirror_world import KINDS, SECOND_API, Faulty, World
+from ....unit.session_scheduler.cluster.mirror_world import KINDS, SECOND_API, Faulty, World
 
 FAULTS: tuple[ClusterError, ...] = (Unavailable("503"), Forbidden("403"), TooManyRequests("429", 3.0), Gone("410"),
                                     NotFound("404"))  # fmt: skip

@@ -28,7 +28,7 @@ from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, minima_said
 from session_scheduler.registry.validation import hook_calls
 from session_scheduler.testing import node, pod, pod_group
 
-from .slots import Slots
+from ..slots import Slots
 
 WRITES = ("bind", "patch_metadata", "create", "delete", "evict", "replace", "patch_status")
 READS = ("get",)

@@ -11,7 +11,7 @@ from session_scheduler.cluster.errors import Unavailable
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing.builders import pod
 
-from ...unit.session_scheduler.reporting.recorder_world import World, turns
+from ....unit.session_scheduler.reporting.recorder_world import World, turns
 
 PODS = 6
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from session_scheduler.model.columns import NodeTable
 
-from ...unit.session_scheduler.model.tables import contents, node, task_class
+from ....unit.session_scheduler.model.tables import contents, node, task_class
 
 NAMES = st.sampled_from("abcde")
 CHANGES = st.lists(

@@ -17,7 +17,7 @@ from session_scheduler.offline.snapshot import snapshot
 from session_scheduler.offline.state import ClusterState, open_state, read_state
 from session_scheduler.testing import FakeCluster
 
-from .worlds import nodes, pods
+from ..worlds import nodes, pods
 
 
 @settings(max_examples=30)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from session_scheduler.model.quantity import LARGEST, parse_quantity
 
-from ...unit.session_scheduler.model.test_quantity import SUFFIXES
+from ....unit.session_scheduler.model.test_quantity import SUFFIXES
 
 
 @given(

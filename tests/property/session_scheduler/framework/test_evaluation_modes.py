@@ -14,7 +14,7 @@ from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
-from .worlds import Plugins, nodes, plugins, pods
+from ..worlds import Plugins, nodes, plugins, pods
 
 MODES = ("naive", "board", "heap")
 

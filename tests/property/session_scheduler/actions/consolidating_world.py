@@ -13,7 +13,7 @@ from session_scheduler.model.policy import PodDisruptionBudget, PodDisruptionBud
 from session_scheduler.testing.builders import gang, node, pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
-from ...tools.replacing import anew, of_controller
+from ....tools.replacing import anew, of_controller
 
 APPS = ("x", "y", "z")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from session_scheduler.cluster.errors import ManifestError
 
-from ...unit.session_scheduler.cluster.loading import load
+from ....unit.session_scheduler.cluster.loading import load
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
