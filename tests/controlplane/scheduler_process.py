@@ -9,6 +9,7 @@ scheduler.kill()                                   # and start() again: the log 
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import signal
 import sys
@@ -89,6 +90,14 @@ def kubeconfig_for(plane: ControlPlane, folder: Path, url: str | None = None, us
     path = folder / f"{user.rpartition(':')[2]}-{'api-server' if url is None else url.rpartition(':')[2]}.kubeconfig"
     path.write_text(yaml.safe_dump(document))
     return path
+
+
+def fluence_of(checkout: Path) -> Path:
+    """The command `fluence` of a checkout of this project. Raises StartError where `make setup` did not run there."""
+    program = checkout.absolute() / ".venv" / "bin" / "fluence"
+    if not os.access(program, os.X_OK):
+        raise StartError(f"{program} does not exist: run `make setup` in {checkout}")
+    return program
 
 
 class _Pausable(Program):
