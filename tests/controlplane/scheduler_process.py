@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -51,6 +51,10 @@ class Settings:
     """Further arguments of the plugin `fluence`."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the configuration."""
+    profiles: Sequence[Mapping[str, Any]] = ()
+    """Further profiles, after the one of pods that name the scheduler `fluence`."""
+    checkout: Path | None = None
+    """Another checkout of this project, set up, whose scheduler is to run; this one's where None."""
     clock: Path | None = None
     """A file that holds by how many seconds the wall clock is off; see `shifted_clock`."""
 
@@ -60,7 +64,9 @@ class Settings:
         return {
             "apiVersion": "fluence.flux-framework.org/v1alpha1",
             "kind": "SchedulerConfiguration",
-            "profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "args": arguments}]}],
+            "profiles": [
+                {"schedulerName": "fluence", "plugins": [{"name": "fluence", "args": arguments}]}, *self.profiles
+            ],
             # tried again and again, also where nothing happens that could help: it is to come to the same each time
             "backoff": {"initialSeconds": 0.2, "maxSeconds": 1, "maxUnschedulableSeconds": 0.5},
             "gangBindTimeoutSeconds": self.gang_bind_timeout_seconds,
@@ -144,8 +150,13 @@ class SchedulerProcess:
         config.write_text(yaml.safe_dump(self.settings.configuration(0, resources)))
         with self.log.open("a") as log:
             log.write(f"{_STARTED} {time.strftime('%H:%M:%S')}\n")
-        self._program = _Pausable(self.name, [sys.executable, *self._module(), self.COMMAND, "--config", config,
+        self._program = _Pausable(self.name, [*self._command(), self.COMMAND, "--config", config,
                                               "--kubeconfig", self._kubeconfig], self.log)  # fmt: skip
+
+    def _command(self) -> list[str | Path]:
+        if self.settings.checkout is not None:
+            return [fluence_of(self.settings.checkout)]
+        return [sys.executable, *self._module()]
 
     def _module(self) -> list[str]:
         if self.settings.clock is None:
