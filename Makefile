@@ -188,7 +188,8 @@ bench-matcher: $(STAMP)
 bench-instructions: $(STAMP)
 	$(BIN)/python tests/benchmarks/instructions.py $(BENCH)
 
-# BENCH='--workload basic,gangs --nodes 5000 --pods 5000 --rounds 3 --json result.json' changes what is run.
+# BENCH='--workload basic,gangs --nodes 5000 --pods 5000 --rounds 3 --json result.json' changes what is run;
+# BENCH='--only fluence --other PATH --rounds 7' compares with the scheduler of another checkout.
 bench-live: controlplane
 	$(BIN)/python -m tests.controlplane.bench_live $(BENCH)
 
