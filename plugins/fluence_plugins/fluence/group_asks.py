@@ -101,7 +101,7 @@ class GroupAsks:
 def _is_involved(session: Session, group: Group) -> bool:
     """Whether room on each node does not say what a vertex takes: pods of several classes, or that keep apart."""
     classes = {task.cls for task in group.in_phase(Phase.PENDING)}
-    return len(classes) > 1 or any(session.plan(cls).any_filters for cls in classes)
+    return len(classes) > 1 or any(session.evaluation(cls).any_filters for cls in classes)
 
 
 def _columns(session: Session, tasks: Sequence[Task], mask: BoolColumn) -> tuple[Columns, Columns]:

@@ -183,17 +183,17 @@ class Adoption:
         """
         session = self._scheduler.open_session(calls, (group,))
         try:
-            with session.statement(group) as statement:
+            with session.ledger.statement(group) as statement:
                 for task, part in parts.items():
                     row = session.table.row_of.get(part.node)
-                    if row is None or session.plan(task.cls).refusal is not None:
+                    if row is None or session.evaluator.evaluation(task.cls).refusal is not None:
                         continue
-                    if session.board(task).fits(row, task):
+                    if session.evaluator.board(task).fits(row, task):
                         statement.allocate(task, row)
                 placed = statement.placed_since(0)
                 if not placed or (whole and len(placed) < len(parts)):
                     return None
-                mutations = session.bind_annotations(placed)
+                mutations = session.runner.bind_annotations(placed)
                 decision = statement.commit()
                 decision.mutations = mutations
                 return decision

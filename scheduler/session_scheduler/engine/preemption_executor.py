@@ -30,7 +30,7 @@ from session_scheduler.state.moves import MOVED
 
 if TYPE_CHECKING:
     from session_scheduler.engine.scheduler import Scheduler
-    from session_scheduler.framework.session import Outcome
+    from session_scheduler.framework.statement import PlacementResult
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
@@ -129,7 +129,7 @@ class Preempting:
             self._scheduler.observer.preempts(group, preempted)
         self._spawn(group, nominations, asked)
 
-    def tried(self, outcomes: Mapping[Group, Outcome]) -> None:
+    def tried(self, outcomes: Mapping[Group, PlacementResult]) -> None:
         """What failed by an error gives up its places, as in kube-scheduler; unless it was preemption that failed.
 
         A gang that is bound in part keeps what its members had.

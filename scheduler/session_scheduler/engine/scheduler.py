@@ -6,6 +6,7 @@ One owner: events are applied between sessions, never in one.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,8 +39,8 @@ from session_scheduler.framework.hooks import (
     asked_group,
 )
 from session_scheduler.framework.observer import Observer
-from session_scheduler.framework.session import Outcome, Session, SessionOptions
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.session import Session, SessionOptions
+from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.cluster_view import ClusterView
 from session_scheduler.model.columns import NodeTable
@@ -110,7 +111,8 @@ class Scheduler:
         self.config = config
         self.profiles = profiles
         self.clock = clock
-        self.outcomes: dict[str, Outcome] = {}
+        self._cycle_ends = math.inf
+        self.outcomes: dict[str, PlacementResult] = {}
         """The last outcome of each group that is known, by its key."""
         self._options = SessionOptions(
             evaluation,
@@ -312,7 +314,7 @@ class Scheduler:
     def failed(self, groups: Iterable[Group], error: PluginError) -> None:
         """A plugin failed when these groups were to be placed: they wait."""
         self._record(
-            {group: Outcome(group, refusal=Refusal(str(error), error.plugin, failed=True)) for group in groups}
+            {group: PlacementResult(group, refusal=Refusal(str(error), error.plugin, failed=True)) for group in groups}
         )
 
     def _due(self, scheduler_name: str) -> tuple[Group, ...]:
@@ -340,7 +342,7 @@ class Scheduler:
         for group in mixed:
             names = " and ".join(schedulers_of(group))
             reason = f"{group.key}: its pods name different schedulers, {names}: give all of them one schedulerName"
-            self._record({group: Outcome(group, refusal=Refusal(reason, GANG_SCHEDULING))}, _wants_other_pods)
+            self._record({group: PlacementResult(group, refusal=Refusal(reason, GANG_SCHEDULING))}, _wants_other_pods)
         return tuple(group for group in due if group not in mixed)
 
     async def _session(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...]) -> None:
@@ -369,7 +371,7 @@ class Scheduler:
             self.in_session = False
             self.left_over |= len(session.outcomes) < len(due) and session.expired()
             self.close_session(session)
-            self._record(session.outcomes, session.wants)
+            self._record(session.outcomes, session.evaluator.wants)
             self.preempting.tried(session.outcomes)
             session.forget()
             self.waking.tell_nominations()
@@ -403,7 +405,10 @@ class Scheduler:
         self.ask_offered(calls)
         self.cache.table.pods.trim()
         session = Session(
-            Snapshot(self.cache, due, self.clock.now(), facts, self.clock.wall(), stale), calls, self._options
+            Snapshot(self.cache, due, self.clock.now(), facts, self.clock.wall(), stale),
+            calls,
+            self._options,
+            self._is_cycle_over,
         )
         session.open()
         return session
@@ -425,10 +430,17 @@ class Scheduler:
 
     def _decisions(self, session: Session) -> Iterator[Decision | None]:
         """What every action yields; no new group is started after the cycle's time is over."""
-        end = self.clock.now() + self.config.cycle_seconds
-        session.expired = lambda: self.stopping or self.clock.now() > end
+        self._cycle_ends = self.clock.now() + self.config.cycle_seconds
         for action in self.config.actions:
-            yield from ACTIONS[action](session)
+            if session.expired():
+                return
+            for decision in ACTIONS[action](session):
+                yield decision
+                if session.expired():
+                    return
+
+    def _is_cycle_over(self) -> bool:
+        return self.stopping or self.clock.now() > self._cycle_ends
 
     async def _settle(self, decision: Decision, failures: Sequence[Failure], calls: HookCalls) -> Bound:
         """After the session: what was bound stands, what was not is pending again and its share is freed.
@@ -544,7 +556,9 @@ class Scheduler:
             self.outcomes[group.key].reasons.update(reasons)
 
     def _record(
-        self, outcomes: Mapping[Group, Outcome], wants: Callable[[Outcome], Wants | None] = lambda _: None
+        self,
+        outcomes: Mapping[Group, PlacementResult],
+        wants: Callable[[PlacementResult], Wants | None] = lambda _: None,
     ) -> None:
         """`wants`: what those that were not placed wait for; None for those that failed by an error."""
         now = self.clock.now()
@@ -560,7 +574,7 @@ class Scheduler:
             self.observer.decided(outcome)
 
 
-def _wants_other_pods(outcome: Outcome) -> Wants:
+def _wants_other_pods(outcome: PlacementResult) -> Wants:
     """Only a change of its own pods helps the group."""
     rejector = frozenset((GANG_SCHEDULING,))
     return frozenset((task.cls, rejector) for task in outcome.group.in_phase(Phase.PENDING))

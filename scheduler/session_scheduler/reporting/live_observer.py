@@ -12,7 +12,7 @@ from session_scheduler.framework.bindings import Failure
 from session_scheduler.framework.coverage import unjudged_fields
 from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.framework.observer import Observer, Stage
-from session_scheduler.framework.session import Outcome
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Pod, PodGroup
 from session_scheduler.model.sub_groups import as_text
@@ -38,7 +38,7 @@ class Teller(Observer):
         self._reporter = reporter
         self._metrics = metrics
         self._clock = clock
-        self._incomplete: dict[str, tuple[float, Outcome]] = {}
+        self._incomplete: dict[str, tuple[float, PlacementResult]] = {}
         """By group: since when it waits for pods that are not there yet, and its last outcome."""
         self._bound_at: dict[str, float] = {}
         """By pod uid: when the answer to its bind came, until the event."""
@@ -57,7 +57,7 @@ class Teller(Observer):
         """See `Observer`."""
         self._metrics.stage(stage, seconds)
 
-    def decided(self, outcome: Outcome) -> None:
+    def decided(self, outcome: PlacementResult) -> None:
         """See `Observer`. A group that is still being created is told of only when it stays as it is."""
         group = outcome.group
         result: GroupResult = "scheduled" if outcome.scheduled else "error" if _is_error(outcome) else "unschedulable"
@@ -211,7 +211,7 @@ class Teller(Observer):
         """When there is something to be told of that has waited."""
         return min((since + _PATIENCE for since, _ in self._incomplete.values()), default=None)
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: PlacementResult) -> None:
         failed = _is_error(outcome)
         for task, reason in outcome.reasons.items():
             node = task.pod.status.nominated_node_name
@@ -225,5 +225,5 @@ class Teller(Observer):
             self._reporter.group(pod_group, "False", reason, outcome.refusal.reason)
 
 
-def _is_error(outcome: Outcome) -> bool:
+def _is_error(outcome: PlacementResult) -> bool:
     return outcome.refusal is not None and outcome.refusal.failed

@@ -12,7 +12,7 @@ from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.live_graph import LiveGraph
 from fluence_plugins.fluence.nominated import Nominated
 from fluence_plugins.fluence.plugin import FluencePlugin
-from session_scheduler.framework import session as nominated
+from session_scheduler.framework.nominated_pods import NominatedPods
 from session_scheduler.model.objects import KubeObject, Pod, PodStatus
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
@@ -219,7 +219,7 @@ def test_without_nominated_pods_nothing_is_done_for_any(cluster: FakeCluster, mo
 
     for name in ("settle", "settle_on", "settle_devices"):
         monkeypatch.setattr(Nominated, name, unwanted)
-    monkeypatch.setattr(nominated, "yielded_to", unwanted)
+    monkeypatch.setattr(NominatedPods, "yielded_to", unwanted)
     cluster.add(node("n1", cpu="8", offers={QPU: "8"}), pod("plain"), pod("device", **needing(1)), gang("g", 2))
     run(cluster)
     assert len(live(cluster).shares) == 4

@@ -75,5 +75,5 @@ def decided(objects, chosen):
 def test_what_is_known_of_domains_beforehand_changes_no_placement(some_nodes, some_pods, chosen):
     short = decided([*some_nodes, *some_pods], chosen)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placing, "promising", lambda session, group, sets, tasks, needed: (list(sets), False))
+        patch.setattr(placing, "promising", lambda request, sets: (list(sets), False))
         assert decided([*some_nodes, *some_pods], chosen) == short

@@ -159,8 +159,8 @@ class World:
         """The nodes that the plugin does not refuse."""
         scheduler = self.cluster.scheduler
         session = scheduler.open_session(scheduler.profiles[cls.pod.spec.scheduler_name], ())
-        mask = session.candidates()
-        for filtering in session.plan(cls).filters:
+        mask = session.table.valid()
+        for filtering in session.evaluation(cls).filters:
             if filtering.plugin == self.plugin:
                 filtering.run(session.table.all_rows(), mask, None)
         session.close()

@@ -59,7 +59,7 @@ class Player:
         (calls,) = scheduler.profiles.values()
         self.session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
         group = next(iter(scheduler.cache.groups.values()))
-        self.statement = stack.enter_context(self.session.statement(group))
+        self.statement = stack.enter_context(self.session.ledger.statement(group))
         self.marks: list[int] = []
 
     def play(self, move: str, number: int) -> object:

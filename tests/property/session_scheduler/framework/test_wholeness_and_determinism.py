@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from session_scheduler import hookimpl
 from session_scheduler.actions.placing import place_group
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
-from session_scheduler.framework.session import Outcome
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.objects import Pod
 from session_scheduler.offline.simulate import simulate
 from session_scheduler.testing import FakeCluster, check_invariants, node
@@ -95,8 +95,8 @@ def test_a_statement_undone_leaves_no_trace_and_redone_is_as_it_was(some_nodes, 
     session = scheduler.open_session(calls, scheduler._due("fluence"))
     before = state_of(scheduler)
     for group in session.groups():
-        with session.statement(group) as statement:
-            place_group(session, statement, group, Outcome(group))
+        with session.ledger.statement(group) as statement:
+            place_group(session, statement, group, PlacementResult(group))
             placed = state_of(scheduler), dict(watching.on), dict(placing.book)
             undone = statement.rollback(0)
             assert (state_of(scheduler), watching.on, placing.book) == (before, {}, {})

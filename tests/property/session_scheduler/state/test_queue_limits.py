@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.framework.callbacks import Event
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.statement import Event
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.objects import ObjectMeta, Pod
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec

@@ -19,7 +19,7 @@ from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine import loop as engine_module
 from session_scheduler.engine.loop import Engine
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.framework.session import Session
+from session_scheduler.framework.callback_runner import CallbackRunner
 from session_scheduler.model.objects import Pod
 from session_scheduler.registry.validation import hook_calls
 from session_scheduler.reporting.live_observer import Teller
@@ -374,14 +374,14 @@ async def test_an_engine_that_never_ran_stops_at_once(times):
 
 
 async def test_a_bug_that_one_group_meets_is_told_and_the_groups_behind_it_are_tried(monkeypatch):
-    judged = Session.pre_predicate
+    asked = CallbackRunner.pre_predicate
 
-    def broken(session, task):
+    def broken(runner, task):
         if task.name == "bad":
             raise ZeroDivisionError("a bug")
-        return judged(session, task)
+        return asked(runner, task)
 
-    monkeypatch.setattr(Session, "pre_predicate", broken)
+    monkeypatch.setattr(CallbackRunner, "pre_predicate", broken)
     monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
     async with World(pod("bad"), pod("good")).running() as world:
         await world.until(lambda: world.pod("good").spec.node_name)

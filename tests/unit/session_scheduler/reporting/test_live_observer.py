@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.cluster.port import Change
 from session_scheduler.framework.bindings import Failure
-from session_scheduler.framework.session import Outcome
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
 from session_scheduler.reporting.live_observer import Teller
@@ -85,7 +85,7 @@ def a_group(size=2, min_count=2, *, missing=False, phase=Phase.PENDING):
 
 def refused(group, *, failed=False, reason="0/4 nodes are available"):
     reasons = dict.fromkeys(group.tasks.values(), "Insufficient cpu")
-    return Outcome(group, reasons=reasons, refusal=Refusal(reason, failed=failed))
+    return PlacementResult(group, reasons=reasons, refusal=Refusal(reason, failed=failed))
 
 
 def test_a_gang_that_does_not_fit_is_told_at_once_with_each_of_its_pods(world):
@@ -151,7 +151,7 @@ def test_a_group_that_was_completed_and_placed_meanwhile_is_not_told_to_wait(wor
     group = a_group(1)
     world.teller.decided(refused(group))
     group.tasks.update(a_group(2).tasks)
-    world.teller.decided(Outcome(group, placed=list(group.tasks.values())))
+    world.teller.decided(PlacementResult(group, placed=list(group.tasks.values())))
     world.clock.advance(5)
     world.teller.tell_later(world.clock.now())
     assert world.told == []
@@ -168,7 +168,7 @@ def test_pods_that_are_bound_by_the_time_they_would_be_told_to_wait_are_left_out
 def test_a_gang_that_runs_is_not_told_to_be_unschedulable_for_one_more_pod(world):
     group = a_group(3, 2, phase=Phase.BOUND)
     group.tasks["u2"].phase = Phase.PENDING
-    outcome = Outcome(group, reasons={group.tasks["u2"]: "Insufficient cpu"}, refusal=Refusal("no"))
+    outcome = PlacementResult(group, reasons={group.tasks["u2"]: "Insufficient cpu"}, refusal=Refusal("no"))
     world.teller.decided(outcome)
     assert world.told == [("unschedulable", "g-2", "Insufficient cpu")]
 

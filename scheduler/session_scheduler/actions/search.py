@@ -1,107 +1,60 @@
-"""The core's own placement: the best node for each task in turn, and an exhaustive search for small gangs."""
+"""The exhaustive search for small gangs: `placing` asks it where no order of the tasks placed enough of them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
-from session_scheduler.framework.board import Board
-from session_scheduler.framework.session import Session
-from session_scheduler.framework.statement import Statement
+from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Task, unique_classes
 
 _MOST_SEARCHED = 200
 """Larger gangs are not searched: the steps would not suffice, nor would Python's stack."""
 
 
-def greedy(
-    session: Session,
-    statement: Statement,
-    tasks: Sequence[Task],
-    subset: BoolColumn | None,
-    expected: int,
-    assignment: Mapping[Task, int] | None = None,
-) -> tuple[dict[Task, str], float]:
-    """Place task by task; (task → why it was refused, summed score of the placed).
-
-    Refused tasks are tried again as long as others were placed meanwhile and some filter looks beyond its own row:
-    an affinity may be satisfied only by a member placed later. With an `assignment` tasks go where it says; without a
-    `subset` beside it there is nothing that their scores are compared with, and they are not asked for.
-    """
-    score = 0.0
-    left = list(tasks)
-    while True:
-        refused: dict[Task, str] = {}
-        for index, task in enumerate(left):
-            if assignment is not None and subset is None and session.fits_on(task, assignment[task]):
-                statement.allocate(task, assignment[task])
-                continue
-            board = session.board(task, subset)
-            row = board.pick(task, expected - index) if assignment is None else _assigned(board, task, assignment)
-            if row < 0:
-                refused[task] = board.why(task) if session.reasons_wanted else ""
-                continue
-            score += float(board.total[row])
-            statement.allocate(task, row)
-            board.took(row)
-        again = len(refused) < len(left) and any(session.plan(task.cls).any_filters for task in refused)
-        if not again:
-            return refused, score
-        left = list(refused)
-
-
-def _assigned(board: Board, task: Task, assignment: Mapping[Task, int]) -> int:
-    row = assignment[task]
-    return row if board.fits(row, task) else -1
-
-
-def constrained_first(session: Session, tasks: Sequence[Task], subset: BoolColumn | None) -> list[TaskClass]:
+def constrained_first(request: PlacementRequest) -> list[TaskClass]:
     """The tasks' classes, those with the fewest feasible nodes first; then the larger requests."""
     room: dict[TaskClass, tuple[int, list[tuple[str, int]], int]] = {}
-    for task in tasks:
+    for task in request.tasks:
         if task.cls not in room:
-            board = session.board(task, subset)
+            board = request.session.evaluator.board(task, request.subset)
             board.sync(task)
             weight = sorted((name, -amount) for name, amount in task.cls.requests.items())
             room[task.cls] = (int(board.mask.sum()), weight, task.cls.index)
     return sorted(room, key=room.__getitem__)
 
 
-def search(
-    session: Session, statement: Statement, tasks: Sequence[Task], subset: BoolColumn | None, needed: int
-) -> dict[Task, int] | None:
-    """A row for at least `needed` of the tasks, of each sub-group its minimum, by trying them all; the statement is
+def search(request: PlacementRequest) -> dict[Task, int] | None:
+    """A row for as many of the tasks as are needed, of each sub-group its minimum, by trying them all; the statement is
     left as it was.
 
     Finds an assignment wherever one exists in the order of the classes and the session's steps suffice, which is to
     say in small clusters; None for gangs that are too large for it.
     """
-    if len(tasks) > _MOST_SEARCHED:
+    if len(request.tasks) > _MOST_SEARCHED:
         return None
-    mark = statement.checkpoint()
-    for ordered, steps in _search_orders(session, tasks, subset):
-        searching = _Search(session, statement, ordered, subset, steps)
-        found = searching.place(0, len(tasks) - needed)
-        statement.rollback(mark)
+    mark = request.statement.checkpoint()
+    for ordered, steps in _search_orders(request):
+        searching = _Search(replace(request, tasks=ordered), steps)
+        found = searching.place(0, len(request.tasks) - request.needed)
+        request.statement.rollback(mark)
         if found:
             return searching.found
     return None
 
 
-def _search_orders(
-    session: Session, tasks: Sequence[Task], subset: BoolColumn | None
-) -> Iterator[tuple[list[Task], int]]:
+def _search_orders(request: PlacementRequest) -> Iterator[tuple[list[Task], int]]:
     """The most constrained class first; and, where some task may need others there before it, rotations of that."""
-    classes = constrained_first(session, tasks, subset)
-    beyond = any(session.plan(cls).any_filters for cls in classes)
-    orders = min(len(classes), 1 + session.options.placement_retries) if beyond else 1
+    evaluator, options, classes = request.session.evaluator, request.session.options, constrained_first(request)
+    beyond = any(evaluator.evaluation(cls).any_filters for cls in classes)
+    orders = min(len(classes), 1 + options.placement_retries) if beyond else 1
     for _ in range(orders):
-        ordered = [task for cls in classes for task in tasks if task.cls is cls]
-        yield _alike_together(ordered), session.options.search_steps // orders
+        ordered = [task for cls in classes for task in request.tasks if task.cls is cls]
+        yield _alike_together(ordered), options.search_steps // orders
         classes = [*classes[1:], classes[0]]
 
 
@@ -119,15 +72,14 @@ class _Search:
     history.
     """
 
-    def __init__(
-        self, session: Session, statement: Statement, tasks: Sequence[Task], subset: BoolColumn | None, steps: int
-    ) -> None:
-        self._session = session
-        self._statement = statement
+    def __init__(self, request: PlacementRequest, steps: int) -> None:
+        tasks = request.tasks
+        self._evaluator = request.session.evaluator
+        self._statement = request.statement
         self._tasks = tasks
-        self._subset = subset
-        self._ties = session.table.ties()
-        self._beyond = any(session.plan(cls).any_filters for cls in unique_classes(tasks))
+        self._subset = request.subset
+        self._ties = request.session.table.ties()
+        self._beyond = any(self._evaluator.evaluation(cls).any_filters for cls in unique_classes(tasks))
         self._steps = steps
         self._sub_groups = [task.sub_group for task in tasks]
         self._spare = _spare(tasks)
@@ -170,7 +122,7 @@ class _Search:
 
     def _rows(self, index: int) -> list[int]:
         task = self._tasks[index]
-        board = self._session.board(task, self._subset)
+        board = self._evaluator.board(task, self._subset)
         board.sync(task)
         rows = np.flatnonzero(board.mask)
         if index and self._is_alike(index, index - 1) and not self._beyond:
