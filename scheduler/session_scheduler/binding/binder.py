@@ -26,13 +26,13 @@ from session_scheduler.binding.plan_store import (
 )
 from session_scheduler.binding.pod_binder import PodBinder, Request, sent
 from session_scheduler.cluster.errors import ClusterError, Conflict, Invalid, NotFound
-from session_scheduler.cluster.field_checks import FieldError, check_annotations
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.errors import AttemptError
 from session_scheduler.framework.bindings import HELD_ANNOTATION, Allocation, Binding, Failure, Holding, Objects
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError, PrebindCall
 from session_scheduler.framework.observer import Stage
 from session_scheduler.framework.statement import Decision, Mutation
+from session_scheduler.model.field_checks import FieldError, check_annotations
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod, PodGroup
 

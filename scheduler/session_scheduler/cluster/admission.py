@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import msgspec
 
-from session_scheduler.cluster.field_checks import FieldError
 from session_scheduler.cluster.label_keys import with_label_keys
 from session_scheduler.cluster.workloads import made_up_uid
+from session_scheduler.model.field_checks import FieldError
 from session_scheduler.model.objects import (
     Container,
     KubeObject,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import AlreadyExists, Invalid, NotFound, TooManyRequests
-from session_scheduler.cluster.field_checks import FieldError, check_annotations, check_labels
 from session_scheduler.cluster.port import (
     EVENT_NOTE_LIMIT,
     Change,
@@ -53,6 +52,7 @@ from session_scheduler.cluster.write_rules import (
     with_metadata,
 )
 from session_scheduler.model.devices import CONSUMERS_LIMIT, DEVICE_KINDS, FINALIZER, ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.field_checks import FieldError, check_annotations, check_labels
 from session_scheduler.model.objects import (
     ConfigMap,
     ExtendedClaimStatus,

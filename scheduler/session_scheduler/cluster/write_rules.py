@@ -12,10 +12,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import Conflict, Invalid
-from session_scheduler.cluster.field_checks import FieldError, check_metadata
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.port import Kube
 from session_scheduler.model import devices
+from session_scheduler.model.field_checks import FieldError, check_metadata
 from session_scheduler.model.objects import (
     Node,
     ObjectMeta,
