@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.base.signals import background
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.kubernetes import KubernetesCluster
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.group_api import SCHEDULED, V1ALPHA2, V1BETA1
 from session_scheduler.model.objects import Node, Pod, PodCondition, PodGroup
 from session_scheduler.registry.validation import hook_calls
