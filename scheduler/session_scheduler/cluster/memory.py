@@ -48,7 +48,6 @@ from session_scheduler.cluster.write_rules import (
     merged_taints,
     merged_texts,
     name_of,
-    time_text,
     with_metadata,
 )
 from session_scheduler.model.devices import CONSUMERS_LIMIT, DEVICE_KINDS, FINALIZER, ResourceClaim, ResourceClaimStatus
@@ -70,6 +69,7 @@ from session_scheduler.model.policy import POLICY_KINDS
 from session_scheduler.model.queue_objects import QUEUE_KINDS, Queue, QueueStatus
 from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim, StorageClass
+from session_scheduler.model.times import time_text
 from session_scheduler.model.workload_objects import WORKLOAD_KINDS
 
 _IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")

@@ -6,7 +6,6 @@ Source: pkg/registry/core/pod (BindingREST, the strategies for creation and dele
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -195,8 +194,3 @@ def merged_conditions(old: Sequence[PodCondition], new: Sequence[PodCondition]) 
     """The conditions, new ones in the place of old ones of their type."""
     by_type = {condition.type: condition for condition in (*old, *new)}
     return tuple(by_type.values())
-
-
-def time_text(time: datetime) -> str:
-    """The time as the API server writes it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

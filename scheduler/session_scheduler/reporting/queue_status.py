@@ -14,9 +14,9 @@ import structlog
 from session_scheduler.base.clock import Clock, utc_now
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound, NotLeading
 from session_scheduler.cluster.port import Cluster
-from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.model.queue_objects import Queue, QueueCondition, QueueStatus
 from session_scheduler.model.queues import shown_amounts
+from session_scheduler.model.times import time_text
 from session_scheduler.state.cache import Cache
 
 _log = structlog.get_logger(__name__)

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from session_scheduler.cluster.port import Event
-from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
+from session_scheduler.model.times import time_text
 
 SIMILAR = 10
 """Different notes of one reason that are recorded of one object within SIMILAR_SECONDS, as client-go's correlator."""
