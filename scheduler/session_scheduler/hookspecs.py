@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from session_scheduler.model.objects import Node, OwnerReference, Pod
 
 PROJECT: Final = "session_scheduler"
-API_VERSION: Final = "1"
+API_VERSION: Final = "2"
 """The version of these specifications: a plugin's `api_version`, where it has one, must be equal."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)

@@ -9,6 +9,7 @@ import msgspec
 
 from fluence_plugins.master_queue.measured import Measured
 from fluence_plugins.master_queue.seen import Seen, Store
+from session_scheduler.sdk.backoff import backoff
 from session_scheduler.sdk.dynamic_client import ClusterError, Conflict, KubeApi, NotFound
 from session_scheduler.sdk.dynamic_informer import Change, Resource
 
@@ -81,7 +82,7 @@ class Applier:
         text = msgspec.json.encode(body)
         if last is None or last.body != text or now - last.at > _FORGOTTEN_SECONDS:
             return _Applied(text, now, 1)
-        if last.times > _AT_ONCE and now - last.at < min(2.0 ** (last.times - _AT_ONCE), _LONGEST_PAUSE):
+        if last.times > _AT_ONCE and now - last.at < backoff(2.0, last.times - _AT_ONCE - 1, _LONGEST_PAUSE):
             raise Conflict(f"{resource.plural} {key}: somebody changes it back: look into its managedFields for who")
         return _Applied(text, now, last.times + 1)
 

@@ -23,6 +23,7 @@ from fluence_plugins.master_queue.errors import (
 )
 from fluence_plugins.master_queue.nats_client import NatsClient
 from session_scheduler.errors import FluenceError, plain
+from session_scheduler.sdk.backoff import Backoff
 
 log = logging.getLogger("master-queue")
 
@@ -79,23 +80,6 @@ class Surroundings:
     chance: Random
 
 
-class Backoff:
-    """Seconds to wait, doubled from one time to the next, less up to a half by chance."""
-
-    def __init__(self, chance: Random) -> None:
-        self._chance = chance
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin anew."""
-        self._seconds = FIRST_SECONDS
-
-    def next(self) -> float:
-        """How long to wait now."""
-        seconds, self._seconds = self._seconds, min(2 * self._seconds, LONGEST_SECONDS)
-        return seconds * (1 - self._chance.random() / 2)
-
-
 class Connection:
     """The connection of one connector, with the subjects that are wanted of it."""
 
@@ -107,7 +91,7 @@ class Connection:
         self._around = around
         self._subjects: frozenset[str] = frozenset()
         self._wake = asyncio.Event()
-        self._backoff = Backoff(around.chance)
+        self._backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, around.chance)
         self._been_there = False
         self._unheard = 0.0
         """For how long nothing had come when the last connection ended, in seconds."""
@@ -153,7 +137,7 @@ class Connection:
     async def _serve(self, client: NatsClient, session: _Session) -> None:
         """Keep subjects in step. Raises ConnectionFailedError where it ends, errors of nats-py."""
         known: dict[str, Subscription] = {}
-        retry = Backoff(self._around.chance)
+        retry = Backoff(FIRST_SECONDS, LONGEST_SECONDS, self._around.chance)
         while True:
             wanted = self._subjects
             await self._in_step(client, known, wanted, session)

@@ -20,6 +20,7 @@ from fluence_plugins.master_queue.pools import Pools
 from fluence_plugins.master_queue.queues import empty_flavor
 from fluence_plugins.master_queue.seen import FLAVORS, MASTERS, QUEUES, UNLISTED, Seen, SeenFlavor, SeenQueue, Store
 from fluence_plugins.master_queue.workloads import FlavorsInUse
+from session_scheduler.sdk.backoff import backoff
 from session_scheduler.sdk.dynamic_client import ClusterError, KubeApi, NotFound
 from session_scheduler.sdk.dynamic_informer import Resource
 
@@ -211,7 +212,7 @@ class Keeper:
             found = self._desired() if self._failures else found
         await self._tell(found.status)
         if self._failures:
-            pause = min(_FIRST_PAUSE * 2.0 ** min(self._failed, 10), _LONGEST_PAUSE)
+            pause = backoff(_FIRST_PAUSE, self._failed, _LONGEST_PAUSE)
             self._failed += 1
             self._later(pause)
         else:

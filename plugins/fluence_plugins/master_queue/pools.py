@@ -20,6 +20,7 @@ from fluence_plugins.master_queue.messages import Message, decoded
 from fluence_plugins.master_queue.names import is_dns_label
 from fluence_plugins.master_queue.objects import MasterQueueSpec, NatsFlavor, PoolStatus
 from session_scheduler.errors import shown
+from session_scheduler.model import times
 from session_scheduler.model.times import parsed_time
 
 MOST_POOLS: Final = 256
@@ -298,4 +299,4 @@ def _restored(status: PoolStatus) -> Message:
 
 def time_text(seconds: float | None) -> str:
     """RFC 3339 text of a time, as objects' status has it; empty for None."""
-    return "" if seconds is None else datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return "" if seconds is None else times.time_text(datetime.fromtimestamp(int(seconds), UTC))

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import nats.errors
 
-from fluence_plugins.master_queue.connection import STEADY_SECONDS, Backoff
+from fluence_plugins.master_queue.connection import FIRST_SECONDS, LONGEST_SECONDS, STEADY_SECONDS
 from fluence_plugins.master_queue.connectors import ConnectorSettings, opened, shut
 from fluence_plugins.master_queue.errors import ConnectionFailedError, MessageError
 from fluence_plugins.master_queue.messages import decoded
 from fluence_plugins.master_queue.nats_client import NatsClient
 from session_scheduler.errors import FluenceError, InputError, plain
+from session_scheduler.sdk.backoff import Backoff
 from session_scheduler.sdk.dynamic_client import ClusterError
 from session_scheduler.sdk.signals import first_of
 
@@ -96,7 +97,8 @@ class Publisher:
         self._open = open
         self._clock = clock or asyncio.get_running_loop().time
         self._sleep = sleep
-        self._backoff = Backoff(chance or Random())  # noqa: S311 (nothing secret comes of it)
+        # nothing secret comes of the pauses
+        self._backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, chance or Random())  # noqa: S311
         self._sent: float | None = None
         self._told: dict[str, str | None] = {"NATS": "", "cluster": None}
         """What was last said of each: None for well, and "" before anything was."""

@@ -24,7 +24,6 @@ from fluence_plugins.slurm_bridge.carrying_out import (
     MOST_SECONDS,
     CarryingOut,
     Work,
-    backoff,
     some_at_once,
 )
 from fluence_plugins.slurm_bridge.client import SlurmClient
@@ -44,6 +43,7 @@ from fluence_plugins.slurm_bridge.workloads import TranslationError, root_of
 from session_scheduler.errors import FluenceError
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.related import Namespace
+from session_scheduler.sdk.backoff import backoff
 from session_scheduler.sdk.bindings import Runtime
 from session_scheduler.sdk.tasks import alongside, follow
 

@@ -15,6 +15,7 @@ from fluence_plugins.slurm_bridge.client import SlurmClient
 from fluence_plugins.slurm_bridge.measured import Measured
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
 from session_scheduler.model.objects import Pod
+from session_scheduler.sdk.backoff import backoff
 from session_scheduler.sdk.bindings import Runtime
 from session_scheduler.sdk.dynamic_client import NotFound
 
@@ -126,11 +127,6 @@ class CarryingOut:
 
 def _named(pod: Pod) -> str:
     return f"{pod.key} ({pod.metadata.uid})"
-
-
-def backoff(first: float, times: int, most: float) -> float:
-    """Seconds: twice as many each time."""
-    return min(first * 2.0 ** min(times, 16), most)
 
 
 async def some_at_once(works: Sequence[Work]) -> None:

@@ -57,6 +57,7 @@ from session_scheduler.model.meta import (
 from session_scheduler.model.objects import Container, ExtendedClaimStatus, Pod, RequestMapping
 from session_scheduler.model.quantity import thousandths
 from session_scheduler.model.requests import pod_requests
+from session_scheduler.model.times import time_text
 
 if TYPE_CHECKING:
     from fluence_plugins.slurm_bridge.messages import NodeShare
@@ -331,7 +332,7 @@ async def _allocated(binding: Binding, made: ResourceClaim, wanted: Allocation) 
             if had is not None and replace(had, allocation_timestamp=None) != wanted:
                 found, had = await binding.cluster.allocate_claim(found, ResourceClaimStatus()), None
             if had is None:
-                had = replace(wanted, allocation_timestamp=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+                had = replace(wanted, allocation_timestamp=time_text(datetime.now(UTC)))
             status = replace(found.status, allocation=had, reserved_for=(consumer,))
             await binding.cluster.allocate_claim(found, status)  # what is so already is so as it was seen
         except ChangedMeanwhileError:

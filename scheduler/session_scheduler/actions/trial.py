@@ -21,11 +21,10 @@ from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.watchdog import answer_in_time
 from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.disruption import PREEMPTED, is_disrupted
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
 
 _T = TypeVar("_T")
-_DISRUPTED = "DisruptionTarget"
-_PREEMPTED = "PreemptionByScheduler"
 ABOVE_ALL: Final = 2**31
 """Above every priority that a pod can have."""
 
@@ -212,8 +211,7 @@ class Trial:
             return True
         if task.pod.metadata.deletion_timestamp is None:
             return False
-        told = next((one for one in task.pod.status.conditions if one.type == _DISRUPTED), None)
-        return told is not None and told.status == "True" and told.reason == _PREEMPTED
+        return is_disrupted(task.pod, PREEMPTED)
 
     def nominated(self, task: Task) -> str | None:
         """The node that a task is nominated for."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import AlreadyExists, Invalid, NotFound, TooManyRequests
-from session_scheduler.cluster.field_checks import FieldError, check_annotations, check_labels
 from session_scheduler.cluster.port import (
     EVENT_NOTE_LIMIT,
     Change,
@@ -49,10 +48,10 @@ from session_scheduler.cluster.write_rules import (
     merged_taints,
     merged_texts,
     name_of,
-    time_text,
     with_metadata,
 )
 from session_scheduler.model.devices import CONSUMERS_LIMIT, DEVICE_KINDS, FINALIZER, ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.field_checks import FieldError, check_annotations, check_labels
 from session_scheduler.model.objects import (
     ConfigMap,
     ExtendedClaimStatus,
@@ -70,6 +69,7 @@ from session_scheduler.model.policy import POLICY_KINDS
 from session_scheduler.model.queue_objects import QUEUE_KINDS, Queue, QueueStatus
 from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim, StorageClass
+from session_scheduler.model.times import time_text
 from session_scheduler.model.workload_objects import WORKLOAD_KINDS
 
 _IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from session_scheduler.cluster import daemon_nodes
-from session_scheduler.cluster.field_checks import FieldError, selects
 from session_scheduler.cluster.group_templates import is_gang_of_job
 from session_scheduler.cluster.workload_checks import MAX_REPLICAS
 from session_scheduler.cluster.workload_types import (
@@ -31,6 +30,7 @@ from session_scheduler.cluster.workload_types import (
     Workload,
 )
 from session_scheduler.model import related
+from session_scheduler.model.field_checks import FieldError, selects
 from session_scheduler.model.objects import Node, ObjectMeta, OwnerReference, Pod, PodGroup, PodSpec, SchedulingGroup
 
 _IDENTITY = uuid.UUID("6f2f6c1e-57a9-5a3e-9d7b-3a6c1f0e8b42")

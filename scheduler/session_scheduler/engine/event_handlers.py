@@ -15,10 +15,10 @@ import structlog
 from msgspec.structs import replace
 
 from session_scheduler.base.clock import Clock
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent, ClusterEventWithHint, QueueingHint
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
 from session_scheduler.model.queue_objects import Queue

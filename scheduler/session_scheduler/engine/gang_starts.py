@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import structlog
 from msgspec.structs import replace
 
-from session_scheduler.binding.binder import Planning, held_by
-from session_scheduler.binding.plan_store import ATTEMPT_ANNOTATION, PLAN_ANNOTATION, Plan, PlannedPod
+from session_scheduler.binding.held_record import held_by
+from session_scheduler.binding.plan_store import PlanSwap
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
 from session_scheduler.engine.in_flight import raise_first
 from session_scheduler.engine.plan_cache import PlanReader, acknowledged, ever_scheduled
 from session_scheduler.engine.plan_recovery import Adoption
+from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, PLAN_ANNOTATION, GangPlan, PlannedPod
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import PodGroup
 from session_scheduler.state.cache import pod_group_key, schedulers_of
@@ -53,7 +54,7 @@ class GangKeeper:
 
     # ------------------------------------------------------------------ what the scheduler asks
 
-    def planning(self, group: Group, allocated: Sequence[Task]) -> Planning | None:
+    def planning(self, group: Group, allocated: Sequence[Task]) -> PlanSwap | None:
         """The plan that carrying out a decision must write; None where each Binding stands for itself."""
         if not group.is_gang or _stood_before(group, allocated):
             return None
@@ -66,7 +67,7 @@ class GangKeeper:
             return None
         return self.replacing(group, group.pod_group, allocated)
 
-    def replacing(self, group: Group, pod_group: PodGroup, allocated: Sequence[Task]) -> Planning:
+    def replacing(self, group: Group, pod_group: PodGroup, allocated: Sequence[Task]) -> PlanSwap:
         """A new plan for some tasks in place of the one that there is."""
         plan = self._reader.plan_of(group)
         known = plan.pods if plan is not None else {}
@@ -81,7 +82,7 @@ class GangKeeper:
             for uid, task in group.tasks.items()
             if uid in known and task.phase is Phase.PENDING and task not in allocated
         ]
-        return Planning(pod_group, plan, bound=bound, others=others)
+        return PlanSwap(pod_group, plan, bound=bound, others=others)
 
     def holds_back(self, group: Group) -> bool:
         """Whether nothing of the group is to be placed now: the members that it was bound with are being evicted."""
@@ -92,7 +93,7 @@ class GangKeeper:
         self.forget_start(group.key)
         return False
 
-    def settled(self, group: Group, planning: Planning | None) -> None:
+    def settled(self, group: Group, planning: PlanSwap | None) -> None:
         """A decision was carried out, as far as it could be: note whether the gang has started."""
         if planning is not None:
             self._adoption.carried_out(group.key, planning)
@@ -204,7 +205,7 @@ class GangKeeper:
         """Whether nothing is to be placed yet: requests of plans that were found may still take what looks free."""
         return self._adoption.gated()
 
-    def resume_start(self, group: Group, plan: Plan) -> None:
+    def resume_start(self, group: Group, plan: GangPlan) -> None:
         """A start that was under way concerns all of its plan; from now on it has the time that a start has."""
         self._starting.setdefault(group.key, set()).update(plan.pods)
         self._limit(group)
@@ -322,7 +323,7 @@ class GangKeeper:
         starting = self._starting.get(group.key, ())
         return [task for task in group.in_phase(*phases) if task.uid in starting]
 
-    def _has_started(self, group: Group, plan: Plan) -> bool:
+    def _has_started(self, group: Group, plan: GangPlan) -> bool:
         """Whether the gang has started by this plan: then its members run, and are no part of a later start."""
         told = group.pod_group is not None and acknowledged(group.pod_group, plan)
         return told or self._whole.get(group.key) == plan.attempt

@@ -19,7 +19,7 @@ from session_scheduler.engine.in_flight import raise_first
 from session_scheduler.engine.scheduler import TAKEN_IN_AT_ONCE, Scheduler
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
-from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import PENDING_STATES, Metrics
 
 _log = structlog.get_logger(__name__)
@@ -50,14 +50,17 @@ class IdleTask(Protocol):
 class Engine:
     """Runs one started scheduler. `deliver` is what a mirror of the cluster calls."""
 
-    def __init__(self, scheduler: Scheduler, teller: Teller, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, scheduler: Scheduler, observer: LiveObserver, metrics: Metrics, clock: Clock, due: asyncio.Event
+    ) -> None:
+        """`due` ends the rest between two turns: it is set, too, when work in flight has ended."""
         self._scheduler = scheduler
-        self._teller = teller
+        self._observer = observer
         self._metrics = metrics
         self._clock = clock
         self._changes: deque[tuple[Change, KubeObject]] = deque()
         self._plugins_changes: deque[tuple[str, Callable[[], None]]] = deque()
-        self._woken = asyncio.Event()
+        self._due = due
         self._stopping = False
         self._ended = asyncio.Event()
         self._ended.set()
@@ -66,7 +69,6 @@ class Engine:
         self._decided_at = 0.0
         """When the last look at what is due began."""
         self._turned: float | None = None
-        teller.on_finished = self._woken.set
         self._idle_tasks: list[IdleTask] = []
 
     # ------------------------------------------------------------------ from outside
@@ -74,14 +76,14 @@ class Engine:
     def deliver(self, change: Change, obj: KubeObject) -> None:
         """A change of the cluster: applied in the next turn."""
         self._changes.append((change, obj))
-        self._woken.set()
+        self._due.set()
 
     def wake(self, group: str, why: str) -> None:
         """Make a group (its key) due, as a plugin asked."""
         _log.debug("woken", group=group, why=why)
         if group in self._scheduler.cache.groups:
             self._scheduler.pending.activate(group, self._clock.now())
-        self._woken.set()
+        self._due.set()
 
     def add_idle_task(self, task: IdleTask) -> None:
         """Run the task between turns from now on."""
@@ -89,12 +91,12 @@ class Engine:
 
     def notify(self) -> None:
         """End the rest between two turns: there is something to do."""
-        self._woken.set()
+        self._due.set()
 
     def change(self, plugin: str, work: Callable[[], None]) -> None:
         """Call `work` in the next turn, before any session, and wake those whom the plugin refused."""
         self._plugins_changes.append((plugin, work))
-        self._woken.set()
+        self._due.set()
 
     def problem(self) -> str | None:
         """Why the loop is not healthy; None where it is."""
@@ -111,7 +113,7 @@ class Engine:
         self._turned = self._clock.now()
         try:
             while not self._stopping:
-                self._woken.clear()
+                self._due.clear()
                 await self._turn()
                 for task in self._idle_tasks:
                     task.run()
@@ -122,15 +124,15 @@ class Engine:
     async def stop(self, seconds: float) -> bool:
         """Decide nothing more and let what is under way end, for so long; whether it did."""
         self._stopping = self._scheduler.stopping = True
-        self._woken.set()
+        self._due.set()
         try:
             async with asyncio.timeout(seconds):
                 await self._ended.wait()  # a turn that goes on may start something yet
                 while self._scheduler.under_way:
-                    self._woken.clear()
+                    self._due.clear()
                     await self._settle()
                     if self._scheduler.under_way:
-                        await self._woken.wait()
+                        await self._due.wait()
         except TimeoutError:
             _log.warning("bindings are still under way", number=len(self._scheduler.under_way))
             await self._scheduler.under_way.abandon()
@@ -155,11 +157,11 @@ class Engine:
         except Exception:  # noqa: BLE001 (a bug in one turn is told, and the next one goes on)
             _log.exception("a turn of the scheduler failed")
             self._metrics.cycle(perf_counter() - started, failed=True)
-            self._woken.set()  # what it has not come to is due
+            self._due.set()  # what it has not come to is due
             await asyncio.sleep(_AFTER_ERROR)
         else:
             self._metrics.cycle(perf_counter() - started)
-        self._teller.tell_later(self._clock.now())
+        self._observer.report_incomplete(self._clock.now())
         self._turned = self._clock.now()
 
     async def _take_in(self) -> None:
@@ -177,7 +179,7 @@ class Engine:
             except Exception as error:  # noqa: BLE001 (it is raised, below)
                 self._scheduler.intake.failed(obj, error)
                 errors.append(error)
-            self._teller.seen(change, obj)
+            self._observer.seen(change, obj)
         raise_first(errors)
 
     def _change_plugins(self) -> None:
@@ -205,13 +207,13 @@ class Engine:
             self._scheduler.pending.next_after(decided_at),
             self._scheduler.gangs.next_deadline(decided_at),
             self._look_at if self._scheduler.doubts else None,
-            self._teller.next_time(),
+            self._observer.next_time(),
             *(task.next_time() for task in self._idle_tasks),
         )
         until = min((time for time in times if time is not None), default=now + _LONGEST_REST)
         try:
             async with asyncio.timeout(min(_LONGEST_REST, max(0.0, until - now))):
-                await self._woken.wait()
+                await self._due.wait()
         except TimeoutError:
             return
 

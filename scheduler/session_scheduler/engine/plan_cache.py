@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION, NeedsConfigMap, Plan, PlanError, plan_here
 from session_scheduler.cluster.errors import ClusterError
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION, GangPlan, NeedsConfigMap, PlanError, plan_here
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.groups import Group
 from session_scheduler.model.objects import PodGroup
@@ -27,7 +27,7 @@ class _Read:
     """A plan as it was read, and the pods that were known then: what is kept of it depends on them."""
 
     text: str
-    plan: Plan | None
+    plan: GangPlan | None
     of: set[str]
 
     def says(self, text: str, pods: Collection[str]) -> bool:
@@ -53,7 +53,7 @@ class PlanReader:
         """Read a group's plan now, wherever it lies. Raises ClusterError."""
         self._read[key] = _Read(text, await self._told(pod_group), {*self._cache.groups[key].tasks})
 
-    def plan_of(self, group: Group) -> Plan | None:
+    def plan_of(self, group: Group) -> GangPlan | None:
         """The plan on the group's PodGroup; None where there is none that can be read."""
         pod_group = group.pod_group
         text = pod_group.metadata.annotations.get(PLAN_ANNOTATION) if pod_group is not None else None
@@ -65,7 +65,7 @@ class PlanReader:
             read = self._read[group.key] = _Read(text, plan, {*group.tasks})
         return read.plan
 
-    def _parsed(self, key: str, pod_group: PodGroup) -> Plan | None:
+    def _parsed(self, key: str, pod_group: PodGroup) -> GangPlan | None:
         try:
             return self._of_interest(key, plan_here(pod_group))
         except NeedsConfigMap:
@@ -74,7 +74,7 @@ class PlanReader:
             self._scheduler.observer.problem(pod_group, str(error))
         return None
 
-    async def _told(self, pod_group: PodGroup) -> Plan | None:
+    async def _told(self, pod_group: PodGroup) -> GangPlan | None:
         """The plan, wherever it lies; people are told of one that cannot be read. Raises ClusterError."""
         try:
             plan = await self._scheduler.binder.plans.read(pod_group)
@@ -83,13 +83,13 @@ class PlanReader:
             return None
         return self._of_interest(pod_group_key(pod_group), plan)
 
-    def _of_interest(self, key: str, plan: Plan | None) -> Plan | None:
+    def _of_interest(self, key: str, plan: GangPlan | None) -> GangPlan | None:
         """What is kept of a plan: anybody who may create a PodGroup may have written it."""
         group = self._cache.groups.get(key)
         tasks = group.tasks if group is not None else {}
         return plan.of_interest(tasks, {task.name for task in tasks.values()}, len(tasks)) if plan is not None else None
 
-    async def _loaded(self, pod_group: PodGroup, key: str, answer: Plan | BaseException | None) -> None:
+    async def _loaded(self, pod_group: PodGroup, key: str, answer: GangPlan | BaseException | None) -> None:
         text = pod_group.metadata.annotations[PLAN_ANNOTATION]
         if isinstance(answer, ClusterError):
             _log.warning("a plan cannot be read yet", group=key, error=str(answer))
@@ -106,7 +106,7 @@ def ever_scheduled(pod_group: PodGroup) -> bool:
     return any(one.type == SCHEDULED and one.status == "True" for one in pod_group.status.conditions)
 
 
-def acknowledged(pod_group: PodGroup, plan: Plan) -> bool:
+def acknowledged(pod_group: PodGroup, plan: GangPlan) -> bool:
     """Whether the PodGroup says that the gang has started by this plan."""
     conditions = pod_group.status.conditions
     return any(one.type == SCHEDULED and one.status == "True" and plan.attempt in one.message for one in conditions)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from session_scheduler.binding.binder import Planning
-from session_scheduler.binding.plan_store import Plan, PlannedPod, attempt_of
+from session_scheduler.binding.plan_store import PlanSwap
 from session_scheduler.cluster.errors import ClusterError, TooManyRequests, Unavailable
 from session_scheduler.engine.plan_cache import PlanReader, acknowledged
 from session_scheduler.framework.bindings import Holding
 from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.statement import Decision
+from session_scheduler.model.gang_plan import GangPlan, PlannedPod, attempt_of
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import PodGroup
 from session_scheduler.state.cache import schedulers_of
@@ -61,10 +61,10 @@ class Adoption:
         self._adopting.pop(key, None)
         self._gates.discard(key)
 
-    def carried_out(self, key: str, planning: Planning) -> None:
+    def carried_out(self, key: str, planning: PlanSwap) -> None:
         """A plan was carried out, as far as it could be. One that was found is void only once that is settled."""
         found = self._adopting.pop(key, None)
-        if found is None or planning.settled:
+        if found is None or planning.in_force:
             self._gates.discard(key)
             self._give_up(key, planning.attempt)
         elif isinstance(planning.error, _MAY_YET_COME):
@@ -98,7 +98,7 @@ class Adoption:
             if parts and begun and group.pod_group is not None:
                 self._gate(group.key)
                 planning = self._gangs.replacing(group, group.pod_group, ())
-                self._scheduler.spawn(group.key, self._scheduler.binder.strike(planning), self._struck)
+                self._scheduler.spawn(group.key, self._scheduler.binder.plans.strike(planning), self._struck)
         if parts and not begun:
             self._abort(group, plan, parts, found=found)
 
@@ -126,7 +126,7 @@ class Adoption:
 
     # ------------------------------------------------------------------ adopting
 
-    async def _adopt(self, group: Group, plan: Plan, parts: Mapping[Task, PlannedPod], *, begun: bool) -> bool:
+    async def _adopt(self, group: Group, plan: GangPlan, parts: Mapping[Task, PlannedPod], *, begun: bool) -> bool:
         """Carry out somebody else's plan. False where that is not possible any more.
 
         Before its first bind it is done whole or not at all; after that each pod that can goes where it says. `parts`
@@ -162,7 +162,9 @@ class Adoption:
         self._carry_on(group, pod_group, plan, decision, calls)
         return True
 
-    def _carry_on(self, group: Group, pod_group: PodGroup, plan: Plan, decision: Decision, calls: HookCalls) -> None:
+    def _carry_on(
+        self, group: Group, pod_group: PodGroup, plan: GangPlan, decision: Decision, calls: HookCalls
+    ) -> None:
         self._give_up(group.key, plan.attempt)
         self._gangs.joins_start(group, decision.allocated)
         self._scheduler.observer.recovered("rolled forward", len(decision.allocated))
@@ -170,7 +172,7 @@ class Adoption:
         if planning.others:
             self._gate(group.key)
         elif all(task.uid in plan.pods for task in decision.allocated):
-            planning = Planning(pod_group, plan, resumed=True, attempt=plan.attempt)
+            planning = PlanSwap(pod_group, plan, resumed=True, attempt=plan.attempt)
         self._adopting[group.key] = plan.attempt
         self._scheduler.carry_out(decision, calls, planning)
 
@@ -214,14 +216,14 @@ class Adoption:
 
     # ------------------------------------------------------------------ taking back
 
-    def _abort(self, group: Group, plan: Plan, tasks: Iterable[Task], *, found: bool) -> None:
+    def _abort(self, group: Group, plan: GangPlan, tasks: Iterable[Task], *, found: bool) -> None:
         if group.pod_group is None:
             return
         if found:
             self._gate(group.key)
         pods = [task.pod for task in tasks]
         self._give_up(group.key, plan.attempt)
-        self._scheduler.spawn(group.key, self._scheduler.binder.abort(group.pod_group, plan, pods), self._aborted)
+        self._scheduler.spawn(group.key, self._scheduler.binder.plans.abort(group.pod_group, plan, pods), self._aborted)
 
     async def _struck(self, key: str, answer: PodGroup | BaseException) -> None:
         self._ungate(key, answer)
@@ -250,7 +252,7 @@ class Adoption:
             raise answer
 
 
-def _vacated(group: Group, plan: Plan) -> dict[Task, PlannedPod]:
+def _vacated(group: Group, plan: GangPlan) -> dict[Task, PlannedPod]:
     """Pending pods that are not in the plan, each with the place of one that is gone: its namesake's, as a rule."""
     free = [part for uid, part in plan.pods.items() if uid not in group.tasks]
     found: dict[Task, PlannedPod] = {}

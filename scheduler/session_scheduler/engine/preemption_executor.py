@@ -13,20 +13,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
 
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
-from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.engine.in_flight import raise_first
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.statement import Decision
+from session_scheduler.model.disruption import DISRUPTION_TARGET, MOVED, PREEMPTED
 from session_scheduler.model.groups import SYSTEM_CRITICAL, Group, Phase, Task
 from session_scheduler.model.objects import Pod, PodCondition
-from session_scheduler.state.moves import MOVED
+from session_scheduler.model.times import time_text
 
 if TYPE_CHECKING:
     from session_scheduler.engine.scheduler import Scheduler
@@ -36,8 +36,6 @@ _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 _TRIES = 5
 """Of a write against others who write to the pod."""
-DISRUPTED: Final = "DisruptionTarget"
-PREEMPTED: Final = "PreemptionByScheduler"
 _NotEnded = Mapping[Task, str]
 """Victims that are not known to end, and why."""
 
@@ -85,7 +83,7 @@ class _Preemptor:
         else:
             text, reason = f"{self.scheduler}: preempting to accommodate a higher priority {self.kind}", PREEMPTED
             event = f"Preempted by {self.kind} {self.uid} on node {preemption.where}"
-        return _End(PodCondition(DISRUPTED, "True", reason, text), event, task in preemption.moves)
+        return _End(PodCondition(DISRUPTION_TARGET, "True", reason, text), event, task in preemption.moves)
 
 
 class Preempting:

@@ -18,7 +18,8 @@ import structlog
 
 from session_scheduler.actions import ACTIONS
 from session_scheduler.base.clock import Clock
-from session_scheduler.binding.binder import Binder, Planning, cancel, unexpected
+from session_scheduler.binding.binder import Binder, BindResult, cancel, unexpected
+from session_scheduler.binding.plan_store import PlanSwap
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.event_handlers import Waking, gates_of, registered_hints
@@ -140,7 +141,7 @@ class Scheduler:
         self.observer = observer or Observer()
         self.intake = Intake(self.cache, self.observer)
         self.pending.on_event = self.observer.woken
-        self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token, timed=self.observer.stage,
+        self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,
                              objects=self.cache.objects.of, tell=self.observer.says,
                              nominated=self.cache.nominations.put)  # fmt: skip
         self.preempting = Preempting(self, config.bindings_in_flight)
@@ -378,7 +379,7 @@ class Scheduler:
             self.observer.stage("session", perf_counter() - started)
         raise_first(session.errors)
 
-    def carry_out(self, decision: Decision, calls: HookCalls, planning: Planning | None) -> None:
+    def carry_out(self, decision: Decision, calls: HookCalls, planning: PlanSwap | None) -> None:
         """Let a decision be bound; it is settled in a later turn."""
         work = self.binder.carry_out(decision, calls, planning)
         self.spawn(decision.group.key, work, partial(self._carried_out, decision, calls, planning))
@@ -387,12 +388,15 @@ class Scheduler:
         self,
         decision: Decision,
         calls: HookCalls,
-        planning: Planning | None,
+        planning: PlanSwap | None,
         _: str,
-        answer: list[Failure] | BaseException,
+        answer: BindResult | BaseException,
     ) -> Bound:
         started = perf_counter()
-        failures = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
+        result = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
+        failures = result.failures
+        for stage, seconds in result.seconds.items():
+            self.observer.stage(stage, seconds)
         bound = await self._settle(decision, failures, calls)
         self.gangs.settled(decision.group, planning)
         self.observer.stage("settle", perf_counter() - started)

@@ -68,7 +68,7 @@ class Doubts:
                 self._scheduler.spawn(key, self._look(doubts), partial(self._looked, doubts))
 
     async def _look(self, doubts: Sequence[Doubt]) -> list[Failure | BaseException | None]:
-        looks = (self._scheduler.binder.look(doubt.failure) for doubt in doubts)
+        looks = (self._scheduler.binder.resolve(doubt.failure) for doubt in doubts)
         return await asyncio.gather(*looks, return_exceptions=True)
 
     async def _looked(

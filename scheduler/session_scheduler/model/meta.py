@@ -42,6 +42,30 @@ class ObjectMeta(_Object, frozen=True):
     finalizers: tuple[str, ...] = ()
 
 
+class Namespaced(_Object, frozen=True):
+    """The base of objects in a namespace."""
+
+    api_version: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class ClusterScoped(_Object, frozen=True):
+    """The base of objects without a namespace."""
+
+    api_version: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """The name."""
+        return self.metadata.name
+
+
 # ------------------------------------------------------------------ selectors
 
 

@@ -1,4 +1,4 @@
-"""Points in time as objects tell them. Source: RFC 3339, of which the API server writes a part."""
+"""Points in time as objects have them. Source: RFC 3339, of which the API server writes a part."""
 
 from __future__ import annotations
 
@@ -17,3 +17,13 @@ def parsed_time(text: str) -> datetime | None:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def time_text(time: datetime) -> str:
+    """The UTC time as the API server writes it, to the second (metav1.Time)."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time_text(time: datetime) -> str:
+    """The UTC time to the microsecond, always with six digits after the point (metav1.MicroTime)."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

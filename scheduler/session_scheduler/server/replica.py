@@ -28,10 +28,10 @@ from session_scheduler.framework.bindings import Runtime
 from session_scheduler.framework.hooks import HookCall, HookCalls
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.registry.registry import Registry
-from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import Metrics
-from session_scheduler.reporting.queue_status import QueueTeller
-from session_scheduler.reporting.recorder import Reporter
+from session_scheduler.reporting.queue_status import QueueStatusWriter
+from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.sdk.http_server import Endpoints
 from session_scheduler.server.explain_endpoint import Explanations
 from session_scheduler.server.plugin_routes import PluginRoutes
@@ -132,12 +132,13 @@ class Replica:
     async def _lead(self, cluster: KubernetesCluster, stop: asyncio.Event) -> bool:
         """Schedule until `stop`; whether everything that was under way has ended then."""
         config, metrics = self._config, self.metrics
-        reporter = Reporter(cluster, clock=self._clock, events=config.events, meter=metrics.reports,
+        recorder = Recorder(cluster, clock=self._clock, events=config.events, meter=metrics.reports,
                             busy=lambda: len(scheduler.under_way) > 0 and not stop.is_set())  # fmt: skip
-        teller = Teller(reporter, metrics, self._clock, self._profiles)
-        scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=teller,
+        due = asyncio.Event()
+        observer = LiveObserver(recorder, metrics, self._clock, self._profiles, due.set)
+        scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=observer,
                               holder=self._identity, token=self._token)  # fmt: skip
-        engine = self._engine = Engine(scheduler, teller, metrics, self._clock)
+        engine = self._engine = Engine(scheduler, observer, metrics, self._clock, due)
         self._explanations = Explanations(scheduler, self._clock, engine.notify)
         engine.add_idle_task(self._explanations)
         metrics.follow_pending(lambda: engine)
@@ -145,18 +146,18 @@ class Replica:
         mirror = self._mirror = Mirror(cluster, KINDS, engine.deliver, clock=self._clock,
                                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
                                        optional=OPTIONAL_KINDS)  # fmt: skip
-        queues = QueueTeller(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
-        async with background(reporter.run(), queues.run(), *self._kept()) as beside, _abandoned(scheduler):
+        queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
+        async with background(recorder.run(), queues.run(), *self._kept()) as beside, _abandoned(scheduler):
             await first_of(self._recover(mirror, scheduler), stop.wait(), beside=beside)
             if stop.is_set():
                 return True
-            async with self._serving(engine, cluster, teller.says), background(mirror.run(), engine.run()) as inner:
+            async with self._serving(engine, cluster, observer.says), background(mirror.run(), engine.run()) as inner:
                 await first_of(stop.wait(), beside=[*beside, *inner])
                 _log.info("stopping: bindings under way may end")
                 drained = await engine.stop(DRAIN_SECONDS)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FLUSH_SECONDS):
-                        await reporter.flush()
+                        await recorder.flush()
         return drained
 
     def _kept(self) -> list[Coroutine[Any, Any, None]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from session_scheduler.base.backoff import backoff
 from session_scheduler.state.unschedulable import Hints, Rejections, Sleepers, lacks_pods
 
 if TYPE_CHECKING:
@@ -157,10 +158,7 @@ class PendingGroups:
             waiting.errors += 1
         else:
             waiting.refused, waiting.errors = waiting.refused + 1, 0
-        waiting.until = now + self._backoff(waiting.errors or waiting.refused)
-
-    def _backoff(self, failures: int) -> float:
-        return min(self._maximum, self._initial * 2.0 ** min(failures - 1, 62))
+        waiting.until = now + backoff(self._initial, (waiting.errors or waiting.refused) - 1, self._maximum)
 
     def placed(self, key: str) -> None:
         """The group was placed or is gone: its failures are forgotten."""

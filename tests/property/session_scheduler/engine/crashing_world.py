@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from session_scheduler.base.clock import StoppedClock
-from session_scheduler.binding.plan_store import ATTEMPT_ANNOTATION, plan_here
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.errors import ClusterError, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
@@ -22,6 +21,7 @@ from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.scheduler import KINDS, Scheduler
 from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.framework.observer import Observer
+from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, plan_here
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.sub_groups import SUB_GROUP_LABEL, minima_said

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod, PodGroup
 

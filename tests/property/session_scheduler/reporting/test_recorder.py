@@ -41,7 +41,7 @@ class Life:
             self.world.cluster.faults[kind] = self.chance.choices(
                 ([], [Unavailable("lost")], [Unavailable("lost")] * 9), (8, 2, 0.2)
             )[0]
-        self.world.reporter.unschedulable(known, self.chance.choice(("no cpu", "no memory", "no port")))
+        self.world.recorder.unschedulable(known, self.chance.choice(("no cpu", "no memory", "no port")))
 
     async def touch(self, name):
         await self.world.cluster.patch_metadata(self.read[name][-1], annotations={"touched": str(self.chance.random())})
@@ -53,13 +53,13 @@ class Life:
             await self.world.bind(current)
             self.bound.add(name)
             if self.chance.random() < 0.5:
-                self.world.reporter.scheduled(current, "n1")
+                self.world.recorder.scheduled(current, "n1")
 
     async def wait(self, name):
         await turns(self.chance.randrange(30))
         await self.look(name)
         self.world.clock.advance(self.chance.choice((0, 1, 100)))
-        self.world.reporter.tidy()
+        self.world.recorder.tidy()
 
     async def hold(self, name):
         cluster = self.world.cluster
@@ -72,7 +72,7 @@ class Life:
         return self.read[name][-1]
 
     async def status(self, name):
-        """Without reading it for the reporter."""
+        """Without reading it for the recorder."""
         conditions = (await self.world.cluster.get(Pod, "default", name)).status.conditions
         return [(c.status, c.message) for c in conditions if c.type == "PodScheduled"]
 
@@ -97,7 +97,7 @@ async def test_a_bound_pod_keeps_its_condition_and_the_others_get_theirs(seed):
         await life.end()
         waiting = sorted(life.read.keys() - life.bound)
         for name in waiting:
-            life.world.reporter.unschedulable(await life.look(name), f"in the end of {name}")
+            life.world.recorder.unschedulable(await life.look(name), f"in the end of {name}")
         await life.world.settle()
         for name in waiting:
             assert await life.status(name) == [("False", f"in the end of {name}")]
@@ -114,13 +114,13 @@ async def test_every_occurrence_is_counted_in_the_end(seed):
     async with world.running():
         for _ in range(150):
             known, note = chance.choice(pods), chance.choice(("no cpu", "no memory"))
-            world.reporter.event(known, "FailedScheduling", "Scheduling", note, warning=True)
+            world.recorder.event(known, "FailedScheduling", "Scheduling", note, warning=True)
             asked += 1
             await turns(chance.randrange(4))
             world.clock.advance(chance.choice((0, 0, 1, 100)))
         await world.settle()
         world.clock.advance(360)
-        world.reporter.tidy()
+        world.recorder.tidy()
         await world.settle()
     assert sum(world.counts()) == asked
     assert len(world.cluster.events) == 8

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from fluence_plugins.master_queue import connection
-from fluence_plugins.master_queue.connection import LONGEST_SECONDS, STEADY_SECONDS, Backoff
+from fluence_plugins.master_queue.connection import FIRST_SECONDS, LONGEST_SECONDS, STEADY_SECONDS
 from fluence_plugins.master_queue.connections import Connections
 from fluence_plugins.master_queue.connectors import ConnectorSettings
+from session_scheduler.sdk.backoff import Backoff
 
 from .fake_nats import SOON, FakeNats, Heard, Sleeps, Way, until
 
@@ -190,12 +191,12 @@ async def test_the_same_reason_is_told_once(server: FakeNats, world: World, capl
 
 
 def test_waiting_doubles_to_a_limit_with_some_chance() -> None:
-    backoff = Backoff(Random(1))
+    backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, Random(1))
     waits = [backoff.next() for _ in range(12)]
     full = [min(0.25 * 2**turn, LONGEST_SECONDS) for turn in range(12)]
     assert all(most / 2 <= wait <= most for wait, most in zip(waits, full, strict=True))
     assert len(set(waits)) == 12
-    again = Backoff(Random(1))
+    again = Backoff(FIRST_SECONDS, LONGEST_SECONDS, Random(1))
     assert [again.next() for _ in range(12)] == waits
     backoff.reset()
     assert backoff.next() <= 0.25

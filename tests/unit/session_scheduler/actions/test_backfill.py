@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import Reservation, hookimpl
 from session_scheduler.model.objects import Pod
+from session_scheduler.model.times import time_text
 from session_scheduler.testing.builders import gang, pod, pod_group
 from session_scheduler.testing.fake_cluster import FakeCluster
 

@@ -22,9 +22,9 @@ from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.callback_runner import CallbackRunner
 from session_scheduler.model.objects import Pod
 from session_scheduler.registry.validation import hook_calls
-from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import Metrics
-from session_scheduler.reporting.recorder import Reporter
+from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.server.explain_endpoint import Explanations
 from session_scheduler.testing import node, pod
 
@@ -59,11 +59,12 @@ class World:
         self.metrics = Metrics("1")
         self.slow = Slow()
         self.stopped = False
-        teller = Teller(Reporter(self.cluster, clock=self.clock), self.metrics, self.clock)
+        due = asyncio.Event()
+        observer = LiveObserver(Recorder(self.cluster, clock=self.clock), self.metrics, self.clock, finished=due.set)
         listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
         calls = hook_calls([*listed, ("slow", self.slow, None)])
-        self.scheduler = Scheduler(self.cluster, SchedulerConfig(), {"fluence": calls}, self.clock, observer=teller)
-        self.engine = Engine(self.scheduler, teller, self.metrics, self.clock)
+        self.scheduler = Scheduler(self.cluster, SchedulerConfig(), {"fluence": calls}, self.clock, observer=observer)
+        self.engine = Engine(self.scheduler, observer, self.metrics, self.clock, due)
         self.explanations = Explanations(self.scheduler, self.clock, self.engine.notify)
         self.engine.add_idle_task(self.explanations)
 
@@ -190,7 +191,7 @@ async def test_a_backoff_that_ends_after_the_look_at_what_is_due_and_before_the_
     async def decided():
         await decide()
         end = world.scheduler.pending.next_after(world.clock.now())
-        if end is not None and not world.scheduler.under_way and not world.engine._woken.is_set():
+        if end is not None and not world.scheduler.under_way and not world.engine._due.is_set():
             world.clock.advance(end - world.clock.now())
 
     world.cluster.bind, world.scheduler.decide = bound, decided
@@ -494,9 +495,10 @@ async def test_what_a_plugin_changes_is_changed_between_sessions_and_helps_whom_
 
     world = World(pod("p"))
     calls = hook_calls([*((name, builtin(None), None) for name, builtin in BUILTIN.items()), ("gate", Gate(), None)])
-    teller = Teller(Reporter(world.cluster, clock=world.clock), world.metrics, world.clock)
-    world.scheduler = Scheduler(world.cluster, SchedulerConfig(), {"fluence": calls}, world.clock, observer=teller)
-    world.engine = Engine(world.scheduler, teller, world.metrics, world.clock)
+    due = asyncio.Event()
+    observer = LiveObserver(Recorder(world.cluster, clock=world.clock), world.metrics, world.clock, finished=due.set)
+    world.scheduler = Scheduler(world.cluster, SchedulerConfig(), {"fluence": calls}, world.clock, observer=observer)
+    world.engine = Engine(world.scheduler, observer, world.metrics, world.clock, due)
     async with world.running():
         await world.until(lambda: any(map(world.scheduler.pending.is_asleep, world.scheduler.cache.groups)))
         world.engine.change("gate", change)

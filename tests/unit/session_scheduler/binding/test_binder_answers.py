@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from session_scheduler.binding.plan_store import ATTEMPT_ANNOTATION, Plan, PlannedPod, PlanStore
-from session_scheduler.binding.pod_binder import PodBinder, Request
+from session_scheduler.binding.binder import Binder, Request
+from session_scheduler.binding.plan_store import PlanStore
 from session_scheduler.cluster.errors import (
     Conflict,
     Forbidden,
@@ -21,6 +21,7 @@ from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.framework.bindings import HELD_ANNOTATION, Failure
 from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, GangPlan, PlannedPod
 from session_scheduler.model.groups import Group, GroupRef, Task
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.testing import pod, pod_group
@@ -81,7 +82,7 @@ class Net(MemoryCluster):
                                  resource_version=metadata.resource_version, annotations=annotations)  # fmt: skip
 
     async def with_plan(self, state="active"):
-        plan = Plan("a-1", "me", {self.pod().metadata.uid: PlannedPod.of("p", "n1", {})}, state)
+        plan = GangPlan("a-1", "me", {self.pod().metadata.uid: PlannedPod.of("p", "n1", {})}, state)
         group = await MemoryCluster.get(self, PodGroup, "default", "g")
         return await PlanStore(self).swap(group, plan)
 
@@ -92,7 +93,7 @@ async def net():
 
 
 def binder(net):
-    return PodBinder(net, asyncio.Semaphore(1), PlanStore(net))
+    return Binder(net, 1)
 
 
 def request_for(net, *, group=None, annotations=None):
@@ -155,14 +156,14 @@ async def test_an_unknown_outcome_says_why_the_cluster_does_not_tell_it(net):
     failure = await binder(net).bind(request_for(net))
     assert (failure.unknown, failure.doubt) == (True, "cannot get pods")
     assert failure.reason == "binding to n1 failed: changed"
-    assert not (await binder(net).look(failure)).unknown
+    assert not (await binder(net).resolve(failure)).unknown
 
 
 async def test_a_touch_whose_answer_was_lost_leaves_the_outcome_unknown_until_it_is_looked_at(net):
     net.fates = {"bind": ["late"], "patch": ["lost"], "get": []}
     failure = await binder(net).bind(request_for(net))
     assert failure.unknown
-    looked = await binder(net).look(failure)
+    looked = await binder(net).resolve(failure)
     assert not looked.unknown
     assert await net.late() == [Conflict]
 
@@ -171,7 +172,7 @@ async def test_a_touch_whose_answer_was_lost_leaves_the_outcome_unknown_until_it
 async def test_a_look_decides_for_good(net, landed):
     net.fates = {"bind": ["lost" if landed else "late"], "patch": [Unavailable("x")], "get": []}
     failure = await binder(net).bind(request_for(net))
-    looked = await binder(net).look(failure)
+    looked = await binder(net).resolve(failure)
     assert looked is None if landed else looked.unknown is False
     if not landed:
         assert await net.late() == [Conflict]
@@ -180,14 +181,14 @@ async def test_a_look_decides_for_good(net, landed):
 async def test_a_look_that_is_not_answered_leaves_the_doubt(net):
     net.fates = {"bind": ["late"], "patch": [Unavailable("x")] * 2, "get": []}
     failure = await binder(net).bind(request_for(net))
-    assert (await binder(net).look(failure)).unknown
+    assert (await binder(net).resolve(failure)).unknown
 
 
 async def test_a_look_at_a_pod_that_is_gone_ends_the_doubt(net):
     net.fates = {"bind": ["late"], "patch": [Unavailable("x")], "get": []}
     failure = await binder(net).bind(request_for(net))
     await net.delete(net.pod())
-    assert (await binder(net).look(failure)).unknown is False
+    assert (await binder(net).resolve(failure)).unknown is False
 
 
 async def test_a_pod_that_was_made_again_is_not_taken_for_the_one_that_was_to_be_bound(net):
@@ -301,7 +302,7 @@ async def test_the_plan_is_read_after_the_pod_so_that_an_abort_between_the_two_i
 
 async def test_a_touch_voids_what_is_on_its_way_and_returns_the_pod_as_it_is(net):
     old = net.pod()
-    touched = await binder(net).touch(old)
+    touched = await PlanStore(net).touch(old)
     assert touched == net.pod()
     with pytest.raises(Conflict):
         await net.bind("default", "p", node="n1", uid=old.metadata.uid,
@@ -311,7 +312,7 @@ async def test_a_touch_voids_what_is_on_its_way_and_returns_the_pod_as_it_is(net
 async def test_a_touch_of_a_pod_that_was_bound_meanwhile_changes_nothing(net):
     old = net.pod()
     await net.bind_elsewhere(**{ATTEMPT_ANNOTATION: "a-1"})
-    touched = await binder(net).touch(old)
+    touched = await PlanStore(net).touch(old)
     assert (touched.spec.node_name, touched.metadata.annotations[ATTEMPT_ANNOTATION]) == ("n2", "a-1")
     assert touched == net.pod()
 
@@ -319,15 +320,15 @@ async def test_a_touch_of_a_pod_that_was_bound_meanwhile_changes_nothing(net):
 async def test_a_touch_that_comes_late_does_not_change_a_pod_that_was_bound_before_it(net):
     net.fates["patch"] = ["late"]
     with pytest.raises(Unavailable):
-        await binder(net).touch(net.pod())
+        await PlanStore(net).touch(net.pod())
     await net.bind_elsewhere(**{ATTEMPT_ANNOTATION: "a-1"})
     assert await net.late() == [Conflict]
     assert net.pod().metadata.annotations[ATTEMPT_ANNOTATION] == "a-1"
 
 
 async def test_two_touches_leave_two_values(net):
-    first = await binder(net).touch(net.pod())
-    second = await binder(net).touch(first)
+    first = await PlanStore(net).touch(net.pod())
+    second = await PlanStore(net).touch(first)
     values = [one.metadata.annotations[ATTEMPT_ANNOTATION] for one in (first, second)]
     assert len(set(values)) == 2
     assert int(second.metadata.resource_version) > int(first.metadata.resource_version)

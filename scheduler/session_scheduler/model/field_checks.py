@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from session_scheduler.cluster.type_errors import explain_type_error
 from session_scheduler.model.objects import (
     LabelSelector,
     LabelSelectorRequirement,
@@ -22,6 +21,7 @@ from session_scheduler.model.objects import (
 )
 from session_scheduler.model.quantity import QuantityError, thousandths
 from session_scheduler.model.times import parsed_time
+from session_scheduler.model.type_errors import explain_type_error
 
 ANNOTATIONS_LIMIT = 262_144
 """Bytes that keys and values of all annotations of an object may take together."""
