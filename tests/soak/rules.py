@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from fluence_plugins.fluence.names import without_places
-from fluence_plugins.fluence.placement import overlap
+from fluence_plugins.fluence.graph.placement import overlap
+from fluence_plugins.resources.names import without_places
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.quantity import parse_quantity
 from session_scheduler.model.queue_objects import Queue

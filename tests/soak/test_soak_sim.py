@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluence_plugins.fluence.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
 
 from .run import Found, fewest, options, play, run, summary
 

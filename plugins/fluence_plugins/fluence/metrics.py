@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from fluence_plugins.fluence.following import Following
-    from fluence_plugins.fluence.live_graph import LiveGraph
+    from fluence_plugins.fluence.graph.live_graph import LiveGraph
+    from fluence_plugins.fluence.tasks.resources_reload import Following
 
 Outcome = Literal["matched", "busy", "unsatisfiable"]
 """unsatisfiable: an empty graph could not hold it either."""

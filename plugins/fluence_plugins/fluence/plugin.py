@@ -10,31 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluence_plugins.fluence import coordination, label_groups, names, needs
-from fluence_plugins.fluence.amounts import Amounts, less
 from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments
-from fluence_plugins.fluence.cluster_graph import HostResources
-from fluence_plugins.fluence.converting import as_counted
-from fluence_plugins.fluence.errors import ResourcesError
-from fluence_plugins.fluence.following import Following
-from fluence_plugins.fluence.group_asks import GroupAsks
-from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
-from fluence_plugins.fluence.injection import not_injected, refusal_text
-from fluence_plugins.fluence.level_asks import pod_key
-from fluence_plugins.fluence.live_graph import LiveGraph
-from fluence_plugins.fluence.maintenance import Maintenance
-from fluence_plugins.fluence.matching import NO_MATCH, GroupMatcher, NoMatchError, direction_of, place_on
+from fluence_plugins.fluence.graph.accounting import Amounts, less
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement
+from fluence_plugins.fluence.graph.records import as_counted
+from fluence_plugins.fluence.matching import pod_requests as needs
+from fluence_plugins.fluence.matching.group_matcher import NO_MATCH, GroupMatcher, NoMatchError, direction_of, place_on
+from fluence_plugins.fluence.matching.group_placement import GroupPlacement, from_json
+from fluence_plugins.fluence.matching.group_topology import GroupAsks
+from fluence_plugins.fluence.matching.injected_env import not_injected, refusal_text
+from fluence_plugins.fluence.matching.jobspecs import PodShape
+from fluence_plugins.fluence.matching.maintenance import Maintenance
+from fluence_plugins.fluence.matching.nominated_pods import Nominated, amounts_of
+from fluence_plugins.fluence.matching.reservations import Promising
+from fluence_plugins.fluence.matching.simulated_removals import Trials
+from fluence_plugins.fluence.matching.topology_constraint import pod_key
 from fluence_plugins.fluence.metrics import GraphMetrics, of_drift, of_resources
-from fluence_plugins.fluence.nominated import Nominated, amounts_of
-from fluence_plugins.fluence.placement import DeviceHolding, Placement
-from fluence_plugins.fluence.pod_group_maker import PodGroupMaker
-from fluence_plugins.fluence.producers import Producers
-from fluence_plugins.fluence.promising import Promising
-from fluence_plugins.fluence.requests import PodShape
-from fluence_plugins.fluence.resources import ResourcesConfig, env_contract, resource_types
-from fluence_plugins.fluence.resources_file import capacity
-from fluence_plugins.fluence.trials import Trials
-from fluence_plugins.fluence.windows import Closed
+from fluence_plugins.fluence.tasks.consumer_gates import Producers
+from fluence_plugins.fluence.tasks.pod_group_maker import PodGroupMaker
+from fluence_plugins.fluence.tasks.resources_reload import Following
+from fluence_plugins.resources import coordination, label_groups, names
+from fluence_plugins.resources.config import ResourcesConfig, env_contract, resource_types
+from fluence_plugins.resources.errors import ResourcesError
+from fluence_plugins.resources.file import capacity
+from fluence_plugins.resources.maintenance_windows import Closed
 from fluxion_cy import FluxionError
 from session_scheduler import (
     API_VERSION,

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.live_graph import LiveGraph
-from fluence_plugins.fluence.nominated import Nominated
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.matching.nominated_pods import Nominated
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.framework import session as nominated
 from session_scheduler.model.objects import KubeObject, Pod, PodStatus

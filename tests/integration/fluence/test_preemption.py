@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.cluster_graph import HostResources
-from fluence_plugins.fluence.live_graph import LiveGraph
-from fluence_plugins.fluence.placement import HostHolding, Placement
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.placement import HostHolding, Placement
+from fluence_plugins.fluence.matching.simulated_removals import Trials
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.resources import ResourcesConfig
-from fluence_plugins.fluence.trials import Trials
+from fluence_plugins.resources.config import ResourcesConfig
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ...tools.preempting import ended

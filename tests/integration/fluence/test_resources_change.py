@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fluence_plugins.fluence.errors import GraphError
-from fluence_plugins.fluence.resources import load_resources
+from fluence_plugins.resources.config import load_resources
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluence_plugins.fluence.names import without_places
+from fluence_plugins.resources.names import without_places
 
 from .conftest import World, device, gang, node, pod
 from .test_changes import arrives, shares

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.actions.trial import Trial
 from session_scheduler.model.objects import Pod

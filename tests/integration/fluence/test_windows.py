@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from tests.tools.real_engine import embedded_only
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.maintenance import LOOK_SECONDS
+from fluence_plugins.fluence.matching.maintenance import LOOK_SECONDS
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.resources import load_resources
+from fluence_plugins.resources.config import load_resources
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.explain import explain_pending
 from session_scheduler.model.objects import Pod

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.requests import compute_jobspec_text
 from fluxion_cy import Busy, Unsatisfiable
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import parse_quantity

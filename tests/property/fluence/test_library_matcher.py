@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tools.real_engine import LIBRARIES, REAL, use
 
-from fluence_plugins.fluence.cluster_graph import HostResources
-from fluence_plugins.fluence.library_matcher import LibraryMatcher
-from fluence_plugins.fluence.live_graph import LiveGraph
-from fluence_plugins.fluence.placement import HostHolding, Placement
-from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text
-from fluence_plugins.fluence.resources import ResourcesConfig
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.library_matcher import LibraryMatcher
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.placement import HostHolding, Placement
+from fluence_plugins.fluence.matching.jobspecs import PodShape, compute_jobspec_text
+from fluence_plugins.resources.config import ResourcesConfig
 from fluxion_cy import Busy, Matcher, Unsatisfiable
 
 CHUNK = REAL.chunk_mib

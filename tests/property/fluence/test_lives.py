@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from fluence_plugins.fluence.matching.jobspecs import PodShape, compute_jobspec_text
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text
 from fluxion_cy import Busy, Unsatisfiable
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.matching import NoMatchError, place_on
+from fluence_plugins.fluence.matching.group_matcher import NoMatchError, place_on
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler import Event, Session, hookimpl
 from session_scheduler.model.groups import Task

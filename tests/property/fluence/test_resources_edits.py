@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from fluence_plugins.fluence.names import without_places
-from fluence_plugins.fluence.placement import overlap
-from fluence_plugins.fluence.resources import load_resources
+from fluence_plugins.fluence.graph.placement import overlap
+from fluence_plugins.resources.config import load_resources
+from fluence_plugins.resources.names import without_places
 
 from .test_lives import Life
 

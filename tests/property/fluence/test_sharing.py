@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from fluence_plugins.fluence.cluster_graph import HostResources
 from fluence_plugins.fluence.errors import DeviceError
-from fluence_plugins.fluence.live_graph import Job, LiveGraph
-from fluence_plugins.fluence.names import any_place, without_places
-from fluence_plugins.fluence.placement import Placement
-from fluence_plugins.fluence.requests import device_jobspecs
-from fluence_plugins.fluence.resources import ResourcesConfig, load_resources
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.live_graph import Job, LiveGraph
+from fluence_plugins.fluence.graph.placement import Placement
+from fluence_plugins.fluence.matching.jobspecs import device_jobspecs
+from fluence_plugins.resources.config import ResourcesConfig, load_resources
+from fluence_plugins.resources.names import any_place, without_places
 from fluxion_cy import Busy, Unsatisfiable
 
 HOSTS = {"n1": HostResources("n1", 4, 4096)}

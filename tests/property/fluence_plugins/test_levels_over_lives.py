@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from fluence_plugins.fluence.cluster_graph import HostResources
-from fluence_plugins.fluence.live_graph import LiveGraph, Share
-from fluence_plugins.fluence.placement import Placement
-from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text, device_jobspecs
-from fluence_plugins.fluence.resources import load_resources
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.live_graph import LiveGraph, Share
+from fluence_plugins.fluence.graph.placement import Placement
+from fluence_plugins.fluence.matching.jobspecs import PodShape, compute_jobspec_text, device_jobspecs
+from fluence_plugins.resources.config import load_resources
 from fluxion_cy import Busy, Unsatisfiable
 
 TREES = [

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from prometheus_client.core import Metric
 
-from fluence_plugins.fluence import HostResources, PodShape, compute_jobspec, load_resources
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.matching.jobspecs import PodShape, compute_jobspec
 from fluence_plugins.fluence.metrics import GraphMetrics, MatchTimes
 from fluence_plugins.fluence.plugin import FluencePlugin
+from fluence_plugins.resources.config import load_resources
 from fluxion_cy import Busy, Matcher, Unsatisfiable
 from session_scheduler.registry.validation import hook_calls
 

@@ -1,0 +1,72 @@
+"""The levels that are configured: racks, zones, blocks, switches, and the labels of nodes that tell of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, field_validator
+
+from fluence_plugins.fluence.graph.level_names import HostLevels
+from session_scheduler import PluginArguments
+from session_scheduler.config.parsing import validated, wrong_value
+
+MOST_LEVELS: Final = 8
+_TAKEN: Final = ("cluster", "node", "core", "gpu", "memory", "pod", "slot")
+_WORD: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
+_PREFIX: Final = r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?"
+_LABEL: Final = re.compile(_PREFIX + r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+class TopologyLevel(PluginArguments):
+    """One entry of `topology`: a type of vertices, and the node label that tells them apart."""
+
+    type: str
+    label: Annotated[str, Field(min_length=1)]
+
+    @field_validator("type")
+    @classmethod
+    def _a_free_word(cls, word: str) -> str:
+        if not _WORD.fullmatch(word):
+            raise wrong_value(f"{word!r} is no type: use a letter, then letters, digits, - and _, at most 63")
+        if word in _TAKEN:
+            raise wrong_value(f"{word!r} is a type of the graph's own: use another word")
+        return word
+
+    @field_validator("label")
+    @classmethod
+    def _a_label(cls, key: str) -> str:
+        if not _LABEL.fullmatch(key):
+            raise wrong_value(f"{key!r} is no name of a label: write it as on the nodes, as example.com/rack")
+        return key
+
+
+def checked(levels: tuple[TopologyLevel, ...]) -> tuple[TopologyLevel, ...]:
+    """The levels, where no type and no label occurs twice. Raises what a validator may."""
+    if len(levels) > MOST_LEVELS:
+        raise wrong_value(f"there are {len(levels)} levels: use at most {MOST_LEVELS}")
+    for field in ("type", "label"):
+        seen: dict[str, int] = {}
+        for index, level in enumerate(levels):
+            name = getattr(level, field)
+            if name in seen:
+                raise wrong_value(f"{name!r} is also the {field} of [{seen[name]}]: keep one of the two",
+                                  at=(index, field))  # fmt: skip
+            seen[name] = index
+    return levels
+
+
+class _CommandLine(PluginArguments):
+    levels: Annotated[tuple[TopologyLevel, ...], AfterValidator(checked)]
+
+
+def levels_from(texts: Sequence[str]) -> tuple[TopologyLevel, ...]:
+    """The levels of a command line, each as `type=label`. Raises InputError, naming the option."""
+    values = [dict(zip(("type", "label"), text.split("=", 1), strict=False)) for text in texts]
+    return validated(_CommandLine, {"levels": values}, "--topology").levels
+
+
+def levels_of(labels: Mapping[str, str], topology: Sequence[TopologyLevel]) -> HostLevels:
+    """The levels that a node with these labels lies in. An empty value is none: the host hangs below what it has."""
+    return tuple((level.type, value) for level in topology if (value := labels.get(level.label)))
