@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments
-from fluence_plugins.fluence.graph.accounting import Amounts, less
+from fluence_plugins.fluence.graph.accounting import Amounts, PodShape, less
 from fluence_plugins.fluence.graph.cluster_graph import HostResources
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement
-from fluence_plugins.fluence.graph.records import as_counted
+from fluence_plugins.fluence.graph.records import as_counted, from_json
 from fluence_plugins.fluence.matching import pod_requests as needs
 from fluence_plugins.fluence.matching.group_matcher import NO_MATCH, GroupMatcher, NoMatchError, direction_of, place_on
-from fluence_plugins.fluence.matching.group_placement import GroupPlacement, from_json
+from fluence_plugins.fluence.matching.group_placement import GroupPlacement
 from fluence_plugins.fluence.matching.group_topology import GroupAsks
 from fluence_plugins.fluence.matching.injected_env import not_injected, refusal_text
-from fluence_plugins.fluence.matching.jobspecs import PodShape
 from fluence_plugins.fluence.matching.maintenance import Maintenance
 from fluence_plugins.fluence.matching.nominated_pods import Nominated, amounts_of
 from fluence_plugins.fluence.matching.reservations import Promising
@@ -115,7 +114,7 @@ class FluencePlugin:
     @property
     def refused_actions(self) -> Mapping[str, str]:
         """Actions that do not go with the engine, and why."""
-        return self._live.engine.refused_actions
+        return self._live.loaded.engine.refused_actions
 
     @property
     def live(self) -> LiveGraph:
@@ -182,22 +181,22 @@ class FluencePlugin:
             self._tasks_on[change.name] = change.tasks
             if change.node is None:
                 del self._tasks_on[change.name]
-        before = set(self._live.missing)
+        before = set(self._live.holdings.missing)
         self._nominated.let_go()
         self._live.set_hosts(hosts)
         self._tell_missing(before)
         if not self._told_waiting:
             self._tell_waiting()
         self._recount({change.name for change in changes})
-        self._live.moved.clear()
+        self._live.holdings.moved.clear()
 
     def set_resources(self, config: ResourcesConfig) -> None:
         """Take over other virtual resources, between sessions: what pods hold stays theirs.
 
         Raises GraphError, and changes nothing, where they do not go together with the cluster's nodes.
         """
-        self._live.engine.check_resources(config)
-        before = set(self._live.missing)
+        self._live.loaded.engine.check_resources(config)
+        before = set(self._live.holdings.missing)
         self._nominated.let_go()
         entered = self._live.set_config(config)
         self._maintenance.follow(config.windows)
@@ -221,8 +220,8 @@ class FluencePlugin:
             self._count_foreign(name)
 
     def _tell_missing(self, before: set[str]) -> None:
-        self._unsettled = before | set(self._live.missing)
-        for uid in sorted(set(self._live.missing) - before):
+        self._unsettled = before | set(self._live.holdings.missing)
+        for uid in sorted(set(self._live.holdings.missing) - before):
             log.warning("[fluence] pod %s: the graph no longer has all that it holds", uid)
 
     def _count_foreign(self, name: str) -> None:
@@ -230,7 +229,7 @@ class FluencePlugin:
 
         And what pods are to take of it that are nominated for it.
         """
-        self._live.set_foreign(name, self._load_on(name, self._trials.gone, self._nominated.loads_on(name)))
+        self._live.foreign.set(name, self._load_on(name, self._trials.gone, self._nominated.loads_on(name)))
 
     def _load_on(self, name: str, gone: Container[Task], nominated: Iterable[Amounts]) -> Amounts | None:
         accounting = self._live.accounting
@@ -238,7 +237,7 @@ class FluencePlugin:
         for task in self._tasks_on.get(name, ()):
             if task in gone:
                 continue
-            held = self._live.held_of(task.uid, name)
+            held = self._live.holdings.of_pod(task.uid, name)
             if held is None:
                 foreign.append(task.cls.requests)
             else:
@@ -276,15 +275,17 @@ class FluencePlugin:
                 )
             elif share is None and holding.held is not None:
                 lost[holding.task.uid] = "its record of what it holds is not valid here"
-        before = set(self._live.missing)
+        before = set(self._live.holdings.missing)
         concerned = {holding.node for holding in holdings} & self._tasks_on.keys()
         for name in concerned:
-            self._live.drop_foreign(name)
-        fresh = {uid: share for uid, share in shares.items() if uid not in self._live.shares}
-        self._live.replay(as_counted(fresh, {holding.task.uid: holding.task.cls for holding in holdings}, self._live))
-        self._unsettled = before | set(self._live.missing)
+            self._live.foreign.drop(name)
+        fresh = {uid: share for uid, share in shares.items() if uid not in self._live.holdings.shares}
+        self._live.allocations.replay(
+            as_counted(fresh, {holding.task.uid: holding.task.cls for holding in holdings}, self._live)
+        )
+        self._unsettled = before | set(self._live.holdings.missing)
         lost |= dict.fromkeys(
-            self._live.missing.keys() & shares, "the graph does not have all of it, or another holds it"
+            self._live.holdings.missing.keys() & shares, "the graph does not have all of it, or another holds it"
         )
         for name in sorted(concerned):
             self._count_foreign(name)
@@ -312,9 +313,9 @@ class FluencePlugin:
     @hookimpl
     def on_session_open(self, session: Session) -> None:
         """Follow what is thought away to see whether others would fit then."""
-        if self._live.left_crowd:
+        if self._live.allocations.can_shrink:
             self._nominated.let_go()
-            self._live.settle_crowds()
+            self._live.allocations.shrink_places()
         self._maintenance.session_opens(session.wall)
         session.add_trial_handler(partial(self._think_away, session), self._trials.put_back)
         if self._nominated:
@@ -427,7 +428,7 @@ class FluencePlugin:
         if not wanted and not self._nominated:
             return
         self._nominated.settle(wanted)
-        if self._live.whole_nodes or any(self._needs_of(task.cls).devices for task in tasks):
+        if self._live.loaded.whole_nodes or any(self._needs_of(task.cls).devices for task in tasks):
             self._nominated.settle_devices(
                 [task for there in wanted.values() for task in there if self._needs_of(task.cls).devices],
                 [task for task in tasks if session.nominations.node_of(task) and self._needs_of(task.cls).devices],
@@ -459,7 +460,7 @@ class FluencePlugin:
 
         Also the one that goes as the first of a trial: the core has it on no node any more when it tells of that.
         """
-        shares = self._live.shares.items()
+        shares = self._live.holdings.shares.items()
         holding = {uid for uid, share in shares if any(part.devices for part in share.values())}
         holders = [task for tasks in self._tasks_on.values() for task in tasks if task.uid in holding]
         start = session.nominations.starts.get(nominated)
@@ -502,7 +503,7 @@ class FluencePlugin:
         no window is to come: what that closes depends on how long a pod takes, and pods of a class differ in that.
         """
         found = self._needs[task.cls]
-        if found.devices or not self._live.amounts_tell or self._asks.any_of(task.group):
+        if found.devices or not self._live.shares_hosts or self._asks.any_of(task.group):
             return None
         if self._maintenance.is_due:
             return None
@@ -511,7 +512,7 @@ class FluencePlugin:
 
     def _shortage(self, shape: PodShape, node: str, gone: Container[Task], nominated: Iterable[Task]) -> str | None:
         accounting = self._live.accounting
-        held = (self._live.held_of(task.uid, node) for task in self._tasks_on.get(node, ()) if task in gone)
+        held = (self._live.holdings.of_pod(task.uid, node) for task in self._tasks_on.get(node, ()) if task in gone)
         load = self._load_on(node, gone, amounts_of(nominated, accounting))
         free = self._live.free_on(node, filter(None, held), load)
         if free is None:
@@ -532,7 +533,7 @@ class FluencePlugin:
         return np.where(ranks >= 0, (self._direction or 1) * ranks, _NO_RANK + np.arange(len(ranks)))
 
     def _rank_of_rows(self, session: Session) -> IntColumn:
-        version = (session.table.static_version, self._live.version)
+        version = (session.table.static_version, self._live.loaded.version)
         if self._ranks is None or self._ranks[0] != version:
             ranks = np.full(session.table.size, -1, np.int64)
             for name, row in session.table.row_of.items():
@@ -545,7 +546,9 @@ class FluencePlugin:
     @hookimpl
     def prebind_needed(self, binding: Binding) -> bool:
         """Where the pod got something, or says what is not true any more."""
-        return bool(self._live.shares.get(binding.task.uid)) or any(map(_is_ours, binding.pod.metadata.annotations))
+        return bool(self._live.holdings.shares.get(binding.task.uid)) or any(
+            map(_is_ours, binding.pod.metadata.annotations)
+        )
 
     @hookimpl
     async def prebind(self, binding: Binding) -> None:
@@ -553,7 +556,7 @@ class FluencePlugin:
         written = binding.pod.metadata.annotations
         kept = partial(coordination.keeps, binding.pod)
         binding.annotations.update({name: "" for name in written if _is_ours(name) and not kept(name)})
-        share = self._live.shares.get(binding.task.uid)
+        share = self._live.holdings.shares.get(binding.task.uid)
         if not share:
             return
         for jobid, part in share.items():  # here it stands: what is only tried is in nobody's interest
@@ -568,7 +571,7 @@ class FluencePlugin:
     async def cancel(self, allocation: Allocation) -> None:
         """The pod ended or was never bound: free its part."""
         self._told_lost.discard(allocation.uid)
-        self._live.free(allocation.uid)
+        self._live.allocations.free(allocation.uid)
 
     # ------------------------------------------------------------------ what people see
 
@@ -586,13 +589,13 @@ class FluencePlugin:
         for it, and it is not there. (Of a node that is gone nobody knows who runs there.)
         """
         running = {task.uid: task.pod for tasks in self._tasks_on.values() for task in tasks}
-        known = self._live.shares.keys() | self._live.missing.keys()
+        known = self._live.holdings.shares.keys() | self._live.holdings.missing.keys()
         told = {uid for uid, pod in running.items() if names.JOBID_ANNOTATION in pod.metadata.annotations}
         return {
-            "unheld": len(told - known - self._live.moved - self._told_lost),
+            "unheld": len(told - known - self._live.holdings.moved - self._told_lost),
             "ended": sum(
-                not self._live.hosts_of(uid).isdisjoint(self._tasks_on)
-                for uid in known - running.keys() - self._live.moved
+                not self._live.holdings.hosts_of(uid).isdisjoint(self._tasks_on)
+                for uid in known - running.keys() - self._live.holdings.moved
             ),
         }
 
@@ -607,7 +610,7 @@ class FluencePlugin:
     @hookimpl
     def shown_holding(self, pod: Pod) -> Mapping[str, Any]:
         """The jobids, as the workload was told them where it was, and the paths of its devices."""
-        share = self._live.shares.get(pod.metadata.uid, {})
+        share = self._live.holdings.shares.get(pod.metadata.uid, {})
         told = pod.metadata.annotations.get(names.JOBID_ANNOTATION) or ",".join(map(str, sorted(share)))
         held = Placement().merged(*share.values())
         return {"jobid": told or None, "devices": [names.any_place(device.path) for device in held.devices]}
@@ -620,7 +623,7 @@ class FluencePlugin:
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any]:
         """Backend, attributes, and the environment that the webhook's variables would have."""
-        held = Placement().merged(*self._live.shares.get(pod.metadata.uid, {}).values())
+        held = Placement().merged(*self._live.holdings.shares.get(pod.metadata.uid, {}).values())
         if not held.devices:
             return {"backend": None, "attributes": {}, "env": {}}
         told = held.annotations()

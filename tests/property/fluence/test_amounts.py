@@ -85,13 +85,13 @@ def cluster_of(world: Any, policy: str, cpu_accounting: str = "millicores") -> F
 
 def fits_in_graph(plugin: FluencePlugin, shape: Any, host: str) -> bool:
     """Tried out, and undone."""
-    live, first = plugin.live, plugin.live.next_jobid
+    live, first = plugin.live, plugin.live.allocations.next_jobid
     jobspec = compute_jobspec_text(live.accounting.shape_of(amounts_of(pod("new", **asked(shape)))), 1)
     try:
-        job = live.match_on(live.graph.rank_of(host), jobspec)
+        job = live.allocations.match_on(live.graph.rank_of(host), jobspec)
     except (Busy, Unsatisfiable):
         return False
-    live.retract([job.jobid], (), first)
+    live.allocations.retract([job.jobid], (), first)
     return True
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fluence_plugins.fluence.errors import NoMatchingDeviceError
 from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
-from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement, placement_from_allocation
-from fluence_plugins.fluence.graph.resource_set import allocation_from_placement
+from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement
+from fluence_plugins.fluence.graph.resource_set import allocation_from_placement, placement_from_allocation
 from fluence_plugins.fluence.matching.jobspecs import device_jobspecs
 from fluence_plugins.resources.config import load_resources
 from fluxion_cy import FluxionError, Matcher

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import sub
 
+from fluence_plugins.fluence.errors import JobspecError
 from fluence_plugins.fluence.graph.cluster_graph import CORE, GPU, GPU_OF, MEMORY, POD, HostResources
 from fluence_plugins.fluence.graph.placement import HostHolding
-from fluence_plugins.fluence.matching.jobspecs import PodShape
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 """The extended resources that are gpus unless others are named. The first of those named is of type `gpu`."""
@@ -26,6 +26,28 @@ _MIB = 1 << 20
 
 Amounts = tuple[int, ...]
 """How much of each of `Accounting.types`, in that order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """What one pod takes of its host: cores, MiB, gpus, and further kinds of gpu (`others`, by type).
+
+    Every pod runs somewhere, so it takes at least one core; or, where `cores` are millicores, one of the host's `pods`.
+    """
+
+    cores: int = 1
+    memory_mib: int = 0
+    gpus: int = 0
+    others: tuple[tuple[str, int], ...] = ()
+    pods: int = 0
+
+    def __post_init__(self) -> None:
+        amounts = (self.cores, self.memory_mib, self.gpus, self.pods, *(amount for _, amount in self.others))
+        if min(amounts) < 0 or not (self.cores or self.pods):
+            raise JobspecError(
+                f"{self}: a pod takes at least one core, or one of the host's pods, and nothing negative; round its "
+                "requests up"
+            )
 
 
 @dataclass(frozen=True)

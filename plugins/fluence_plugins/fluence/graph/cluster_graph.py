@@ -23,7 +23,7 @@ import msgspec
 
 from fluence_plugins.fluence.errors import GraphError
 from fluence_plugins.fluence.graph.jgf import JGFBuilder, Options, Vertex
-from fluence_plugins.fluence.graph.level_names import HostLevels, vertex_name
+from fluence_plugins.fluence.graph.topology import HostLevels, vertex_name
 from fluence_plugins.resources import names
 from fluence_plugins.resources.config import CLUSTER, ResourcesConfig, VirtualResource
 
@@ -102,7 +102,7 @@ class ClusterGraph:
         self.virtual: dict[str, VirtualNode] = {}
         self.memo: dict[Hashable, Any] = {}
         """What others derived from `virtual`; emptied when that changes."""
-        self.crowded: dict[str, int] = {}
+        self.extra_places: dict[str, int] = {}
         """By path of something shared: how many places it has beyond what the configuration says, for those who hold
         it. Set before its tree is added; forgotten when that is removed."""
         self._virtual_ranks: dict[int, str] = {}
@@ -243,7 +243,7 @@ class ClusterGraph:
             if removed is not None:
                 self.memo.clear()
                 self._drop_rank(self._virtual_ranks, removed.rank)
-                self.crowded.pop(removed.path, None)
+                self.extra_places.pop(removed.path, None)
         return found
 
     def same_device(self, path: str) -> Sequence[str]:
@@ -352,11 +352,12 @@ class ClusterGraph:
     def _add_resource(self, resource: VirtualResource, parent: Vertex, place: "_Place", name: str) -> None:
         self.memo.clear()
         basename = resource.name if resource.name and resource.count > 1 else resource.type
-        crowd = 0
-        if self.crowded:
-            crowd = self.crowded.get(f"{self.path_of(parent)}/{name or self.builder.next_name(parent, basename)}", 0)
-        more = resource.sharing + crowd if crowd or resource.type in place.shared else 0
-        if crowd:
+        extra = 0
+        if self.extra_places:
+            path = f"{self.path_of(parent)}/{name or self.builder.next_name(parent, basename)}"
+            extra = self.extra_places.get(path, 0)
+        more = resource.sharing + extra if extra or resource.type in place.shared else 0
+        if extra:
             place = replace(place, closed=True)
         vertex = self._add_virtual(resource, parent, place, Options(name=name), basename, places=more)
         if not more:

@@ -18,7 +18,7 @@ ByJob = Mapping[int, Mapping[str, Placement]]
 """What pods (uids) are to hold, by jobid."""
 
 
-def seated(graph: ClusterGraph, wanted: ByJob, is_free: Callable[[str], bool]) -> tuple[ByJob, dict[str, int]]:
+def with_places(graph: ClusterGraph, wanted: ByJob, is_free: Callable[[str], bool]) -> tuple[ByJob, dict[str, int]]:
     """Return the same with the paths of devices that are there and free now, and how many places are lacking, by path
     of what is shared.
 
@@ -39,7 +39,8 @@ def seated(graph: ClusterGraph, wanted: ByJob, is_free: Callable[[str], bool]) -
     if not moved:
         return wanted, dict(lacking)
     return {
-        jobid: {uid: _moved(part, jobid, uid, moved) for uid, part in parts.items()} for jobid, parts in wanted.items()
+        jobid: {uid: _with_paths(part, jobid, uid, moved) for uid, part in parts.items()}
+        for jobid, parts in wanted.items()
     }, dict(lacking)
 
 
@@ -70,6 +71,6 @@ def _devices(wanted: ByJob) -> Iterator[tuple[tuple[int, str], DeviceHolding]]:
                 yield (jobid, uid), device
 
 
-def _moved(part: Placement, jobid: int, uid: str, moved: Mapping[tuple[int, str, str], str]) -> Placement:
+def _with_paths(part: Placement, jobid: int, uid: str, moved: Mapping[tuple[int, str, str], str]) -> Placement:
     devices = [replace(device, path=moved.get((jobid, uid, device.path), device.path)) for device in part.devices]
     return replace(part, devices=tuple(sorted(devices, key=lambda device: device.path)))

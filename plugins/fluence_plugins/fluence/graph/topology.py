@@ -1,16 +1,19 @@
-"""The levels that are configured: racks, zones, blocks, switches, and the labels of nodes that tell of them."""
+"""The levels between cluster and hosts (racks, zones, blocks): as configured, and those that a host lies in."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
+from urllib.parse import quote
 
 from pydantic import AfterValidator, Field, field_validator
 
-from fluence_plugins.fluence.graph.level_names import HostLevels
 from session_scheduler import PluginArguments
 from session_scheduler.config.parsing import validated, wrong_value
+
+HostLevels = tuple[tuple[str, str], ...]
+"""(type, value of the label) of each level that a host lies in, outermost first."""
 
 MOST_LEVELS: Final = 8
 _TAKEN: Final = ("cluster", "node", "core", "gpu", "memory", "pod", "slot")
@@ -70,3 +73,17 @@ def levels_from(texts: Sequence[str]) -> tuple[TopologyLevel, ...]:
 def levels_of(labels: Mapping[str, str], topology: Sequence[TopologyLevel]) -> HostLevels:
     """The levels that a node with these labels lies in. An empty value is none: the host hangs below what it has."""
     return tuple((level.type, value) for level in topology if (value := labels.get(level.label)))
+
+
+def vertex_name(kind: str, value: str) -> str:
+    """The name of a level's vertex: `rack=r1`.
+
+    Neither a host nor a backend can have it, since no name of theirs holds `=`, and no two levels share one. So it
+    depends on the label alone, not on what else there is. What a label cannot hold, as slashes, is written as %2F.
+    """
+    return f"{kind}={quote(value, safe='')}"
+
+
+def told(levels: HostLevels) -> str:
+    """A vertex as people are told of it: `rack 1`, `rack-1` where the value says the type, `rack 1 of zone a`."""
+    return " of ".join(value if value.startswith(kind) else f"{kind} {value}" for kind, value in reversed(levels))

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluence_plugins.fluence.errors import AttributeConflictError, DeviceError
+from fluence_plugins.fluence.graph.accounting import PodShape
+from fluence_plugins.fluence.graph.allocations import Job
 from fluence_plugins.fluence.graph.cluster_graph import VirtualNode
-from fluence_plugins.fluence.graph.live_graph import Job, LiveGraph
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement
 from fluence_plugins.fluence.matching.group_placement import GroupPlacement, divide_devices, divide_hosts
 from fluence_plugins.fluence.matching.jobspecs import (
-    PodShape,
     compute_jobspec_text,
     device_jobspecs,
     down_devices,
@@ -136,7 +137,7 @@ class GroupMatcher:
 
     def devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
         """The devices that a pod would get, which stay free; nothing where there are none for it."""
-        first, jobs = self._live.next_jobid, list[int]()
+        first, jobs = self._live.allocations.next_jobid, list[int]()
         found: list[_DeviceShare] = []
         for prefers in (True, False) if self._prefers_of(task.cls) else (False,):
             self._prefers = prefers
@@ -144,7 +145,7 @@ class GroupMatcher:
                 found = self._agreeing([task], self._needs[task.cls], {}, jobs)
                 break
         self._picked.clear()
-        self._live.retract(reversed(jobs), (), first)
+        self._live.allocations.retract(reversed(jobs), (), first)
         return tuple(device for _, _, held in found for device in held)
 
     def _prefers_of(self, cls: TaskClass) -> bool:
@@ -317,7 +318,7 @@ class GroupMatcher:
     def _retract(self, jobs: Sequence[int]) -> None:
         for jobid in jobs:
             self._picked.pop(jobid, None)
-        self._live.retract(reversed(jobs), ())
+        self._live.allocations.retract(reversed(jobs), ())
 
     def _match(
         self,
@@ -336,13 +337,15 @@ class GroupMatcher:
                     break
                 self._budget -= 1
             try:
-                job = self._live.match(jobspec, candidates, prefer)
+                job = self._live.allocations.match(jobspec, candidates, prefer)
             except (Busy, Unsatisfiable):
                 refused = refused or jobspec
                 continue
             jobs.append(job.jobid)
             return job
-        raise NoMatchError(f"{NO_MATCH}: {self._live.why(refused, candidates)}" if refused and tells else NO_MATCH)
+        raise NoMatchError(
+            f"{NO_MATCH}: {self._live.allocations.why(refused, candidates)}" if refused and tells else NO_MATCH
+        )
 
     def _by_rank(self, column: IntColumn, dtype: type[np.int64] | type[np.float64]) -> NDArray[Any]:
         """A column over the session's rows as one over the graph's ranks, as the matcher reads it in place."""
@@ -356,7 +359,7 @@ def place_on(live: LiveGraph, task: Task, shape: PodShape, rank: int) -> GroupPl
     """One pod without devices on the host of that rank. Raises NoMatchError."""
     placement = GroupPlacement(live)
     try:
-        job = live.match_on(rank, compute_jobspec_text(shape, 1))
+        job = live.allocations.match_on(rank, compute_jobspec_text(shape, 1))
     except (Busy, Unsatisfiable) as error:
         raise NoMatchError(f"{NO_MATCH}: {error}") from error
     placement.add(task, job.jobid, job.placement)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fluence_plugins.fluence.graph.accounting import Accounting
-from fluence_plugins.fluence.graph.cluster_graph import GPU, GPU_OF
-from fluence_plugins.fluence.graph.live_graph import LiveGraph, Share
+from fluence_plugins.fluence.graph.accounting import PodShape
+from fluence_plugins.fluence.graph.holdings import Share
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import DeviceHolding, HostHolding, Placement
-from fluence_plugins.fluence.matching.jobspecs import PodShape
+from fluence_plugins.fluence.graph.records import to_json
 from fluence_plugins.fluence.matching.pod_requests import Needs
-from fluence_plugins.resources import names
 from session_scheduler.model.groups import Task
 
 _MOST_DIGITS = 15
@@ -23,7 +22,7 @@ class GroupPlacement:
 
     def __init__(self, live: LiveGraph) -> None:
         self._live = live
-        self._first = live.next_jobid
+        self._first = live.allocations.next_jobid
         self._shares: dict[Task, dict[int, Placement]] = {}
 
     def add(self, task: Task, jobid: int, part: Placement) -> None:
@@ -37,7 +36,7 @@ class GroupPlacement:
     def hold(self) -> None:
         """Note the tasks' shares as held, once all were added."""
         for task, share in self._shares.items():
-            self._live.hold(task.uid, share)
+            self._live.allocations.hold(task.uid, share)
 
     @property
     def nodes(self) -> Mapping[Task, str]:
@@ -60,22 +59,22 @@ class GroupPlacement:
     def undo(self) -> None:
         """Take every allocation back as if it had never been made."""
         jobids = {jobid for share in self._shares.values() for jobid in share}
-        self._live.retract(sorted(jobids, reverse=True), [task.uid for task in self._shares], self._first)
+        self._live.allocations.retract(sorted(jobids, reverse=True), [task.uid for task in self._shares], self._first)
 
     def redo(self) -> None:
         """Make the same allocations again, under the same jobids."""
         shares = {task.uid: share for task, share in self._shares.items()}
-        self._live.replay(shares, exactly=True)
-        if any(self._live.shares.get(uid) != share for uid, share in shares.items()):
+        self._live.allocations.replay(shares, exactly=True)
+        if any(self._live.holdings.shares.get(uid) != share for uid, share in shares.items()):
             for uid in shares:
-                self._live.free(uid)
+                self._live.allocations.free(uid)
             raise RuntimeError("what was undone cannot be taken again: the graph has changed meanwhile")
 
     def release(self, tasks: Sequence[Task]) -> None:
         """Give some tasks' parts back."""
         for task in tasks:
             self._shares.pop(task, None)
-            self._live.free(task.uid)
+            self._live.allocations.free(task.uid)
 
 
 def _host_name(share: Share) -> str:
@@ -154,106 +153,3 @@ def divide_devices(placement: Placement, needs: Needs, kind: str) -> Iterator[tu
     for devices in by_tree.values():
         for start in range(0, len(devices) - each + 1, each):
             yield tuple(devices[start : start + each])
-
-
-def to_json(share: Share, accounting: Accounting) -> dict[str, Any]:
-    """What a pod holds as JSON: {"jobs": {jobid: {"host", "cores", "gpus", "memory", "devices"}}}.
-
-    Where they are held, too: "gpuResource" (the kind that "gpus" are of), "otherGpus" (indices by kind), "millicores",
-    "pods" and "exclusive".
-    """
-    return {"jobs": {str(jobid): _part_to_json(part, accounting) for jobid, part in sorted(share.items())}}
-
-
-def _part_to_json(part: Placement, accounting: Accounting) -> dict[str, Any]:
-    written: dict[str, Any] = {}
-    for host in part.hosts:
-        written |= {"host": host.name, "cores": list(host.cores), "gpus": list(host.gpus), "memory": host.memory_mib}
-        if host.gpus:
-            written["gpuResource"] = accounting.gpu_resources[0]
-        if host.others:
-            written["otherGpus"] = {kind.removeprefix(GPU_OF): list(indices) for kind, indices in host.others}
-        if host.millicores:
-            written["millicores"] = host.millicores
-        if host.pods:
-            written["pods"] = host.pods
-        if host.exclusive:
-            written["exclusive"] = True
-    if part.devices:
-        written["devices"] = [names.any_place(device.path) for device in part.devices]
-    return written
-
-
-def from_json(held: Any, node: str, live: LiveGraph, requests: Mapping[str, int]) -> Share | None:
-    """Read what `to_json` wrote; None where it is no such thing, or does not belong to that node: forged or copied.
-
-    `requests` are the pod's: where the kind of its gpus was not written, they are of the only kind that it asks for.
-    What is held may be counted otherwise than here: see `as_counted`.
-    """
-    jobs = held.get("jobs") if isinstance(held, Mapping) else None
-    if not isinstance(jobs, Mapping) or not jobs:
-        return None
-    share: dict[int, Placement] = {}
-    for number, written in jobs.items():
-        part = _part_from_json(written, node, live, requests)
-        if part is None or len(str(number)) > _MOST_DIGITS or not str(number).isdecimal() or int(number) < 1:
-            return None
-        share[int(number)] = part
-    return share if any(part.hosts for part in share.values()) else None
-
-
-def _part_from_json(written: Any, node: str, live: LiveGraph, requests: Mapping[str, int]) -> Placement | None:
-    """One allocation's part. A node or device that the graph does not have (now) is believed: it may come back."""
-    if not isinstance(written, Mapping):
-        return None
-    devices = tuple(_device(path, live) for path in _texts(written.get("devices", [])))
-    if "host" not in written:
-        return Placement((), devices) if devices else None
-    cores, gpus, memory = (written.get(key) for key in ("cores", "gpus", "memory"))
-    units, others = [written.get(key, 0) for key in ("millicores", "pods")], written.get("otherGpus", {})
-    if written["host"] != node or not _whole(cores) or not _whole(gpus) or not _whole([memory, *units]):
-        return None
-    if not isinstance(others, Mapping) or not all(_whole(indices) for indices in others.values()):
-        return None
-    path = f"{live.graph.root.path}/{node}"
-    by_type = _gpus_by_type(written.get("gpuResource"), gpus, others, live.accounting, requests)  # type: ignore[arg-type]
-    host = HostHolding(
-        node,
-        path,
-        cores=tuple(cores),  # type: ignore[arg-type]
-        gpus=by_type.pop(GPU, ()),
-        memory_mib=memory,  # type: ignore[arg-type]
-        exclusive=written.get("exclusive") is True,
-        millicores=units[0],
-        pods=units[1],
-        others=tuple(sorted(by_type.items())),
-    )
-    return Placement((host,), devices)
-
-
-def _gpus_by_type(
-    kind: Any, gpus: list[int], others: Mapping[str, list[int]], accounting: Accounting, requests: Mapping[str, int]
-) -> dict[str, tuple[int, ...]]:
-    """The indices of gpus by the type that each kind has here; those of a kind that is none here are left out."""
-    if not isinstance(kind, str):
-        asked = [name for name in accounting.gpu_resources if requests.get(name, 0)]
-        kind = asked[0] if len(asked) == 1 else next(iter(accounting.gpu_resources), "")
-    by_kind = {kind: gpus, **others}
-    return {
-        accounting.gpu_types[name]: tuple(indices)
-        for name, indices in by_kind.items()
-        if indices and name in accounting.gpu_types
-    }
-
-
-def _device(path: str, live: LiveGraph) -> DeviceHolding:
-    known = next((live.graph.virtual[one] for one in live.graph.same_device(path)), None)
-    return DeviceHolding(path, known.backend, dict(known.attributes)) if known else DeviceHolding(path, "")
-
-
-def _texts(value: Any) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)

@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from fluence_plugins.fluence.graph.cluster_graph import HostResources
-from fluence_plugins.fluence.graph.level_names import HostLevels
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
-from fluence_plugins.fluence.graph.topology import TopologyLevel, levels_of
+from fluence_plugins.fluence.graph.topology import HostLevels, TopologyLevel, levels_of
 from fluence_plugins.fluence.matching.level_placement import ByLevel, Columns, Place, Spread, Within, most_promising
 from fluence_plugins.fluence.matching.topology_constraint import Ask, ask_of
 from fluence_plugins.fluence.matching.topology_vertices import Level, Levels, kinds_of

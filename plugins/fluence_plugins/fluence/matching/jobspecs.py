@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from fluence_plugins.fluence.errors import JobspecError, NoMatchingDeviceError, UnknownDeviceTypeError
+from fluence_plugins.fluence.graph.accounting import PodShape
 from fluence_plugins.fluence.graph.cluster_graph import CORE, GPU, MEMORY, NODE, POD, ClusterGraph, VirtualNode
 from fluence_plugins.fluence.graph.jobspec import Jobspec, Resource, Task, slot
 from fluence_plugins.resources import names
@@ -21,28 +22,6 @@ _LISTED = 8
 """How many names a message lists."""
 _REMEMBERED = 1024
 """How many different requests a graph keeps the answers to."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodShape:
-    """What one pod takes of its host: cores, MiB, gpus, and further kinds of gpu (`others`, by type).
-
-    Every pod runs somewhere, so it takes at least one core; or, where `cores` are millicores, one of the host's `pods`.
-    """
-
-    cores: int = 1
-    memory_mib: int = 0
-    gpus: int = 0
-    others: tuple[tuple[str, int], ...] = ()
-    pods: int = 0
-
-    def __post_init__(self) -> None:
-        amounts = (self.cores, self.memory_mib, self.gpus, self.pods, *(amount for _, amount in self.others))
-        if min(amounts) < 0 or not (self.cores or self.pods):
-            raise JobspecError(
-                f"{self}: a pod takes at least one core, or one of the host's pods, and nothing negative; round its "
-                "requests up"
-            )
 
 
 @lru_cache(_REMEMBERED)

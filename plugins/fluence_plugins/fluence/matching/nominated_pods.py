@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluence_plugins.fluence.graph.accounting import Accounting, Amounts
-from fluence_plugins.fluence.graph.live_graph import LiveGraph, Share
+from fluence_plugins.fluence.graph.holdings import Share
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement, overlap
 from session_scheduler.model.groups import Task
 
@@ -61,7 +62,7 @@ class Nominated:
     def let_go(self) -> None:
         """Hold nothing until it is settled anew: the graph is about to change. Load is for who changes it to count."""
         for held in self._hosts.values():
-            self._live.let_go(*held)
+            self._live.foreign.release(*held)
         if self._hosts:
             self._hosts.clear()
             self._on.clear()
@@ -73,7 +74,7 @@ class Nominated:
         for part in share.values():
             for host in part.hosts:
                 if host.name in self._hosts:
-                    self._live.let_go(*self._hosts.pop(host.name))
+                    self._live.foreign.release(*self._hosts.pop(host.name))
                     del self._on[host.name]
             for device in part.devices:
                 for plan in self._plans.values():
@@ -90,11 +91,11 @@ class Nominated:
 
     def settle_on(self, host: str, tasks: Sequence[Task]) -> None:
         """Count these, and nobody else, on one host; anew where pods of ours came or went since."""
-        now = tuple(tasks), self._live.used_on(host)
+        now = tuple(tasks), self._live.holdings.used_on(host)
         if self._on.get(host, ((), now[1])) == now:
             return
         self._on[host] = now
-        if self._live.whole_nodes:
+        if self._live.loaded.whole_nodes:
             self._hold_host(host, wanted=bool(tasks))
         else:
             self._recount(host)
@@ -103,9 +104,9 @@ class Nominated:
 
     def _hold_host(self, host: str, *, wanted: bool) -> None:
         if host in self._hosts:
-            self._live.let_go(*self._hosts.pop(host))
-        whole = self._live.whole_host(host) if wanted else None
-        jobid = self._live.hold_aside(whole) if whole is not None else None
+            self._live.foreign.release(*self._hosts.pop(host))
+        whole = self._live.loaded.whole_host(host) if wanted else None
+        jobid = self._live.foreign.reserve(whole) if whole is not None else None
         if whole is not None and jobid is not None:
             self._hosts[host] = jobid, whole
 
@@ -168,7 +169,7 @@ class Nominated:
         return True
 
     def _is_held_by(self, holders: Iterable[str], device: DeviceHolding) -> bool:
-        return any(self._live.touches(holder, device.path) for holder in holders)
+        return any(self._live.holdings.touches(holder, device.path) for holder in holders)
 
     def _is_free(self, device: DeviceHolding) -> bool:
         known = self._live.graph.virtual.get(device.path)
@@ -176,7 +177,7 @@ class Nominated:
 
     def _make_plans(self, lacking: Iterable[Task], concerned: Iterable[str], ending: frozenset[str]) -> None:
         """One after the other, none with what is another one's, as if what is ending had ended."""
-        away = {uid: self._live.set_aside(uid) for uid in sorted(ending)}
+        away = {uid: self._live.allocations.set_aside(uid) for uid in sorted(ending)}
         try:
             for uid in concerned:
                 if uid in self._plans:
@@ -186,7 +187,7 @@ class Nominated:
         finally:
             for share in away.values():
                 self.make_way(share)
-            self._live.take_back(away)
+            self._live.allocations.take_back(away)
 
     def _plan(self, task: Task, ending: frozenset[str]) -> None:
         before = self._plans.pop(task.uid, None)
@@ -199,14 +200,14 @@ class Nominated:
         """Hold what is free of it."""
         for device in plan.devices:
             if device.path not in plan.held and self._is_free(device):
-                jobid = self._live.hold_aside(Placement((), (device,)))
+                jobid = self._live.foreign.reserve(Placement((), (device,)))
                 if jobid is not None:
                     plan.held[device.path] = jobid
 
     def _let_go(self, plan: _Plan, paths: Iterable[str] | None = None) -> None:
         for device in plan.devices if plan.held else ():
             if device.path in plan.held and (paths is None or device.path in paths):
-                self._live.let_go(plan.held.pop(device.path), Placement((), (device,)))
+                self._live.foreign.release(plan.held.pop(device.path), Placement((), (device,)))
 
 
 def amounts_of(tasks: Iterable[Task], accounting: Accounting) -> Iterator[Amounts]:

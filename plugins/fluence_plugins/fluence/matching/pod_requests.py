@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fluence_plugins.fluence.graph.accounting import Accounting
-from fluence_plugins.fluence.matching.jobspecs import PodShape
+from fluence_plugins.fluence.graph.accounting import Accounting, PodShape
 from fluence_plugins.resources import names
 from session_scheduler.model.objects import Pod
 

@@ -77,7 +77,7 @@ class Promising:
         if not search.ends and len(search.times) == 1:
             return None
         self.asks, self._asked = True, None
-        shares = self._live.shares.items()
+        shares = self._live.holdings.shares.items()
         self._holders = frozenset(uid for uid, share in shares if any(part.devices for part in share.values()))
         try:
             found = self._found(session, trial, search)
@@ -124,7 +124,7 @@ class Promising:
     def _timeline(self, session: Session, search: _Search) -> Timeline:
         """While nobody is away: of whom it is not known what they hold then."""
         ends = {task.uid: end for task, end in search.ends.items()}
-        foreign = {task.node or "" for task in search.ends if task.uid not in self._live.shares}
+        foreign = {task.node or "" for task in search.ends if task.uid not in self._live.holdings.shares}
         return Timeline(self._live, session.wall, ends, self._maintenance.windows, foreign)
 
     def _first_that_may_do(self, session: Session, trial: Trial, search: _Search, timeline: Timeline) -> int:

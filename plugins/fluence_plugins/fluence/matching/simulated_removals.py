@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fluence_plugins.fluence.graph.live_graph import LiveGraph, Share
+from fluence_plugins.fluence.graph.holdings import Share
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.matching.nominated_pods import Nominated
 from session_scheduler import Event
 from session_scheduler.model.groups import Task
@@ -33,8 +34,8 @@ class Trials:
         uid = event.task.uid
         self.gone.add(event.task)
         self._unsettled[event.node] = None
-        if uid in self._live.shares:
-            self._shares[uid] = self._live.set_aside(uid)
+        if uid in self._live.holdings.shares:
+            self._shares[uid] = self._live.allocations.set_aside(uid)
 
     def put_back(self, event: Event) -> None:
         """Let it be there again. Raises RuntimeError where the graph does not have all of it any more."""
@@ -44,9 +45,9 @@ class Trials:
         share = self._shares.pop(uid, None)
         try:
             if share is not None:
-                self._live.drop_foreign(event.node)  # it may have grown into what was given back
+                self._live.foreign.drop(event.node)  # it may have grown into what was given back
                 self._nominated.make_way(share)
-                self._live.take_back({uid: share})
+                self._live.allocations.take_back({uid: share})
         finally:
             if not self.gone:
                 self.settle()

@@ -57,8 +57,8 @@ class Timeline:
                 for table, names in ((self._nodes, window.nodes), (self._backends, window.backends)):
                     for name in names:
                         table.setdefault(name, []).append(span)
-        for name in {*foreign, *self._nodes} & live.foreign_jobs.keys():
-            self._matcher.retract(live.foreign_jobs[name])
+        for name in {*foreign, *self._nodes} & live.foreign.jobs.keys():
+            self._matcher.retract(live.foreign.jobs[name])
         parts = self._let_go(ends)
         self._hold_windows()
         for part, end in parts:
@@ -103,7 +103,7 @@ class Timeline:
         """Let go of what ends, or is closed once; what that is, and its last second."""
         by_job: dict[int, list[tuple[Placement, int]]] = {}
         concerned = set[int]()
-        for uid, share in self._live.shares.items():
+        for uid, share in self._live.holdings.shares.items():
             end = self.second(ends[uid]) if uid in ends else FOREVER
             for jobid, part in share.items():
                 by_job.setdefault(jobid, []).append((part, end))
@@ -125,7 +125,7 @@ class Timeline:
 
     def _hold_windows(self) -> None:
         for name, spans in sorted(self._nodes.items()):
-            whole = self._live.whole_host(name) if name in self._live.graph.host_ranks else None
+            whole = self._live.loaded.whole_host(name) if name in self._live.graph.host_ranks else None
             for span in merged(spans) if whole is not None else ():
                 self._hold(whole, span)
         for root in [node for node in self._live.graph.virtual.values() if not node.level]:

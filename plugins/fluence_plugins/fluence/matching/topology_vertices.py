@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fluence_plugins.fluence.graph.level_names import HostLevels, told
-from fluence_plugins.fluence.graph.topology import TopologyLevel
+from fluence_plugins.fluence.graph.topology import HostLevels, TopologyLevel, told
 from fluence_plugins.fluence.matching.topology_constraint import Ask
 from session_scheduler import Refusal
 from session_scheduler.model.columns import IntColumn, natural
@@ -69,7 +68,7 @@ class Levels:
 
     def vertex(self, host: str, kinds: Sequence[str]) -> HostLevels | None:
         """The vertex of the innermost of these types in which a host lies; None where it is not in all of them."""
-        levels = self._live.levels_of(host)
+        levels = self._live.loaded.levels_of(host)
         types = [kind for kind, _ in levels]
         if not set(kinds) <= set(types):
             return None

@@ -2,10 +2,14 @@
 
 import pytest
 
+from fluence_plugins.fluence.graph.accounting import PodShape
 from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
-from fluence_plugins.fluence.graph.placement import placement_from_allocation, placement_on_host
-from fluence_plugins.fluence.graph.resource_set import allocation_from_placement
-from fluence_plugins.fluence.matching.jobspecs import PodShape, compute_jobspec, device_jobspecs
+from fluence_plugins.fluence.graph.resource_set import (
+    allocation_from_placement,
+    placement_from_allocation,
+    placement_on_host,
+)
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec, device_jobspecs
 from fluence_plugins.resources.config import load_resources
 from fluxion_cy import FluxionError, Matcher
 

@@ -10,13 +10,17 @@ from pydantic import ValidationError
 
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.errors import AllocationError, JobspecError
-from fluence_plugins.fluence.graph.accounting import MOST_PARTS, MOST_UNITS, Accounting
+from fluence_plugins.fluence.graph.accounting import MOST_PARTS, MOST_UNITS, Accounting, PodShape
 from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
-from fluence_plugins.fluence.graph.placement import HostHolding, Placement, placement_from_allocation, placement_on_host
-from fluence_plugins.fluence.graph.resource_set import allocation_from_placement
+from fluence_plugins.fluence.graph.placement import HostHolding, Placement
+from fluence_plugins.fluence.graph.resource_set import (
+    allocation_from_placement,
+    placement_from_allocation,
+    placement_on_host,
+)
 from fluence_plugins.fluence.matching.group_placement import divide_hosts
-from fluence_plugins.fluence.matching.jobspecs import PodShape, compute_jobspec
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec
 from fluence_plugins.resources.config import load_resources
 from fluxion_cy import Busy, Matcher, Unsatisfiable
 
@@ -170,49 +174,49 @@ def test_a_pod_is_never_given_gpus_of_another_kind() -> None:
     live = live_of(WHOLE, **{"cpu": 8000, NVIDIA: 1, AMD: 1})
     for resource in (NVIDIA, AMD):
         jobspec = compute_jobspec(WHOLE.shape_of({resource: 1}), 1).to_json()
-        job = live.match(jobspec)
-        live.hold(resource, {job.jobid: job.placement})
+        job = live.allocations.match(jobspec)
+        live.allocations.hold(resource, {job.jobid: job.placement})
         with pytest.raises((Busy, Unsatisfiable)):
-            live.match(jobspec)
-    assert live.used_on("n1") == (2, 0, 1, 1)
+            live.allocations.match(jobspec)
+    assert live.holdings.used_on("n1") == (2, 0, 1, 1)
     only = live_of(WHOLE, **{"cpu": 8000, AMD: 1})
     with pytest.raises((Busy, Unsatisfiable)):
-        only.match(compute_jobspec(WHOLE.shape_of({NVIDIA: 1}), 1).to_json())
+        only.allocations.match(compute_jobspec(WHOLE.shape_of({NVIDIA: 1}), 1).to_json())
 
 
 def test_load_of_others_takes_of_each_pool_and_kind_what_it_is_and_what_is_free() -> None:
     live = live_of(MILLI, **{"cpu": 2500, "memory": 1000 * MIB, NVIDIA: 1, AMD: 2, "pods": 4})
-    live.set_foreign("n1", (700, 200, 0, 2, 3))
-    assert live.foreign_load_held == {"n1": True}
+    live.foreign.set("n1", (700, 200, 0, 2, 3))
+    assert live.foreign.held == {"n1": True}
     for requests, fits in (({"cpu": 1801}, False), ({"memory": 801 * MIB}, False), ({AMD: 1}, False),
                            ({"cpu": 1800, "memory": 800 * MIB, NVIDIA: 1}, True)):  # fmt: skip
         jobspec = compute_jobspec(MILLI.shape_of(requests), 1).to_json()
         assert live.matcher.satisfy(jobspec)
         if fits:
-            job = live.match(jobspec)
-            live.hold("a", {job.jobid: job.placement})
+            job = live.allocations.match(jobspec)
+            live.allocations.hold("a", {job.jobid: job.placement})
             continue
         with pytest.raises(Busy):
-            live.match(jobspec)
+            live.allocations.match(jobspec)
     assert live.free_on("n1", (), None) == (700, 200, 0, 2, 3)
-    assert live.free_on("n1", [live.held_of("a", "n1") or ()], (5000, 0, 0, 0, 3)) == (0, 1000, 1, 2, 1)
-    live.set_foreign("n1", (701, 200, 0, 2, 9))
-    assert live.foreign_load_held == {"n1": False}
+    assert live.free_on("n1", [live.holdings.of_pod("a", "n1") or ()], (5000, 0, 0, 0, 3)) == (0, 1000, 1, 2, 1)
+    live.foreign.set("n1", (701, 200, 0, 2, 9))
+    assert live.foreign.held == {"n1": False}
     with pytest.raises(Busy):
-        live.match(compute_jobspec(MILLI.shape_of({}), 1).to_json())
+        live.allocations.match(compute_jobspec(MILLI.shape_of({}), 1).to_json())
 
 
 def test_a_whole_host_is_all_of_its_pools_and_kinds() -> None:
     live = live_of(MILLI, **{"cpu": 2500, "memory": 1000 * MIB, NVIDIA: 1, AMD: 2, "pods": 4})
-    whole = live.whole_host("n1")
+    whole = live.loaded.whole_host("n1")
     assert whole is not None
     assert MILLI.held(whole.hosts[0]) == (2500, 1000, 1, 2, 4)
-    jobid = live.hold_aside(whole)
+    jobid = live.foreign.reserve(whole)
     assert jobid is not None
     with pytest.raises(Busy):
-        live.match(compute_jobspec(MILLI.shape_of({}), 1).to_json())
-    live.let_go(jobid, whole)
-    live.match(compute_jobspec(MILLI.shape_of({}), 4).to_json())
+        live.allocations.match(compute_jobspec(MILLI.shape_of({}), 1).to_json())
+    live.foreign.release(jobid, whole)
+    live.allocations.match(compute_jobspec(MILLI.shape_of({}), 4).to_json())
 
 
 def test_holdings_are_told_in_words() -> None:

@@ -190,10 +190,10 @@ def test_what_more_hold_than_may_share_it_has_more_places_and_no_class():
     config = load_resources(SHARED, "resources.yaml")
     graph = build_graph(HOSTS, config)
     graph.remove_tree("/cluster/a")
-    graph.crowded["/cluster/a"] = 1
+    graph.extra_places["/cluster/a"] = 1
     assert graph.adopt(config) == ["/cluster/a"]
     assert graph.virtual["/cluster/a"].places == 3
     inside = [node for path, node in graph.virtual.items() if path.startswith("/cluster/a")]
     assert all(node.closed and not any(name.startswith("class=") for name in node.properties) for node in inside)
     graph.remove_tree("/cluster/a")
-    assert graph.crowded == {}
+    assert graph.extra_places == {}

@@ -4,8 +4,8 @@ import pytest
 
 from fluence_plugins.fluence.errors import AllocationError, AttributeConflictError
 from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
-from fluence_plugins.fluence.graph.placement import DeviceHolding, HostHolding, Placement, placement_from_allocation
-from fluence_plugins.fluence.graph.resource_set import allocation_from_placement
+from fluence_plugins.fluence.graph.placement import DeviceHolding, HostHolding, Placement
+from fluence_plugins.fluence.graph.resource_set import allocation_from_placement, placement_from_allocation
 from fluence_plugins.resources.config import load_resources
 
 PREFIX = "fluence.flux-framework.org/"

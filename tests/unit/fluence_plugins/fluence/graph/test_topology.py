@@ -7,10 +7,9 @@ import pytest
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.errors import GraphError
 from fluence_plugins.fluence.graph.cluster_graph import ClusterGraph, HostResources, build_graph
-from fluence_plugins.fluence.graph.level_names import told, vertex_name
-from fluence_plugins.fluence.graph.placement import HostHolding, Placement, placement_from_allocation
-from fluence_plugins.fluence.graph.resource_set import allocation_from_placement
-from fluence_plugins.fluence.graph.topology import TopologyLevel, levels_from, levels_of
+from fluence_plugins.fluence.graph.placement import HostHolding, Placement
+from fluence_plugins.fluence.graph.resource_set import allocation_from_placement, placement_from_allocation
+from fluence_plugins.fluence.graph.topology import TopologyLevel, levels_from, levels_of, told, vertex_name
 from fluence_plugins.resources.config import load_resources
 from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError

@@ -1,8 +1,9 @@
 import pytest
 
 from fluence_plugins.fluence.errors import JobspecError, NoMatchingDeviceError, UnknownDeviceTypeError
+from fluence_plugins.fluence.graph.accounting import PodShape
 from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
-from fluence_plugins.fluence.matching.jobspecs import PodShape, compute_jobspec, device_jobspecs
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec, device_jobspecs
 from fluence_plugins.resources.config import load_resources
 
 QUANTUM = """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fluence_plugins.fluence.graph.accounting import PodShape
 from fluence_plugins.fluence.graph.cluster_graph import HostResources
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
-from fluence_plugins.fluence.matching.jobspecs import PodShape, compute_jobspec_text, device_jobspecs
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text, device_jobspecs
 from fluence_plugins.fluence.matching.timeline import Timeline, lasting, merged, without
 from fluence_plugins.resources.config import load_resources
 from fluence_plugins.resources.maintenance_windows import Window
@@ -18,10 +19,10 @@ def made() -> LiveGraph:
     live = LiveGraph(load_resources("resources: [{type: qpu, name: q, count: 2}]", "f"), "low")
     live.set_hosts({name: HostResources(name, 4, 100) for name in ("n1", "n2")})
     for uid, cores in (("a", 4), ("b", 2)):
-        job = live.match(compute_jobspec_text(PodShape(cores), 1))
-        live.hold(uid, {job.jobid: job.placement})
-    job = live.match(qpu(live))
-    live.hold("a", {job.jobid: job.placement})
+        job = live.allocations.match(compute_jobspec_text(PodShape(cores), 1))
+        live.allocations.hold(uid, {job.jobid: job.placement})
+    job = live.allocations.match(qpu(live))
+    live.allocations.hold("a", {job.jobid: job.placement})
     return live
 
 
@@ -49,7 +50,7 @@ def test_the_graph_itself_stays_as_it_is() -> None:
     before = live.matcher.find("sched-now=allocated")
     Timeline(live, WALL, {"a": WALL + 10, "b": WALL + 5}).earliest([TWO], times=2)
     assert live.matcher.find("sched-now=allocated") == before
-    assert sorted(live.shares) == ["a", "b"]
+    assert sorted(live.holdings.shares) == ["a", "b"]
 
 
 def test_a_window_lets_through_what_ends_before_and_what_begins_after() -> None:
@@ -71,8 +72,8 @@ def test_what_runs_in_a_window_holds_what_it_has_before_and_after_it() -> None:
 
 def test_where_others_end_nothing_is_held_for_them() -> None:
     live = made()
-    live.free("a")
-    live.set_foreign("n1", (2, 0, 0, 0))
+    live.allocations.free("a")
+    live.foreign.set("n1", (2, 0, 0, 0))
     assert Timeline(live, WALL, {"b": WALL + 20}).earliest([TWO]) is None
     assert Timeline(live, WALL, {"b": WALL + 20}, foreign=["n1"]).earliest([TWO]) == 20
 
