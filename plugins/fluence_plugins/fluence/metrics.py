@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from fluence_plugins.fluence.graph.live_graph import LiveGraph
-    from fluence_plugins.fluence.tasks.resources_reload import Following
+    from fluence_plugins.fluence.tasks.resources_reload import ResourcesReload
 
 
 class GraphMetrics:
@@ -44,19 +44,19 @@ class GraphMetrics:
         return self._vertices[1]
 
 
-def of_drift(pods: Mapping[str, int]) -> Metric:
+def drift_metric(pods: Mapping[str, int]) -> Metric:
     """About how many pods graph and cluster disagree, by how."""
     return _gauges("graph_drift_pods", "Pods about which graph and cluster disagree.", "kind", pods)
 
 
-def of_resources(following: Following) -> Iterator[Metric]:
+def reload_metrics(reload: ResourcesReload) -> Iterator[Metric]:
     """What became of the resources file."""
     from prometheus_client.core import CounterMetricFamily  # only where it is asked for
 
     text = "Whether the resources file, as it is now, could be used."
-    yield _gauge("resources_last_load_successful", text, following.usable)
+    yield _gauge("resources_last_load_successful", text, reload.usable)
     text = "Changes of the resources file that were taken over."
-    yield CounterMetricFamily("fluence_resources_changes", text, value=following.changes)
+    yield CounterMetricFamily("fluence_resources_changes", text, value=reload.changes)
 
 
 def _gauge(name: str, text: str, count: int) -> Metric:

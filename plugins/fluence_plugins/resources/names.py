@@ -115,6 +115,11 @@ def attribute_annotation(key: str) -> str:
     return ATTRIBUTE_ANNOTATION_PREFIX + key
 
 
+def is_answer(annotation: str) -> bool:
+    """Whether only the scheduler may write it: what a user wrote there must not reach the workload."""
+    return annotation in (BACKEND_ANNOTATION, JOBID_ANNOTATION) or annotation.startswith(ATTRIBUTE_ANNOTATION_PREFIX)
+
+
 def requirements(annotations: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
     """Read a pod's `require-<attribute>` annotations.
 

@@ -268,7 +268,7 @@ async def test_a_forged_record_stops_nothing_and_frees_nothing(
     liar["metadata"]["uid"] = "u"
     await world.place(node_manifest("n1"), liar, pod_manifest("b", {"cpu": "1"}))
     assert world.pod("b")["node"] is None
-    free = world.plugin.live.free_on("n1", (), world.plugin._load_on("n1", (), ()))
+    free = world.plugin.live.free_on("n1", (), world.plugin._loads.load_on("n1", (), ()))
     assert free is not None
     assert free[0] == 0
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
-from fluence_plugins.fluence.matching.nominated_pods import Nominated
+from fluence_plugins.fluence.matching.nominated_pods import NominatedPods
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.framework import session as nominated
 from session_scheduler.model.objects import KubeObject, Pod, PodStatus
@@ -220,8 +220,8 @@ def test_without_nominated_pods_nothing_is_done_for_any(cluster: FakeCluster, mo
     def unwanted(*_: object) -> None:
         raise AssertionError("somebody looks for nominated pods")
 
-    for name in ("settle", "settle_on", "settle_devices"):
-        monkeypatch.setattr(Nominated, name, unwanted)
+    for name in ("count_on", "_hold_devices"):
+        monkeypatch.setattr(NominatedPods, name, unwanted)
     monkeypatch.setattr(nominated, "yielded_to", unwanted)
     cluster.add(node("n1", cpu="8", offers={QPU: "8"}), pod("plain"), pod("device", **needing(1)), gang("g", 2))
     run(cluster)

@@ -13,7 +13,7 @@ from fluence_plugins.fluence.graph.cluster_graph import HostResources
 from fluence_plugins.fluence.graph.foreign_load import ForeignLoad
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import HostHolding, Placement
-from fluence_plugins.fluence.matching.simulated_removals import Trials
+from fluence_plugins.fluence.matching.simulated_removals import SimulatedRemovals
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.resources.config import ResourcesConfig
 from session_scheduler.testing import FakeCluster, gang, node, pod
@@ -126,7 +126,7 @@ def test_for_pods_without_devices_the_graph_is_neither_changed_nor_asked(
     cluster.add(*(pod(f"other{n}", cpu="900m", priority=n, scheduler="x", bound_to="n1") for n in range(2)))
     cluster.add(pod("stays", cpu="4", priority=20, scheduler="x", bound_to="n2"))
     run(cluster)
-    monkeypatch.setattr(Trials, "remove", unwanted)
+    monkeypatch.setattr(SimulatedRemovals, "remove", unwanted)
     monkeypatch.setattr(Allocations, "match_on", unwanted)
     monkeypatch.setattr(Allocations, "match", unwanted)
     cluster.add(pod("high", cpu="1500m", priority=10))
@@ -143,7 +143,7 @@ def test_where_the_graph_alone_refuses_a_pod_its_victims_are_on_one_node_and_not
             *(pod(f"{name}-{n}", cpu="900m", priority=priority, bound_to=name, scheduler="x") for n in range(4))
         )
     run(cluster)
-    monkeypatch.setattr(Trials, "remove", unwanted)
+    monkeypatch.setattr(SimulatedRemovals, "remove", unwanted)
     cluster.add(pod("high", cpu="300m", priority=10))
     run(cluster)
     assert ended(cluster) == ["n2-3"]

@@ -25,7 +25,7 @@ from fluence_plugins.fluence.matching.jobspecs import (
     matching_devices,
     satisfied,
 )
-from fluence_plugins.fluence.matching.pod_requests import Needs
+from fluence_plugins.fluence.matching.pod_requests import PodRequests
 from fluxion_cy import Busy, Unsatisfiable
 from fluxion_cy.policy import policy_of
 from session_scheduler import Refusal
@@ -49,20 +49,21 @@ class GroupMatcher:
         self,
         live: LiveGraph,
         ranks: IntColumn,
-        needs: Mapping[TaskClass, Needs],
+        requests: Mapping[TaskClass, PodRequests],
         budget: int,
         *,
-        tells: bool = True,
+        reasons_wanted: bool = True,
         open_devices: BoolColumn | None = None,
     ) -> None:
-        """`tells`: whether a refusal says what is in the way, and not only that something is. `open_devices`: by rank,
-        whether a device there may be had; None for all.
+        """`reasons_wanted`: whether a refusal says what is in the way, and not only that something is. `open_devices`:
+        by rank, whether a device there may be had; None for all.
         """
         self._open_devices = open_devices
         self._live = live
-        self._tells = tells
+        self._allocations = live.allocations
+        self._reasons_wanted = reasons_wanted
         self._ranks = ranks
-        self._needs = needs
+        self._requests = requests
         self._budget = budget
         self._values_each = self._values_left = budget
         """How many attribute values may be tried for one pod whose devices disagree, and how many still may."""
@@ -83,12 +84,12 @@ class GroupMatcher:
         """
         self._prefers = True
         if any(self._prefers_of(cls) for cls in {task.cls for task in tasks}):
-            budget, tells = self._budget, self._tells
-            self._tells = False
+            budget, wanted = self._budget, self._reasons_wanted
+            self._reasons_wanted = False
             found = self._place(tasks, room, scores)
             if isinstance(found, GroupPlacement):
                 return found
-            self._budget, self._tells, self._prefers = budget, tells, False
+            self._budget, self._reasons_wanted, self._prefers = budget, wanted, False
         return self._place(tasks, room, scores)
 
     def _place(
@@ -111,7 +112,7 @@ class GroupMatcher:
                     self._place_class(by_class[cls], cls, room[cls], scores[cls], placement, jobs)
             except NoMatchError as error:
                 self._retract(jobs)
-                problem, self._tells = problem or str(error), False  # only the first is told
+                problem, self._reasons_wanted = problem or str(error), False  # only the first is reported
                 if self._budget <= 0:
                     return Refusal(f"{problem}; the match budget ended before every order was tried")
                 continue
@@ -129,42 +130,42 @@ class GroupMatcher:
         first: dict[Hashable, TaskClass] = {}
         found = {}
         for cls in sorted(classes, key=lambda cls: cls.index):
-            needs = self._needs[cls]
-            asked = (frozenset(one.items()) for one in (needs.devices, needs.require))
-            key = (needs.shape, needs.backend, *asked, room[cls].tobytes(), scores[cls].tobytes())
+            requests = self._requests[cls]
+            asked = (frozenset(one.items()) for one in (requests.devices, requests.require))
+            key = (requests.shape, requests.backend, *asked, room[cls].tobytes(), scores[cls].tobytes())
             found[cls] = first.setdefault(key, cls)
         return found
 
     def devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
         """The devices that a pod would get, which stay free; nothing where there are none for it."""
-        first, jobs = self._live.allocations.next_jobid, list[int]()
+        first, jobs = self._allocations.next_jobid, list[int]()
         found: list[_DeviceShare] = []
         for prefers in (True, False) if self._prefers_of(task.cls) else (False,):
             self._prefers = prefers
             with suppress(NoMatchError):
-                found = self._agreeing([task], self._needs[task.cls], {}, jobs)
+                found = self._agreeing([task], self._requests[task.cls], {}, jobs)
                 break
         self._picked.clear()
-        self._live.allocations.retract(reversed(jobs), (), first)
+        self._allocations.retract(reversed(jobs), (), first)
         return tuple(device for _, _, held in found for device in held)
 
     def _prefers_of(self, cls: TaskClass) -> bool:
-        return bool(self._needs[cls].prefer and self._needs[cls].devices)
+        return bool(self._requests[cls].prefer and self._requests[cls].devices)
 
     def _constrained(self, cls: TaskClass, number: int, room: IntColumn) -> tuple[int, int, float, int]:
         """The less there is to choose from the less it is: of hosts, then of devices."""
-        shape = self._needs[cls].shape
+        shape = self._requests[cls].shape
         return (int(np.minimum(room, number).sum()) - number, -shape.cores, self._spare_devices(cls, number), cls.index)
 
     def _spare_devices(self, cls: TaskClass, number: int) -> float:
         """How many more devices there are, held or not, than these ask for: of the type of which there are the fewest
         more.
         """
-        needs = self._needs[cls]
+        requests = self._requests[cls]
         spare = math.inf
-        for kind, each in needs.devices.items():
+        for kind, each in requests.devices.items():
             with suppress(DeviceError):
-                able = len(matching_devices(self._live.graph, kind, needs.require, needs.backend))
+                able = len(matching_devices(self._live.graph, kind, requests.require, requests.backend))
                 spare = min(spare, able - each * number)
         return spare
 
@@ -179,22 +180,22 @@ class GroupMatcher:
         placement: GroupPlacement,
         jobs: list[int],
     ) -> None:
-        needs = self._needs[cls]
+        requests = self._requests[cls]
         job = self._match(
-            [compute_jobspec_text(needs.shape, len(tasks))],
+            [compute_jobspec_text(requests.shape, len(tasks))],
             jobs,
             self._by_rank(room, np.int64),
             self._by_rank(scores, np.float64),
-            tells=self._tells,
+            explain=self._reasons_wanted,
         )
-        hosts = divide_hosts(job.placement, needs.shape, len(tasks))
+        hosts = divide_hosts(job.placement, requests.shape, len(tasks))
         for task, host in zip(tasks, hosts, strict=True):
             placement.add(task, job.jobid, Placement((host,)))
-        for task, jobid, held in self._agreeing(tasks, needs, {}, jobs):
+        for task, jobid, held in self._agreeing(tasks, requests, {}, jobs):
             placement.add(task, jobid, Placement((), held))
 
     def _agreeing(
-        self, tasks: Sequence[Task], needs: Needs, agreed: Mapping[str, str], jobs: list[int]
+        self, tasks: Sequence[Task], requests: PodRequests, agreed: Mapping[str, str], jobs: list[int]
     ) -> list[_DeviceShare]:
         """Devices of every type for every task; where those of a pod disagree on an attribute, one value after the
         other is required of all types that have the attribute.
@@ -203,7 +204,7 @@ class GroupMatcher:
             self._values_left = self._values_each
         made: list[int] = []
         try:
-            found = [share for kind in needs.devices for share in self._devices(tasks, needs, kind, agreed, made)]
+            found = [share for kind in requests.devices for share in self._devices(tasks, requests, kind, agreed, made)]
         except BaseException:
             self._retract(made)
             raise
@@ -214,33 +215,33 @@ class GroupMatcher:
         self._retract(made)
         key, problem = clash
         if len(tasks) > 1:
-            return self._agreeing_each(tasks, needs, jobs)
-        for value in self._values(needs, key) if key not in agreed else ():
+            return self._agreeing_each(tasks, requests, jobs)
+        for value in self._values(requests, key) if key not in agreed else ():
             if self._values_left <= 0:
                 raise NoMatchError(f"{problem}; the match budget ended before every value was tried")
             self._values_left -= 1
             try:
-                return self._agreeing(tasks, needs, {**agreed, key: value}, jobs)
+                return self._agreeing(tasks, requests, {**agreed, key: value}, jobs)
             except NoMatchError:
                 continue
         raise NoMatchError(problem)
 
-    def _agreeing_each(self, tasks: Sequence[Task], needs: Needs, jobs: list[int]) -> list[_DeviceShare]:
+    def _agreeing_each(self, tasks: Sequence[Task], requests: PodRequests, jobs: list[int]) -> list[_DeviceShare]:
         """Task by task: each may agree on values of its own."""
         made: list[int] = []
         try:
-            found = [share for task in tasks for share in self._agreeing([task], needs, {}, made)]
+            found = [share for task in tasks for share in self._agreeing([task], requests, {}, made)]
         except BaseException:
             self._retract(made)
             raise
         jobs.extend(made)
         return found
 
-    def _values(self, needs: Needs, key: str) -> list[str]:
+    def _values(self, requests: PodRequests, key: str) -> list[str]:
         """The values of an attribute that devices have: those of devices that satisfy more preferences first."""
         liked: dict[str, int] = {}
-        prefer = needs.prefer if self._prefers else {}
-        for kind in needs.devices:
+        prefer = requests.prefer if self._prefers else {}
+        for kind in requests.devices:
             for node in self._of_type(kind):
                 if (value := node.attributes.get(key)) is not None:
                     liked[value] = max(liked.get(value, 0), satisfied(node, prefer.items()))
@@ -250,42 +251,44 @@ class GroupMatcher:
         return [node for node in self._live.graph.virtual.values() if node.type == kind]
 
     def _devices(
-        self, tasks: Sequence[Task], needs: Needs, kind: str, agreed: Mapping[str, str], jobs: list[int]
+        self, tasks: Sequence[Task], requests: PodRequests, kind: str, agreed: Mapping[str, str], jobs: list[int]
     ) -> Iterator[_DeviceShare]:
         """One match for all pods of the class where one tree has enough, else one match a pod."""
         keys = {key for node in self._of_type(kind) for key in node.attributes} if agreed else set()
-        require = {**needs.require, **{key: value for key, value in agreed.items() if key in keys}}
+        require = {**requests.require, **{key: value for key, value in agreed.items() if key in keys}}
         others = {device.path for devices in self._picked.values() for device in devices}
         if len(tasks) > 1:
             try:
-                job = self._match_devices(needs, kind, require, len(tasks), jobs)
+                job = self._match_devices(requests, kind, require, len(tasks), jobs)
             except NoMatchError:
                 pass
             else:
-                shares = divide_devices(job.placement, needs, kind)
+                shares = divide_devices(job.placement, requests, kind)
                 yield from ((task, job.jobid, share) for task, share in zip(tasks, shares, strict=True))
                 return
         for task in tasks:
             try:
-                job = self._match_devices(needs, kind, require, 1, jobs)
+                job = self._match_devices(requests, kind, require, 1, jobs)
             except NoMatchError as error:
-                if not self._tells:
+                if not self._reasons_wanted:
                     raise
-                wanted = needs.devices[kind] * len(tasks)
-                raise NoMatchError(self._shortage(needs, kind, require, wanted, others) or str(error)) from error
+                wanted = requests.devices[kind] * len(tasks)
+                raise NoMatchError(self._shortage(requests, kind, require, wanted, others) or str(error)) from error
             yield task, job.jobid, job.placement.devices
 
-    def _match_devices(self, needs: Needs, kind: str, require: Mapping[str, str], slots: int, jobs: list[int]) -> Job:
-        count = needs.devices[kind]
+    def _match_devices(
+        self, requests: PodRequests, kind: str, require: Mapping[str, str], slots: int, jobs: list[int]
+    ) -> Job:
+        count = requests.devices[kind]
         try:
             jobspecs = device_jobspecs(
                 self._live.graph,
                 kind,
                 count,
                 require,
-                needs.backend,
+                requests.backend,
                 slots=slots,
-                prefer=needs.prefer if self._prefers else None,
+                prefer=requests.prefer if self._prefers else None,
             )
         except DeviceError as error:
             raise NoMatchError(str(error)) from error
@@ -294,22 +297,22 @@ class GroupMatcher:
         return job
 
     def _shortage(
-        self, needs: Needs, kind: str, require: Mapping[str, str], wanted: int, others: Container[str]
+        self, requests: PodRequests, kind: str, require: Mapping[str, str], wanted: int, others: Container[str]
     ) -> str:
         """What is short of a type, in numbers; `others` are devices that the group's other pods have just got."""
         try:
-            devices = matching_devices(self._live.graph, kind, require, needs.backend)
+            devices = matching_devices(self._live.graph, kind, require, requests.backend)
         except DeviceError:
             return ""  # the error that led here says it
         free = sum(
             device.path not in others and self._is_open(device) and self._live.is_free(device) for device in devices
         )
         asked = "".join(f" with {key}={value}" for key, value in sorted(require.items()))
-        down = len(down_devices(self._live.graph, kind, require, needs.backend))
+        down = len(down_devices(self._live.graph, kind, require, requests.backend))
         besides = f" ({down} more down in the resources file)" if down else ""
         places = " places" if any(device.is_place for device in devices) else ""
         short = f"{wanted} {kind}{asked} wanted, {free} of {len(devices)}{places} free{besides}"
-        each = needs.devices[kind]
+        each = requests.devices[kind]
         return short if free < wanted else f"{short}, but not {each} for each pod in one tree"
 
     def _is_open(self, device: VirtualNode) -> bool:
@@ -318,7 +321,7 @@ class GroupMatcher:
     def _retract(self, jobs: Sequence[int]) -> None:
         for jobid in jobs:
             self._picked.pop(jobid, None)
-        self._live.allocations.retract(reversed(jobs), ())
+        self._allocations.retract(reversed(jobs), ())
 
     def _match(
         self,
@@ -327,9 +330,9 @@ class GroupMatcher:
         candidates: IntColumn | BoolColumn | None = None,
         prefer: NDArray[np.float64] | None = None,
         *,
-        tells: bool = False,
+        explain: bool = False,
     ) -> Job:
-        """The first of the jobspecs that matches. `tells`: the error says what is in the way of the first of them."""
+        """The first of the jobspecs that matches. `explain`: the error says what is in the way of the first of them."""
         refused = ""
         for jobspec in jobspecs:
             if not self._free_of_charge:
@@ -337,14 +340,14 @@ class GroupMatcher:
                     break
                 self._budget -= 1
             try:
-                job = self._live.allocations.match(jobspec, candidates, prefer)
+                job = self._allocations.match(jobspec, candidates, prefer)
             except (Busy, Unsatisfiable):
                 refused = refused or jobspec
                 continue
             jobs.append(job.jobid)
             return job
         raise NoMatchError(
-            f"{NO_MATCH}: {self._live.allocations.why(refused, candidates)}" if refused and tells else NO_MATCH
+            f"{NO_MATCH}: {self._allocations.why(refused, candidates)}" if refused and explain else NO_MATCH
         )
 
     def _by_rank(self, column: IntColumn, dtype: type[np.int64] | type[np.float64]) -> NDArray[Any]:

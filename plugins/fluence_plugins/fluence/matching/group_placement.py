@@ -10,7 +10,7 @@ from fluence_plugins.fluence.graph.holdings import Share
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.graph.placement import DeviceHolding, HostHolding, Placement
 from fluence_plugins.fluence.graph.records import to_json
-from fluence_plugins.fluence.matching.pod_requests import Needs
+from fluence_plugins.fluence.matching.pod_requests import PodRequests
 from session_scheduler.model.groups import Task
 
 _MOST_DIGITS = 15
@@ -144,9 +144,9 @@ def _cuts(indices: tuple[int, ...], each: int, rest: int) -> list[tuple[int, ...
     return [indices[:split], *(indices[split + part * each : split + (part + 1) * each] for part in range(rest))]
 
 
-def divide_devices(placement: Placement, needs: Needs, kind: str) -> Iterator[tuple[DeviceHolding, ...]]:
+def divide_devices(placement: Placement, requests: PodRequests, kind: str) -> Iterator[tuple[DeviceHolding, ...]]:
     """Cut the devices of one allocation into one pod's each; those of a pod come from one tree."""
-    each = needs.devices[kind]
+    each = requests.devices[kind]
     by_tree: dict[str, list[DeviceHolding]] = {}
     for device in placement.devices:
         by_tree.setdefault(device.backend, []).append(device)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fluence_plugins.fluence.matching.group_placement import GroupPlacement
-from fluence_plugins.fluence.matching.topology_vertices import Level
+from fluence_plugins.fluence.matching.topology_vertices import LevelVertices
 from session_scheduler import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn
@@ -31,7 +31,7 @@ class Within:
     is given may be that of one vertex only.
     """
 
-    level: Level
+    level: LevelVertices
     number: int | None = None
     each: bool = False
 
@@ -40,23 +40,23 @@ class Within:
 class Spread:
     """Over several vertices of a level. `there`: how many of the group each has already."""
 
-    level: Level
+    level: LevelVertices
     over: int | None
     there: IntColumn
 
 
 @dataclass(slots=True)
-class ByLevel:
-    """Places tasks of one group. `place` is asked with what is left of room; `tells`: whether reasons are wanted."""
+class LevelPlacer:
+    """Places tasks of one group, by `match` in what is left of room."""
 
-    place: Place
+    match: Place
     within: Within | None = None
     spread: Spread | None = None
     budget: int = 1
-    tells: bool = True
+    reasons_wanted: bool = True
     _probes: int = field(default=_PROBES, init=False)
 
-    def placed(self, tasks: Sequence[Task], room: Columns, scores: Columns) -> GroupPlacement | Refusal:
+    def place(self, tasks: Sequence[Task], room: Columns, scores: Columns) -> GroupPlacement | Refusal:
         """All of the tasks, or a refusal."""
         within = self.within
         if within is None:
@@ -64,18 +64,18 @@ class ByLevel:
         level, number = within.level, within.number
         if not level.vertices:
             return Refusal(f"no node is in a {level}: none has its label")
-        takes = _takes(tasks, room, level)
-        hopeful = most_promising(tasks, room, scores, level, len(tasks))
+        capacity = _capacity(tasks, room, level)
+        able = vertices_with_room(tasks, room, scores, level, len(tasks))
         first: Refusal | None = None
-        for vertex in hopeful if number is None else [v for v in hopeful if v == number]:
+        for vertex in able if number is None else [v for v in able if v == number]:
             found = self._inside(tasks, _only(room, level.of_row == vertex), scores)
             if isinstance(found, GroupPlacement):
                 return found
             first = first or found
-        return Refusal(self._why_not(within, tasks, room, scores, takes, first) if self.tells else "")
+        return Refusal(self._why_not(within, tasks, room, scores, capacity, first) if self.reasons_wanted else "")
 
     def _inside(self, tasks: Sequence[Task], room: Columns, scores: Columns) -> GroupPlacement | Refusal:
-        return self.place(tasks, room, scores) if self.spread is None else self._over(self.spread, tasks, room, scores)
+        return self.match(tasks, room, scores) if self.spread is None else self._over(self.spread, tasks, room, scores)
 
     def _why_not(
         self,
@@ -83,15 +83,17 @@ class ByLevel:
         tasks: Sequence[Task],
         room: Columns,
         scores: Columns,
-        takes: IntColumn,
+        capacity: IntColumn,
         first: Refusal | None,
     ) -> str:
         level, number, count = within.level, within.number, _pods(len(tasks))
         vertices = range(len(level.vertices)) if number is None else [number]
         most, where = 0, -1
-        for vertex in sorted(vertices, key=lambda v: (-int(takes[v]), v)):
-            if takes[vertex] > most:
-                fits = self._most(tasks, int(takes[vertex]), _only(room, level.of_row == vertex), scores, self._inside)
+        for vertex in sorted(vertices, key=lambda v: (-int(capacity[v]), v)):
+            if capacity[vertex] > most:
+                fits = self._most(
+                    tasks, int(capacity[vertex]), _only(room, level.of_row == vertex), scores, self._inside
+                )
                 most, where = (fits, vertex) if fits > most else (most, where)
         why = f": {first.reason}" if first is not None and (most >= len(tasks) or self._probes <= 0) else ""
         if number is not None:
@@ -122,7 +124,7 @@ class ByLevel:
         """Deal the tasks out to vertices, and place each vertex's; where one takes fewer, deal anew with that known."""
         level = spread.level
         order = _best_first(tasks, room, scores, level)
-        limit = _takes(tasks, room, level)
+        limit = _capacity(tasks, room, level)
         by_class = {cls: _sums(column, level) for cls, column in room.items()}
         why = ""
         for _ in range(self.budget + 1):
@@ -132,7 +134,7 @@ class ByLevel:
             done: list[GroupPlacement] = []
             for vertex, part in shares.items():
                 here = _only({task.cls: room[task.cls] for task in part}, level.of_row == vertex)
-                found = self.place(part, here, scores)
+                found = self.match(part, here, scores)
                 if isinstance(found, Refusal):
                     why = why or found.reason
                     self._undo(done)
@@ -150,7 +152,7 @@ class ByLevel:
         if len(room) > 1:
             return len(part) - 1
         self._probes = max(self._probes, _PROBES)
-        return self._most(part, len(part) - 1, room, scores, self.place)
+        return self._most(part, len(part) - 1, room, scores, self.match)
 
     def _undo(self, done: Sequence[GroupPlacement]) -> None:
         for placement in reversed(done):
@@ -206,10 +208,12 @@ class _Deal:
 # ------------------------------------------------------------------ columns
 
 
-def most_promising(tasks: Sequence[Task], room: Columns, scores: Columns, level: Level, needed: int) -> list[int]:
+def vertices_with_room(
+    tasks: Sequence[Task], room: Columns, scores: Columns, level: LevelVertices, needed: int
+) -> list[int]:
     """The vertices that may take as many of the tasks as are needed, the best first."""
-    takes = _takes(tasks, room, level)
-    return [vertex for vertex in _best_first(tasks, room, scores, level) if takes[vertex] >= needed]
+    capacity = _capacity(tasks, room, level)
+    return [vertex for vertex in _best_first(tasks, room, scores, level) if capacity[vertex] >= needed]
 
 
 def _pods(number: int) -> str:
@@ -220,7 +224,7 @@ def _only(columns: Columns, mask: BoolColumn) -> dict[TaskClass, IntColumn]:
     return {cls: np.where(mask, column, 0) for cls, column in columns.items()}
 
 
-def _sums(column: IntColumn, level: Level) -> IntColumn:
+def _sums(column: IntColumn, level: LevelVertices) -> IntColumn:
     """By number of the vertex: the sum over its rows."""
     inside = level.of_row >= 0
     return np.bincount(level.of_row[inside], column[inside], len(level.vertices)).astype(np.int64)
@@ -231,15 +235,15 @@ def _of_class(tasks: Sequence[Task]) -> Iterator[tuple[TaskClass, int]]:
         yield cls, sum(task.cls is cls for task in tasks)
 
 
-def _takes(tasks: Sequence[Task], room: Columns, level: Level) -> IntColumn:
+def _capacity(tasks: Sequence[Task], room: Columns, level: LevelVertices) -> IntColumn:
     """By number of the vertex: how many of the tasks it takes at most."""
-    takes = np.zeros(len(level.vertices), np.int64)
+    capacity = np.zeros(len(level.vertices), np.int64)
     for cls, count in _of_class(tasks):
-        takes += np.minimum(_sums(np.minimum(room[cls], count), level), count)
-    return takes
+        capacity += np.minimum(_sums(np.minimum(room[cls], count), level), count)
+    return capacity
 
 
-def _best_first(tasks: Sequence[Task], room: Columns, scores: Columns, level: Level) -> list[int]:
+def _best_first(tasks: Sequence[Task], room: Columns, scores: Columns, level: LevelVertices) -> list[int]:
     """The vertices, first those whose nodes are worth the most to the tasks, each class by itself."""
     worth = np.zeros(len(level.vertices), np.float64)
     for cls, count in _of_class(tasks):

@@ -1,12 +1,10 @@
-"""What maintenance windows close for the tasks of a question: hosts out of their room, devices out of their matches."""
+"""What maintenance windows close for the tasks of a request: hosts out of their room, devices out of their matches."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -18,12 +16,6 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, natural
 from session_scheduler.model.durations import known_seconds
 from session_scheduler.model.groups import Task
-from session_scheduler.sdk.tasks import alongside
-
-Change = Callable[[Callable[[], None]], None]
-"""Has some work change what sessions read, between two of them."""
-LOOK_SECONDS = 2.0
-"""How often it is looked whether a window has ended."""
 
 
 class Maintenance:
@@ -36,12 +28,12 @@ class Maintenance:
         self._wall = 0.0
         self._closed: dict[tuple[float, float], Closed] = {}
 
-    def follow(self, windows: Sequence[Window]) -> None:
+    def set_windows(self, windows: Sequence[Window]) -> None:
         """Take over the windows of another configuration."""
         self.windows = tuple(windows)
         self._closed.clear()
 
-    def session_opens(self, wall: float) -> None:
+    def open_session(self, wall: float) -> None:
         """From now on it is that time, in seconds since 1970."""
         self._wall = wall
         self._closed.clear()
@@ -95,26 +87,16 @@ class Maintenance:
 
     def open_devices(self, closed: Closed) -> BoolColumn | None:
         """By rank: whether a device there is open; None for all."""
-        ranks = [node.rank for node in self._live.graph.virtual.values() if self.closes_device(closed, node)]
+        ranks = [node.rank for node in self._live.graph.virtual.values() if _closes(closed, node)]
         if not ranks:
             return None
         candidates = np.ones(self._live.graph.ranks, np.bool_)
         candidates[ranks] = False
         return candidates
 
-    def closes_device(self, closed: Closed, node: VirtualNode) -> bool:
-        """Whether a device is closed: its backend is, or the node below which it hangs."""
-        return self.window_of(closed, node) is not None
+    # ------------------------------------------------------------------ reasons
 
-    def window_of(self, closed: Closed, node: VirtualNode) -> Window | None:
-        """The window that closes a device."""
-        return closed.backends.get(node.backend) or next(
-            (window for path in node.above if (window := closed.nodes.get(path.rpartition("/")[2])) is not None), None
-        )
-
-    # ------------------------------------------------------------------ what is told
-
-    def told(self, closed: Closed, nodes: Sequence[str], kinds: Iterable[str]) -> tuple[str, float]:
+    def reason(self, closed: Closed, nodes: Sequence[str], kinds: Iterable[str]) -> tuple[str, float]:
         """What windows take away from some tasks, and when the first of it is open again; nothing: ("", inf).
 
         `nodes` are the closed ones that the tasks could use else, `kinds` the types of their devices.
@@ -137,34 +119,11 @@ class Maintenance:
         """Why nothing may be placed on a closed node."""
         return _text(f"node {node}", closed.nodes[node], self._wall)
 
-    # ------------------------------------------------------------------ waking
-
-    @asynccontextmanager
-    async def serve(self, change: Change) -> AsyncGenerator[None]:
-        """A context in which those that wait are tried again when a window has ended."""
-        async with alongside(self.wake(change)):
-            yield
-
-    async def wake(
-        self,
-        change: Change,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        """Whenever a window has ended, `change` has those tried again that wait for room; without end."""
-        since = wall()
-        while True:
-            await sleep(LOOK_SECONDS)
-            now = wall()
-            if any(since < window.end <= now for window in self.windows):
-                change(_nothing)
-            since = now
-
 
 def _text(what: str, window: Window, wall: float) -> str:
     return f"{what} {'is in' if window.start <= wall else 'is to be free for'} {window}"
 
 
-def _nothing() -> None:
-    """Only the time has passed."""
+def _closes(closed: Closed, node: VirtualNode) -> bool:
+    """Whether a device is closed: its backend is, or a node below which it hangs."""
+    return node.backend in closed.backends or any(path.rpartition("/")[2] in closed.nodes for path in node.above)

@@ -126,11 +126,11 @@ class Timeline:
     def _hold_windows(self) -> None:
         for name, spans in sorted(self._nodes.items()):
             whole = self._live.loaded.whole_host(name) if name in self._live.graph.host_ranks else None
-            for span in merged(spans) if whole is not None else ():
+            for span in union(spans) if whole is not None else ():
                 self._hold(whole, span)
         for root in [node for node in self._live.graph.virtual.values() if not node.level]:
             device = DeviceHolding(root.path, root.backend)
-            for span in merged(self._closings(device)):
+            for span in union(self._closings(device)):
                 self._hold(Placement((), (device,)), span)
 
     def _hold_part(self, part: Placement, end: int) -> None:
@@ -141,7 +141,7 @@ class Timeline:
             self._hold(part, (0, end))
             return
         for piece, closed in pieces:
-            for span in without((0, end), merged(closed)):
+            for span in left_beside((0, end), union(closed)):
                 self._hold(piece, span)
 
     def _hold(self, part: Placement | None, span: Span) -> None:
@@ -163,7 +163,7 @@ def _envelope(graph: Mapping[str, Any], span: Span) -> dict[str, Any]:
     return {"version": 1, "execution": execution, "scheduling": graph}
 
 
-def lasting(jobspec: str, seconds: float | None) -> str:
+def with_duration(jobspec: str, seconds: float | None) -> str:
     """A jobspec (JSON) of so many seconds; None: for ever."""
     if seconds is None:
         return jobspec
@@ -172,7 +172,7 @@ def lasting(jobspec: str, seconds: float | None) -> str:
     return msgspec.json.encode(plain).decode()
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def union(spans: Iterable[Span]) -> list[Span]:
     """The same seconds in spans that do not touch, in order."""
     found: list[Span] = []
     for start, end in sorted(spans):
@@ -183,7 +183,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def without(span: Span, holes: Iterable[Span]) -> list[Span]:
+def left_beside(span: Span, holes: Iterable[Span]) -> list[Span]:
     """What is left of a span beside holes, which are in order and do not touch."""
     found, (at, end) = [], span
     for first, last in holes:

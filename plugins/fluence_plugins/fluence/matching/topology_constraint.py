@@ -1,4 +1,4 @@
-"""What a group asks of the levels: to stay within one vertex of a level, or to be spread over several."""
+"""The topology constraint of a group: to stay within one vertex of a level, or to be spread over several."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SPREAD: Final = re.compile(r"([A-Za-z0-9_-]+)(?:=([0-9]{1,7}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class TopologyConstraint:
     """What all pods of a group must keep to, beside each other."""
 
     within: tuple[str, ...] = ()
@@ -33,17 +33,17 @@ class Ask:
     """Over how many vertices of it at least; None: over as many as can be."""
 
 
-def pod_key(pod: Pod) -> tuple[str, str] | None:
+def class_key(pod: Pod) -> tuple[str, str] | None:
     """What a pod says itself; None for nothing. Pods that say different things are of different classes."""
     written = pod.metadata.annotations
     found = (written.get(WITHIN_ANNOTATION, ""), written.get(SPREAD_ANNOTATION, ""))
     return found if any(found) else None
 
 
-def ask_of(group: Group, topology: Sequence[TopologyLevel]) -> Ask | Refusal | None:
-    """What a group asks, by its PodGroup or, without one, by all its pods; None for nothing.
+def constraint_of(group: Group, topology: Sequence[TopologyLevel]) -> TopologyConstraint | Refusal | None:
+    """The constraint of a group, by its PodGroup or, without one, by all its pods; None for nothing.
 
-    A refusal where it cannot be told: a level that is not configured, or pods that disagree.
+    A refusal where it cannot be read: a level that is not configured, or pods that disagree.
     """
     key = group.topology_key
     if not _says_anything(group) and (key is None or not topology):
@@ -57,7 +57,7 @@ def ask_of(group: Group, topology: Sequence[TopologyLevel]) -> Ask | Refusal | N
         return None
     known = [level.type for level in topology]
     kinds = {kind for kind in (within, constrained) if kind}
-    asked_over: tuple[str | None, int | None] = (None, None)
+    spread_over: tuple[str | None, int | None] = (None, None)
     if within and within not in known:
         return Refusal(f"{where}[{WITHIN_ANNOTATION}]: {_unknown(within, known)}")
     if spread:
@@ -76,8 +76,8 @@ def ask_of(group: Group, topology: Sequence[TopologyLevel]) -> Ask | Refusal | N
                 f"{where}[{SPREAD_ANNOTATION}]: what stays within one {inner[0]} cannot be spread over levels of type "
                 f"{found[1]}; name a level inside of it, or remove one of the two"
             )
-        asked_over = found[1], number
-    return Ask(tuple(sorted(kinds, key=known.index)), *asked_over)
+        spread_over = found[1], number
+    return TopologyConstraint(tuple(sorted(kinds, key=known.index)), *spread_over)
 
 
 def _unknown(kind: str, known: Sequence[str]) -> str:
@@ -109,7 +109,7 @@ def _written(group: Group) -> tuple[str, Mapping[str, str] | Refusal]:
     for pod in pods:
         if first is None:
             first = pod
-        elif pod_key(pod) != pod_key(first):
+        elif class_key(pod) != class_key(first):
             return "", Refusal(_disagreement(first, pod))
     if first is None:
         return "", {}

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fluence_plugins.fluence.graph.topology import HostLevels, TopologyLevel, told
-from fluence_plugins.fluence.matching.topology_constraint import Ask
+from fluence_plugins.fluence.graph.topology import HostLevels, told
 from session_scheduler import Refusal
 from session_scheduler.model.columns import IntColumn, natural
 from session_scheduler.model.groups import Group, Phase, Task
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Level:
+class LevelVertices:
     """The vertices of one type, or of several types at once: vertices that all have in common."""
 
     kinds: tuple[str, ...]
@@ -32,19 +31,20 @@ class Level:
         return self.kinds[-1]
 
     def name(self, number: int) -> str:
-        """A vertex as people are told of it."""
+        """A vertex in words."""
         return told(self.vertices[number])
 
 
-class Levels:
+class TopologyVertices:
     """The configured levels, read off the hosts of a live graph."""
 
-    def __init__(self, live: LiveGraph, topology: Sequence[TopologyLevel]) -> None:
+    def __init__(self, live: LiveGraph, removed: Collection[Task]) -> None:
+        """`removed`: tasks whose removal is being simulated."""
         self._live = live
-        self.topology = topology
-        self._known: tuple[IntColumn | None, dict[tuple[str, ...], Level]] = (None, {})
+        self._removed = removed
+        self._known: tuple[IntColumn | None, dict[tuple[str, ...], LevelVertices]] = (None, {})
 
-    def level(self, kinds: tuple[str, ...], ranks: IntColumn) -> Level:
+    def level(self, kinds: tuple[str, ...], ranks: IntColumn) -> LevelVertices:
         """The vertices of these types; `ranks[row]` is the rank of the host in that row, the same array until it moves.
 
         Two racks of one name in two zones are two.
@@ -56,7 +56,7 @@ class Levels:
             found = self._known[1][kinds] = self._read(kinds, ranks)
         return found
 
-    def _read(self, kinds: tuple[str, ...], ranks: IntColumn) -> Level:
+    def _read(self, kinds: tuple[str, ...], ranks: IntColumn) -> LevelVertices:
         inner = {name: self.vertex(name, kinds) for name in self._live.graph.host_ranks}
         vertices = sorted({vertex for vertex in inner.values() if vertex is not None}, key=_natural)
         numbers = {vertex: number for number, vertex in enumerate(vertices)}
@@ -64,7 +64,7 @@ class Levels:
         for name, vertex in inner.items():
             if vertex is not None:
                 by_rank[self._live.graph.host_ranks[name]] = numbers[vertex]
-        return Level(kinds, tuple(vertices), by_rank[ranks])
+        return LevelVertices(kinds, tuple(vertices), by_rank[ranks])
 
     def vertex(self, host: str, kinds: Sequence[str]) -> HostLevels | None:
         """The vertex of the innermost of these types in which a host lies; None where it is not in all of them."""
@@ -74,13 +74,13 @@ class Levels:
             return None
         return levels[: max(types.index(kind) for kind in kinds) + 1]
 
-    def pinned(self, group: Group, kinds: Sequence[str], gone: Collection[Task]) -> HostLevels | Refusal | None:
+    def pinned(self, group: Group, kinds: Sequence[str]) -> HostLevels | Refusal | None:
         """The vertex in which the group's members are that have a node, those too that are ending; None without any.
 
         A refusal where they are in none, or in several.
         """
         found: dict[HostLevels, Task] = {}
-        for task in sorted(placed(group, gone), key=lambda task: task.key):
+        for task in sorted(self._placed(group), key=lambda task: task.key):
             vertex = self.vertex(task.node or "", kinds)
             if vertex is None:
                 return Refusal(
@@ -93,25 +93,19 @@ class Levels:
             return Refusal(f"it is to stay within one {kinds[-1]}, and of its pods are {listed}")
         return next(iter(found), None)
 
-    def counts(self, group: Group, level: Level, gone: Collection[Task]) -> IntColumn:
+    def counts(self, group: Group, level: LevelVertices) -> IntColumn:
         """By number of the vertex: how many of the group's pods are there, and not ending."""
         numbers = {vertex: number for number, vertex in enumerate(level.vertices)}
         counts = np.zeros(len(level.vertices), np.int64)
-        for task in placed(group, gone):
+        for task in self._placed(group):
             vertex = self.vertex(task.node or "", level.kinds) if task.phase is not Phase.RELEASING else None
             if vertex is not None:
                 counts[numbers[vertex]] += 1
         return counts
 
-
-def placed(group: Group, gone: Collection[Task]) -> Iterable[Task]:
-    """The group's tasks that have a node, but for those thought away."""
-    return (task for task in group.tasks.values() if task.node is not None and task not in gone)
-
-
-def kinds_of(ask: Ask) -> tuple[str, ...]:
-    """The types of the vertices that a group is spread over: the spread level, inside of what it stays within."""
-    return (*ask.within, ask.spread) if ask.spread is not None else ask.within
+    def _placed(self, group: Group) -> Iterable[Task]:
+        """The group's tasks that have a node, but for those whose removal is being simulated."""
+        return (task for task in group.tasks.values() if task.node is not None and task not in self._removed)
 
 
 def _natural(levels: HostLevels) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...]:

@@ -1,4 +1,4 @@
-"""Lets consumers go once their producer runs, and ends those whose producer is not to come: a task of the plugin's own.
+"""Opens the gates of consumers once their producer runs, and deletes those whose producer is not to come.
 
 All that it knows is in the API server, so that another replica goes on where one ended. Pods are followed only while
 some consumer waits: sessions see those first, and cost one look at an annotation.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fluence_plugins.fluence.tasks.coordinated_pods import Coordinated
+from fluence_plugins.fluence.tasks.coordinated_pods import CoordinatedPods
 from fluence_plugins.resources.coordination import GATE, Group, decide, waits
 from fluence_plugins.resources.names import BACKEND_ANNOTATION
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
@@ -35,7 +35,7 @@ GRACE_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 5.0
 """After which what failed is tried again; each time after twice as long."""
 _MOST_DOUBLINGS: Final = 4
-_LOOK_SECONDS: Final = 1.0
+_CHECK_SECONDS: Final = 1.0
 """Between two looks while something is to happen of which no event tells."""
 _AT_ONCE: Final = 16
 """Requests."""
@@ -52,7 +52,7 @@ class _Problem:
     times: int
 
 
-class Producers:
+class ConsumerGates:
     """Follows producers and consumers. `counts` are pods by what became of them."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Producers:
     ) -> None:
         self._grace = grace
         self._again = again
-        self._look_again = min(_LOOK_SECONDS, again)
+        self._recheck_seconds = min(_CHECK_SECONDS, again)
         self._now = now
         self._seen = False
         """Whether a consumer was seen that waits, and none follows producers yet."""
@@ -73,15 +73,15 @@ class Producers:
         self._changed = asyncio.Event()
         self._names: set[str] = set()
         """The schedulerNames of consumers that were seen: pods of other schedulers are theirs to let go."""
-        self._pods: Coordinated | None = None
+        self._pods: CoordinatedPods | None = None
         """None while it is not known which there are."""
-        self._alone: dict[Group, float] = {}
+        self._orphaned: dict[Group, float] = {}
         """Since when consumers that people made are without a producer."""
         self._problems: dict[str, _Problem] = {}
         """By uid of a consumer that is there."""
         self.counts = {"ungated": 0, "deleted": 0, "failed": 0}
 
-    def look(self, pod: Pod) -> None:
+    def observe(self, pod: Pod) -> None:
         """A pod is there: where it is a consumer that waits, producers are followed from now on."""
         if not waits(pod):
             return
@@ -131,15 +131,15 @@ class Producers:
 
     async def _follow(self, cluster: Cluster) -> None:
         failed = partial(log.warning, "[fluence] producers and consumers cannot be followed: %s")
-        await follow(cluster, Pod, self._begin, failed=failed, pause=self._look_again)
+        await follow(cluster, Pod, self._begin, failed=failed, pause=self._recheck_seconds)
 
     def _begin(self, there: tuple[Pod, ...]) -> Callable[[Pod, bool], None]:
-        pods = self._pods = Coordinated(there)
+        pods = self._pods = CoordinatedPods(there)
         self._problems = {uid: problem for uid, problem in self._problems.items() if uid in pods}
         self._changed.set()
         return partial(self._take, pods)
 
-    def _take(self, pods: Coordinated, pod: Pod, gone: bool) -> None:
+    def _take(self, pods: CoordinatedPods, pod: Pod, gone: bool) -> None:
         if gone:
             pods.drop(pod.metadata.uid)
         else:
@@ -156,7 +156,7 @@ class Producers:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(
-                    self._look_again if self._alone or self._problems or not runtime.elected else None
+                    self._recheck_seconds if self._orphaned or self._problems or not runtime.elected else None
                 ):
                     await self._changed.wait()
             self._changed.clear()
@@ -165,20 +165,20 @@ class Producers:
                 if not self._pods.any_waits(self._names):
                     return
 
-    async def _turn(self, runtime: Runtime, cluster: Cluster, pods: Coordinated) -> None:
+    async def _turn(self, runtime: Runtime, cluster: Cluster, pods: CoordinatedPods) -> None:
         """Look at the groups of which something was heard, and at those whose time has come."""
         now = self._now()
-        late = [group for group, since in self._alone.items() if now - since >= self._grace]
-        pods.look_again(uid for uid, problem in self._problems.items() if problem.due <= now)
+        late = [group for group, since in self._orphaned.items() if now - since >= self._grace]
+        pods.recheck(uid for uid, problem in self._problems.items() if problem.due <= now)
         groups = pods.changed | dict.fromkeys(late)
         pods.changed = {}
         there = [pod for pod in pods.of(groups).values() if not waits(pod) or pod.spec.scheduler_name in self._names]
         turn = decide(there, late)
         for group in groups:
             if group in turn.waiting:
-                self._alone.setdefault(group, now)
+                self._orphaned.setdefault(group, now)
             else:
-                self._alone.pop(group, None)
+                self._orphaned.pop(group, None)
         works: list[tuple[Pod, Callable[[], Awaitable[None]]]] = [
             *((pod, partial(self._open, runtime, cluster, pod, told)) for pod, told in turn.open.values()),
             *((pod, partial(self._delete, runtime, cluster, pod)) for pod in turn.delete.values()),
@@ -191,7 +191,7 @@ class Producers:
                 await asyncio.gather(*(work() for _, work in due[start : start + _AT_ONCE]))
         left = due[_MOST_A_TURN:]
         if left:  # whether they are still to be let go is for the next turn to say
-            pods.look_again(pod.metadata.uid for pod, _ in left)
+            pods.recheck(pod.metadata.uid for pod, _ in left)
             self._changed.set()
 
     async def _open(self, runtime: Runtime, cluster: Cluster, pod: Pod, told: Mapping[str, str | None]) -> None:
@@ -203,7 +203,7 @@ class Producers:
         if await self._done(runtime, pod, opened()):
             backend = told.get(BACKEND_ANNOTATION)
             on = f" on {backend}" if backend else ""
-            self._tell(runtime, pod, "ungated", "ProducerRuns", f"its producer runs{on}: the gate {GATE} is open")
+            self._report(runtime, pod, "ungated", "ProducerRuns", f"its producer runs{on}: the gate {GATE} is open")
 
     async def _delete(self, runtime: Runtime, cluster: Cluster, pod: Pod) -> None:
         async def deleted() -> None:
@@ -213,9 +213,9 @@ class Producers:
 
         if await self._done(runtime, pod, deleted()):
             text = f"its producer has failed or is gone, and none came within {self._grace:g} s: it is deleted"
-            self._tell(runtime, pod, "deleted", "ProducerGone", text)
+            self._report(runtime, pod, "deleted", "ProducerGone", text)
 
-    def _tell(self, runtime: Runtime, pod: Pod, result: str, reason: str, text: str) -> None:
+    def _report(self, runtime: Runtime, pod: Pod, result: str, reason: str, text: str) -> None:
         self.counts[result] += 1
         log.info("[fluence] consumer %s: %s", pod.key, text)
         runtime.tell(pod, reason, text)
@@ -227,7 +227,7 @@ class Producers:
             await work
         except ChangedMeanwhileError as error:
             log.debug("[fluence] consumer %s: has changed meanwhile: %s", pod.key, error)
-            self._later(uid, "")
+            self._retry_later(uid, "")
             return False
         except FluenceError as error:
             self.counts["failed"] += 1
@@ -238,15 +238,15 @@ class Producers:
             if known is None or known.text != text:
                 log.warning("[fluence] consumer %s: %s", pod.key, text)
                 runtime.tell(pod, "ProducerNotFollowed", text)
-            self._later(uid, text)
+            self._retry_later(uid, text)
             return False
         self._problems.pop(uid, None)
         return True
 
-    def _later(self, uid: str, text: str) -> None:
+    def _retry_later(self, uid: str, text: str) -> None:
         if self._pods is None or uid not in self._pods:
             return
         known = self._problems.get(uid)
         times = known.times + 1 if known is not None and text else 0
-        wait = self._again * 2 ** min(times, _MOST_DOUBLINGS) if text else self._look_again
+        wait = self._again * 2 ** min(times, _MOST_DOUBLINGS) if text else self._recheck_seconds
         self._problems[uid] = _Problem(text, self._now() + wait, times)

@@ -8,7 +8,7 @@ from fluence_plugins.resources.coordination import Group, group_of, waits
 from session_scheduler.model.objects import Pod
 
 
-class Coordinated:
+class CoordinatedPods:
     """The pods as they were last heard of. `changed` are the groups of which something was heard since."""
 
     def __init__(self, pods: Iterable[Pod] = ()) -> None:
@@ -58,7 +58,7 @@ class Coordinated:
         uid = pod.metadata.uid
         return uid in self and self._groups[self._group_by_uid[uid]][uid] is pod
 
-    def look_again(self, uids: Iterable[str]) -> None:
+    def recheck(self, uids: Iterable[str]) -> None:
         """As if something had been heard of these pods, if they are there."""
         self.changed |= {self._group_by_uid[uid]: None for uid in uids if uid in self}
 

@@ -40,17 +40,17 @@ class PodGroupMaker:
         """By the group's key."""
         self._problems: dict[str, str] = {}
         """Why what was wanted could not be made, by the group's key."""
-        self._woken: asyncio.Event | None = None
+        self._requested: asyncio.Event | None = None
 
-    def awaited(self, group: Group) -> str | None:
+    def why_waiting(self, group: Group) -> str | None:
         """Why the group must wait for its PodGroup, which is asked for by this; None where it need not, or has it."""
         name = f"PodGroup {group.namespace}/{group.name}"
         made = group.pod_group
         if made is None:
-            if self._woken is None or (group.min_count < 2 and not _produces(group)):
+            if self._requested is None or (group.min_count < 2 and not _produces(group)):
                 return None
             self._wanted[group.key] = pod_group_of(group)
-            self._woken.set()
+            self._requested.set()
             return self._problems.get(group.key) or f"{name} is being made for it"
         if made.metadata.labels.get(MADE_LABEL) != MADE_BY:
             return f"{name} was not made by {MADE_BY}: rename it, or the group that the pods' label names"
@@ -62,17 +62,17 @@ class PodGroupMaker:
     @asynccontextmanager
     async def serve(self, runtime: Runtime) -> AsyncGenerator[None]:
         """Make what is asked for, for as long as this is entered."""
-        self._woken = asyncio.Event()
+        self._requested = asyncio.Event()
         try:
-            async with alongside(self._run(runtime, self._woken)):
+            async with alongside(self._run(runtime, self._requested)):
                 yield
         finally:
-            self._woken = None
+            self._requested = None
 
-    async def _run(self, runtime: Runtime, woken: asyncio.Event) -> None:
+    async def _run(self, runtime: Runtime, requested: asyncio.Event) -> None:
         while True:
-            await woken.wait()
-            woken.clear()
+            await requested.wait()
+            requested.clear()
             while self._wanted:
                 key, wanted = self._wanted.popitem()
                 if runtime.elected:
@@ -98,7 +98,7 @@ class PodGroupMaker:
 
     def _again(self, runtime: Runtime, key: str) -> None:
         """Let the group ask for it anew, if there still is one."""
-        if self._woken is not None:
+        if self._requested is not None:
             runtime.wake(key, "its PodGroup could not be made")
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("fluence")
 
 
-class Following:
-    """Hands each configuration that the file (None: there is none to follow) comes to hold to `apply`.
+class ResourcesReload:
+    """Passes each configuration that the file (None: there is none to follow) comes to hold to `apply`.
 
     `apply` raises FluenceError where it cannot be used, and changes nothing then.
     """
@@ -38,7 +38,7 @@ class Following:
         """What the file says now; None without a file. Raises ResourcesError or DocumentError."""
         return self._file.load() if self._file is not None else None
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Take over what the file says if it has changed, at once. What cannot be used is logged."""
         if self._file is None or not self._file.changed():
             return
@@ -77,7 +77,7 @@ class Following:
             try:
                 async for config in changes():
                     change(partial(self._take_over, config))
-            except Exception:  # a bug, which is told; the file is looked at again when it changes again
+            except Exception:  # a bug, which is logged; the file is read again when it changes again
                 self.usable = False
                 log.exception("the resources stay as they were: an unexpected error")
 
@@ -90,7 +90,7 @@ class Following:
         except FluenceError as error:
             log.warning("the resources stay as they were: %s", error)
             self.usable = False
-        except Exception:  # a bug, which whoever asked for the change tells
+        except Exception:  # a bug, which the caller of the change logs
             self.usable = False
             raise
         else:

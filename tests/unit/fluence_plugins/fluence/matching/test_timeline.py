@@ -6,7 +6,12 @@ from fluence_plugins.fluence.graph.accounting import PodShape
 from fluence_plugins.fluence.graph.cluster_graph import HostResources
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text, device_jobspecs
-from fluence_plugins.fluence.matching.timeline import Timeline, lasting, merged, without
+from fluence_plugins.fluence.matching.timeline import (
+    Timeline,
+    left_beside,
+    union,
+    with_duration,
+)
 from fluence_plugins.resources.config import load_resources
 from fluence_plugins.resources.maintenance_windows import Window
 
@@ -57,8 +62,8 @@ def test_a_window_lets_through_what_ends_before_and_what_begins_after() -> None:
     live = made()
     windows = [Window(WALL + 100, WALL + 200, nodes=("n1",)), Window(WALL - 50, WALL + 40, backends=("q1",))]
     line = Timeline(live, WALL, {"a": WALL + 10, "b": WALL + 20}, windows)
-    assert line.earliest([lasting(TWO, 80)]) == 20
-    assert line.earliest([lasting(TWO, 81)]) == 200
+    assert line.earliest([with_duration(TWO, 80)]) == 20
+    assert line.earliest([with_duration(TWO, 81)]) == 200
     assert line.earliest([TWO]) == 200
     assert line.earliest([qpu(live)], times=2) == 40
 
@@ -79,7 +84,7 @@ def test_where_others_end_nothing_is_held_for_them() -> None:
 
 
 def test_spans_are_joined_and_cut() -> None:
-    assert merged([(5, 9), (0, 2), (2, 3), (6, 7)]) == [(0, 3), (5, 9)]
-    assert without((0, 10), [(2, 3), (5, 20)]) == [(0, 2), (3, 5)]
-    assert without((0, 10), []) == [(0, 10)]
-    assert without((4, 5), [(0, 9)]) == []
+    assert union([(5, 9), (0, 2), (2, 3), (6, 7)]) == [(0, 3), (5, 9)]
+    assert left_beside((0, 10), [(2, 3), (5, 20)]) == [(0, 2), (3, 5)]
+    assert left_beside((0, 10), []) == [(0, 10)]
+    assert left_beside((4, 5), [(0, 9)]) == []

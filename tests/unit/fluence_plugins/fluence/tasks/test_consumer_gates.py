@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.tasks.consumer_gates import Producers
-from fluence_plugins.fluence.tasks.coordinated_pods import Coordinated
+from fluence_plugins.fluence.tasks.consumer_gates import ConsumerGates
+from fluence_plugins.fluence.tasks.coordinated_pods import CoordinatedPods
 from fluence_plugins.resources import coordination
 from fluence_plugins.resources.coordination import GATE, decide, group_of, keeps, waits
 from session_scheduler.cluster.errors import Conflict, Forbidden, Gone, NotFound
@@ -63,7 +63,7 @@ class World:
 
     def __init__(self, *objects: Pod, grace: float = 0.0, cluster: MemoryCluster | None = None) -> None:
         self.cluster = cluster or MemoryCluster(objects)
-        self.producers = Producers(grace=grace, again=0.01)
+        self.gates = ConsumerGates(grace=grace, again=0.01)
         self.told: list[tuple[str, str, str]] = []
         self.elected = True
 
@@ -74,8 +74,8 @@ class World:
             runtime = Runtime(lambda *_: None, lambda: self.elected, self.cluster, tell=self._tell)
             if look:
                 for each in self.cluster.objects(Pod):
-                    self.producers.look(each)
-            async with self.producers.serve(runtime):
+                    self.gates.observe(each)
+            async with self.gates.serve(runtime):
                 for _ in range(50):
                     await asyncio.sleep(0)
                 then()
@@ -115,7 +115,7 @@ def test_consumers_go_when_their_producer_runs_and_learn_what_it_got() -> None:
     assert other is not None
     assert [gate.name for gate in other.spec.scheduling_gates] == ["mine/own"], "that is somebody else's"
     assert ("c", "ProducerRuns", f"its producer runs on aurora: the gate {GATE} is open") in world.told
-    assert world.producers.counts == {"ungated": 2, "deleted": 0, "failed": 0}
+    assert world.gates.counts == {"ungated": 2, "deleted": 0, "failed": 0}
 
 
 def test_what_a_user_wrote_there_is_replaced() -> None:
@@ -129,7 +129,7 @@ def test_what_a_user_wrote_there_is_replaced() -> None:
 
 def test_another_replica_goes_on_where_one_ended() -> None:
     world = World(producer(phase="Running", **TOLD), consumer())
-    world.producers.look(consumer())
+    world.gates.observe(consumer())
     assert world.waits()
     again = World(cluster=world.cluster)
     again.run(again.is_open)
@@ -141,7 +141,7 @@ def test_a_consumer_that_comes_late_is_let_go_at_once() -> None:
 
     def late() -> None:
         world.put(consumer("late"))
-        world.producers.look(consumer("late"))
+        world.gates.observe(consumer("late"))
 
     world.run(lambda: world.is_open("late"), then=late, look=False)
 
@@ -167,7 +167,7 @@ def test_consumers_that_nobody_else_ends_go_with_their_producer(phase: str | Non
     world = World(*([producer(phase=phase)] if phase else []), consumer("c"), consumer("d"))
     world.run(lambda: world.pod("c") is None and world.pod("d") is None)
     assert {reason for _, reason, _ in world.told} == {"ProducerGone"}
-    assert world.producers.counts["deleted"] == 2
+    assert world.gates.counts["deleted"] == 2
 
 
 def test_a_jobs_consumers_are_the_jobs_to_end() -> None:
@@ -186,7 +186,7 @@ def test_a_producer_that_is_tried_again_counts_and_that_of_another_job_does_not(
 
 def test_a_producer_has_time_to_come() -> None:
     world = World(consumer(), grace=3600)
-    world.run(lambda: bool(world.producers._alone))
+    world.run(lambda: bool(world.gates._orphaned))
     assert world.waits()
     world.run(world.is_open, then=lambda: world.put(producer(phase="Running")))
 
@@ -194,7 +194,7 @@ def test_a_producer_has_time_to_come() -> None:
 def test_who_does_not_lead_writes_nothing() -> None:
     world = World(producer(phase="Running"), consumer())
     world.elected = False
-    world.run(lambda: world.producers._pods is not None)
+    world.run(lambda: world.gates._pods is not None)
     assert world.waits()
 
 
@@ -241,7 +241,7 @@ def test_a_watch_that_breaks_is_watched_again() -> None:
 def test_pods_are_followed_only_while_a_consumer_waits() -> None:
     world = World(producer(phase="Running"), pod("other"), consumer(gates=()))
     world.run(lambda: True)
-    assert world.producers._pods is None
+    assert world.gates._pods is None
 
 
 def of_scheduler(made: Pod, name: str) -> Pod:
@@ -251,12 +251,12 @@ def of_scheduler(made: Pod, name: str) -> Pod:
 def test_consumers_of_another_scheduler_are_not_ours_to_let_go_or_to_delete() -> None:
     other, orphan = of_scheduler(consumer("other"), "another"), of_scheduler(consumer("lone", group="h"), "another")
     world = World(producer(phase="Running"), consumer(), other, orphan)
-    world.producers.look(consumer())
+    world.gates.observe(consumer())
     world.run(world.is_open, look=False)
     assert world.waits("other")
     assert world.waits("lone")
-    assert world.producers._pods is not None
-    assert not world.producers._pods.any_waits({consumer().spec.scheduler_name}), "nobody is followed for them"
+    assert world.gates._pods is not None
+    assert not world.gates._pods.any_waits({consumer().spec.scheduler_name}), "nobody is followed for them"
 
 
 def test_who_loses_its_role_is_nobodys_consumer() -> None:
@@ -271,7 +271,7 @@ def test_who_loses_its_role_is_nobodys_consumer() -> None:
     found = world.pod("c")
     assert found is not None
     assert found.spec.scheduling_gates
-    assert world.producers.counts == {"ungated": 1, "deleted": 0, "failed": 0}
+    assert world.gates.counts == {"ungated": 1, "deleted": 0, "failed": 0}
 
 
 class Counting(MemoryCluster):
@@ -301,7 +301,7 @@ def test_a_producer_that_fails_lets_no_more_of_many_go() -> None:
     cluster.after = 100
     cluster.then = lambda: cluster.put(producer(phase="Failed", job="j"))  # type: ignore[method-assign]
     world = World(cluster=cluster)
-    world.run(lambda: world.producers.counts["ungated"] >= 256)
+    world.run(lambda: world.gates.counts["ungated"] >= 256)
     waiting = [each for each in cluster.objects(Pod) if waits(each)]
     assert len(waiting) == 600 - 256, "what is decided holds for so many"
     assert cluster.asked == 256, "nobody is asked for twice"
@@ -310,7 +310,7 @@ def test_a_producer_that_fails_lets_no_more_of_many_go() -> None:
 def test_many_that_are_let_go_are_each_written_once() -> None:
     cluster = Counting([producer(phase="Running"), *(consumer(f"c{number}") for number in range(600))])
     world = World(cluster=cluster)
-    world.run(lambda: world.producers.counts["ungated"] == 600)
+    world.run(lambda: world.gates.counts["ungated"] == 600)
     assert cluster.asked == 600
     assert not any(map(waits, cluster.objects(Pod)))
 
@@ -320,14 +320,14 @@ def test_without_the_right_many_consumers_are_told_once_each_and_tried_ever_less
     cluster.refuses = True
     time = [0.0]
     world = World(cluster=cluster)
-    world.producers = Producers(again=5, now=lambda: time[0])
+    world.gates = ConsumerGates(again=5, now=lambda: time[0])
     asked = []
 
     def look() -> bool:
         if cluster.asked % 600 == 0 and cluster.asked and cluster.asked not in asked:
             asked.append(cluster.asked)
             time[0] += 5 * 2 ** (len(asked) - 1)
-            world.producers._changed.set()
+            world.gates._changed.set()
         return len(asked) == 3
 
     world.run(look)
@@ -344,7 +344,9 @@ def test_an_event_is_a_reason_to_look_at_its_own_group() -> None:
 
     first, moved, last = (known_as(consumer("d", group="b")), known_as(consumer("d", group="c")),
                           known_as(consumer("d", group="c", gates=())))  # fmt: skip
-    known = Coordinated([known_as(producer(group="a")), known_as(consumer(group="a")), first, known_as(pod("other"))])
+    known = CoordinatedPods(
+        [known_as(producer(group="a")), known_as(consumer(group="a")), first, known_as(pod("other"))]
+    )
     assert [group for _, group, _ in known.changed] == ["a-producer", "b-producer"]
     known.changed = {}
     known.put(moved)  # people may change its annotations

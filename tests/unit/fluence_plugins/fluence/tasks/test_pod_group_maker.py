@@ -47,7 +47,7 @@ class World:
             told = []
             async with self.maker.serve(runtime):
                 for _ in range(times):
-                    told.append(self.maker.awaited(self.group()))
+                    told.append(self.maker.why_waiting(self.group()))
                     for _ in range(20):
                         await asyncio.sleep(0)
             return told

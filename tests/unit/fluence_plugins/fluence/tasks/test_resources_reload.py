@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fluence_plugins.fluence.errors import GraphError
-from fluence_plugins.fluence.metrics import of_resources
-from fluence_plugins.fluence.tasks.resources_reload import Following
+from fluence_plugins.fluence.metrics import reload_metrics
+from fluence_plugins.fluence.tasks.resources_reload import ResourcesReload
 from fluence_plugins.resources.config import ResourcesConfig, resource_types
 from fluence_plugins.resources.file import ResourcesFile
 from session_scheduler.framework.bindings import Runtime
@@ -27,8 +27,8 @@ class Followed:
         self.path.write_text(text)
         self.applied: list[list[str]] = []
         self.asked: list[tuple[str, Callable[[], None]]] = []
-        self.following = Following(ResourcesFile(str(self.path)), self.apply)
-        self.following.load()
+        self.reload = ResourcesReload(ResourcesFile(str(self.path)), self.apply)
+        self.reload.load()
 
     def apply(self, config: ResourcesConfig) -> None:
         types = resource_types(config)
@@ -42,7 +42,7 @@ class Followed:
         new.replace(self.path)
 
     def measured(self) -> dict[str, float]:
-        return {family.name: family.samples[0].value for family in of_resources(self.following)}
+        return {family.name: family.samples[0].value for family in reload_metrics(self.reload)}
 
     async def looked(self, *texts: str) -> None:
         """Follow while the file comes to hold these texts, one look each."""
@@ -56,7 +56,7 @@ class Followed:
 
         done = asyncio.Event()
         runtime = Runtime(lambda *_: None, lambda: True, None, lambda plugin, work: self.asked.append((plugin, work)))
-        context = self.following.serve(runtime, "fluence", sleep=sleep)
+        context = self.reload.serve(runtime, "fluence", sleep=sleep)
         assert context is not None
         async with asyncio.timeout(5), context:
             await done.wait()
@@ -92,22 +92,22 @@ async def test_a_file_that_does_not_go_with_the_cluster_is_told_and_changes_noth
 
 def test_a_look_takes_over_what_changed_at_once(tmp_path: Path) -> None:
     followed = Followed(tmp_path)
-    followed.following.look()
+    followed.reload.check()
     assert followed.applied == []
     followed.rewrite(FPGA)
-    followed.following.look()
-    followed.following.look()
+    followed.reload.check()
+    followed.reload.check()
     assert followed.applied == [["fpga"]]
     followed.rewrite("resources: [{")
-    followed.following.look()
-    assert not followed.following.usable
+    followed.reload.check()
+    assert not followed.reload.usable
 
 
 def test_without_a_file_there_is_nothing_to_follow() -> None:
-    following = Following(None, lambda _: None)
-    following.look()
-    assert following.load() is None
-    assert following.serve(Runtime(lambda *_: None, lambda: True), "fluence") is None
+    reload = ResourcesReload(None, lambda _: None)
+    reload.check()
+    assert reload.load() is None
+    assert reload.serve(Runtime(lambda *_: None, lambda: True), "fluence") is None
 
 
 async def test_an_unexpected_error_is_told_by_the_metric_and_the_file_is_followed_on(
@@ -139,8 +139,8 @@ async def test_an_unexpected_error_while_it_is_taken_over_is_told_by_the_metric(
     def fails(_: ResourcesConfig) -> None:
         raise RuntimeError("a bug")
 
-    followed.following = Following(ResourcesFile(str(followed.path)), fails)
-    followed.following.load()
+    followed.reload = ResourcesReload(ResourcesFile(str(followed.path)), fails)
+    followed.reload.load()
     await followed.looked(FPGA)
     with pytest.raises(RuntimeError, match="a bug"):
         followed.asked[0][1]()

@@ -1,15 +1,15 @@
 """When and where a gang that waits can start first, hosts and devices: the plugin's answer to `reservation`.
 
 The timeline says, by `allocate_orelse_reserve`, before which second the graph cannot have what the gang asks for,
-request by request. From there on it is tried out with what ends by then thought away, filters and all. The devices that
-the gang would get are promised to its tasks: each is kept as soon as it is free (see `nominated`).
+request by request. From there on a placement is tried with what ends by then removed, filters and all. The devices that
+the gang would get are reserved for its tasks: each is held as soon as it is free (see `nominated_pods`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +18,10 @@ from fluence_plugins.fluence.errors import DeviceError
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text, device_jobspecs
 from fluence_plugins.fluence.matching.maintenance import Maintenance
-from fluence_plugins.fluence.matching.nominated_pods import Devices, Nominated
-from fluence_plugins.fluence.matching.pod_requests import Needs
-from fluence_plugins.fluence.matching.timeline import Timeline, lasting
+from fluence_plugins.fluence.matching.nominated_pods import Devices, NominatedPods
+from fluence_plugins.fluence.matching.pod_requests import PodRequests, RequestsByClass
+from fluence_plugins.fluence.matching.row_ranks import RowRanks
+from fluence_plugins.fluence.matching.timeline import Timeline, with_duration
 from session_scheduler import Session
 from session_scheduler.hookspecs import Reservation
 from session_scheduler.model.classes import TaskClass
@@ -34,32 +35,32 @@ if TYPE_CHECKING:
 Room = Mapping[TaskClass, IntColumn]
 
 
-class Promising:
+class ReservationFinder:
     """Answers one gang after the other."""
 
     def __init__(
         self,
         live: LiveGraph,
-        nominated: Nominated,
+        nominated: NominatedPods,
         maintenance: Maintenance,
-        needs_of: Callable[[TaskClass], Needs],
-        ranks_of: Callable[[Session], IntColumn],
+        requests: RequestsByClass,
+        ranks: RowRanks,
     ) -> None:
         self._live = live
         self._nominated = nominated
         self._maintenance = maintenance
-        self._needs_of = needs_of
-        self._ranks_of = ranks_of
-        self.asks = False
-        """Whether it is being tried out when a gang can start."""
+        self._requests = requests
+        self._ranks = ranks
+        self.is_probing = False
+        """Whether placements are tried to find out when a gang can start."""
         self._asked: tuple[tuple[Task, ...], Room] | None = None
         self._devices: dict[Task, Devices] = {}
         self._holders: frozenset[str] = frozenset()
         """The pods (uids) that hold devices."""
 
-    def heard(self, tasks: Sequence[Task], room: Room) -> None:
-        """What the core asks for: in what room the gang is to be placed; of several sets of nodes, in that of all."""
-        if not self.asks:
+    def note_room(self, tasks: Sequence[Task], room: Room) -> None:
+        """In what room the core has the gang placed; of several sets of nodes, in that of all."""
+        if not self.is_probing:
             return
         if self._asked is None:
             self._asked = tuple(tasks), room
@@ -67,27 +68,26 @@ class Promising:
             before = self._asked[1]
             self._asked = self._asked[0], {cls: np.maximum(before[cls], column) for cls, column in room.items()}
 
-    def placed(self, devices: Mapping[Task, Devices]) -> None:
-        """Where the core was told that it could be."""
+    def note_devices(self, devices: Mapping[Task, Devices]) -> None:
+        """Which devices the gang would get, where it could be placed."""
         self._devices.update(devices)
 
-    def first_start(self, session: Session, trial: Trial) -> Reservation | None:
+    def find(self, session: Session, trial: Trial) -> Reservation | None:
         """The first time at which the gang can be placed, and where; None where that is not known: all is as it was."""
         search = _Search(session, trial, self._maintenance)
         if not search.ends and len(search.times) == 1:
             return None
-        self.asks, self._asked = True, None
-        shares = self._live.holdings.shares.items()
-        self._holders = frozenset(uid for uid, share in shares if any(part.devices for part in share.values()))
+        self.is_probing, self._asked = True, None
+        self._holders = self._live.holdings.with_devices()
         try:
-            found = self._found(session, trial, search)
+            found = self._search(session, trial, search)
         finally:
-            self.asks = False
+            self.is_probing = False
         if found is None:
             search.put_back()
         return found
 
-    def _found(self, session: Session, trial: Trial, search: _Search) -> Reservation | None:
+    def _search(self, session: Session, trial: Trial, search: _Search) -> Reservation | None:
         last = len(search.times) - 1
         timeline = self._timeline(session, search)
         if self._place_at(search, last) is None or self._asked is None:
@@ -103,7 +103,11 @@ class Promising:
         placed = self._place_at(search, enough)
         if placed is None:
             return None
-        self._promise(placed, search)
+        holders = self._holders & {task.uid for task in search.away()}
+        for task in placed:
+            devices = self._devices.get(task, ())
+            if devices:
+                self._nominated.reserve(task, devices, holders)
         return Reservation(placed, search.times[enough])
 
     def _place_at(self, search: _Search, index: int) -> Mapping[Task, str] | None:
@@ -112,51 +116,38 @@ class Promising:
         with self._maintenance.at(search.times[index]):
             return search.trial.place()
 
-    def _promise(self, placed: Mapping[Task, str], search: _Search) -> None:
-        holders = self._holders & {task.uid for task in search.away()}
-        for task in placed:
-            devices = self._devices.get(task, ())
-            if devices:
-                self._nominated.promise(task, devices, holders)
-
     # ------------------------------------------------------------------ by the graph
 
     def _timeline(self, session: Session, search: _Search) -> Timeline:
-        """While nobody is away: of whom it is not known what they hold then."""
+        """Made while all pods are there: of those that are away it is not known what they hold."""
         ends = {task.uid: end for task, end in search.ends.items()}
         foreign = {task.node or "" for task in search.ends if task.uid not in self._live.holdings.shares}
         return Timeline(self._live, session.wall, ends, self._maintenance.windows, foreign)
 
     def _first_that_may_do(self, session: Session, trial: Trial, search: _Search, timeline: Timeline) -> int:
-        """The first of the times before which the graph has not what the gang asks for."""
+        """The first of the times before which the graph has not what the gang requests."""
         tasks, room = self._asked or ((), {})
-        seconds = known_seconds(trial.group)
+        seconds, ranks = known_seconds(trial.group), self._ranks.of(session)
         at = 0
         for cls, number in _at_least(trial.group, tasks).items():
-            at = max(at, *self._seconds(timeline, session, cls, number, seconds, room[cls]))
+            candidates = np.zeros(self._live.graph.ranks, np.int64)
+            candidates[ranks[ranks >= 0]] = room[cls][ranks >= 0]
+            at = max(at, *self._seconds(timeline, self._requests[cls], number, seconds, candidates))
         return min(bisect_left(search.times, at, key=timeline.second), len(search.times) - 1)
 
     def _seconds(
-        self,
-        timeline: Timeline,
-        session: Session,
-        cls: TaskClass,
-        number: int,
-        seconds: float | None,
-        room: IntColumn,
+        self, timeline: Timeline, requests: PodRequests, number: int, seconds: float | None, candidates: IntColumn
     ) -> list[int]:
         """From which second each request of a class can be had, if ever."""
-        needs, ranks = self._needs_of(cls), self._ranks_of(session)
-        candidates = np.zeros(self._live.graph.ranks, np.int64)
-        candidates[ranks[ranks >= 0]] = room[ranks >= 0]
-        found = [timeline.earliest([lasting(compute_jobspec_text(needs.shape, number), seconds)], candidates)]
-        for kind, each in needs.devices.items():
+        compute = with_duration(compute_jobspec_text(requests.shape, number), seconds)
+        found = [timeline.earliest([compute], candidates)]
+        for kind, each in requests.devices.items():
             try:
-                texts = device_jobspecs(self._live.graph, kind, each, needs.require, needs.backend)
+                jobspecs = device_jobspecs(self._live.graph, kind, each, requests.require, requests.backend)
             except DeviceError:
                 continue
-            jobspecs = [lasting(text.to_json(), seconds) for text in texts]
-            found.append(timeline.earliest(jobspecs, times=number if each == 1 else 1))
+            texts = [with_duration(jobspec.to_json(), seconds) for jobspec in jobspecs]
+            found.append(timeline.earliest(texts, times=number if each == 1 else 1))
         return [0, *(second for second in found if second is not None)]
 
 
@@ -177,7 +168,7 @@ class _Search:
         self._index = -1
 
     def move(self, index: int) -> None:
-        """Let those be away that end by times[index], and nobody else."""
+        """Let those be away that end by times[index], and no others."""
         for time in self.times[index + 1 : self._index + 1]:
             self.trial.put_back(self._by_time.get(time, ()))
         for time in self.times[self._index + 1 : index + 1]:
