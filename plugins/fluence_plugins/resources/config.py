@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from fluence_plugins.resources import documents, names
-from fluence_plugins.resources.errors import NamingError, ResourcesError
+from fluence_plugins.resources.errors import NamingError, ResourcesError, listed
 from fluence_plugins.resources.maintenance_windows import Window, windows_of
 from session_scheduler.errors import plain, shown
 
@@ -36,8 +36,6 @@ MOST_SHARING = 1000
 UP, DOWN = "up", "down"
 _FIELDS = {"type", "name", "parent", "count", "sharing", "status", "attributes", "with"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
-_LISTED = 8
-"""How many names a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +273,7 @@ class _Loader:
         if isinstance(value, str):
             if value not in self.sets:
                 self.fail(path, f"refers to {shown(value)}, which the top-level `attributes:` lacks; "
-                          f"it defines {_listed(self.sets)}")  # fmt: skip
+                          f"it defines {listed(self.sets)}")  # fmt: skip
             return self.sets[value]
         return self.attribute_map(path, value)
 
@@ -385,10 +383,3 @@ def _vertices(count: int, sharing: int, inside: int) -> int:
 def _with_attached(entry: _Entry, below: Mapping[str, list[_Entry]]) -> _Entry:
     children = (*entry.children, *(below.get(entry.name, []) if entry.name else []))
     return replace(entry, children=tuple(_with_attached(child, below) for child in children))
-
-
-def _listed(words: Iterable[str]) -> str:
-    """Some names for a message, sorted."""
-    found = sorted(words)
-    more = [f"{len(found) - _LISTED} more"] if len(found) > _LISTED else []
-    return ", ".join([*map(plain, found[:_LISTED]), *more]) or "none"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, Protocol
 
+from fluence_plugins.resources.errors import listed
 from session_scheduler.errors import plain, shown
 from session_scheduler.model.times import parsed_time
 
@@ -27,8 +28,6 @@ MAX_NAMED: Final = 20_000
 """The most nodes and backends that all windows name together."""
 _FIELDS: Final = {"name", "nodes", "backends", "start", "end"}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
-_LISTED: Final = 8
-"""How many names a message lists."""
 
 Fail = Callable[[str, str], NoReturn]
 """Raises the error for a field (its path) and what is wrong with it."""
@@ -144,9 +143,7 @@ class _Backends:
         return name in self._named
 
     def __str__(self) -> str:
-        found = sorted({*self._named, *(f"{name}0" for name in self._numbered)})
-        more = [f"{len(found) - _LISTED} more"] if len(found) > _LISTED else []
-        return ", ".join([*map(plain, found[:_LISTED]), *more]) or "none"
+        return listed({*self._named, *(f"{name}0" for name in self._numbered)})
 
 
 @dataclass(frozen=True, slots=True)

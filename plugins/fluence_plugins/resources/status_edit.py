@@ -14,11 +14,8 @@ import yaml
 
 from fluence_plugins.resources import documents
 from fluence_plugins.resources.config import DOWN, UP, load_resources
-from fluence_plugins.resources.errors import DocumentError, ResourcesError
+from fluence_plugins.resources.errors import DocumentError, ResourcesError, listed
 from session_scheduler.errors import plain, shown
-
-_LISTED = 8
-"""How many names a message lists."""
 
 
 def with_status(text: str, name: str, *, down: bool, source: str) -> str:
@@ -72,10 +69,8 @@ def _entries(data: Any) -> Iterator[dict[str, Any]]:
 
 
 def _named(data: Any) -> str:
-    found = sorted({entry["name"] for entry in _entries(data) if entry.get("name")})
-    more = [f"{len(found) - _LISTED} more"] if len(found) > _LISTED else []
-    told = ", ".join([*map(plain, found[:_LISTED]), *more]) or "none"
-    return f"those with a name are {told} (one of several equal ones needs an entry of its own)"
+    found = listed({entry["name"] for entry in _entries(data) if entry.get("name")})
+    return f"those with a name are {found} (one of several equal ones needs an entry of its own)"
 
 
 def _same_but_for(name: str, before: Any, text: str, *, down: bool) -> bool:

@@ -208,7 +208,11 @@ def _matching(graph: ClusterGraph, asked: _Asked) -> list[VirtualNode]:
         raise NoMatchingDeviceError(f"no {asked.type}{asked} exists; offered are {listed}")
     up = [node for node in found if not node.down]
     if not up:
-        raise NoMatchingDeviceError(f"every {asked.type}{asked} is down in the resources file: {_told(found)}")
+        down = sorted({node.name if not node.level else f"{node.name} of {node.backend}" for node in found})
+        more = [f"{len(down) - _LISTED} more"] if len(down) > _LISTED else []
+        raise NoMatchingDeviceError(
+            f"every {asked.type}{asked} is down in the resources file: {', '.join([*down[:_LISTED], *more])}"
+        )
     return up
 
 
@@ -225,13 +229,6 @@ def down_devices(
         and backend in (None, node.backend)
         and all(node.attributes.get(key) == value for key, value in require.items())
     ]
-
-
-def _told(nodes: list[VirtualNode]) -> str:
-    """Names of vertices, with their backends', sorted."""
-    found = sorted({node.name if not node.level else f"{node.name} of {node.backend}" for node in nodes})
-    more = [f"{len(found) - _LISTED} more"] if len(found) > _LISTED else []
-    return ", ".join([*found[:_LISTED], *more])
 
 
 def _in_brackets(attributes: Mapping[str, str]) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fluence_plugins.fluence.graph.topology import HostLevels, told
 from fluence_plugins.fluence.matching.group_placement import GroupPlacement
-from fluence_plugins.fluence.matching.topology_vertices import LevelVertices
 from session_scheduler import Refusal
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn
@@ -23,6 +23,24 @@ Place = Callable[[Sequence[Task], Columns, Columns], GroupPlacement | Refusal]
 """Places tasks with this much room and these scores: all of them, or a refusal."""
 _PROBES = 64
 """How many placements are tried to tell how many of a group there would be room for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelVertices:
+    """The vertices of one type, or of several types at once: vertices that all have in common."""
+
+    kinds: tuple[str, ...]
+    vertices: tuple[HostLevels, ...]
+    """In natural order."""
+    of_row: IntColumn
+    """Over the session's rows: the number of the vertex, -1 where the host is in none."""
+
+    def __str__(self) -> str:
+        return self.kinds[-1]
+
+    def name(self, number: int) -> str:
+        """A vertex in words."""
+        return told(self.vertices[number])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from fluence_plugins.fluence.matching.pod_requests import RequestsByClass
 from session_scheduler import Session
 from session_scheduler.model.groups import Task
 
-ByNode = Mapping[str, Sequence[Task]]
 Devices = tuple[DeviceHolding, ...]
 
 

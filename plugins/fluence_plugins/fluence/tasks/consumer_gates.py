@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fluence_plugins.fluence.tasks.coordinated_pods import CoordinatedPods
-from fluence_plugins.resources.coordination import GATE, Group, decide, waits
+from fluence_plugins.fluence.tasks.coordinated_pods import CoordinatedPods, decide
+from fluence_plugins.resources.coordination import GATE, Group, waits
 from fluence_plugins.resources.names import BACKEND_ANNOTATION
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
 from session_scheduler.model.objects import Pod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,16 +57,7 @@ class ResourcesReload:
         if self._file is None:
             return None
         changes = partial(self._file.changes, self._failed, sleep=sleep)
-        return self._followed(changes, partial(runtime.change, plugin))
-
-    @asynccontextmanager
-    async def _followed(
-        self,
-        changes: Callable[[], AsyncGenerator[ResourcesConfig]],
-        change: Callable[[Callable[[], None]], None],
-    ) -> AsyncGenerator[None]:
-        async with alongside(self._follow(changes, change)):
-            yield
+        return alongside(self._follow(changes, partial(runtime.change, plugin)))
 
     async def _follow(
         self,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fluence_plugins.fluence.plugin import FluencePlugin
+from fluence_plugins.fluence.tasks import coordinated_pods
 from fluence_plugins.fluence.tasks.consumer_gates import ConsumerGates
-from fluence_plugins.fluence.tasks.coordinated_pods import CoordinatedPods
-from fluence_plugins.resources import coordination
-from fluence_plugins.resources.coordination import GATE, decide, group_of, keeps, waits
+from fluence_plugins.fluence.tasks.coordinated_pods import CoordinatedPods, decide
+from fluence_plugins.resources.coordination import GATE, group_of, keeps, waits
 from session_scheduler.cluster.errors import Conflict, Forbidden, Gone, NotFound
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.framework.bindings import Runtime
@@ -364,8 +364,8 @@ def test_an_event_is_a_reason_to_look_at_its_own_group() -> None:
 
 def test_many_pending_producers_cost_each_a_look_and_not_one_for_each_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
-    known = coordination._is_ready
-    monkeypatch.setattr(coordination, "_is_ready", lambda *said: looks.append(said) or known(*said))
+    known = coordinated_pods._is_ready
+    monkeypatch.setattr(coordinated_pods, "_is_ready", lambda *said: looks.append(said) or known(*said))
     decide([*(producer(f"p{number}") for number in range(50)), *(consumer(f"c{number}") for number in range(50))])
     assert len(looks) == 2 * 50
 
