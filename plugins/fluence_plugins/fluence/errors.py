@@ -32,3 +32,7 @@ class AllocationError(FluenceError):
 
 class AttributeConflictError(AllocationError):
     """Devices of one pod disagree on an attribute, so the pod's environment has no single value for it."""
+
+    def __init__(self, problem: str, key: str) -> None:
+        super().__init__(problem)
+        self.key = key

@@ -60,15 +60,13 @@ def reload_metrics(reload: ResourcesReload) -> Iterator[Metric]:
 
 
 def _gauge(name: str, text: str, count: int) -> Metric:
-    from prometheus_client.core import GaugeMetricFamily  # only where it is asked for
-
-    return GaugeMetricFamily(f"fluence_{name}", text, value=count)
+    return _gauges(name, text, "", {"": count})
 
 
 def _gauges(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
     from prometheus_client.core import GaugeMetricFamily  # only where it is asked for
 
-    family = GaugeMetricFamily(f"fluence_{name}", text, labels=[label])
+    family = GaugeMetricFamily(f"fluence_{name}", text, labels=[label] if label else [])
     for value, count in counts.items():
-        family.add_metric([value], count)
+        family.add_metric([value] if label else [], count)
     return family

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from fluence_plugins.resources.errors import ResourcesError
 from fluence_plugins.resources.file import ResourcesFile
-from fluence_plugins.resources.status_edit import down_above, with_status
+from fluence_plugins.resources.status_edit import with_status
 
 if TYPE_CHECKING:
     from session_scheduler.sdk.dynamic_client import KubeApi
@@ -65,9 +65,7 @@ async def set_in_config_map(api: KubeApi, where: ConfigMapText, name: str, *, do
         text = (found.get("data") or {}).get(where.key)
         if text is None:
             raise ResourcesError(f"{where}: has no {where.key}; name the ConfigMap of the resources by --configmap")
-        source = f"{where}: {where.key}"
-        changed = with_status(text, name, down=down, source=source)
-        within = tuple(down_above(changed, name, source))
+        changed, within = with_status(text, name, down=down, source=f"{where}: {where.key}")
         if changed == text:
             return Marked(changed=False, within=within)
         version = found["metadata"]["resourceVersion"]
@@ -88,8 +86,7 @@ def set_in_file(path: str, name: str, *, down: bool) -> Marked:
     """
     file = ResourcesFile(path)
     text = file.read()
-    changed = with_status(text, name, down=down, source=path)
-    within = tuple(down_above(changed, name, path))
+    changed, within = with_status(text, name, down=down, source=path)
     if changed == text:
         return Marked(changed=False, within=within)
     real = Path(path).resolve()

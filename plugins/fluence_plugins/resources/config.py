@@ -33,6 +33,8 @@ MAX_ATTRIBUTES_OF_ALL = 16 << 20
 MOST_SHARING = 1000
 """How many pods may share one resource."""
 
+_NO_COUNT = "is not a count; use a whole number from 1"
+_NO_SHARING = f"is no number of pods; use a whole number from 1 to {MOST_SHARING}"
 UP, DOWN = "up", "down"
 _FIELDS = {"type", "name", "parent", "count", "sharing", "status", "attributes", "with"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
@@ -224,8 +226,8 @@ class _Loader:
             type=self.type_at(f"{path}.type", data.get("type")),
             name=self.name_at(f"{path}.name", data.get("name")),
             parent=self.name_at(f"{path}.parent", data.get("parent")) or CLUSTER,
-            count=self.count_at(f"{path}.count", data.get("count")),
-            sharing=self.sharing_at(f"{path}.sharing", data.get("sharing")),
+            count=self.number_at(f"{path}.count", data.get("count"), _NO_COUNT, 10**9),
+            sharing=self.number_at(f"{path}.sharing", data.get("sharing"), _NO_SHARING, MOST_SHARING),
             down=self.status_at(f"{path}.status", data.get("status")) == DOWN,
             own=self.attributes_at(f"{path}.attributes", data.get("attributes")),
             children=self.entries(f"{path}.with", data.get("with"), nested=True),
@@ -250,18 +252,11 @@ class _Loader:
                       "a letter or digit first")  # fmt: skip
         return value
 
-    def count_at(self, path: str, value: Any) -> int:
+    def number_at(self, path: str, value: Any, problem: str, most: int) -> int:
         if value is None:
             return 1
-        if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < 1:
-            self.fail(path, f"{shown(value)} is not a count; use a whole number from 1")
-        return int(value)
-
-    def sharing_at(self, path: str, value: Any) -> int:
-        if value is None:
-            return 1
-        if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}", value) or not 1 <= int(value) <= MOST_SHARING:
-            self.fail(path, f"{shown(value)} is no number of pods; use a whole number from 1 to {MOST_SHARING}")
+        if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}", value) or not 1 <= int(value) <= most:
+            self.fail(path, f"{shown(value)} {problem}")
         return int(value)
 
     def status_at(self, path: str, value: Any) -> str:

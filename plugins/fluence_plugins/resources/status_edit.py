@@ -18,8 +18,9 @@ from fluence_plugins.resources.errors import DocumentError, ResourcesError, list
 from session_scheduler.errors import plain, shown
 
 
-def with_status(text: str, name: str, *, down: bool, source: str) -> str:
-    """Return the text in which the resource of that name, at any depth, is down or up; the same one where it is so.
+def with_status(text: str, name: str, *, down: bool, source: str) -> tuple[str, tuple[str, ...]]:
+    """Return the text in which the resource of that name, at any depth, is down or up (the same one where it is so),
+    and what is down of the resources in which it lies, the nearest first: names, or types of those without one.
 
     Raises ResourcesError or DocumentError, naming `source`, where the text is no resources file, has no resource of
     that name, or cannot be changed at one place.
@@ -29,34 +30,30 @@ def with_status(text: str, name: str, *, down: bool, source: str) -> str:
     entry = next((entry for entry in _entries(data) if entry.get("name") == name), None)
     if entry is None:
         raise ResourcesError(f"{source}: no resource is named {shown(name)}; {_named(data)}")
+    within = _down_above(data, entry)
     if ((entry.get("status") or UP) == DOWN) is down:
-        return text
+        return text, within
     changed = _changed(text, name, down=down)
     if changed is None or not _same_but_for(name, data, changed, down=down):
         word = f"`status: {DOWN}`" if down else f"no `status: {DOWN}`"
         raise ResourcesError(f"{source}: {name} is written in a way that is not changed here; give it {word} by hand")
-    return changed
+    return changed, within
 
 
-def down_above(text: str, name: str, source: str) -> list[str]:
-    """Return what is down of the resources in which the one of that name lies, the nearest first: names, or types of
-    those without one.
-
-    Raises ResourcesError or DocumentError, naming `source`, where the text is no resources file.
-    """
-    load_resources(text, source)
+def _down_above(data: Any, entry: Mapping[str, Any]) -> tuple[str, ...]:
     above: dict[int, dict[str, Any]] = {}
-    entries = list(_entries(documents.load(text, source, scalars="text")))
+    entries = list(_entries(data))
     named = {entry["name"]: entry for entry in entries if entry.get("name")}
-    for entry in entries:
-        above |= {id(child): entry for child in entry.get("with") or []}
-        if entry.get("parent") in named:
-            above[id(entry)] = named[entry["parent"]]
-    found, at = list[str](), named.get(name)
-    while at is not None and (at := above.get(id(at))) is not None:
+    for one in entries:
+        above |= {id(child): one for child in one.get("with") or []}
+        if one.get("parent") in named:
+            above[id(one)] = named[one["parent"]]
+    found = list[str]()
+    at: Mapping[str, Any] | None = entry
+    while (at := above.get(id(at))) is not None:
         if at.get("status") == DOWN:
             found.append(plain(at.get("name") or at["type"]))
-    return found
+    return tuple(found)
 
 
 def _entries(data: Any) -> Iterator[dict[str, Any]]:

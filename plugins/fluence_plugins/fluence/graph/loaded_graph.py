@@ -11,7 +11,6 @@ from fluence_plugins.fluence.graph.cluster_graph import ClusterGraph, HostResour
 from fluence_plugins.fluence.graph.engine import Engine
 from fluence_plugins.fluence.graph.placement import HostHolding, Placement
 from fluence_plugins.fluence.graph.resource_set import allocation_from_placement
-from fluence_plugins.fluence.graph.topology import HostLevels
 from fluence_plugins.resources.config import ResourcesConfig
 from fluxion_cy import Matcher
 from session_scheduler.model.columns import BoolColumn
@@ -107,11 +106,6 @@ class LoadedGraph:
         candidates = np.zeros(self.graph.ranks, np.bool_)
         candidates[rank] = True
         return candidates
-
-    def levels_of(self, host: str) -> HostLevels:
-        """The levels that a host lies in; none where it is not in the graph."""
-        known = self.hosts.get(host)
-        return known.levels if known is not None else ()
 
     def whole_host(self, host: str) -> Placement | None:
         """All of a host; None where it is not in the graph."""

@@ -87,7 +87,8 @@ class Placement:
                 if known != value:
                     raise AttributeConflictError(
                         f"devices {path} ({key}={known}) and {device.path} ({key}={value}) disagree on {key!r}; "
-                        f"ask for one value with {names.REQUIRE_ANNOTATION_PREFIX}{key}"
+                        f"ask for one value with {names.REQUIRE_ANNOTATION_PREFIX}{key}",
+                        key,
                     )
         return {key: value for key, (value, _) in sorted(merged.items())}
 

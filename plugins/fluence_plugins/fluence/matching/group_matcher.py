@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice, permutations
 from typing import Any
 
@@ -108,17 +108,14 @@ class GroupMatcher:
             jobs: list[int] = []
             placement = GroupPlacement(self._live)
             try:
-                for cls in order:
-                    self._place_class(by_class[cls], cls, room[cls], scores[cls], placement, jobs)
+                with self._retracted_on_error(jobs):
+                    for cls in order:
+                        self._place_class(by_class[cls], cls, room[cls], scores[cls], placement, jobs)
             except NoMatchError as error:
-                self._retract(jobs)
                 problem, self._reasons_wanted = problem or str(error), False  # only the first is reported
                 if self._budget <= 0:
                     return Refusal(f"{problem}; the match budget ended before every order was tried")
                 continue
-            except BaseException:
-                self._retract(jobs)
-                raise
             placement.hold()
             return placement
         return Refusal(problem)
@@ -203,17 +200,14 @@ class GroupMatcher:
         if not agreed:
             self._values_left = self._values_each
         made: list[int] = []
-        try:
+        with self._retracted_on_error(made):
             found = [share for kind in requests.devices for share in self._devices(tasks, requests, kind, agreed, made)]
-        except BaseException:
-            self._retract(made)
-            raise
-        clash = _clash(found)
-        if clash is None:
+        conflict = _conflict(found)
+        if conflict is None:
             jobs.extend(made)
             return found
         self._retract(made)
-        key, problem = clash
+        key, problem = conflict
         if len(tasks) > 1:
             return self._agreeing_each(tasks, requests, jobs)
         for value in self._values(requests, key) if key not in agreed else ():
@@ -229,11 +223,8 @@ class GroupMatcher:
     def _agreeing_each(self, tasks: Sequence[Task], requests: PodRequests, jobs: list[int]) -> list[_DeviceShare]:
         """Task by task: each may agree on values of its own."""
         made: list[int] = []
-        try:
+        with self._retracted_on_error(made):
             found = [share for task in tasks for share in self._agreeing([task], requests, {}, made)]
-        except BaseException:
-            self._retract(made)
-            raise
         jobs.extend(made)
         return found
 
@@ -318,6 +309,14 @@ class GroupMatcher:
     def _is_open(self, device: VirtualNode) -> bool:
         return self._open_devices is None or bool(self._open_devices[device.rank])
 
+    @contextmanager
+    def _retracted_on_error(self, jobs: Sequence[int]) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._retract(jobs)
+            raise
+
     def _retract(self, jobs: Sequence[int]) -> None:
         for jobid in jobs:
             self._picked.pop(jobid, None)
@@ -385,23 +384,14 @@ def _orders(classes: Sequence[TaskClass]) -> Iterator[Sequence[TaskClass]]:
     return islice(permutations(classes), 24)
 
 
-def _clash(shares: Iterable[_DeviceShare]) -> tuple[str, str] | None:
+def _conflict(shares: Iterable[_DeviceShare]) -> tuple[str, str] | None:
     """The first attribute on which the devices of a pod disagree, and the words for it."""
     by_task: dict[Task, list[DeviceHolding]] = {}
     for task, _, held in shares:
         by_task.setdefault(task, []).extend(held)
     for task, devices in by_task.items():
-        known: dict[str, str] = {}
-        for device in devices:
-            for key, value in sorted(device.attributes.items()):
-                if known.setdefault(key, value) != value:
-                    return key, f"pod {task.key}: {_conflict(devices)}"
+        try:
+            _ = Placement((), tuple(devices)).attributes
+        except AttributeConflictError as error:
+            return error.key, f"pod {task.key}: {error}"
     return None
-
-
-def _conflict(devices: Sequence[DeviceHolding]) -> str:
-    try:
-        _ = Placement((), tuple(devices)).attributes
-    except AttributeConflictError as error:
-        return str(error)
-    return "devices disagree on an attribute"

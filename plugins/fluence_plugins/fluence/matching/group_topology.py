@@ -141,7 +141,8 @@ class _Vertices:
 
     def vertex(self, host: str, kinds: Sequence[str]) -> HostLevels | None:
         """The vertex of the innermost of these types in which a host lies; None where it is not in all of them."""
-        levels = self._live.loaded.levels_of(host)
+        known = self._live.loaded.hosts.get(host)
+        levels = known.levels if known is not None else ()
         types = [kind for kind, _ in levels]
         if not set(kinds) <= set(types):
             return None

@@ -25,11 +25,11 @@ resources:
 
 
 def drained(text: str, name: str) -> str:
-    return with_status(text, name, down=True, source="f.yaml")
+    return with_status(text, name, down=True, source="f.yaml")[0]
 
 
 def resumed(text: str, name: str) -> str:
-    return with_status(text, name, down=False, source="f.yaml")
+    return with_status(text, name, down=False, source="f.yaml")[0]
 
 
 def down(text: str) -> list[str | None]:
