@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fluence_plugins.fluence import names
+from fluence_plugins.resources import names
 from session_scheduler.binding.binder import LEADER_ANNOTATION
 from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
 from session_scheduler.framework.bindings import HELD_ANNOTATION

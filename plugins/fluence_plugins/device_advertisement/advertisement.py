@@ -21,7 +21,7 @@ from fluence_plugins.device_advertisement.metrics import Metrics, TypeState
 from fluence_plugins.device_advertisement.naming import socket_name
 from fluence_plugins.device_advertisement.server import DevicePluginServer
 from fluence_plugins.device_advertisement.sockets import Identity, OwnSocket, Place
-from fluence_plugins.fluence.names import resource_name
+from fluence_plugins.resources.names import resource_name
 
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 30.0

@@ -14,8 +14,8 @@ from fluence_plugins.device_advertisement.devices import Devices
 from fluence_plugins.device_advertisement.kubelet import Kubelet
 from fluence_plugins.device_advertisement.metrics import Metrics, TypeState
 from fluence_plugins.device_advertisement.sockets import remove_stale
-from fluence_plugins.fluence.resources import resource_types
-from fluence_plugins.fluence.resources_file import ResourcesFile
+from fluence_plugins.resources.config import resource_types
+from fluence_plugins.resources.file import ResourcesFile
 from session_scheduler.errors import FluenceError
 
 TICK_SECONDS: Final = 1.0

@@ -110,7 +110,7 @@ class _World:
                 self.filled += task.name.startswith("short")
 
     def no_device_is_shared(self) -> None:
-        shares = self.plugin.live.shares.values()
+        shares = self.plugin.live.holdings.shares.values()
         held = Counter(device.path for share in shares for part in share.values() for device in part.devices)
         assert max(held.values(), default=0) <= 1
 

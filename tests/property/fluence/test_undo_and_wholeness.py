@@ -139,7 +139,7 @@ def test_a_statement_undone_leaves_everything_as_it_was(
         assert state(scheduler, 40)[0] == placed[0]
         assert state(scheduler, 40)[3:] == placed[3:]
     assert state(scheduler, 40) == before
-    assert plugin_of(scheduler).live.shares == {}
+    assert plugin_of(scheduler).live.holdings.shares == {}
 
 
 @QUICK
