@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from fluence_plugins.master_queue.connections import Connections
-from fluence_plugins.master_queue.connectors import ConnectorSettings, opened, shut
 from fluence_plugins.master_queue.errors import ConnectionFailedError
-from fluence_plugins.master_queue.nats_client import NatsClient
+from fluence_plugins.master_queue.nats.client import NatsClient
+from fluence_plugins.master_queue.nats.connect import ConnectorSettings, opened, shut
+from fluence_plugins.master_queue.nats.connections import Connections
 from session_scheduler.config.parsing import validated
 
 from ..controlplane.processes import free_ports

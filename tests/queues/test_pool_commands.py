@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fluence_plugins.master_queue.connectors import ConnectorSettings, opened, shut
+from fluence_plugins.master_queue.nats.connect import ConnectorSettings, opened, shut
 from session_scheduler.config.parsing import validated
 
 from ..controlplane.harness import ADMIN

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
-from fluence_plugins.slurm_bridge.messages import Fixed, Job, PingAnswer
-from fluence_plugins.slurm_bridge.placeholder import Placeholder, PodIdentity
-from fluence_plugins.slurm_bridge.transport import Answer
+from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
+from fluence_plugins.slurm_bridge.slurm.messages import Fixed, Job, PingAnswer
+from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder, PodIdentity
+from fluence_plugins.slurm_bridge.slurm.transport import Answer
 from session_scheduler.errors import FluenceError
 
 from .peer import SlurmPeer

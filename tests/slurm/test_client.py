@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
-from fluence_plugins.slurm_bridge.errors import (
+from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
+from fluence_plugins.slurm_bridge.slurm.errors import (
     InvalidRequestError,
     JobNotPendingError,
     NodeBusyError,
@@ -20,8 +20,15 @@ from fluence_plugins.slurm_bridge.errors import (
     UnavailableError,
     UnknownNodeError,
 )
-from fluence_plugins.slurm_bridge.messages import COMMENT_CHARACTERS, Fixed, Gres, JobComment, NodeShare, SlurmNode
-from fluence_plugins.slurm_bridge.placeholder import Placeholder, PodIdentity
+from fluence_plugins.slurm_bridge.slurm.messages import (
+    COMMENT_CHARACTERS,
+    Fixed,
+    Gres,
+    JobComment,
+    NodeShare,
+    SlurmNode,
+)
+from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder, PodIdentity
 
 from .peer import API, SlurmPeer
 from .record import GANG, ONE, WRONG, until

@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
-from fluence_plugins.slurm_bridge.external_nodes import NodeRules, mark_of
-from fluence_plugins.slurm_bridge.messages import SlurmNode
 from fluence_plugins.slurm_bridge.names import (
     EXTERNAL_NODE_LABEL,
     MANAGED_TAINT,
@@ -21,7 +18,10 @@ from fluence_plugins.slurm_bridge.names import (
     SCHEDULER_NAME,
     TOPOLOGY_ANNOTATION,
 )
-from fluence_plugins.slurm_bridge.nodes import NodeSettings, run
+from fluence_plugins.slurm_bridge.nodes.controller import NodeSettings, run
+from fluence_plugins.slurm_bridge.nodes.external_nodes import NodeRules, mark_of
+from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
+from fluence_plugins.slurm_bridge.slurm.messages import SlurmNode
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.objects import KubeObject, Node, Taint

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Final, Protocol
 
+from fluence_plugins.env_injection.certificate_files import FileKeeper
+from fluence_plugins.env_injection.certificate_reconciler import CHECK_SECONDS, Keeper, SecretPlace
 from fluence_plugins.env_injection.certificates import DamagedError, Material, service_names
-from fluence_plugins.env_injection.configuration import Configuration
-from fluence_plugins.env_injection.files import FileKeeper
 from fluence_plugins.env_injection.handlers import HandlerSettings, load_handlers
-from fluence_plugins.env_injection.keeping import CHECK_SECONDS, Keeper, SecretPlace
 from fluence_plugins.env_injection.logs import log
 from fluence_plugins.env_injection.metrics import WebhookMetrics
 from fluence_plugins.env_injection.reviews import Reviews
 from fluence_plugins.env_injection.server import TlsServer, load_chain, tls_context
+from fluence_plugins.env_injection.webhook_configuration import Configuration
 from session_scheduler.config.settings import Serving
 from session_scheduler.sdk.dynamic_client import connect
 from session_scheduler.sdk.http_server import Endpoints

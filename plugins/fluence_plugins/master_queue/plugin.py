@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from fluence_plugins.master_queue.arguments import MasterQueueArguments
-from fluence_plugins.master_queue.measured import Measured
+from fluence_plugins.master_queue.metrics import Measured
 from session_scheduler import API_VERSION, hookimpl
 from session_scheduler.sdk.bindings import Runtime
 
@@ -29,7 +29,7 @@ class MasterQueuePlugin:
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
         """Keep MasterQueues. Nothing where there is no API server, as in a simulation."""
-        from fluence_plugins.master_queue.controller import controller, running
+        from fluence_plugins.master_queue.controller.controller import controller, running
 
         api = runtime.api
         if api is None:

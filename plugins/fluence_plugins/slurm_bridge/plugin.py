@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluence_plugins.slurm_bridge import claims, names, nodes
+from fluence_plugins.slurm_bridge import names
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
-from fluence_plugins.slurm_bridge.book import Book, Stand, identity
-from fluence_plugins.slurm_bridge.bridge import Bridge, Facts, Want
-from fluence_plugins.slurm_bridge.client import SlurmClient
-from fluence_plugins.slurm_bridge.external_nodes import NodeRules
-from fluence_plugins.slurm_bridge.measured import Measured
-from fluence_plugins.slurm_bridge.messages import Fixed, NodeShare
-from fluence_plugins.slurm_bridge.nodes import NodeSettings
-from fluence_plugins.slurm_bridge.seating import Seat, Seats, seated
-from fluence_plugins.slurm_bridge.translation import group_of
+from fluence_plugins.slurm_bridge.devices import resource_claims
+from fluence_plugins.slurm_bridge.jobs.assignment import Seat, Seats, seated
+from fluence_plugins.slurm_bridge.jobs.bridge import Bridge, Facts, Want
+from fluence_plugins.slurm_bridge.jobs.job_table import Book, Stand, identity
+from fluence_plugins.slurm_bridge.metrics import Measured
+from fluence_plugins.slurm_bridge.nodes import controller
+from fluence_plugins.slurm_bridge.nodes.controller import NodeSettings
+from fluence_plugins.slurm_bridge.nodes.external_nodes import NodeRules
+from fluence_plugins.slurm_bridge.slurm.client import SlurmClient
+from fluence_plugins.slurm_bridge.slurm.messages import Fixed, NodeShare
+from fluence_plugins.slurm_bridge.workloads.translation import group_of
 from session_scheduler import API_VERSION, ActionType, ClusterEventWithHint, Refusal, Session, hookimpl
 from session_scheduler.errors import AttemptError
 from session_scheduler.model.classes import TaskClass
@@ -96,7 +98,7 @@ class SlurmBridgePlugin:
             await stack.enter_async_context(self._bridge.serve(runtime))
             if self._arguments.nodes and runtime.cluster is not None:
                 client = await stack.enter_async_context(self._connect())
-                keeping = nodes.run(runtime.cluster, client, runtime, _node_settings(self._arguments))
+                keeping = controller.run(runtime.cluster, client, runtime, _node_settings(self._arguments))
                 await stack.enter_async_context(alongside(keeping))
             yield
 
@@ -138,7 +140,7 @@ class SlurmBridgePlugin:
     @hookimpl
     def prepare(self, cls: TaskClass) -> Refusal | None:
         """Refuse pods whose devices Slurm cannot choose."""
-        why = claims.refusal(cls.pod)
+        why = resource_claims.refusal(cls.pod)
         return Refusal(why) if why is not None else None
 
     @hookimpl
@@ -239,8 +241,8 @@ class SlurmBridgePlugin:
         if found is not None:
             share, gres = found
             binding.annotations |= told(share)
-            await claims.claim(binding, share, gres)
-        elif claims.needs(binding.pod):
+            await resource_claims.claim(binding, share, gres)
+        elif resource_claims.needs(binding.pod):
             raise AttemptError(f"Slurm does not say which devices job {job_id} has on node {called}")
 
     @hookimpl

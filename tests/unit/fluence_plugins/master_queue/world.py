@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from fluence_plugins.master_queue.connections import Listener
-from fluence_plugins.master_queue.controller import Controller, Take
-from fluence_plugins.master_queue.measured import Measured
-from fluence_plugins.master_queue.seen import RESOURCES
+from fluence_plugins.master_queue.api.informer_store import RESOURCES
+from fluence_plugins.master_queue.controller.controller import Controller, Take
+from fluence_plugins.master_queue.metrics import Measured
+from fluence_plugins.master_queue.nats.connections import Listener
 from session_scheduler.cluster.dynamic_client import Conflict, NotFound
 from session_scheduler.cluster.dynamic_informer import Change
 

@@ -14,10 +14,10 @@ from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
 
-from fluence_plugins.slurm_bridge.book import Book, is_over, label_of
-from fluence_plugins.slurm_bridge.bridge import Bridge, Want
-from fluence_plugins.slurm_bridge.messages import Fixed, Job
+from fluence_plugins.slurm_bridge.jobs.bridge import Bridge, Want
+from fluence_plugins.slurm_bridge.jobs.job_table import Book, is_over, label_of
 from fluence_plugins.slurm_bridge.names import FINALIZER, SCHEDULER_NAME
+from fluence_plugins.slurm_bridge.slurm.messages import Fixed, Job
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.objects import Pod

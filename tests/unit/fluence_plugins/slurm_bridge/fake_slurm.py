@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-from fluence_plugins.slurm_bridge.errors import (
+from fluence_plugins.slurm_bridge.slurm.errors import (
     InvalidRequestError,
     JobNotPendingError,
     NodeBusyError,
@@ -21,8 +21,8 @@ from fluence_plugins.slurm_bridge.errors import (
     UnavailableError,
     UnknownNodeError,
 )
-from fluence_plugins.slurm_bridge.messages import Fixed, Gres, Job, JobComment, JobList, NodeShare, SlurmNode
-from fluence_plugins.slurm_bridge.placeholder import Placeholder
+from fluence_plugins.slurm_bridge.slurm.messages import Fixed, Gres, Job, JobComment, JobList, NodeShare, SlurmNode
+from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
 
 _ASKED: Final = re.compile(r"gres/([^:=,]+)(?::([^=,]+))?=([0-9]+)")
 

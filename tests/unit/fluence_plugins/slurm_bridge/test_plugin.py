@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from fluence_plugins.slurm_bridge.book import Stand
-from fluence_plugins.slurm_bridge.bridge import Facts, Want
-from fluence_plugins.slurm_bridge.errors import UnavailableError
-from fluence_plugins.slurm_bridge.messages import Gres, NodeShare
+from fluence_plugins.slurm_bridge.jobs.bridge import Facts, Want
+from fluence_plugins.slurm_bridge.jobs.job_table import Stand
 from fluence_plugins.slurm_bridge.names import (
     CORES_ANNOTATION,
     GRES_ANNOTATION,
@@ -20,11 +18,13 @@ from fluence_plugins.slurm_bridge.names import (
     NODE_NAME_LABEL,
 )
 from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin, ranges, told
+from fluence_plugins.slurm_bridge.slurm.errors import UnavailableError
+from fluence_plugins.slurm_bridge.slurm.messages import Gres, NodeShare
 from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.testing import FakeCluster, node, taint
 
-from .jobs import job
+from .sample_jobs import job
 
 
 class World(FakeCluster):

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.master_queue.arguments import MasterQueueArguments
-from fluence_plugins.master_queue.measured import PoolFigure
+from fluence_plugins.master_queue.metrics import PoolFigure
 from fluence_plugins.master_queue.plugin import MasterQueuePlugin
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin

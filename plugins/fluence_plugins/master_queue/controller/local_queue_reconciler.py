@@ -1,0 +1,89 @@
+"""Gives namespaces the LocalQueues that they ask for, and takes away what they ask for no more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Final
+
+from fluence_plugins.master_queue.api.informer_store import (
+    LOCAL_QUEUES,
+    UNLISTED,
+    SeenLocalQueue,
+    SeenNamespace,
+    SeenQueue,
+    Store,
+)
+from fluence_plugins.master_queue.api.master_queue import MasterQueue
+from fluence_plugins.master_queue.api.server_side_apply import Applier
+from fluence_plugins.master_queue.controller.local_queues import asked
+from session_scheduler.model.meta import OwnerReference
+from session_scheduler.sdk.dynamic_client import ClusterError
+
+log = logging.getLogger("master-queue")
+
+_REST_SECONDS: Final = 0.1
+_AGAIN_SECONDS: Final = 5.0
+"""After what failed."""
+
+
+class LocalQueueKeeper:
+    """Those of all namespaces. `run` is its task."""
+
+    def __init__(self, store: Store, applier: Applier, unknown: Callable[[], Collection[type]]) -> None:
+        """`unknown`: kinds of objects of which it is not known what there is."""
+        self._store = store
+        self._applier = applier
+        self._unknown = unknown
+        self._due = asyncio.Event()
+        self._told: tuple[str, ...] = ()
+        """What was said last, which is not said again as long as it is the same."""
+
+    def wake(self) -> None:
+        """A namespace, a queue or a MasterQueue has changed."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Keep them, until cancelled."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            if await self._bring():
+                await asyncio.sleep(_REST_SECONDS)
+            else:
+                self._due.set()
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _bring(self) -> bool:
+        """Whether nothing failed. What fails of one holds up no other."""
+        if LOCAL_QUEUES.kind in self._unknown():
+            self._tell((f"{LOCAL_QUEUES.plural}: {UNLISTED}",))
+            return False
+        there = {one.key: one for one in self._store.all(SeenLocalQueue)}
+        found = asked(list(self._store.all(SeenNamespace)), there, self._owners())
+        failures: list[str] = []
+        for old in found.gone:
+            await _tried(failures, self._applier.delete(LOCAL_QUEUES, old))
+        for wanted in found.wanted:
+            await _tried(failures, self._applier.apply(LOCAL_QUEUES, wanted))
+        self._tell((*found.problems, *failures))
+        return not failures
+
+    def _tell(self, lines: tuple[str, ...]) -> None:
+        for line in lines:
+            if line not in self._told:
+                log.warning("[master-queue] %s", line)
+        self._told = lines
+
+    def _owners(self) -> dict[str, OwnerReference]:
+        """The MasterQueue of each ClusterQueue that is one's."""
+        masters = {master.metadata.uid: master for master in self._store.all(MasterQueue)}
+        return {one.key: masters[one.owner].owner for one in self._store.all(SeenQueue) if one.owner in masters}
+
+
+async def _tried(failures: list[str], write: Coroutine[Any, Any, object]) -> None:
+    try:
+        await write
+    except ClusterError as error:
+        failures.append(str(error))
