@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fluence_plugins.slurm_bridge.devices.resource_claims import claim
-from fluence_plugins.slurm_bridge.slurm.messages import Gres, NodeShare
+from fluence_plugins.slurm_bridge.slurm.model import Gres, NodeShare
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
 from session_scheduler.errors import AttemptError
 from session_scheduler.framework.bindings import Binding

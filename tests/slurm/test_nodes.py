@@ -21,7 +21,7 @@ from fluence_plugins.slurm_bridge.names import (
 from fluence_plugins.slurm_bridge.nodes.controller import NodeSettings, run
 from fluence_plugins.slurm_bridge.nodes.external_nodes import NodeRules, mark_of
 from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
-from fluence_plugins.slurm_bridge.slurm.messages import SlurmNode
+from fluence_plugins.slurm_bridge.slurm.model import SlurmNode
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.objects import KubeObject, Node, Taint

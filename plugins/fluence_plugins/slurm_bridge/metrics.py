@@ -1,4 +1,4 @@
-"""What is measured of the bridge."""
+"""The metrics of the bridge."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 
-class Measured:
-    """Requests by what they were for and how they ended, their seconds, and jobs by state."""
+class BridgeMetrics:
+    """Requests by purpose and result, their seconds, and jobs by state."""
 
     def __init__(self) -> None:
-        self.jobs: dict[str, int] = {"pending": 0, "allocated": 0}
+        self.jobs: Counter[str] = Counter()
+        """By state: pending, allocated."""
         self._requests: Counter[tuple[str, str]] = Counter()
         self._seconds: dict[str, float] = {}
 
@@ -33,19 +34,18 @@ class Measured:
             self._seconds[what] = self._seconds.get(what, 0.0) + time.monotonic() - begun
 
     def families(self) -> list[Metric]:
-        """As Prometheus takes them."""
+        """For Prometheus."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # only where it is asked for
 
         jobs = GaugeMetricFamily("fluence_slurm_jobs", "Slurm jobs that stand for pods, by state.", labels=["state"])
-        for state, count in self.jobs.items():
-            jobs.add_metric([state], count)
+        for state in ("pending", "allocated"):
+            jobs.add_metric([state], self.jobs[state])
         text = "Requests to slurmrestd, by what for and how they ended."
         requests = CounterMetricFamily("fluence_slurm_requests", text, labels=["request", "result"])
-        for (what, result), count in self._requests.items():
-            requests.add_metric([what, result], count)
-        seconds = CounterMetricFamily(
-            "fluence_slurm_request_seconds", "Seconds that requests to slurmrestd took.", labels=["request"]
-        )
+        for labels, count in self._requests.items():
+            requests.add_metric(labels, count)
+        text = "Seconds that requests to slurmrestd took."
+        seconds = CounterMetricFamily("fluence_slurm_request_seconds", text, labels=["request"])
         for what, total in self._seconds.items():
             seconds.add_metric([what], total)
         return [jobs, requests, seconds]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluence_plugins.slurm_bridge.devices.resource_claims import claim
-from fluence_plugins.slurm_bridge.slurm.messages import Gres, NodeShare
+from fluence_plugins.slurm_bridge.slurm.model import Gres, NodeShare
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.errors import AttemptError
 from session_scheduler.framework.bindings import Binding

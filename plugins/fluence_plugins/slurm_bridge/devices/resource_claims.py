@@ -59,7 +59,7 @@ from session_scheduler.model.quantity import thousandths
 from session_scheduler.model.requests import pod_requests
 
 if TYPE_CHECKING:
-    from fluence_plugins.slurm_bridge.slurm.messages import NodeShare
+    from fluence_plugins.slurm_bridge.slurm.model import NodeShare
     from session_scheduler.sdk.bindings import Binding
 
 _NAME_LIMIT: Final = 253

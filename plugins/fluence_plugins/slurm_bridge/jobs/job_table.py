@@ -1,8 +1,8 @@
-"""What is known of the bridge's pods and of their jobs, and what must be done that they agree. No I/O.
+"""The bridge's pods and their Slurm jobs, and the actions that bring both in line. No I/O.
 
-A pod belongs to a job whose admin_comment names it, of several to the one that its label names: a label alone is no
-claim to a job, for people write labels. Slurm's word counts: where a job has ended its running pods end, too, and a job
-of which no pod is left is cancelled.
+A pod belongs to a job whose admin_comment names it; of several, to the one that its label names. A label alone claims
+no job, for users write labels. Slurm decides: if a job has ended, its running pods are deleted, and a job without pods
+is cancelled.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ from typing import TYPE_CHECKING, Final
 from fluence_plugins.slurm_bridge import names
 
 if TYPE_CHECKING:
-    from fluence_plugins.slurm_bridge.slurm.messages import Job
+    from fluence_plugins.slurm_bridge.slurm.model import Job
     from session_scheduler.model.objects import Pod
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _UNKNOWN: Final = "no longer known to Slurm"
 _START_STEP: Final = 60
-"""Seconds by which an expected start must move before that is told."""
+"""Seconds by which an expected start must move before the text changes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
-    """What a session reads of a pod that has a job."""
+class PodJob:
+    """The job of a pod, as sessions read it."""
 
     job_id: int
     nodes: tuple[str, ...] | None
-    """The names in Slurm of the nodes that it may have, one for each pod of the job in turn; None while Slurm has given
-    it none.
-    """
+    """The job's nodes as Slurm names them, one for each pod of the job in turn; None while Slurm has given it none."""
     pods: tuple[str, ...]
     """The uids of the job's pods, in their order."""
     text: str
@@ -40,20 +38,20 @@ class Stand:
 
 
 @dataclass(slots=True)
-class Duties:
-    """What is to be done, by kind."""
+class Actions:
+    """What is to be written, by kind."""
 
     label: list[tuple[Pod, int]] = field(default_factory=list)
-    """Pods that do not say yet which job is theirs."""
+    """Pods whose label does not name their job yet."""
     delete: list[tuple[Pod, str]] = field(default_factory=list)
-    """Running pods whose job has ended, and why that is said."""
+    """Running pods whose job has ended, and why."""
     cancel: list[tuple[int, str]] = field(default_factory=list)
-    """Jobs that stand for nobody any more."""
+    """Jobs that stand for no pod any more, and why."""
     release: list[Pod] = field(default_factory=list)
-    """Pods that are over, and need not be kept for their job."""
+    """Pods that are over, and whose finalizer is not needed any more."""
 
 
-class Book:
+class JobTable:
     """Pods by uid, jobs by number. `cluster` is the identity that tells this scheduler's jobs from others; empty
     while it is not known.
     """
@@ -66,7 +64,7 @@ class Book:
         """Those that have not ended, and stand for pods of this cluster."""
         self.ended: dict[int, str] = {}
         """How jobs of living pods ended, as far as Slurm still says."""
-        self.stands: dict[str, Stand] = {}
+        self.pod_jobs: dict[str, PodJob] = {}
         """By uid of a living pod with a job; replaced, never changed."""
         self._by_uid: dict[str, set[int]] = {}
         self._by_key: dict[str, set[int]] = {}
@@ -82,20 +80,20 @@ class Book:
         """Jobs that pods name, and that Slurm was asked for and does not know."""
         self._labelled: dict[int, set[str]] = {}
         """By job, the uids of the pods that name it by label."""
-        self._judged = False
-        self._duties: Duties | None = None
-        """As they are until something changes."""
+        self._refreshed = False
+        self._actions: Actions | None = None
+        """Until something changes."""
 
     # ------------------------------------------------------------------ pods
 
-    def concerns(self, pod: Pod) -> bool:
+    def manages(self, pod: Pod) -> bool:
         """Whether a pod is the bridge's."""
         return pod.spec.scheduler_name == self.scheduler_name
 
-    def put(self, pod: Pod) -> None:
+    def put_pod(self, pod: Pod) -> None:
         """A pod is there, or has changed."""
         uid = pod.metadata.uid
-        if not self.concerns(pod):
+        if not self.manages(pod):
             return
         before = self.pods.get(uid)
         if before is not None and (old := label_of(before)) is not None and old != label_of(pod):
@@ -106,7 +104,7 @@ class Book:
         if (job_id := label_of(pod)) is not None:
             self._labelled.setdefault(job_id, set()).add(uid)
 
-    def drop(self, uid: str) -> None:
+    def drop_pod(self, uid: str) -> None:
         """A pod is gone."""
         pod = self.pods.pop(uid, None)
         if pod is None:
@@ -118,26 +116,26 @@ class Book:
         if (job_id := label_of(pod)) is not None:
             self._labelled.get(job_id, set()).discard(uid)
 
-    def put_all(self, pods: Iterable[Pod]) -> None:
+    def replace_pods(self, pods: Iterable[Pod]) -> None:
         """These are all pods that there are."""
-        found = {pod.metadata.uid: pod for pod in pods}
+        found = {pod.metadata.uid: pod for pod in pods if self.manages(pod)}
         for uid in self.pods.keys() - found.keys():
-            self.drop(uid)
+            self.drop_pod(uid)
         for pod in found.values():
-            self.put(pod)
+            self.put_pod(pod)
 
     def _changed(self) -> None:
-        self._judged, self._duties = False, None
+        self._refreshed, self._actions = False, None
 
     # ------------------------------------------------------------------ jobs
 
-    def take(self, jobs: Iterable[Job], unreadable: Iterable[int] = ()) -> None:
-        """These are all jobs that Slurm has now, but for some (their numbers) that could not be read."""
+    def replace_jobs(self, jobs: Iterable[Job], unreadable: Iterable[int] = ()) -> None:
+        """These are all jobs that Slurm has now, except some (their numbers) that could not be read."""
         before = self.jobs, self.ended, self._others, self._unreadable
         self.jobs, self.ended, self._others, self._unreadable = {}, {}, set(), set(unreadable)
         self._by_uid, self._by_key = {}, {}
         for job in jobs:
-            self._note(job)
+            self._index(job)
         self._labelled = {job_id: uids for job_id, uids in self._labelled.items() if uids}
         known = self.jobs.keys() | self.ended.keys() | self._others | self._unreadable
         self._gone = (self._gone & self._labelled.keys()) - known
@@ -147,16 +145,16 @@ class Book:
             self._changed()
 
     def _is_needed(self, job_id: int) -> bool:
-        """Whether anything depends on what became of a job that pods name: of pods that are over and free nothing."""
+        """Whether a pod that names the job still depends on what became of it."""
         pods = (self.pods[uid] for uid in self._labelled[job_id])
         return any(not is_over(pod) or names.FINALIZER in pod.metadata.finalizers for pod in pods)
 
-    def take_one(self, job: Job) -> None:
-        """A job that was just made, or read anew."""
-        self._forget(job.job_id)
-        self._note(job)
+    def put_job(self, job: Job) -> None:
+        """A job that was just created, or read again."""
+        self._drop_job(job.job_id)
+        self._index(job)
 
-    def _note(self, job: Job) -> None:
+    def _index(self, job: Job) -> None:
         if job.ended:
             if job.job_id in self._labelled or self._is_ours(job):
                 self.ended[job.job_id] = " ".join(sorted(job.states))
@@ -165,26 +163,30 @@ class Book:
             self._others.add(job.job_id)
             return
         self.jobs[job.job_id] = job
-        for pod in job.comment.pods if job.comment is not None else ():
-            index, key = (self._by_uid, pod.uid) if pod.uid else (self._by_key, pod.key)
-            index.setdefault(key, set()).add(job.job_id)
+        for numbers in self._numbers(job):
+            numbers.add(job.job_id)
 
     def _is_ours(self, job: Job) -> bool:
         return job.comment is not None and job.comment.cluster in ("", self.cluster)
 
-    def _forget(self, job_id: int) -> None:
+    def _drop_job(self, job_id: int) -> None:
         self._changed()
         self.ended.pop(job_id, None)
         self._missing.discard(job_id)
         self._others.discard(job_id)
         job = self.jobs.pop(job_id, None)
-        for pod in job.comment.pods if job is not None and job.comment is not None else ():
+        for numbers in self._numbers(job) if job is not None else ():
+            numbers.discard(job_id)
+
+    def _numbers(self, job: Job) -> Iterator[set[int]]:
+        """The index entries of the pods that the job names."""
+        for pod in job.comment.pods if job.comment is not None else ():
             index, key = (self._by_uid, pod.uid) if pod.uid else (self._by_key, pod.key)
-            index[key].discard(job_id)
+            yield index.setdefault(key, set())
 
     def job_of(self, pod: Pod) -> Job | None:
-        """The job that stands for a pod: the one that it names itself, else one that has nodes before one that waits,
-        and the first that was made.
+        """The job that stands for a pod: the one that its label names, else one with nodes before a pending one, then
+        the oldest.
         """
         found = self._by_uid.get(pod.metadata.uid) or self._by_key.get(pod.key)
         if not found:
@@ -194,7 +196,7 @@ class Book:
             return self.jobs[labelled]
         return min((self.jobs[number] for number in found), key=lambda job: (not job.allocated, job.job_id))
 
-    def standing_for(self, job: Job) -> list[Pod]:
+    def pods_of(self, job: Job) -> list[Pod]:
         """The job's pods that are not over, in its order."""
         uids: dict[str, None] = {}
         for named in job.comment.pods if job.comment is not None else ():
@@ -207,69 +209,67 @@ class Book:
 
     # ------------------------------------------------------------------ what sessions read
 
-    def judge(self) -> list[str]:
-        """Bring `stands` in line; returns the uids of pods that have another stand now, or none any more."""
-        if self._judged:
+    def refresh(self) -> list[str]:
+        """Bring `pod_jobs` up to date. Returns the uids of pods whose job has changed, or that have none any more."""
+        if self._refreshed:
             return []
-        self._judged = True
-        found: dict[str, Stand] = {}
+        self._refreshed = True
+        found: dict[str, PodJob] = {}
         for job in self.jobs.values():
-            pods = tuple(pod.metadata.uid for pod in self.standing_for(job))
-            before = next((self.stands[uid] for uid in pods if uid in self.stands), None)
-            now = Stand(job.job_id, job.nodes if job.allocated else None, pods, _told(job, before))
+            pods = tuple(pod.metadata.uid for pod in self.pods_of(job))
+            before = next((self.pod_jobs[uid] for uid in pods if uid in self.pod_jobs), None)
+            now = PodJob(job.job_id, job.nodes if job.allocated else None, pods, _status_text(job, before))
             found |= dict.fromkeys(pods, before if now == before else now)
-        changed = [uid for uid in self.stands.keys() | found.keys() if self.stands.get(uid) != found.get(uid)]
-        self.stands = found
+        changed = [uid for uid in self.pod_jobs.keys() | found.keys() if self.pod_jobs.get(uid) != found.get(uid)]
+        self.pod_jobs = found
         return sorted(changed)
 
     # ------------------------------------------------------------------ what is to be done
 
-    def lost(self) -> list[int]:
-        """Jobs that pods name, and that the last list did not have: to be asked for one by one."""
+    def missing_jobs(self) -> list[int]:
+        """Jobs that pods name, and that the last list did not have: to be looked up one by one."""
         return sorted(self._missing)
 
-    def gone(self, job_id: int) -> None:
-        """Slurm has no such job."""
-        self._forget(job_id)
+    def mark_unknown(self, job_id: int) -> None:
+        """Slurm does not know the job."""
+        self._drop_job(job_id)
         self._gone.add(job_id)
         self.ended[job_id] = _UNKNOWN
 
-    def cancelled(self, job_id: int) -> None:
-        """A job of which no pod was left was cancelled."""
-        self._forget(job_id)
+    def mark_cancelled(self, job_id: int) -> None:
+        """The job was cancelled."""
+        self._drop_job(job_id)
         self.ended[job_id] = "CANCELLED"
 
-    def duties(self) -> Duties:
-        """What is to be done now."""
-        if self._duties is None:
-            self._duties = self._find_duties()
-        return self._duties
+    def actions(self) -> Actions:
+        """What is to be written now."""
+        if self._actions is None:
+            self._actions = self._find_actions()
+        return self._actions
 
-    def _find_duties(self) -> Duties:
-        found = Duties()
-        to_cancel = {
-            number for number, job in self.jobs.items() if not self.standing_for(job) and self._may_cancel(job)
-        }
+    def _find_actions(self) -> Actions:
+        found = Actions()
+        to_cancel = {number for number, job in self.jobs.items() if not self.pods_of(job) and self._may_cancel(job)}
         found.cancel = [(number, "none of its pods is left") for number in sorted(to_cancel)]
         for pod in self.pods.values():
             if is_over(pod):
-                if names.FINALIZER in pod.metadata.finalizers and self._is_told(pod, to_cancel):
+                if names.FINALIZER in pod.metadata.finalizers and self._job_is_done(pod, to_cancel):
                     found.release.append(pod)
             elif pod.metadata.deletion_timestamp is None:  # what goes takes no finalizer any more
-                self._look_at(pod, found)
+                self._add_actions(pod, found)
         return found
 
-    def _is_told(self, pod: Pod, to_cancel: Container[int]) -> bool:
-        """Whether nothing is left to be done to the job of a pod that is over."""
+    def _job_is_done(self, pod: Pod, to_cancel: Container[int]) -> bool:
+        """Whether the job of a pod that is over needs nothing any more."""
         job, labelled = self.job_of(pod), label_of(pod)
         if job is not None:
             return job.job_id not in to_cancel
         return labelled not in self._missing and labelled not in self._unreadable
 
-    def _look_at(self, pod: Pod, found: Duties) -> None:
+    def _add_actions(self, pod: Pod, found: Actions) -> None:
         job, labelled = self.job_of(pod), label_of(pod)
         if pod.spec.node_name and labelled is not None:
-            if (why := self._why_lost(pod, labelled)) is not None:
+            if (why := self._why_delete(pod, labelled)) is not None:
                 found.delete.append((pod, why))
                 return
             if job is None or job.job_id != labelled:
@@ -277,7 +277,7 @@ class Book:
         if job is not None and (labelled != job.job_id or names.FINALIZER not in pod.metadata.finalizers):
             found.label.append((pod, job.job_id))
 
-    def _why_lost(self, pod: Pod, labelled: int) -> str | None:
+    def _why_delete(self, pod: Pod, labelled: int) -> str | None:
         """Why a bound pod has its nodes no more; None while its job runs, or nobody knows."""
         if labelled in self.ended:
             return f"its Slurm job {labelled} has ended: {self.ended[labelled]}"
@@ -299,9 +299,9 @@ class Book:
         keys = {self.pods[uid].key for uid in self._labelled.get(job.job_id, ())}
         return any(pod.key in keys for pod in job.comment.pods)
 
-    def pending(self) -> Iterator[Job]:
-        """The jobs that wait."""
-        return (job for job in self.jobs.values() if not job.allocated)
+    def has_pending_jobs(self) -> bool:
+        """Whether a job waits for nodes."""
+        return any(not job.allocated for job in self.jobs.values())
 
 
 def identity(cluster: str, scheduler_name: str) -> str:
@@ -316,7 +316,7 @@ def label_of(pod: Pod) -> int | None:
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether a pod uses nothing any more: it has ended, or goes and never had a node, or nobody ends it any more."""
+    """Whether a pod uses nothing any more: it has ended, or is deleted without a node or a grace period."""
     metadata = pod.metadata
     if pod.status.phase in _OVER:
         return True
@@ -325,8 +325,8 @@ def is_over(pod: Pod) -> bool:
     )
 
 
-def _told(job: Job, before: Stand | None) -> str:
-    """Why the job waits. The expected start moves all the time: it is told anew where it moves by much."""
+def _status_text(job: Job, before: PodJob | None) -> str:
+    """Why the job waits. The expected start moves all the time: the text follows only where it moves by much."""
     if job.allocated:
         return f"Slurm job {job.job_id} has nodes {', '.join(job.nodes[:8])}{'…' if len(job.nodes) > 8 else ''}"
     if not job.pending or "COMPLETING" in job.states:
@@ -336,7 +336,7 @@ def _told(job: Job, before: Stand | None) -> str:
         return reason
     start = datetime.fromtimestamp(job.start, UTC)
     if before is not None and before.text.startswith(f"{reason}, expected to start at "):
-        told = datetime.fromisoformat(before.text.rpartition(" ")[2])
-        if abs((start - told).total_seconds()) < _START_STEP:
+        shown = datetime.fromisoformat(before.text.rpartition(" ")[2])
+        if abs((start - shown).total_seconds()) < _START_STEP:
             return before.text
     return f"{reason}, expected to start at {start:%Y-%m-%dT%H:%M:%SZ}"

@@ -48,7 +48,7 @@ from fluence_plugins.slurm_bridge.slurm.errors import (
     UnavailableError,
     UnknownNodeError,
 )
-from fluence_plugins.slurm_bridge.slurm.messages import SlurmNode
+from fluence_plugins.slurm_bridge.slurm.model import SlurmNode
 from session_scheduler.errors import ChangedMeanwhileError, FluenceError
 from session_scheduler.model.objects import Node, Taint
 from session_scheduler.model.related import Namespace

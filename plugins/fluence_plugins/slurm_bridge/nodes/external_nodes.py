@@ -20,7 +20,7 @@ from fluence_plugins.slurm_bridge.names import (
     TOPOLOGY_ANNOTATION,
 )
 from fluence_plugins.slurm_bridge.slurm.gres import DEFAULT_RESOURCES
-from fluence_plugins.slurm_bridge.slurm.messages import SlurmNode
+from fluence_plugins.slurm_bridge.slurm.model import SlurmNode
 from session_scheduler.errors import shown
 from session_scheduler.model.objects import Node, Quantity
 from session_scheduler.model.quantity import QuantityError, billionths

@@ -20,31 +20,31 @@ import msgspec
 import structlog
 
 from fluence_plugins.slurm_bridge.slurm import errors
-from fluence_plugins.slurm_bridge.slurm.errors import InvalidRequestError, SlurmError, TokenError, UnavailableError
+from fluence_plugins.slurm_bridge.slurm.errors import (
+    DECODE_ERRORS,
+    InvalidRequestError,
+    SlurmError,
+    TokenError,
+    UnavailableError,
+)
 from fluence_plugins.slurm_bridge.slurm.messages import (
-    BROKEN,
     CancelAnswer,
     Envelope,
     ErrorItem,
-    Fixed,
-    Job,
-    JobList,
     JobsAnswer,
     NodeMessage,
     NodesAnswer,
-    NodeShare,
     PartitionsAnswer,
     PingAnswer,
-    SlurmNode,
     SubmitAnswer,
     SubmitMessage,
-    Unreadable,
     UnreadableError,
     UpdateAnswer,
     job_message,
     jobs_of,
     nodes_of,
 )
+from fluence_plugins.slurm_bridge.slurm.model import Job, JobDefaults, JobList, NodeShare, SlurmNode, Unreadable
 from fluence_plugins.slurm_bridge.slurm.node_shares import shares_of, shares_of_job
 from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
 from fluence_plugins.slurm_bridge.slurm.transport import (
@@ -138,12 +138,12 @@ class SlurmClient:
             raise self._odd(f"GET {path}", "it has another job, or none")
         return right
 
-    async def submit(self, job: Placeholder, fixed: Fixed, candidates: Sequence[str]) -> int:
+    async def submit(self, job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> int:
         """Ask for the job and return its number. `candidates`: the nodes that Slurm is to choose from.
 
         Raises: InvalidRequestError. After an UnavailableError that was `sent` it may be there: look, before another.
         """
-        body = msgspec.json.encode(SubmitMessage(job_message(job, fixed, candidates)))
+        body = msgspec.json.encode(SubmitMessage(job_message(job, defaults, candidates)))
         request = "POST job/submit"
         if self._settings.api_version in _WITHOUT_EXTERNAL_JOBS:
             what = f"{self._settings.api_version} has no external jobs: set apiVersion to a later one"
@@ -164,14 +164,16 @@ class SlurmClient:
             _log.info("slurm warns of a job", job_id=answer.job_id, warning=errors.one_line(warning.description or ""))
         return answer.job_id
 
-    async def update(self, job_id: int, job: Placeholder, fixed: Fixed, candidates: Sequence[str]) -> None:
+    async def update(self, job_id: int, job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> None:
         """Make the pending job as `job` has it; what that leaves to Slurm's defaults stays as it is.
 
         Raises: JobNotPendingError, where it has started, ended or gone; InvalidRequestError.
         """
         path = f"job/{job_id}"
         request = f"POST {path}"
-        message = msgspec.structs.replace(job_message(job, fixed, candidates), flags=(), current_working_directory="")
+        message = msgspec.structs.replace(
+            job_message(job, defaults, candidates), flags=(), current_working_directory=""
+        )
         try:
             answer = await self._call("POST", path, UpdateAnswer, msgspec.json.encode(message))
         except SlurmError as refused:
@@ -316,7 +318,7 @@ class SlurmClient:
         """
         try:
             found = msgspec.json.decode(answer.body, type=Envelope).errors or []
-        except BROKEN:
+        except DECODE_ERRORS:
             found = []
         first = _first(found)
         if first is not None:
@@ -332,7 +334,7 @@ class SlurmClient:
     def _decoded(self, request: str, answer: Answer, kind: type[_Answer]) -> _Answer:
         try:
             return msgspec.json.decode(answer.body, type=kind)
-        except BROKEN as why:
+        except DECODE_ERRORS as why:
             if answer.status == _UNKNOWN:
                 raise self._no_such_path(request) from None
             raise self._odd(request, str(why)) from None

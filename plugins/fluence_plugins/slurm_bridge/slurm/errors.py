@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from session_scheduler.errors import FluenceError, plain
 
+DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What decoding raises: the last where somebody nests brackets by the thousand."""
 _CUT: Final = 300
 """The characters of a server's text that a message shows."""
 

@@ -1,4 +1,4 @@
-"""What is said to slurmrestd and what it answers, as types; and what of an answer the rest of the plugin sees.
+"""The messages of slurmrestd: requests out of placeholders, answers into the model.
 
 Of an answer only the fields that are used are named, all others are skipped unread. Lists are read item by item: one
 that is not as the schema has it hides no other. Optional numbers are `{"set":true,"infinite":false,"number":N}`.
@@ -10,173 +10,22 @@ fields and neither /new/node nor /resources; for v0.0.42 it lacks the flag EXTER
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from fluence_plugins.slurm_bridge.slurm import hostlist
-from fluence_plugins.slurm_bridge.slurm.errors import InvalidRequestError, one_line
-from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder, PodIdentity
-
-COMMENT_CHARACTERS: Final = 1 << 20
-"""The longest admin_comment that is written or read."""
-BROKEN: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What decoding raises: the last where somebody nests brackets by the thousand."""
-_EXTERNAL: Final = "EXTERNAL_JOB"
-_ENDED: Final = frozenset(
-    {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
-    | {"LAUNCH_FAILED", "REVOKED", "RECONFIG_FAIL"}
+from fluence_plugins.slurm_bridge.slurm.admin_comment import read_comment, written_comment
+from fluence_plugins.slurm_bridge.slurm.errors import DECODE_ERRORS, one_line
+from fluence_plugins.slurm_bridge.slurm.model import (
+    EXTERNAL,
+    Job,
+    JobComment,
+    JobDefaults,
+    SlurmNode,
+    Unreadable,
 )
-"""The states of a job that has ended; flags as COMPLETING may stand beside them."""
-
-# ------------------------------------------------------------------ what the plugin sees
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """What is the same in all jobs of a scheduler."""
-
-    cluster: str
-    """Who we are, in admin_comment: other clusters' jobs may be in the same Slurm."""
-    mcs_label: str = "kubernetes"
-    partition: str = "slurm-bridge"
-    """Of a job that names none."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobComment:
-    """The admin_comment of a placeholder job: `{"pods":["ns/name"],"uids":["…"],"cluster":"…"}`.
-
-    slurm-bridge writes the pods alone: then uids and cluster are empty.
-    """
-
-    pods: tuple[PodIdentity, ...]
-    cluster: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A job as Slurm has it. Times are seconds since 1970."""
-
-    job_id: int
-    name: str = ""
-    states: frozenset[str] = frozenset()
-    reason: str = ""
-    """Why it waits: Resources, Priority, …; empty for none."""
-    description: str = ""
-    """More about that, where Slurm says more."""
-    nodes: tuple[str, ...] = ()
-    """In Slurm's order."""
-    comment: JobComment | None = None
-    """None where another than a slurm-bridge wrote it."""
-    start: int | None = None
-    """Expected while it waits, real once it runs; None where Slurm does not say."""
-    end: int | None = None
-    submitted: int = 0
-    partition: str = ""
-    flags: frozenset[str] = frozenset()
-    gres_detail: tuple[str, ...] = ()
-    exclusive: bool = False
-    required_nodes: str = ""
-    """The candidates as Slurm writes them, a host list."""
-    priority: int | None = None
-    time_limit_minutes: int | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether it will not run any more."""
-        return bool(self.states & _ENDED)
-
-    @property
-    def pending(self) -> bool:
-        """Whether it waits for nodes."""
-        return "PENDING" in self.states and not self.ended
-
-    @property
-    def allocated(self) -> bool:
-        """Whether it has its nodes and runs. A job that is being ended is not: its nodes are on their way back."""
-        return "RUNNING" in self.states and bool(self.nodes) and not self.ended and "COMPLETING" not in self.states
-
-    @property
-    def external(self) -> bool:
-        """Whether it is of the kind that the plugin submits: no process of Slurm's belongs to it."""
-        return _EXTERNAL in self.flags
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """An item of a list that is not as the schema has it. A job of that number is there all the same."""
-
-    key: int | str | None
-    """The job's number or the node's name, where that much can be read."""
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobList:
-    """All jobs that Slurm knows, at `last_update`."""
-
-    jobs: tuple[Job, ...]
-    last_update: int
-    """What to ask with next time, as `since`."""
-    changed: bool = True
-    """False where nothing has changed since: then there are no jobs in it."""
-    unreadable: tuple[Unreadable, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Gres:
-    """Devices of a node, or of a job's share of it."""
-
-    name: str
-    type: str
-    count: int
-    indices: tuple[int, ...]
-    """Empty where Slurm counts them only."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeShare:
-    """What a job has on one of its nodes."""
-
-    node: str
-    cores: tuple[int, ...]
-    """Indices over all sockets."""
-    gres: tuple[Gres, ...]
-    memory_mib: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmNode:
-    """A node as Slurm has it."""
-
-    name: str
-    states: frozenset[str] = frozenset()
-    reason: str = ""
-    features: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    gres: str = ""
-    gres_used: str = ""
-    cpus: int = 0
-    allocated_cpus: int = 0
-    memory_mib: int = 0
-    allocated_memory_mib: int = 0
-    topology: str = ""
-    address: str = ""
-    comment: str = ""
-    extra: str = ""
-
-    @property
-    def drained(self) -> bool:
-        """Whether it is given no new jobs, by somebody's word."""
-        return "DRAIN" in self.states
-
-    @property
-    def external(self) -> bool:
-        """Whether no slurmd is expected there."""
-        return "EXTERNAL" in self.states
-
+from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
 
 # ------------------------------------------------------------------ numbers
 
@@ -256,19 +105,19 @@ class NodeMessage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     gres: str | None = None
 
 
-def job_message(job: Placeholder, fixed: Fixed, candidates: Sequence[str]) -> JobMessage:
+def job_message(job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> JobMessage:
     """The job as Slurm is asked for it. Raises: InvalidRequestError, where a comment cannot name all its pods."""
     return JobMessage(
         name=job.name,
-        admin_comment=written_comment(JobComment(job.pods, fixed.cluster)),
+        admin_comment=written_comment(JobComment(job.pods, defaults.cluster)),
         nodes=str(len(job.pods)),
         minimum_nodes=job.minimum_nodes,
         maximum_nodes=job.maximum_nodes,
         tasks_per_node=job.tasks_per_node,
         current_working_directory="/tmp",  # noqa: S108  # Slurm wants one; nothing runs there
         required_nodes=tuple(candidates),
-        partition=job.partition or fixed.partition,
-        mcs_label=fixed.mcs_label,
+        partition=job.partition or defaults.partition,
+        mcs_label=defaults.mcs_label,
         cpus_per_task=job.cpus_per_task,
         memory_per_node=_number(job.memory_mib),
         tres_per_node=job.gres,
@@ -283,54 +132,12 @@ def job_message(job: Placeholder, fixed: Fixed, candidates: Sequence[str]) -> Jo
         reservation=job.reservation,
         time_limit=_number(job.time_limit_minutes),
         wckey=job.wckey,
-        flags=(_EXTERNAL,),
+        flags=(EXTERNAL,),
     )
 
 
 def _number(value: int | None) -> Number | None:
     return None if value is None else Number(set=True, number=value)
-
-
-# ------------------------------------------------------------------ admin_comment
-
-
-class _Comment(msgspec.Struct, frozen=True, omit_defaults=True):
-    pods: tuple[str, ...]
-    uids: tuple[str, ...] = ()
-    cluster: str = ""
-
-
-_read_comment = msgspec.json.Decoder(_Comment).decode
-
-
-def written_comment(comment: JobComment) -> str:
-    """The text of an admin_comment. Raises: InvalidRequestError, where it would be too long to be read again."""
-    uids = tuple(pod.uid for pod in comment.pods)
-    wire = _Comment(tuple(pod.key for pod in comment.pods), uids if any(uids) else (), comment.cluster)
-    text = msgspec.json.encode(wire).decode()
-    if len(text) > COMMENT_CHARACTERS:
-        what = (
-            f"the names of its {len(uids)} pods have {len(text)} characters, a job's comment has {COMMENT_CHARACTERS}"
-        )
-        raise InvalidRequestError("job", 0, what)
-    return text
-
-
-def read_comment(text: str) -> JobComment | None:
-    """What an admin_comment says, or None where no slurm-bridge can have written it: anybody may write one."""
-    if not text.startswith("{") or len(text) > COMMENT_CHARACTERS:
-        return None
-    try:
-        wire = _read_comment(text)
-    except BROKEN:
-        return None
-    uids = wire.uids or ("",) * len(wire.pods)
-    keys = [pod.split("/") for pod in wire.pods]
-    if not keys or len(uids) != len(keys) or any(len(key) != 2 or not all(key) for key in keys):
-        return None
-    return JobComment(
-        tuple(PodIdentity(key[0], key[1], uid) for key, uid in zip(keys, uids, strict=True)), wire.cluster
-    )
 
 
 # ------------------------------------------------------------------ answers
@@ -511,10 +318,10 @@ def _each(
     for item in items or ():
         try:
             good.append(read(bytes(item)))
-        except (*BROKEN, ValueError, OverflowError, hostlist.HostlistError) as why:
+        except (*DECODE_ERRORS, ValueError, OverflowError, hostlist.HostlistError) as why:
             try:
                 name = key(bytes(item))
-            except BROKEN:
+            except DECODE_ERRORS:
                 name = None
             bad.append(Unreadable(name, one_line(str(why))))
     return tuple(good), tuple(bad)

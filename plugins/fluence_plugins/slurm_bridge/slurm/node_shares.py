@@ -9,7 +9,9 @@ from typing import Final
 import msgspec
 
 from fluence_plugins.slurm_bridge.slurm import hostlist
-from fluence_plugins.slurm_bridge.slurm.messages import BROKEN, Gres, NodeShare, UnreadableError
+from fluence_plugins.slurm_bridge.slurm.errors import DECODE_ERRORS
+from fluence_plugins.slurm_bridge.slurm.messages import UnreadableError
+from fluence_plugins.slurm_bridge.slurm.model import Gres, NodeShare
 from session_scheduler.errors import shown
 
 _CORES: Final = 1 << 16
@@ -77,7 +79,7 @@ def shares_of(items: Sequence[msgspec.Raw] | None) -> tuple[NodeShare, ...]:
     """Of the nodes that /resources lists. Raises: UnreadableError; half of them would be worth nothing."""
     try:
         return tuple(_share(_share_wire(bytes(item))) for item in items or ())
-    except (*BROKEN, hostlist.HostlistError) as why:
+    except (*DECODE_ERRORS, hostlist.HostlistError) as why:
         raise UnreadableError(str(why)) from None
 
 
@@ -85,7 +87,7 @@ def shares_of_job(job: msgspec.Raw) -> tuple[NodeShare, ...]:
     """Of the nodes that a job itself has while it runs: it names them after its end, too. Raises: UnreadableError."""
     try:
         wire = _job_wire(bytes(job))
-    except BROKEN as why:
+    except DECODE_ERRORS as why:
         raise UnreadableError(str(why)) from None
     if "RUNNING" not in wire.job_state:
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluence_plugins.slurm_bridge.slurm.messages import Job, JobComment
+from fluence_plugins.slurm_bridge.slurm.model import Job, JobComment
 from fluence_plugins.slurm_bridge.slurm.placeholder import PodIdentity
 from session_scheduler.model.objects import Pod
 

@@ -17,12 +17,12 @@ from fluence_plugins.slurm_bridge.slurm.errors import (
     SlurmError,
     UnavailableError,
 )
-from fluence_plugins.slurm_bridge.slurm.messages import Fixed
+from fluence_plugins.slurm_bridge.slurm.model import JobDefaults
 from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder, PodIdentity
 
 from .fake_slurm import FakeSlurm, external_node
 
-FIXED = Fixed("here")
+FIXED = JobDefaults("here")
 
 
 def job(*names: str, **more: Any) -> Placeholder:

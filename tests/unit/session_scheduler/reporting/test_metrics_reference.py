@@ -83,7 +83,7 @@ def shown() -> list[Metric]:
     plugin = FluencePlugin(FluenceArguments())
     plugin.on_nodes_changed([NodeChange("n1", NODE, ())])
     bridge = SlurmBridgePlugin(SlurmBridgeArguments(url="http://slurm", token_file="token"))
-    with bridge.measured.request("jobs"):
+    with bridge._bridge.metrics.request("jobs"):
         pass
     listed = [("fluence", plugin, None), ("slurm-bridge", bridge, None), ("Proportion", with_a_queue(), None),
               ("master-queue", with_pools(), None)]  # fmt: skip

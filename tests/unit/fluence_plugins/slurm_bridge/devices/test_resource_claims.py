@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fluence_plugins.slurm_bridge.devices.node_devices import before
 from fluence_plugins.slurm_bridge.devices.resource_claims import claim, needs, refusal
-from fluence_plugins.slurm_bridge.slurm.messages import Gres, NodeShare
+from fluence_plugins.slurm_bridge.slurm.model import Gres, NodeShare
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.errors import AttemptError
 from session_scheduler.framework.bindings import Binding

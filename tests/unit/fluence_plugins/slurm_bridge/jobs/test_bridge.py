@@ -78,7 +78,7 @@ def test_nothing_is_asked_again_while_nothing_changes() -> None:
         assert (world.woken, world.slurm.calls) == (woken, calls), "no wake-up and no request without a change"
         assert world.slurm.reads["job"] == asked["job"]
         assert world.slurm.reads["jobs"] - asked["jobs"] <= 60 / TICK + 4, "one list a tick for all"
-        assert "Resources" in world.bridge.facts().stands["uid-a"].text
+        assert "Resources" in world.bridge.facts().pod_jobs["uid-a"].text
 
 
 def test_sessions_that_ask_for_the_same_again_read_no_workloads() -> None:
@@ -231,7 +231,7 @@ def test_of_two_jobs_for_a_pod_one_is_cancelled() -> None:
     with Bridged(waiting("a")) as world:
         world.rest()
         placeholder = world.slurm.kept[1].asked
-        world._do(world.slurm.submit(placeholder, world.bridge._fixed, ("n1",)))
+        world._do(world.slurm.submit(placeholder, world.bridge._defaults, ("n1",)))
         world.live(30)
         assert [job.job_id for job in world.live_jobs()] == [1]
         settled(world)
@@ -418,7 +418,7 @@ def test_a_bug_that_one_group_meets_is_told_and_the_others_are_served(
             raise KeyError("odd")
         return translation.translate(root, pods, terms)
 
-    monkeypatch.setattr("fluence_plugins.slurm_bridge.jobs.bridge.translate", translate)
+    monkeypatch.setattr("fluence_plugins.slurm_bridge.jobs.submitter.translate", translate)
     with Bridged(waiting("a"), waiting("b")) as world:
         world.live(60)
         assert world.nodes() == {"b": "n1"}
@@ -530,7 +530,7 @@ def test_a_waiting_pod_whose_job_is_suspended_waits_on() -> None:
         world.rest(10)
         world.session(all_groups=True)
         world.rest()
-        assert "SUSPENDED" in world.bridge.facts().stands["uid-a"].text
+        assert "SUSPENDED" in world.bridge.facts().pod_jobs["uid-a"].text
         assert (world.writes("submit"), world.writes("update")) == (1, 0)
 
 
@@ -700,10 +700,13 @@ def test_nothing_is_kept_of_lives_that_are_over() -> None:
             for job_id in [job_id for job_id, kept in world.slurm.kept.items() if kept.job.ended]:
                 world.slurm.forget(job_id)
         world.rest(700)
-        bridge, book = world.bridge, world.book
-        kept = [bridge._groups, bridge._duties.later, bridge._problems, bridge._sent, bridge._shares, bridge._unsure,
-                bridge._wants, bridge._reading, bridge._served, book.pods, book.jobs, book.ended, book.stands,
-                book._labelled, book._uids, book._gone, book._by_uid, book._by_key]  # fmt: skip
+        submitter, nodes, table = world.bridge._submitter, world.bridge._nodes, world.table
+        assert submitter is not None
+        assert nodes is not None
+        kept = [submitter._groups, submitter._reconciler._failed, submitter._problems, submitter._specs,
+                submitter._ambiguous, submitter._requests, submitter._unobserved, submitter._fulfilled, nodes._shares,
+                nodes._reading, table.pods, table.jobs, table.ended, table.pod_jobs, table._labelled, table._uids,
+                table._gone, table._by_uid, table._by_key]  # fmt: skip
         assert [len(one) for one in kept] == [0] * len(kept)
 
 

@@ -26,7 +26,7 @@ from fluence_plugins.slurm_bridge.nodes.controller import NodeController, NodeSe
 from fluence_plugins.slurm_bridge.nodes.external_nodes import NodeRules, external, mark_of, slurm_name, steps
 from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin
 from fluence_plugins.slurm_bridge.slurm.errors import SlurmError, TokenError, UnavailableError
-from fluence_plugins.slurm_bridge.slurm.messages import SlurmNode
+from fluence_plugins.slurm_bridge.slurm.model import SlurmNode
 from session_scheduler.cluster.errors import Conflict, Forbidden
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.framework.bindings import Runtime

@@ -24,7 +24,7 @@ from fluence_plugins.slurm_bridge.slurm.errors import (
     UnavailableError,
     UnknownNodeError,
 )
-from fluence_plugins.slurm_bridge.slurm.messages import Fixed, Gres, JobComment, NodeShare
+from fluence_plugins.slurm_bridge.slurm.model import Gres, JobComment, JobDefaults, NodeShare
 from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder, PodIdentity
 from fluence_plugins.slurm_bridge.slurm.transport import ANSWER_BYTES
 from session_scheduler.errors import InputError
@@ -32,7 +32,7 @@ from session_scheduler.errors import InputError
 from ..answering import DROP, EXCHANGES, HANG, TOKEN, Answering, Exchange, Waits, client, slurmrestd, without_api
 from ..trusting import server_certificate
 
-FIXED = Fixed(cluster="recorded")
+FIXED = JobDefaults(cluster="recorded")
 NODES = ("k8s-0", "k8s-1")
 GANG = Placeholder(
     name="gang",

@@ -9,28 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from fluence_plugins.slurm_bridge.slurm.admin_comment import COMMENT_CHARACTERS, read_comment, written_comment
 from fluence_plugins.slurm_bridge.slurm.errors import InvalidRequestError
-from fluence_plugins.slurm_bridge.slurm.messages import (
-    COMMENT_CHARACTERS,
-    Fixed,
-    Gres,
-    Job,
-    JobComment,
-    NodeMessage,
-    Unreadable,
-    UnreadableError,
-    job_message,
-    jobs_of,
-    nodes_of,
-    read_comment,
-    written_comment,
-)
+from fluence_plugins.slurm_bridge.slurm.messages import NodeMessage, UnreadableError, job_message, jobs_of, nodes_of
+from fluence_plugins.slurm_bridge.slurm.model import Gres, Job, JobComment, JobDefaults, Unreadable
 from fluence_plugins.slurm_bridge.slurm.node_shares import shares_of, shares_of_job
 from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder, PodIdentity
 
 from ..answering import Exchange
 
-FIXED = Fixed(cluster="one", mcs_label="kubernetes", partition="slurm-bridge")
+FIXED = JobDefaults(cluster="one", mcs_label="kubernetes", partition="slurm-bridge")
 POD = PodIdentity("default", "a", "uid-a")
 BARE = Placeholder(name="a", pods=(POD,), minimum_nodes=1, maximum_nodes=1, exclusive=False)
 
