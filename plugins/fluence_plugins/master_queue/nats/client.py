@@ -1,8 +1,8 @@
 """One connection to one NATS server: nats-py's client, that neither reconnects nor closes itself, nor logs.
 
-Of nats-py 2.16 are used: connecting with TLS, publishing, subscriptions with limits, and pings. Replaced are its
-reading (see `wire`), what it says in CONNECT (it would send credentials in the clear to a tls:// server that offers no
-TLS), and its ends: it is told that a connection has ended, and who opened it closes it.
+Of nats-py 2.16 it uses connecting with TLS, publishing, subscriptions with limits, and pings. It replaces its reading
+(see `parser`), its CONNECT (which would send credentials in the clear to a tls:// server that offers no TLS), and its
+ends: `Events` reports that a connection has ended, and the owner closes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import nats.errors
@@ -25,7 +25,7 @@ from nats.aio.msg import Msg
 from fluence_plugins.master_queue.errors import DroppedMessagesError, LeavingError, RefusedSubjectError
 from fluence_plugins.master_queue.nats.credentials import Credentials
 from fluence_plugins.master_queue.nats.parser import Arrived, Line, Parser, WireError
-from fluence_plugins.master_queue.nats.transports import Link
+from fluence_plugins.master_queue.nats.transports import TcpConnection, WebSocketConnection
 from session_scheduler.errors import FluenceError, shown
 
 PING_SECONDS: Final = 5.0
@@ -36,25 +36,21 @@ _CUT: Final = 200
 _REFUSED: Final = re.compile(r'permissions violation for (subscription|publish) to "([^"]*)"', re.IGNORECASE)
 
 
-class Events(Protocol):
-    """Who hears what becomes of a connection."""
+class Events(NamedTuple):
+    """The callbacks of a connection."""
 
-    def ended(self, why: str) -> None:
-        """It is over; told once."""
-
-    def problem(self, error: FluenceError) -> None:
-        """Something that it outlives."""
-
-    def fault(self, error: Exception) -> None:
-        """A subscription's callback raised."""
+    closed: Callable[[str], None]
+    """Takes why the connection ended; called once."""
+    error: Callable[[FluenceError], None]
+    """Takes a problem that the connection outlives."""
 
 
 class NatsClient(Client):
-    """The connection; `link` carries its bytes."""
+    """The connection; `transport` carries its bytes."""
 
     def __init__(
         self,
-        link: Link,
+        transport: TcpConnection | WebSocketConnection,
         credentials: Credentials,
         events: Events,
         *,
@@ -63,7 +59,7 @@ class NatsClient(Client):
     ) -> None:
         super().__init__()
         self._context = context
-        self._link = link
+        self._connection = transport
         self._credentials = credentials
         self._events = events
         self._needs_tls = needs_tls
@@ -82,7 +78,7 @@ class NatsClient(Client):
         for task in left:
             task.cancel()
         self._fail_pings()
-        await self._link.drop(seconds)
+        await self._connection.drop(seconds)
         await asyncio.gather(*left, return_exceptions=True)
 
     async def confirm(self, seconds: float) -> None:
@@ -103,7 +99,7 @@ class NatsClient(Client):
             self._over = True
             self._status = Client.CLOSED
             self._fail_pings()
-            self._events.ended(why)
+            self._events.closed(why)
 
     def _fail_pings(self) -> None:
         for pong in self._pongs or ():
@@ -115,11 +111,11 @@ class NatsClient(Client):
 
     async def _select_next_server(self) -> None:
         self._current_server = self._server_pool[0]
-        self._transport = self._link.transport
+        self._transport = self._connection
         await self._connect_to_server(self._current_server)
 
     async def _connect_to_server(self, s: Srv) -> None:
-        await self._link.connect(s.uri)
+        await self._connection.connect(s.uri)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """INFO before CONNECT. Other servers that it names are left alone; TLS that is offered is taken."""
@@ -132,7 +128,7 @@ class NatsClient(Client):
         return self._context()
 
     def _connect_command(self) -> bytes:
-        if self._needs_tls and not self._link.is_tls:
+        if self._needs_tls and not self._connection.is_tls:
             raise nats.errors.SecureConnWantedError
         nonce = self._server_info.get("nonce")
         words = {
@@ -154,7 +150,7 @@ class NatsClient(Client):
     async def _read_loop(self) -> None:
         parser = Parser()
         try:
-            while data := await self._link.transport.read(_CHUNK):
+            while data := await self._connection.read(_CHUNK):
                 self.heard_at = time.monotonic()
                 for one in parser.feed(data):
                     await self._take(one)
@@ -192,7 +188,7 @@ class NatsClient(Client):
         with suppress(ValueError):
             news = json.loads(text)
             if isinstance(news, dict) and news.get("ldm") is True:
-                self._events.problem(LeavingError("the server is about to shut down"))
+                self._events.error(LeavingError("the server is about to shut down"))
 
     def _error(self, text: bytes) -> None:
         said = one_line(text.decode(errors="replace").strip("'"))
@@ -202,7 +198,7 @@ class NatsClient(Client):
             return
         doing = "subscribing" if refused[1].lower() == "subscription" else "publishing"
         what = f"the server does not permit {doing} to {shown(refused[2])}: permit it there to this user"
-        self._events.problem(RefusedSubjectError(refused[2].lower(), what))
+        self._events.error(RefusedSubjectError(refused[2].lower(), what))
 
     # ---------------------------------------------------------------- what the library calls
 
@@ -211,8 +207,8 @@ class NatsClient(Client):
         waiting, self._pending, self._pending_data_size = self._pending, [], 0
         self._pongs.append(future or asyncio.get_running_loop().create_future())
         try:
-            self._link.transport.writelines([*waiting, b"PING\r\n"])
-            await self._link.transport.drain()  # type: ignore[no-untyped-call]
+            self._connection.writelines([*waiting, b"PING\r\n"])  # type: ignore[no-untyped-call]
+            await self._connection.drain()  # type: ignore[no-untyped-call]
         except (OSError, aiohttp.ClientError) as error:
             self.end(f"the connection was lost: {reason(error)}")
 
@@ -226,9 +222,10 @@ class NatsClient(Client):
         """The library's `error_cb`."""
         if isinstance(error, nats.errors.SlowConsumerError):
             what = f"a message to {shown(error.subject)} was thrown away: it is too large, or too many wait"
-            self._events.problem(DroppedMessagesError(what))
+            self._events.error(DroppedMessagesError(what))
         elif self.is_connected and not isinstance(error, OSError | nats.errors.Error):
-            self._events.fault(error)
+            what = "a message from NATS met a bug"  # in a subscription's callback: logged as that of any callback
+            asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
 
 
 def one_line(text: str) -> str:

@@ -21,7 +21,8 @@ from fluence_plugins.master_queue.errors import (
     RefusedSubjectError,
 )
 from fluence_plugins.master_queue.nats.client import NatsClient
-from fluence_plugins.master_queue.nats.connect import ConnectorSettings, opened, shut
+from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
+from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.errors import FluenceError, plain
 
 log = logging.getLogger("master-queue")
@@ -135,7 +136,7 @@ class Connection:
     async def _once(self) -> None:
         """One connection, to its end. Raises ConnectionFailedError."""
         session = _Session(self._label, self._around.meter)
-        client = await opened(self._settings, closed=session.closed, error=session.error, name=CLIENT_NAME)
+        client = await open_connection(self._settings, closed=session.closed, error=session.error, name=CLIENT_NAME)
         try:
             if self._been_there:
                 self._around.meter.reconnected(self._label)
@@ -148,7 +149,7 @@ class Connection:
         finally:
             self._session = None
             self._unheard = time.monotonic() - client.heard_at
-            await shut(client)
+            await close_connection(client)
 
     async def _serve(self, client: NatsClient, session: _Session) -> None:
         """Keep subjects in step. Raises ConnectionFailedError where it ends, errors of nats-py."""

@@ -8,8 +8,8 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from fluence_plugins.master_queue.nats.connect import ConnectorSettings, label_of, settings_of
 from fluence_plugins.master_queue.nats.connection import Connection, Listener, Meter, Surroundings
+from fluence_plugins.master_queue.nats.settings import ConnectorSettings, label_of, settings_of
 from session_scheduler.errors import InputError
 
 log = logging.getLogger("master-queue")

@@ -14,7 +14,7 @@ from session_scheduler.errors import plain
 
 if TYPE_CHECKING:
     from fluence_plugins.master_queue.nats.addresses import Server
-    from fluence_plugins.master_queue.nats.connect import ConnectorSettings, Tls
+    from fluence_plugins.master_queue.nats.settings import ConnectorSettings, Tls
 
 MOST_BYTES: Final = 64 << 10
 """Of one file."""

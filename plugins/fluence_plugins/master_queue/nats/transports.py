@@ -1,15 +1,15 @@
-"""The ways of bytes to a NATS server, plain, with TLS and as a WebSocket, so that they can be dropped at once."""
+"""The transports of a NATS connection, TCP and WebSocket, plain or with TLS; each can be dropped at once."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import ParseResult
 
 import aiohttp
-from nats.aio.transport import TcpTransport, Transport, WebSocketTransport
+from nats.aio.transport import TcpTransport, WebSocketTransport
 
 from fluence_plugins.master_queue.nats.parser import LARGEST_MESSAGE
 
@@ -17,34 +17,11 @@ _LINE: Final = 1 << 20
 """Bytes of the server's greeting."""
 
 
-class Link(Protocol):
-    """One way."""
-
-    @property
-    def transport(self) -> Transport:
-        """As nats-py uses it."""
-
-    @property
-    def is_tls(self) -> bool:
-        """Whether what is sent now is encrypted, for a server that was verified."""
-
-    async def connect(self, uri: ParseResult) -> None:
-        """Reach the server. Raises OSError, aiohttp.ClientError."""
-
-    async def drop(self, seconds: float, /) -> None:
-        """Close whatever is open."""
-
-
-class TcpLink(TcpTransport):
+class TcpConnection(TcpTransport):
     """A TCP connection, with TLS once the server and the client have agreed on it."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-
-    @property
-    def transport(self) -> Transport:
-        """Itself."""
-        return self
 
     @property
     def is_tls(self) -> bool:
@@ -66,18 +43,13 @@ class TcpLink(TcpTransport):
             await asyncio.sleep(0)
 
 
-class WebSocketLink(WebSocketTransport):
+class WebSocketConnection(WebSocketTransport):
     """A WebSocket, with TLS if a context is given."""
 
     def __init__(self, context: ssl.SSLContext | None, server_name: str | None) -> None:
         super().__init__()
         self._context = context
         self._server_name = server_name
-
-    @property
-    def transport(self) -> Transport:
-        """Itself."""
-        return self
 
     @property
     def is_tls(self) -> bool:

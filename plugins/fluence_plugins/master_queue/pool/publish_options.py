@@ -13,7 +13,7 @@ from fluence_plugins.master_queue.amounts import RESOURCES, amount, amount_text
 from fluence_plugins.master_queue.errors import ConnectionFailedError
 from fluence_plugins.master_queue.names import is_dns_label, is_subject
 from fluence_plugins.master_queue.nats.addresses import server_of
-from fluence_plugins.master_queue.nats.connect import MOST_SERVERS, ConnectorSettings, Tls
+from fluence_plugins.master_queue.nats.settings import MOST_SERVERS, ConnectorSettings, Tls
 from fluence_plugins.master_queue.pool.capacity import Part, capacity, lesser
 from fluence_plugins.master_queue.pool.publisher import Pool, Publisher, Quotas, message
 from session_scheduler.errors import InputError, plain, shown

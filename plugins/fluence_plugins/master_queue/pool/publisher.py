@@ -15,8 +15,9 @@ import nats.errors
 from fluence_plugins.master_queue.errors import ConnectionFailedError, MessageError
 from fluence_plugins.master_queue.messages import decoded
 from fluence_plugins.master_queue.nats.client import NatsClient
-from fluence_plugins.master_queue.nats.connect import ConnectorSettings, opened, shut
+from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
 from fluence_plugins.master_queue.nats.connection import STEADY_SECONDS, Backoff
+from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.errors import FluenceError, InputError, plain
 from session_scheduler.sdk.dynamic_client import ClusterError
 from session_scheduler.sdk.signals import first_of
@@ -30,8 +31,8 @@ CLIENT_NAME: Final = "fluence-pool"
 
 Quotas = Callable[[], Awaitable[Mapping[str, str]]]
 """What the pool has now. Raises ClusterError where that cannot be found out."""
-Opened = Callable[..., Awaitable[NatsClient]]
-"""As `connectors.opened`."""
+Connect = Callable[..., Awaitable[NatsClient]]
+"""As `connect.open_connection`."""
 
 
 def message(quotas: Mapping[str, Any], labels: Sequence[str] = (), taints: Sequence[str] = ()) -> bytes:
@@ -86,14 +87,14 @@ class Publisher:
         pool: Pool,
         every: float,
         *,
-        open: Opened = opened,  # noqa: A002
+        connect: Connect = open_connection,
         chance: Random | None = None,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._pool = pool
         self._every = max(every, LEAST_SECONDS)
-        self._open = open
+        self._connect = connect
         self._clock = clock or asyncio.get_running_loop().time
         self._sleep = sleep
         self._backoff = Backoff(chance or Random())  # noqa: S311 (nothing secret comes of it)
@@ -109,7 +110,7 @@ class Publisher:
         try:
             await self._send(client, session, data)
         finally:
-            await shut(client)
+            await close_connection(client)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Publish until `stop` is set; a server or a cluster that is away is tried again. Raises InputError."""
@@ -124,7 +125,7 @@ class Publisher:
                 try:
                     await self._publish(client, session)
                 finally:
-                    await shut(client)
+                    await close_connection(client)
             except ConnectionFailedError as error:
                 self._tell("NATS", str(error))
             if self._clock() - began >= STEADY_SECONDS:
@@ -153,7 +154,7 @@ class Publisher:
             await self._sleep(left)
 
     async def _connected(self, session: _Session) -> NatsClient:
-        return await self._open(self._pool.settings, closed=session.closed, error=session.error, name=CLIENT_NAME)
+        return await self._connect(self._pool.settings, closed=session.closed, error=session.error, name=CLIENT_NAME)
 
     async def _send(self, client: NatsClient, session: _Session, data: bytes) -> None:
         """Send, and wait until the server has it. Raises ConnectionFailedError."""

@@ -15,7 +15,7 @@ from fluence_plugins.master_queue.api import kueue
 from fluence_plugins.master_queue.arguments import MasterQueueArguments, MasterQueueConfiguration
 from fluence_plugins.master_queue.controller import desired_state, local_queues, pools, reconciler
 from fluence_plugins.master_queue.nats import connection
-from fluence_plugins.master_queue.nats.connect import MOST_SERVERS, ConnectorSettings, Tls
+from fluence_plugins.master_queue.nats.settings import MOST_SERVERS, ConnectorSettings, Tls
 from session_scheduler.config.parsing import validated
 from session_scheduler.config.settings import parse_config
 

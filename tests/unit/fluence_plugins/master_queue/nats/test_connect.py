@@ -18,8 +18,9 @@ from nats.aio.client import Client
 
 from fluence_plugins.master_queue.errors import ConnectionFailedError, RefusedSubjectError
 from fluence_plugins.master_queue.nats import client as nats_client
-from fluence_plugins.master_queue.nats.connect import ConnectorSettings, label_of, opened, settings_of, shut
+from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
 from fluence_plugins.master_queue.nats.nkeys import SEED, USER, text_of
+from fluence_plugins.master_queue.nats.settings import ConnectorSettings, label_of, settings_of
 from session_scheduler.config.parsing import validated
 from session_scheduler.errors import FluenceError, InputError
 
@@ -48,7 +49,7 @@ async def connect(
 ) -> Client:
     ears = ears or Ears()
     settings = ConnectorSettings(servers=(url,), **more)
-    return await opened(
+    return await open_connection(
         settings, closed=ears.closed.append, error=ears.errors.append, name="test", within=within, ping_seconds=ping
     )
 
@@ -197,7 +198,7 @@ async def test_a_connection_publishes_and_is_shut_without_a_trace(server: FakeNa
     await client.publish("a.b", b"1")
     await client.flush()
     await until(lambda: got == [b"1"])
-    await shut(client)
+    await close_connection(client)
     await until(lambda: not server.clients)
     assert [task.get_coro().__qualname__ for task in _tasks_of_clients()] == []
     assert ears.closed == []
@@ -243,9 +244,9 @@ async def test_a_server_that_is_not_there_is_told_and_another_one_taken(server: 
     with pytest.raises(ConnectionFailedError, match=f"^nats://127.0.0.1:{other.port}: .*[Cc]onnect"):
         await connect(other.url)
     both = ConnectorSettings(servers=(other.url, server.url))
-    client = await opened(both, closed=_nothing, error=_nothing, name="test")
+    client = await open_connection(both, closed=_nothing, error=_nothing, name="test")
     assert client.is_connected
-    await shut(client)
+    await close_connection(client)
 
 
 def test_each_server_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,10 +259,10 @@ def test_each_server_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) 
         await asyncio.sleep(seconds if len(shares) != 2 else 0.0)
         raise ConnectionFailedError("no answer in time")
 
-    monkeypatch.setattr("fluence_plugins.master_queue.nats.connect._opened", hangs)
+    monkeypatch.setattr("fluence_plugins.master_queue.nats.connect._open_connection", hangs)
     three = ConnectorSettings(servers=("nats://a", "nats://b", "nats://c"))
     with pytest.raises(ConnectionFailedError, match=r"^nats://a:4222: no answer in time; nats://b"):
-        run(opened(three, closed=_nothing, error=_nothing, name="test", within=9.0))
+        run(open_connection(three, closed=_nothing, error=_nothing, name="test", within=9.0))
     assert shares == [3.0, 3.0, 6.0]  # what one does not need is the next one's
 
 
@@ -283,7 +284,7 @@ async def test_refused_credentials_are_told_without_them(
     assert raised.value.__cause__ is None
     assert SECRET not in caplog.text + "".join(capfd.readouterr())
     assert server.connects[0]["pass"] == SECRET
-    await shut(await connect(server.url_of("u:right")))
+    await close_connection(await connect(server.url_of("u:right")))
 
 
 async def test_files_are_read_anew_for_each_connection(server: FakeNats, tmp_path: Path) -> None:
@@ -292,7 +293,7 @@ async def test_files_are_read_anew_for_each_connection(server: FakeNats, tmp_pat
     found = ConnectorSettings(servers=(server.url,), user_file=str(user), password_file=str(password))
     for word in ("one", "two"):
         password.write_text(f"{word}\n")
-        await shut(await opened(found, closed=_nothing, error=_nothing, name="test"))
+        await close_connection(await open_connection(found, closed=_nothing, error=_nothing, name="test"))
     assert [(said["user"], said["pass"]) for said in server.connects] == [("u", "one"), ("u", "two")]
 
 
@@ -321,8 +322,8 @@ async def test_a_file_that_cannot_be_used_is_named(
 
 async def test_a_token_is_sent(server: FakeNats, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(SECRET)
-    await shut(await connect(server.url, token_file=str(tmp_path / "token")))
-    await shut(await connect(server.url_of("t%40")))
+    await close_connection(await connect(server.url, token_file=str(tmp_path / "token")))
+    await close_connection(await connect(server.url_of("t%40")))
     assert [said["auth_token"] for said in server.connects] == [SECRET, "t@"]
 
 
@@ -330,7 +331,7 @@ async def test_an_nkey_signs_the_nonce(server: FakeNats, tmp_path: Path) -> None
     server.info |= {"nonce": "n0nce", "auth_required": True}
     text, public = seed()
     (tmp_path / "seed").write_text(text + "\n")
-    await shut(await connect(server.url, nkey_seed_file=str(tmp_path / "seed")))
+    await close_connection(await connect(server.url, nkey_seed_file=str(tmp_path / "seed")))
     (said,) = server.connects
     public.verify(base64.urlsafe_b64decode(said["sig"] + "=="), b"n0nce")
     assert said["nkey"] == text_of(bytes([USER]) + public.public_bytes_raw())
@@ -345,7 +346,7 @@ async def test_a_credentials_file_has_jwt_and_seed(server: FakeNats, tmp_path: P
         f"-----BEGIN NATS USER JWT-----\na.b.c\n------END NATS USER JWT------\n\n"
         f"-----BEGIN USER NKEY SEED-----\n{text}\n------END USER NKEY SEED------\n"
     )
-    await shut(await connect(server.url, credentials_file=str(file)))
+    await close_connection(await connect(server.url, credentials_file=str(file)))
     (said,) = server.connects
     public.verify(base64.urlsafe_b64decode(said["sig"] + "=="), b"n0nce")
     assert said["jwt"] == "a.b.c"
@@ -405,7 +406,7 @@ async def test_the_end_of_a_connection_is_told_once_and_ends_what_waits(server: 
         await flush
     assert len(ears.closed) == 1
     assert ears.closed[0].startswith(("the server closed the connection", "the connection was lost: "))
-    await shut(client)
+    await close_connection(client)
     assert len(ears.closed) == 1
 
 
@@ -417,7 +418,7 @@ async def test_a_server_that_falls_silent_is_given_up(server: FakeNats) -> None:
     server.silent = True
     await until(lambda: ears.closed)
     assert ears.closed == ["the server does not answer any more"]
-    await shut(client)
+    await close_connection(client)
     await until(lambda: not server.clients)
     assert _tasks_of_clients() == []
 
@@ -444,7 +445,7 @@ async def test_what_ends_a_connection_is_told(server: FakeNats, line: bytes, why
     server.say(line)
     await until(lambda: ears.closed)
     assert ears.closed == [why]
-    await shut(client)
+    await close_connection(client)
 
 
 @pytest.mark.parametrize(
@@ -456,7 +457,7 @@ async def test_what_harms_nothing_is_passed_over(server: FakeNats, line: bytes) 
     server.say(line)
     await client.flush()
     assert (ears.closed, ears.errors) == ([], [])
-    await shut(client)
+    await close_connection(client)
 
 
 async def test_a_refused_subject_is_told_and_the_connection_stays(server: FakeNats) -> None:
@@ -470,7 +471,7 @@ async def test_a_refused_subject_is_told_and_the_connection_stays(server: FakeNa
     assert error.subject == "secret.*"
     assert str(error) == "the server does not permit subscribing to 'Secret.*': permit it there to this user"
     assert ears.closed == []
-    await shut(client)
+    await close_connection(client)
 
 
 def _nothing(_: object) -> None:
@@ -498,7 +499,7 @@ async def test_odd_subjects_and_headers_of_a_publisher_end_nothing(server: FakeN
     await until(lambda: len(got) == 3)
     assert got == [("a.b\x0bc", b"1"), ("a.\\xff", b"2"), ("a.b", b"3")]
     assert ears.closed == []
-    await shut(client)
+    await close_connection(client)
 
 
 async def test_a_bug_of_whoever_takes_messages_is_seen(server: FakeNats) -> None:
@@ -516,7 +517,7 @@ async def test_a_bug_of_whoever_takes_messages_is_seen(server: FakeNats) -> None
     await until(lambda: seen)
     assert [str(one) for one in seen] == ["bug"]
     assert ears.closed == []
-    await shut(client)
+    await close_connection(client)
 
 
 @pytest.mark.parametrize("way", list(Way))
@@ -529,7 +530,7 @@ async def test_cancelled_at_any_point_nothing_stays(server: FakeNats, way: Way) 
         task.cancel()
         (found,) = await asyncio.gather(task, return_exceptions=True)
         if isinstance(found, Client):
-            await shut(found)
+            await close_connection(found)
         assert _tasks_of_clients() == []
     await until(lambda: not server.clients)
 

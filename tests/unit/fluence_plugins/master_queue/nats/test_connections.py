@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from fluence_plugins.master_queue.nats import connection
-from fluence_plugins.master_queue.nats.connect import ConnectorSettings
 from fluence_plugins.master_queue.nats.connection import LONGEST_SECONDS, STEADY_SECONDS, Backoff
 from fluence_plugins.master_queue.nats.connections import Connections
+from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 
 from ..fake_nats import SOON, FakeNats, Heard, Sleeps, Way, until
 

@@ -15,7 +15,7 @@ import pytest
 from fluence_plugins.master_queue.errors import ConnectionFailedError, RefusedSubjectError
 from fluence_plugins.master_queue.messages import decoded
 from fluence_plugins.master_queue.nats.client import NatsClient
-from fluence_plugins.master_queue.nats.connect import ConnectorSettings
+from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from fluence_plugins.master_queue.pool.publisher import Pool, Publisher, message
 from session_scheduler.cluster.dynamic_client import ClusterError
 from session_scheduler.errors import InputError
@@ -70,7 +70,7 @@ class World:
 
     def publisher(self, every: float = 30.0) -> Publisher:
         pool = Pool(SETTINGS, "a.b.far", self.what, ("k=v",), ("t=v:NoSchedule",))
-        return Publisher(pool, every, open=self.open, chance=Random(1), clock=lambda: self.now, sleep=self.sleep)
+        return Publisher(pool, every, connect=self.open, chance=Random(1), clock=lambda: self.now, sleep=self.sleep)
 
     @property
     def times(self) -> list[float]:
@@ -95,10 +95,10 @@ class Client:
 
 @pytest.fixture(autouse=True)
 def shutting(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def shut(client: Client) -> None:
+    async def close_connection(client: Client) -> None:
         client._world.shut += 1
 
-    monkeypatch.setattr("fluence_plugins.master_queue.pool.publisher.shut", shut)
+    monkeypatch.setattr("fluence_plugins.master_queue.pool.publisher.close_connection", close_connection)
 
 
 def run(work: Callable[[World], Awaitable[None]]) -> World:
