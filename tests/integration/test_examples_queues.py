@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fluence_plugins.master_queue.api import master_queue
-from fluence_plugins.master_queue.api.informer_store import SeenNamespace
+from fluence_plugins.master_queue.api.informer_store import ObservedNamespace
 from fluence_plugins.master_queue.controller.desired_state import Desired, desired
 from fluence_plugins.master_queue.controller.local_queues import asked
 from fluence_plugins.master_queue.controller.pools import Pools
@@ -92,7 +92,7 @@ def test_without_an_active_pool_both_queues_are_held(found: Desired) -> None:
 
 
 def test_the_namespace_gets_the_queue_that_the_job_names() -> None:
-    namespace = msgspec.convert(manifest("namespace.yaml"), SeenNamespace)
+    namespace = msgspec.convert(manifest("namespace.yaml"), ObservedNamespace)
     (local,) = asked([namespace], {}, {"group1": master().owner}).wanted
     assert (local.metadata.namespace, local.spec.cluster_queue) == ("default", "group1")
     assert manifest("job.yaml")["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": local.metadata.name}

@@ -1,9 +1,9 @@
-"""What is measured of MasterQueues."""
+"""The metrics of MasterQueues."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 _STATES: Final = ("Active", "Silent", "Waiting")
 
 
-class PoolFigure(msgspec.Struct, frozen=True):
-    """A pool as it is measured. `age`: seconds since its last message; None for one that never sent any."""
+class PoolSample(msgspec.Struct, frozen=True):
+    """A pool at one scrape. `age`: seconds since its last message; None for one that never sent any."""
 
     masterqueue: str
     pool: str
@@ -23,14 +23,10 @@ class PoolFigure(msgspec.Struct, frozen=True):
     age: float | None
 
 
-class Measured:
-    """Messages by subject and what became of them, writes by kind, connections made again, and pools."""
+class MasterQueueMetrics:
+    """Messages by subject and result, writes by kind, and connections made again."""
 
     def __init__(self) -> None:
-        self.pools: Callable[[], Iterable[PoolFigure]] = tuple
-        """The pools of now; asked at each scrape."""
-        self.links: Callable[[], Mapping[str, bool]] = dict
-        """Whether each connector is connected now, by its label; likewise."""
         self._messages: Counter[tuple[str, str]] = Counter()
         self._applies: Counter[tuple[str, str]] = Counter()
         self._reconnects: Counter[str] = Counter()
@@ -52,49 +48,46 @@ class Measured:
         """A connection was made that was lost before."""
         self._reconnects[connector_label] += 1
 
-    def families(self) -> list[Metric]:
-        """As Prometheus takes them."""
+    def families(self, pools: Iterable[PoolSample] = (), connected: Mapping[str, bool] | None = None) -> list[Metric]:
+        """For Prometheus, with the pools of now and whether each connector is connected, by its label."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # only where it is asked for
 
         messages = CounterMetricFamily(
             "fluence_masterqueue_messages", "Messages of pools, by subject and what became of them.",
             labels=["subject", "result"],
         )  # fmt: skip
-        for (subject, result), count in self._messages.items():
-            messages.add_metric([subject, result], count)
         applies = CounterMetricFamily(
             "fluence_masterqueue_applies", "Writes to the API server, by kind of object and how they ended.",
             labels=["kind", "result"],
         )  # fmt: skip
-        for (kind, result), count in self._applies.items():
-            applies.add_metric([kind, result], count)
         reconnects = CounterMetricFamily(
             "fluence_masterqueue_reconnects", "Connections to NATS that were made again.", labels=["connector"]
         )
-        for connector, count in self._reconnects.items():
-            reconnects.add_metric([connector], count)
         dropped = CounterMetricFamily(
             "fluence_masterqueue_dropped_messages", "Messages that were thrown away unread.", labels=["connector"]
         )
-        for connector, count in self._dropped.items():
-            dropped.add_metric([connector], count)
-        connected = GaugeMetricFamily(
+        connections = GaugeMetricFamily(
             "fluence_masterqueue_connected", "1 where a connector is connected to NATS.", labels=["connector"]
         )
-        for connector, up in self.links().items():
-            connected.add_metric([connector], float(up))
-        pools = GaugeMetricFamily("fluence_masterqueue_pools", "Pools, by state.", labels=["masterqueue", "state"])
+        states = GaugeMetricFamily("fluence_masterqueue_pools", "Pools, by state.", labels=["masterqueue", "state"])
         ages = GaugeMetricFamily(
-            "fluence_masterqueue_last_message_seconds",
-            "Seconds since a pool's last message.",
+            "fluence_masterqueue_last_message_seconds", "Seconds since a pool's last message.",
             labels=["masterqueue", "pool"],
-        )
-        figures = list(self.pools())
-        counts = Counter((one.masterqueue, one.state) for one in figures)
-        for name in sorted({one.masterqueue for one in figures}):
+        )  # fmt: skip
+        for family, pairs in ((messages, self._messages), (applies, self._applies)):
+            for labels, count in pairs.items():
+                family.add_metric(labels, count)
+        for family, counts in ((reconnects, self._reconnects), (dropped, self._dropped)):
+            for connector, count in counts.items():
+                family.add_metric([connector], count)
+        for connector, up in (connected or {}).items():
+            connections.add_metric([connector], float(up))
+        samples = list(pools)
+        by_state = Counter((one.masterqueue, one.state) for one in samples)
+        for name in sorted({one.masterqueue for one in samples}):
             for state in _STATES:
-                pools.add_metric([name, state], counts[name, state])
-        for one in figures:
+                states.add_metric([name, state], by_state[name, state])
+        for one in samples:
             if one.age is not None:
                 ages.add_metric([one.masterqueue, one.pool], one.age)
-        return [messages, applies, reconnects, dropped, connected, pools, ages]
+        return [messages, applies, reconnects, dropped, connections, states, ages]

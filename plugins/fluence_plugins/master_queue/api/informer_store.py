@@ -26,18 +26,18 @@ class ManagedFields(_Object, frozen=True):
     fields_v1: dict[str, Any] = {}
 
 
-class SeenMeta(ObjectMeta, frozen=True):
+class ObservedMeta(ObjectMeta, frozen=True):
     """metadata, with what tells who wrote what."""
 
     generation: int = 0
     managed_fields: tuple[ManagedFields, ...] = ()
 
 
-class Seen(_Object, frozen=True):
+class Observed(_Object, frozen=True):
     """An object of Kueue's. Its status is not looked at."""
 
     api_version: str = msgspec.field(default_factory=lambda: kueue.API_VERSION)
-    metadata: SeenMeta = SeenMeta()
+    metadata: ObservedMeta = ObservedMeta()
     spec: dict[str, Any] = {}
 
     @property
@@ -51,7 +51,7 @@ class Seen(_Object, frozen=True):
         """The uid of its controller; empty where it has none."""
         return next((one.uid for one in self.metadata.owner_references if one.controller), "")
 
-    def like(self, other: Seen) -> bool:
+    def like(self, other: Observed) -> bool:
         """Whether nothing differs that is looked at: Kueue writes statuses all the time."""
         mine, theirs = self.metadata, other.metadata
         return (
@@ -60,19 +60,19 @@ class Seen(_Object, frozen=True):
         )  # fmt: skip
 
 
-class SeenFlavor(Seen, frozen=True, tag_field="kind", tag="ResourceFlavor"):
+class ObservedFlavor(Observed, frozen=True, tag_field="kind", tag="ResourceFlavor"):
     """A ResourceFlavor."""
 
 
-class SeenQueue(Seen, frozen=True, tag_field="kind", tag="ClusterQueue"):
+class ObservedQueue(Observed, frozen=True, tag_field="kind", tag="ClusterQueue"):
     """A ClusterQueue."""
 
 
-class SeenLocalQueue(Seen, frozen=True, tag_field="kind", tag="LocalQueue"):
+class ObservedLocalQueue(Observed, frozen=True, tag_field="kind", tag="LocalQueue"):
     """A LocalQueue."""
 
 
-class SeenNamespace(_Object, frozen=True, tag_field="kind", tag="Namespace"):
+class ObservedNamespace(_Object, frozen=True, tag_field="kind", tag="Namespace"):
     """A Namespace, which may ask for LocalQueues."""
 
     api_version: str = msgspec.field(default_factory=lambda: "v1")
@@ -85,10 +85,10 @@ class SeenNamespace(_Object, frozen=True, tag_field="kind", tag="Namespace"):
 
 
 KUEUE: Final = kueue.API_VERSION
-FLAVORS: Final = Resource(SeenFlavor, KUEUE, "resourceflavors", namespaced=False, lax=True)  # type: ignore[type-var]
-QUEUES: Final = Resource(SeenQueue, KUEUE, "clusterqueues", namespaced=False, lax=True)  # type: ignore[type-var]
-LOCAL_QUEUES: Final = Resource(SeenLocalQueue, KUEUE, "localqueues", lax=True)  # type: ignore[type-var]
-NAMESPACES: Final = Resource(SeenNamespace, "v1", "namespaces", namespaced=False, lax=True)  # type: ignore[type-var]
+FLAVORS: Final = Resource(ObservedFlavor, KUEUE, "resourceflavors", namespaced=False, lax=True)  # type: ignore[type-var]
+QUEUES: Final = Resource(ObservedQueue, KUEUE, "clusterqueues", namespaced=False, lax=True)  # type: ignore[type-var]
+LOCAL_QUEUES: Final = Resource(ObservedLocalQueue, KUEUE, "localqueues", lax=True)  # type: ignore[type-var]
+NAMESPACES: Final = Resource(ObservedNamespace, "v1", "namespaces", namespaced=False, lax=True)  # type: ignore[type-var]
 MASTERS: Final = Resource(MasterQueue, master_queue.API_VERSION, "masterqueues", namespaced=False, lax=True)  # type: ignore[type-var]
 UNLISTED: Final = (
     "the API server does not list them: is Kueue there, and has this account the ClusterRole fluence-master-queue?"
@@ -112,7 +112,7 @@ class Store:
         self._gone: dict[str, None] = {}
         """The uids of what was deleted, in that order: late answers bring none of them back."""
 
-    def take(self, change: Change, obj: Any) -> Any:
+    def observe(self, change: Change, obj: Any) -> Any:
         """Take in a change. Returns what was known before; the object itself where it is older than that."""
         known = self._objects.setdefault(type(obj), {})
         before = known.get(obj.key)

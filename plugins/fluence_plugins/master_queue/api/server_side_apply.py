@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from fluence_plugins.master_queue.api.informer_store import Seen, Store
-from fluence_plugins.master_queue.metrics import Measured
+from fluence_plugins.master_queue.api.informer_store import Observed, Store
+from fluence_plugins.master_queue.metrics import MasterQueueMetrics
 from session_scheduler.sdk.dynamic_client import ClusterError, Conflict, KubeApi, NotFound
 from session_scheduler.sdk.dynamic_informer import Change, Resource
 
@@ -33,7 +33,7 @@ class _Applied(msgspec.Struct, frozen=True):
 class Applier:
     """Brings single objects to what is wanted. What the API server answers is taken in at once."""
 
-    def __init__(self, api: KubeApi, store: Store, meter: Measured, now: Callable[[], float]) -> None:
+    def __init__(self, api: KubeApi, store: Store, meter: MasterQueueMetrics, now: Callable[[], float]) -> None:
         self._api = api
         self._store = store
         self._meter = meter
@@ -48,7 +48,7 @@ class Applier:
         body: dict[str, Any] = plain(wanted)
         meta = body["metadata"]
         key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
-        known: Seen | None = self._store.get(resource.kind, key)
+        known: Observed | None = self._store.get(resource.kind, key)
         if known is not None and known.owner != next(one["uid"] for one in meta["ownerReferences"]):
             raise Conflict(f"{resource.plural} {key}: is another's: rename the MasterQueue, or that")
         if known is not None and not differs(body, known):
@@ -66,7 +66,7 @@ class Applier:
             raise
         self._meter.applied(kind, "created" if known is None else "changed")
         self._remember((resource.plural, key), applied)
-        self._store.take(Change.MODIFIED, msgspec.convert(answer, resource.kind))
+        self._store.observe(Change.MODIFIED, msgspec.convert(answer, resource.kind))
         return True
 
     def _remember(self, place: tuple[str, str], applied: _Applied) -> None:
@@ -85,7 +85,7 @@ class Applier:
             raise Conflict(f"{resource.plural} {key}: somebody changes it back: look into its managedFields for who")
         return _Applied(text, now, last.times + 1)
 
-    async def delete(self, resource: Resource[Any], known: Seen) -> None:
+    async def delete(self, resource: Resource[Any], known: Observed) -> None:
         """Delete the very object. Raises ClusterError, but for one that is gone."""
         meta = known.metadata
         self._last.pop((resource.plural, known.key), None)
@@ -104,12 +104,12 @@ def plain(value: msgspec.Struct) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def kind_of(known: Seen) -> str:
+def kind_of(known: Observed) -> str:
     """As `ClusterQueue`."""
     return str(type(known).__struct_config__.tag)
 
 
-def differs(wanted: Mapping[str, Any], known: Seen) -> bool:
+def differs(wanted: Mapping[str, Any], known: Observed) -> bool:
     """Whether the object must be written to be as wanted: a value is another, or one is there that is ours no more."""
     meta: Mapping[str, Any] = wanted["metadata"]
     owners = [plain(one) for one in known.metadata.owner_references]

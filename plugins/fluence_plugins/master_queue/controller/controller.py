@@ -1,6 +1,7 @@
-"""Keeps every MasterQueue of a cluster: hears pools over NATS, follows the API server, and has a task for each.
+"""Reconciles every MasterQueue of a cluster: receives pools' messages over NATS, follows the API server, and runs a
+task for each MasterQueue.
 
-Nothing is known here that the API server would not tell another replica: its pools are in a MasterQueue's status.
+All state is in the API server, where another replica finds it: a MasterQueue's status has its pools.
 """
 
 from __future__ import annotations
@@ -8,28 +9,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from fluence_plugins.master_queue.api.flavors_in_use import FlavorsInUse
 from fluence_plugins.master_queue.api.informer_store import (
     RESOURCES,
-    Seen,
-    SeenFlavor,
-    SeenLocalQueue,
-    SeenNamespace,
-    SeenQueue,
+    Observed,
+    ObservedFlavor,
+    ObservedLocalQueue,
+    ObservedNamespace,
+    ObservedQueue,
     Store,
 )
 from fluence_plugins.master_queue.api.master_queue import MasterQueue
 from fluence_plugins.master_queue.api.server_side_apply import Applier
-from fluence_plugins.master_queue.controller.local_queue_reconciler import LocalQueueKeeper
+from fluence_plugins.master_queue.controller.local_queue_reconciler import LocalQueueReconciler
 from fluence_plugins.master_queue.controller.local_queues import ANNOTATION
-from fluence_plugins.master_queue.controller.reconciler import Keeper, Shared
-from fluence_plugins.master_queue.errors import MessageError
-from fluence_plugins.master_queue.messages import decoded, pool_of
-from fluence_plugins.master_queue.metrics import Measured, PoolFigure
+from fluence_plugins.master_queue.controller.message_router import MessageRouter
+from fluence_plugins.master_queue.controller.reconciler import Reconciler, ReconcilerContext
+from fluence_plugins.master_queue.metrics import MasterQueueMetrics, PoolSample
 from fluence_plugins.master_queue.nats.connections import Connections, Listener
 from session_scheduler.sdk.dynamic_client import KubeApi
 from session_scheduler.sdk.dynamic_informer import Change, Follower
@@ -42,36 +42,6 @@ _WRITES: Final = 8
 """To the API server at once."""
 _AGAIN_SECONDS: Final = 5.0
 """Before all is begun anew after a failure that nobody expected."""
-
-
-class Links(Protocol):
-    """What of Connections is used here."""
-
-    def follow(self, wanted: Mapping[str, list[str]]) -> None:
-        """Want these subjects of these connectors."""
-
-    def problem(self, connector: str) -> str | None:
-        """Why a connector is not connected."""
-
-    def states(self) -> Mapping[str, bool]:
-        """Whether each wanted connector is connected, by its label."""
-
-    async def run(self) -> None:
-        """Keep the connections."""
-
-
-class Following(Protocol):
-    """What of a Follower is used here."""
-
-    @property
-    def refused(self) -> Collection[type]:
-        """The types of which nothing is known."""
-
-    async def start(self) -> list[Any]:
-        """All objects that there are."""
-
-    async def run(self) -> None:
-        """Tell of every change since."""
 
 
 Take = Callable[[Change, Any], None]
@@ -102,20 +72,20 @@ class Controller:
     def __init__(
         self,
         api: KubeApi,
-        connect: Callable[[Listener], Links],
+        connect: Callable[[Listener], Connections],
         *,
-        meter: Measured,
+        meter: MasterQueueMetrics,
         status_seconds: float = STATUS_SECONDS,
         now: Callable[[], float] | None = None,
-        follow: Callable[[Take], Following] | None = None,
+        follow: Callable[[Take], Follower] | None = None,
     ) -> None:
         """`now` and `follow` are for tests: Unix seconds that never go back, and what follows the API server."""
-        self._follower = (follow or (lambda take: Follower(api, RESOURCES, take)))(self._taken)
-        self._links = connect(self)
-        self._meter = meter
+        self._follower = (follow or (lambda take: Follower(api, RESOURCES, take)))(self._observe)
+        self._router = MessageRouter(meter)
+        self._connections = connect(self._router)
         self._store = Store()
         clock = now or steady_clock()
-        self._shared = Shared(
+        self._context = ReconcilerContext(
             api=api,
             store=self._store,
             applier=Applier(api, self._store, meter, clock),
@@ -123,135 +93,89 @@ class Controller:
             writes=asyncio.Semaphore(_WRITES),
             now=clock,
             ahead=wall_ahead(clock) if now is None else lambda: 0.0,
-            away=self._away,
+            away=self._disconnected,
             unknown=lambda: self._follower.refused,
-            taken=lambda master: self._taken(Change.MODIFIED, master),
+            observe=lambda master: self._observe(Change.MODIFIED, master),
             status_seconds=status_seconds,
         )
-        self._keepers: dict[str, tuple[Keeper, asyncio.Task[None]]] = {}
+        self._reconcilers: dict[str, tuple[Reconciler, asyncio.Task[None]]] = {}
         """By the MasterQueue's uid."""
         self._ending: set[asyncio.Task[None]] = set()
-        self._listening: dict[tuple[str, str], list[Keeper]] = {}
-        """By connector and subject."""
-        self._connected: set[str] = set()
-        self._local_queues = LocalQueueKeeper(self._store, self._shared.applier, self._shared.unknown)
-        meter.pools = self._figures
-        meter.links = self._links.states
+        self._local_queues = LocalQueueReconciler(self._store, self._context.applier, self._context.unknown)
 
     async def run(self) -> None:
         """Keep them in step, until cancelled."""
         try:
             for obj in await self._follower.start():
-                self._taken(Change.ADDED, obj)
-            await first_of(self._follower.run(), self._links.run(), self._local_queues.run())
+                self._observe(Change.ADDED, obj)
+            await first_of(self._follower.run(), self._connections.run(), self._local_queues.run())
         finally:
-            for uid in tuple(self._keepers):
+            for uid in tuple(self._reconcilers):
                 self._end(uid)
             await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _end(self, uid: str) -> None:
-        _, task = self._keepers.pop(uid)
+        _, task = self._reconcilers.pop(uid)
         task.cancel()
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
     # ------------------------------------------------------------------ what the API server tells
 
-    def _taken(self, change: Change, obj: Any) -> None:
-        before = self._store.take(change, obj)
+    def _observe(self, change: Change, obj: Any) -> None:
+        before = self._store.observe(change, obj)
         if before is obj:
             return
         if isinstance(obj, MasterQueue):
             self._master(change, obj)
-        elif isinstance(obj, SeenFlavor | SeenQueue):
+        elif isinstance(obj, ObservedFlavor | ObservedQueue):
             news = change is Change.DELETED or before is None or not obj.like(before)
             if news:
-                self._wake(obj, before)
+                self._requeue(obj, before)
             if news or change is Change.ADDED:  # one that was made here is known before its event
-                self._local_queues.wake()
+                self._local_queues.requeue()
         elif _asks(obj) or _asks(before):
-            self._local_queues.wake()
+            self._local_queues.requeue()
 
     def _master(self, change: Change, master: MasterQueue) -> None:
         uid = master.metadata.uid
         if change is Change.DELETED or master.metadata.deletion_timestamp:
-            if uid in self._keepers:
+            if uid in self._reconcilers:
                 self._end(uid)
-        elif uid not in self._keepers:
-            keeper = Keeper(master, self._shared)
-            self._keepers[uid] = keeper, asyncio.create_task(keeper.run(), name=f"MasterQueue {master.key}")
+        elif uid not in self._reconcilers:
+            reconciler = Reconciler(master, self._context)
+            self._reconcilers[uid] = reconciler, asyncio.create_task(reconciler.run(), name=f"MasterQueue {master.key}")
         else:
-            self._keepers[uid][0].follow(master)
-        self._listen()
-        self._local_queues.wake()
+            self._reconcilers[uid][0].follow(master)
+        self._connections.follow(self._router.listen(reconciler for reconciler, _ in self._reconcilers.values()))
+        self._local_queues.requeue()
 
-    def _wake(self, obj: Seen, before: Seen | None) -> None:
+    def _requeue(self, obj: Observed, before: Observed | None) -> None:
         """Those whose it is or was; all where it is nobody's, for it may be in the way of any."""
         uids = {obj.owner, before.owner if before is not None else obj.owner}
-        for uid, (keeper, _) in self._keepers.items():
-            if uid in uids or not uids <= self._keepers.keys():
-                keeper.wake()
+        for uid, (reconciler, _) in self._reconcilers.items():
+            if uid in uids or not uids <= self._reconcilers.keys():
+                reconciler.requeue()
 
-    # ------------------------------------------------------------------ what NATS tells
+    # ------------------------------------------------------------------ metrics
 
-    def _listen(self) -> None:
-        """Want the subjects of all MasterQueues, and tell those who are new to a connector what is known of it."""
-        before = self._listening
-        self._listening = {}
-        for keeper, _ in self._keepers.values():
-            for source in keeper.sources:
-                self._listening.setdefault(source, []).append(keeper)
-                if source[0] in self._connected and keeper not in before.get(source, ()):
-                    keeper.connected(source[0])
-        wanted: dict[str, list[str]] = {}
-        for connector, subject in sorted(self._listening):
-            wanted.setdefault(connector, []).append(subject)
-        self._connected &= wanted.keys()
-        self._links.follow(wanted)
+    def connector_states(self) -> Mapping[str, bool]:
+        """Whether each connector is connected now, by its label."""
+        return self._connections.states()
 
-    def _of(self, connector: str) -> list[Keeper]:
-        return [keeper for (name, _), keepers in self._listening.items() if name == connector for keeper in keepers]
+    def pool_samples(self) -> list[PoolSample]:
+        """The pools of now."""
+        return [sample for reconciler, _ in self._reconcilers.values() for sample in reconciler.figures()]
 
-    def connected(self, connector: str) -> None:
-        """See `Listener`."""
-        self._connected.add(connector)
-        for keeper in self._of(connector):
-            keeper.connected(connector)
-
-    def lost(self, connector: str, why: str, unheard: float) -> None:  # noqa: ARG002 (why is asked for when it is told)
-        """See `Listener`."""
-        self._connected.discard(connector)
-        for keeper in self._of(connector):
-            keeper.lost(connector, unheard)
-
-    def message(self, connector: str, subject: str, message_subject: str, data: bytes) -> None:
-        """See `Listener`."""
-        keepers = self._listening.get((connector, subject), ())
-        name = message_subject.removeprefix(f"{subject}.")
-        try:
-            name = pool_of(subject, message_subject)
-            message = decoded(data)
-        except MessageError as error:
-            self._meter.message(subject, "refused")
-            for keeper in keepers:
-                keeper.refused(name, str(error))
-            return
-        taken = [not keeper.heard((connector, subject), name, message) for keeper in keepers]
-        result = ("partial" if message.problems else "taken") if any(taken) else "unknown"
-        self._meter.message(subject, result)
-
-    def _away(self) -> Mapping[str, str]:
-        connectors = {connector for connector, _ in self._listening}
-        return {connector: why for connector in connectors if (why := self._links.problem(connector)) is not None}
-
-    def _figures(self) -> list[PoolFigure]:
-        return [figure for keeper, _ in self._keepers.values() for figure in keeper.figures()]
+    def _disconnected(self) -> Mapping[str, str]:
+        problems = {connector: self._connections.problem(connector) for connector in self._router.connectors}
+        return {connector: why for connector, why in problems.items() if why is not None}
 
 
 def _asks(obj: Any) -> bool:
-    if isinstance(obj, SeenNamespace):
+    if isinstance(obj, ObservedNamespace):
         return ANNOTATION in obj.metadata.annotations
-    return isinstance(obj, SeenLocalQueue)
+    return isinstance(obj, ObservedLocalQueue)
 
 
 @asynccontextmanager
@@ -271,7 +195,7 @@ async def running(make: Callable[[], Controller]) -> AsyncGenerator[None]:
 
 
 def controller(
-    api: KubeApi, connectors: Mapping[str, Any], meter: Measured, *, status_seconds: float = STATUS_SECONDS
+    api: KubeApi, connectors: Mapping[str, Any], meter: MasterQueueMetrics, *, status_seconds: float = STATUS_SECONDS
 ) -> Controller:
     """A controller with connections of its own."""
     return Controller(

@@ -34,7 +34,7 @@ _MOST_PROBLEMS: Final = 64
 READY, NATS_CONNECTED, POOLS_ACTIVE = "Ready", "NatsConnected", "PoolsActive"
 
 
-class Around(msgspec.Struct, frozen=True):
+class ClusterView(msgspec.Struct, frozen=True):
     """What a MasterQueue finds in the cluster: names of objects, and connectors that have no connection, with why."""
 
     taken_queues: Collection[str] = ()
@@ -67,20 +67,20 @@ class Desired(msgspec.Struct, frozen=True):
     wrong: bool = False
 
 
-def desired(master: MasterQueue, pools: Pools, now: float, around: Around | None = None) -> Desired:
+def desired(master: MasterQueue, pools: Pools, now: float, view: ClusterView | None = None) -> Desired:
     """What should be there now. `pools` are those of the last spec that had no problems."""
-    around = around or Around()
+    view = view or ClusterView()
     wrong = problems(master.spec, master.key)
     if wrong:
-        conditions = _conditions(master, pools, now, around, "InvalidSpec", wrong, _active(master.status.pools))
+        conditions = _conditions(master, pools, now, view, "InvalidSpec", wrong, _active(master.status.pools))
         status = msgspec.structs.replace(master.status, conditions=conditions, problems=wrong)
         return Desired(status, wrong=True)
-    found = _Layout(master, pools.at(now), around)
-    wrong = (*around.failures, *found.problems)
-    reason = "WriteFailed" if around.failures else "Conflict"
+    found = _Layout(master, pools.at(now), view)
+    wrong = (*view.failures, *found.problems)
+    reason = "WriteFailed" if view.failures else "Conflict"
     active, known = _active(found.statuses)
     status = MasterQueueStatus(
-        conditions=_conditions(master, pools, now, around, reason, wrong, (active, known)),
+        conditions=_conditions(master, pools, now, view, reason, wrong, (active, known)),
         pools=found.statuses,
         problems=(*_first(wrong), *pools.refusals(now)),
         active_pools=active,
@@ -92,12 +92,12 @@ def desired(master: MasterQueue, pools: Pools, now: float, around: Around | None
 class _Layout:
     """The objects of a MasterQueue whose spec has no problems."""
 
-    def __init__(self, master: MasterQueue, pools: Sequence[Pool], around: Around) -> None:
+    def __init__(self, master: MasterQueue, pools: Sequence[Pool], view: ClusterView) -> None:
         self._master = master
-        self._taken_flavors = around.taken_flavors
-        self._leaving = around.leaving
-        self._lacking = around.lacking
-        self._ahead = around.ahead
+        self._taken_flavors = view.taken_flavors
+        self._leaving = view.leaving
+        self._lacking = view.lacking
+        self._ahead = view.ahead
         self.problems: list[str] = []
         self.flavors: list[ResourceFlavor] = []
         self._statuses: dict[str, PoolStatus] = {}
@@ -105,10 +105,10 @@ class _Layout:
         self._maker = QueueMaker(master)
         offers = self._offers(pools)
         named = tuple(dict.fromkeys(lend.queue for one in master.spec.flavors for lend in one.can_lend_to))
-        gone = sorted({*around.own_queues} - {*named, master.key})
+        gone = sorted({*view.own_queues} - {*named, master.key})
         self.queues: list[ClusterQueue] = []
         for name in (master.key, *named, *gone):
-            if name in around.taken_queues:
+            if name in view.taken_queues:
                 self.problems.append(f"ClusterQueue {plain(name)}: {self._taken('ClusterQueue', name, 'name another')}")
             elif name == master.key:
                 self.queues.append(self._maker.main(offers))
@@ -206,7 +206,7 @@ def _conditions(
     master: MasterQueue,
     pools: Pools,
     now: float,
-    around: Around,
+    view: ClusterView,
     reason: str,
     wrong: Sequence[str],
     active: tuple[int, int],
@@ -218,7 +218,7 @@ def _conditions(
         Condition(type=READY, status="False", reason=reason, message=_lines(wrong))
         if wrong
         else Condition(type=READY, status="True", reason="Applied", message="flavors and queues are as the spec says"),
-        Condition(type=NATS_CONNECTED, status="False", reason="Disconnected", message=_lines(_away(away, around.away)))
+        Condition(type=NATS_CONNECTED, status="False", reason="Disconnected", message=_lines(_away(away, view.away)))
         if away
         else Condition(
             type=NATS_CONNECTED, status="Unknown", reason="InvalidSpec", message="nothing is listened to yet"
@@ -233,7 +233,7 @@ def _conditions(
         ),
     )
     generation = master.metadata.generation
-    return tuple(_since(condition, master.status.conditions, now + around.ahead, generation) for condition in found)
+    return tuple(_since(condition, master.status.conditions, now + view.ahead, generation) for condition in found)
 
 
 def _away(sources: Iterable[tuple[str, str]], why: Mapping[str, str]) -> list[str]:

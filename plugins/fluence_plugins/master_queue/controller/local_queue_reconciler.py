@@ -10,9 +10,9 @@ from typing import Any, Final
 from fluence_plugins.master_queue.api.informer_store import (
     LOCAL_QUEUES,
     UNLISTED,
-    SeenLocalQueue,
-    SeenNamespace,
-    SeenQueue,
+    ObservedLocalQueue,
+    ObservedNamespace,
+    ObservedQueue,
     Store,
 )
 from fluence_plugins.master_queue.api.master_queue import MasterQueue
@@ -28,7 +28,7 @@ _AGAIN_SECONDS: Final = 5.0
 """After what failed."""
 
 
-class LocalQueueKeeper:
+class LocalQueueReconciler:
     """Those of all namespaces. `run` is its task."""
 
     def __init__(self, store: Store, applier: Applier, unknown: Callable[[], Collection[type]]) -> None:
@@ -37,10 +37,10 @@ class LocalQueueKeeper:
         self._applier = applier
         self._unknown = unknown
         self._due = asyncio.Event()
-        self._told: tuple[str, ...] = ()
+        self._logged: tuple[str, ...] = ()
         """What was said last, which is not said again as long as it is the same."""
 
-    def wake(self) -> None:
+    def requeue(self) -> None:
         """A namespace, a queue or a MasterQueue has changed."""
         self._due.set()
 
@@ -49,40 +49,40 @@ class LocalQueueKeeper:
         while True:
             await self._due.wait()
             self._due.clear()
-            if await self._bring():
+            if await self._reconcile():
                 await asyncio.sleep(_REST_SECONDS)
             else:
                 self._due.set()
                 await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _bring(self) -> bool:
+    async def _reconcile(self) -> bool:
         """Whether nothing failed. What fails of one holds up no other."""
         if LOCAL_QUEUES.kind in self._unknown():
-            self._tell((f"{LOCAL_QUEUES.plural}: {UNLISTED}",))
+            self._log_new((f"{LOCAL_QUEUES.plural}: {UNLISTED}",))
             return False
-        there = {one.key: one for one in self._store.all(SeenLocalQueue)}
-        found = asked(list(self._store.all(SeenNamespace)), there, self._owners())
+        there = {one.key: one for one in self._store.all(ObservedLocalQueue)}
+        found = asked(list(self._store.all(ObservedNamespace)), there, self._owners())
         failures: list[str] = []
         for old in found.gone:
-            await _tried(failures, self._applier.delete(LOCAL_QUEUES, old))
+            await _try(failures, self._applier.delete(LOCAL_QUEUES, old))
         for wanted in found.wanted:
-            await _tried(failures, self._applier.apply(LOCAL_QUEUES, wanted))
-        self._tell((*found.problems, *failures))
+            await _try(failures, self._applier.apply(LOCAL_QUEUES, wanted))
+        self._log_new((*found.problems, *failures))
         return not failures
 
-    def _tell(self, lines: tuple[str, ...]) -> None:
+    def _log_new(self, lines: tuple[str, ...]) -> None:
         for line in lines:
-            if line not in self._told:
+            if line not in self._logged:
                 log.warning("[master-queue] %s", line)
-        self._told = lines
+        self._logged = lines
 
     def _owners(self) -> dict[str, OwnerReference]:
         """The MasterQueue of each ClusterQueue that is one's."""
         masters = {master.metadata.uid: master for master in self._store.all(MasterQueue)}
-        return {one.key: masters[one.owner].owner for one in self._store.all(SeenQueue) if one.owner in masters}
+        return {one.key: masters[one.owner].owner for one in self._store.all(ObservedQueue) if one.owner in masters}
 
 
-async def _tried(failures: list[str], write: Coroutine[Any, Any, object]) -> None:
+async def _try(failures: list[str], write: Coroutine[Any, Any, object]) -> None:
     try:
         await write
     except ClusterError as error:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from fluence_plugins.master_queue.api.informer_store import SeenLocalQueue, SeenNamespace
+from fluence_plugins.master_queue.api.informer_store import ObservedLocalQueue, ObservedNamespace
 from fluence_plugins.master_queue.api.kueue import LocalQueue, LocalQueueSpec
 from fluence_plugins.master_queue.names import is_dns_label, is_dns_subdomain
 from session_scheduler.errors import shown
@@ -26,18 +26,20 @@ class Asked(msgspec.Struct, frozen=True):
     """What is to be there, what is to go, and a line for each part that is not given."""
 
     wanted: tuple[LocalQueue, ...] = ()
-    gone: tuple[SeenLocalQueue, ...] = ()
+    gone: tuple[ObservedLocalQueue, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 def asked(
-    namespaces: Iterable[SeenNamespace], there: Mapping[str, SeenLocalQueue], owners: Mapping[str, OwnerReference]
+    namespaces: Iterable[ObservedNamespace],
+    there: Mapping[str, ObservedLocalQueue],
+    owners: Mapping[str, OwnerReference],
 ) -> Asked:
     """What namespaces ask for. `there`: LocalQueues by namespace and name; `owners`: MasterQueues by ClusterQueue."""
     ours = {owner.uid for owner in owners.values()}
     wanted: dict[str, LocalQueue] = {}
     problems: list[str] = []
-    replaced: dict[str, SeenLocalQueue] = {}
+    replaced: dict[str, ObservedLocalQueue] = {}
     known_places: set[str] = set()
     kept: set[str] = set()
     for namespace in sorted(namespaces, key=lambda one: one.key):
@@ -84,7 +86,7 @@ def asked(
     )
 
 
-def _parts(namespace: SeenNamespace) -> list[str]:
+def _parts(namespace: ObservedNamespace) -> list[str]:
     text = namespace.metadata.annotations.get(ANNOTATION, "")
     if namespace.metadata.deletion_timestamp:
         return []

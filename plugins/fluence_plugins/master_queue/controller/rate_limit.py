@@ -13,7 +13,7 @@ AT_ONCE: Final = 60
 """Passes that write and may follow each other closely; one more for each second without."""
 
 
-class Pace:
+class RateLimit:
     """Of one MasterQueue."""
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -46,9 +46,7 @@ async def open_connection(
     for index, server in enumerate(servers):
         seconds = (deadline - asyncio.get_running_loop().time()) / (len(servers) - index)
         try:
-            return await _open_connection(
-                settings, server, Events(closed, error), name, max(seconds, 0.001), ping_seconds
-            )
+            return await _open_connection(settings, server, events, name, max(seconds, 0.001), ping_seconds)
         except ConnectionFailedError as failed:
             problems.append(f"{server.url}: {failed}")
     raise ConnectionFailedError("; ".join(problems))
@@ -62,9 +60,8 @@ async def _open_connection(
     server_name = settings.tls.server_name if settings.tls is not None else None
     web = server.scheme in ("ws", "wss")
     context = partial(tls_of, settings.tls)
-    transport = (
-        WebSocketConnection(context() if server.scheme == "wss" else None, server_name) if web else TcpConnection()
-    )
+    tls = context() if server.scheme == "wss" else None
+    transport = WebSocketConnection(tls, server_name) if web else TcpConnection()
     client = NatsClient(transport, credentials, events, context=context, needs_tls=needs_tls)
     kept = False
     try:

@@ -69,7 +69,7 @@ class Meter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ConnectionContext:
     """What all connections share."""
 
     listener: Listener
@@ -100,15 +100,15 @@ class Backoff:
 class Connection:
     """The connection of one connector, with the subjects that are wanted of it."""
 
-    def __init__(self, connector: str, label: str, settings: ConnectorSettings, around: Surroundings) -> None:
+    def __init__(self, connector: str, label: str, settings: ConnectorSettings, context: ConnectionContext) -> None:
         self.problem: str | None = "not connected yet"
         self._connector = connector
         self._label = plain(label)
         self._settings = settings
-        self._around = around
+        self._context = context
         self._subjects: frozenset[str] = frozenset()
         self._wake = asyncio.Event()
-        self._backoff = Backoff(around.chance)
+        self._backoff = Backoff(context.chance)
         self._been_there = False
         self._unheard = 0.0
         """For how long nothing had come when the last connection ended, in seconds."""
@@ -123,23 +123,23 @@ class Connection:
     async def run(self) -> None:
         """Stay connected until cancelled."""
         while True:
-            began = self._around.clock()
+            began = self._context.clock()
             self._unheard = 0.0
             try:
                 await self._once()
             except ConnectionFailedError as error:
                 self._down(str(error))
-            if self._around.clock() - began >= STEADY_SECONDS:
+            if self._context.clock() - began >= STEADY_SECONDS:
                 self._backoff.reset()
-            await self._around.sleep(self._backoff.next())
+            await self._context.sleep(self._backoff.next())
 
     async def _once(self) -> None:
         """One connection, to its end. Raises ConnectionFailedError."""
-        session = _Session(self._label, self._around.meter)
+        session = _Session(self._label, self._context.meter)
         client = await open_connection(self._settings, closed=session.closed, error=session.error, name=CLIENT_NAME)
         try:
             if self._been_there:
-                self._around.meter.reconnected(self._label)
+                self._context.meter.reconnected(self._label)
             self._session = session
             await self._serve(client, session)
         except TimeoutError:
@@ -154,7 +154,7 @@ class Connection:
     async def _serve(self, client: NatsClient, session: _Session) -> None:
         """Keep subjects in step. Raises ConnectionFailedError where it ends, errors of nats-py."""
         known: dict[str, Subscription] = {}
-        retry = Backoff(self._around.chance)
+        retry = Backoff(self._context.chance)
         while True:
             wanted = self._subjects
             await self._in_step(client, known, wanted, session)
@@ -165,7 +165,7 @@ class Connection:
                 self._down("; ".join(refused.values()))
                 for subject in refused:
                     await known.pop(subject).unsubscribe()
-                await self._first(session.wake.wait(), self._around.sleep(retry.next()))
+                await self._first(session.wake.wait(), self._context.sleep(retry.next()))
             elif self._subjects == wanted:
                 retry.reset()
                 self._up()
@@ -191,7 +191,7 @@ class Connection:
 
     def _taker(self, subject: str) -> Callable[[Msg], Awaitable[None]]:
         async def take(message: Msg) -> None:
-            self._around.listener.message(self._connector, subject, message.subject, message.data)
+            self._context.listener.message(self._connector, subject, message.subject, message.data)
             await asyncio.sleep(0)  # else thousands that wait would hold up all else, the lease's renewal too
 
         return take
@@ -211,14 +211,14 @@ class Connection:
         self.problem = None
         log.info("[master-queue] NATS %s: connected%s", self._label, " again" if self._been_there else "")
         self._been_there = True
-        self._around.listener.connected(self._connector)
+        self._context.listener.connected(self._connector)
 
     def _down(self, why: str) -> None:
         if self.problem == why:
             return
         self.problem = why
         log.warning("[master-queue] NATS %s: %s", self._label, why)
-        self._around.listener.lost(self._connector, why, self._unheard)
+        self._context.listener.lost(self._connector, why, self._unheard)
 
 
 class _Session:

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from fluence_plugins.master_queue.nats.connection import Connection, Listener, Meter, Surroundings
+from fluence_plugins.master_queue.nats.connection import Connection, ConnectionContext, Listener, Meter
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings, label_of, settings_of
 from session_scheduler.errors import InputError
 
@@ -31,7 +31,7 @@ class Connections:
         chance: random.Random | None = None,
     ) -> None:
         self._configured = configured
-        self._around = Surroundings(listener, meter, sleep, clock, chance or random.Random())  # noqa: S311 (jitter)
+        self._context = ConnectionContext(listener, meter, sleep, clock, chance or random.Random())  # noqa: S311 (jitter)
         self._wanted: dict[str, frozenset[str]] = {}
         self._unusable: dict[str, str] = {}
         self._kept: dict[str, Connection] = {}
@@ -98,9 +98,9 @@ class Connections:
         except InputError as error:
             self._unusable[connector] = str(error)
             log.warning("[master-queue] natsConnector %s: %s", label, error)
-            self._around.listener.lost(connector, str(error), 0.0)
+            self._context.listener.lost(connector, str(error), 0.0)
             return
-        kept = self._kept[connector] = Connection(connector, label, settings, self._around)
+        kept = self._kept[connector] = Connection(connector, label, settings, self._context)
         kept.want(subjects)
         self._tasks[connector] = asyncio.create_task(kept.run(), name=f"NATS {label}")
         self._tasks[connector].add_done_callback(lambda _: self._changed.set())

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from fluence_plugins.master_queue.metrics import Measured, PoolFigure
+from typing import Any
+
+from fluence_plugins.master_queue.metrics import MasterQueueMetrics, PoolSample
 
 
-def samples(meter: Measured) -> dict[tuple[str, ...], float]:
+def samples(meter: MasterQueueMetrics, **now: Any) -> dict[tuple[str, ...], float]:
     return {
         (one.name, *(f"{name}={value}" for name, value in one.labels.items())): one.value
-        for family in meter.families()
+        for family in meter.families(**now)
         for one in family.samples
     }
 
 
 def test_nothing_is_measured_before_something_happens() -> None:
-    assert samples(Measured()) == {}
-    assert all(family.documentation for family in Measured().families())
+    assert samples(MasterQueueMetrics()) == {}
+    assert all(family.documentation for family in MasterQueueMetrics().families())
 
 
 def test_everything_that_happens_is_counted_by_its_labels() -> None:
-    meter = Measured()
+    meter = MasterQueueMetrics()
     for result in ("taken", "taken", "refused"):
         meter.message("interlink.resources", result)
     meter.applied("ClusterQueue", "created")
     meter.reconnected("one")
     meter.dropped("one")
     meter.dropped("one")
-    meter.links = lambda: {"one": True, "two": False}
-    assert samples(meter) == {
+    assert samples(meter, connected={"one": True, "two": False}) == {
         ("fluence_masterqueue_messages_total", "subject=interlink.resources", "result=taken"): 2,
         ("fluence_masterqueue_messages_total", "subject=interlink.resources", "result=refused"): 1,
         ("fluence_masterqueue_applies_total", "kind=ClusterQueue", "result=created"): 1,
@@ -39,15 +40,14 @@ def test_everything_that_happens_is_counted_by_its_labels() -> None:
 
 
 def test_pools_are_those_of_the_scrape_and_every_state_has_its_number() -> None:
-    meter = Measured()
+    meter = MasterQueueMetrics()
     figures = [
-        PoolFigure("m", "a", "Active", 3.5),
-        PoolFigure("m", "b", "Active", 4.0),
-        PoolFigure("m", "c", "Waiting", None),
-        PoolFigure("n", "a", "Silent", 99.0),
+        PoolSample("m", "a", "Active", 3.5),
+        PoolSample("m", "b", "Active", 4.0),
+        PoolSample("m", "c", "Waiting", None),
+        PoolSample("n", "a", "Silent", 99.0),
     ]
-    meter.pools = lambda: figures
-    assert samples(meter) == {
+    assert samples(meter, pools=figures) == {
         ("fluence_masterqueue_pools", "masterqueue=m", "state=Active"): 2,
         ("fluence_masterqueue_pools", "masterqueue=m", "state=Silent"): 0,
         ("fluence_masterqueue_pools", "masterqueue=m", "state=Waiting"): 1,

@@ -11,9 +11,9 @@ import pytest
 from fluence_plugins.master_queue.api.informer_store import (
     MASTERS,
     RESOURCES,
-    SeenFlavor,
-    SeenLocalQueue,
-    SeenQueue,
+    ObservedFlavor,
+    ObservedLocalQueue,
+    ObservedQueue,
     Store,
 )
 from session_scheduler.cluster.dynamic_informer import Change
@@ -21,9 +21,9 @@ from session_scheduler.cluster.dynamic_informer import Change
 ADDED, MODIFIED, DELETED = Change.ADDED, Change.MODIFIED, Change.DELETED
 
 
-def flavor(version: int, name: str = "f", uid: str = "u", **metadata: Any) -> SeenFlavor:
+def flavor(version: int, name: str = "f", uid: str = "u", **metadata: Any) -> ObservedFlavor:
     meta = {"name": name, "uid": uid, "resourceVersion": str(version), **metadata}
-    return msgspec.convert({"kind": "ResourceFlavor", "metadata": meta}, SeenFlavor)
+    return msgspec.convert({"kind": "ResourceFlavor", "metadata": meta}, ObservedFlavor)
 
 
 def owned_by(uid: str, *, controller: bool = True) -> list[dict[str, Any]]:
@@ -36,84 +36,84 @@ def owned_by(uid: str, *, controller: bool = True) -> list[dict[str, Any]]:
 def test_the_latest_of_each_object_is_known_and_what_was_before_is_returned() -> None:
     store = Store()
     first, second, other = flavor(9), flavor(10), flavor(3, "g", "v")
-    assert store.take(ADDED, first) is None
-    assert store.take(ADDED, other) is None
-    assert store.take(MODIFIED, second) is first
-    assert store.get(SeenFlavor, "f") is second
-    assert list(store.all(SeenFlavor)) == [second, other]
-    assert store.take(DELETED, flavor(11)) is second
-    assert store.get(SeenFlavor, "f") is None
+    assert store.observe(ADDED, first) is None
+    assert store.observe(ADDED, other) is None
+    assert store.observe(MODIFIED, second) is first
+    assert store.get(ObservedFlavor, "f") is second
+    assert list(store.all(ObservedFlavor)) == [second, other]
+    assert store.observe(DELETED, flavor(11)) is second
+    assert store.get(ObservedFlavor, "f") is None
 
 
 def test_what_is_older_is_not_taken_in_and_versions_are_numbers() -> None:
     store = Store()
     latest, older = flavor(10), flavor(9)
-    store.take(ADDED, latest)
-    assert store.take(MODIFIED, older) is older
-    assert store.get(SeenFlavor, "f") is latest
+    store.observe(ADDED, latest)
+    assert store.observe(MODIFIED, older) is older
+    assert store.get(ObservedFlavor, "f") is latest
 
 
 def test_objects_of_two_types_have_nothing_to_do_with_each_other() -> None:
     store = Store()
-    queue = msgspec.convert({"metadata": {"name": "f", "uid": "q", "resourceVersion": "2"}}, SeenQueue)
-    store.take(ADDED, flavor(9))
-    assert store.take(ADDED, queue) is None
-    assert store.get(SeenQueue, "f") is queue
-    assert list(store.all(SeenLocalQueue)) == []
-    assert store.get(SeenLocalQueue, "f") is None
+    queue = msgspec.convert({"metadata": {"name": "f", "uid": "q", "resourceVersion": "2"}}, ObservedQueue)
+    store.observe(ADDED, flavor(9))
+    assert store.observe(ADDED, queue) is None
+    assert store.get(ObservedQueue, "f") is queue
+    assert list(store.all(ObservedLocalQueue)) == []
+    assert store.get(ObservedLocalQueue, "f") is None
 
 
 def test_a_namespace_is_part_of_the_key() -> None:
     meta = {"name": "a", "namespace": "one", "uid": "q"}
-    assert msgspec.convert({"metadata": meta}, SeenLocalQueue).key == "one/a"
+    assert msgspec.convert({"metadata": meta}, ObservedLocalQueue).key == "one/a"
     assert flavor(1).key == "f"
 
 
 def test_the_deletion_of_one_that_was_made_again_does_not_take_away_the_new_one() -> None:
     store = Store()
-    store.take(ADDED, flavor(5, uid="old"))
+    store.observe(ADDED, flavor(5, uid="old"))
     new = flavor(8, uid="new")
-    store.take(MODIFIED, new)  # the answer to our own write, before its event
+    store.observe(MODIFIED, new)  # the answer to our own write, before its event
     late = flavor(7, uid="old")
-    assert store.take(DELETED, late) is late
-    assert store.get(SeenFlavor, "f") is new
+    assert store.observe(DELETED, late) is late
+    assert store.get(ObservedFlavor, "f") is new
 
 
 def test_a_deletion_that_a_list_shows_counts_though_an_answer_was_newer() -> None:
     store = Store()
     event, answer = flavor(5), flavor(9)
-    store.take(ADDED, event)
-    store.take(MODIFIED, answer)
-    assert store.take(DELETED, event) is answer
-    assert store.get(SeenFlavor, "f") is None
+    store.observe(ADDED, event)
+    store.observe(MODIFIED, answer)
+    assert store.observe(DELETED, event) is answer
+    assert store.get(ObservedFlavor, "f") is None
 
 
 def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
     store = Store()
-    store.take(ADDED, flavor(5))
-    store.take(DELETED, flavor(9))
+    store.observe(ADDED, flavor(5))
+    store.observe(DELETED, flavor(9))
     late = flavor(8)
-    assert store.take(MODIFIED, late) is late
-    assert store.get(SeenFlavor, "f") is None
-    assert store.take(ADDED, flavor(10, uid="another")) is None
-    assert store.get(SeenFlavor, "f").metadata.uid == "another"
+    assert store.observe(MODIFIED, late) is late
+    assert store.get(ObservedFlavor, "f") is None
+    assert store.observe(ADDED, flavor(10, uid="another")) is None
+    assert store.get(ObservedFlavor, "f").metadata.uid == "another"
 
 
 def test_one_that_could_not_be_read_for_a_while_is_known_again() -> None:
     """Whoever follows tells of it as gone, and then as new."""
     store = Store()
-    store.take(ADDED, flavor(5))
-    store.take(DELETED, flavor(5))
+    store.observe(ADDED, flavor(5))
+    store.observe(DELETED, flavor(5))
     mended = flavor(9)
-    assert store.take(ADDED, mended) is None
-    assert store.get(SeenFlavor, "f") is mended
+    assert store.observe(ADDED, mended) is None
+    assert store.get(ObservedFlavor, "f") is mended
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_in_whatever_order_events_and_answers_come_the_end_is_the_same(seed: int) -> None:
     """Events come in order; each answer tells of the same as some event, before it or long after."""
     chance = random.Random(seed)
-    events: list[tuple[Change, SeenFlavor]] = []
+    events: list[tuple[Change, ObservedFlavor]] = []
     alive, uid = False, 0
     for version in range(1, 40):
         if alive and chance.random() < 0.3:
@@ -128,19 +128,19 @@ def test_in_whatever_order_events_and_answers_come_the_end_is_the_same(seed: int
     chance.shuffle(answers)
     while waiting or answers:
         source = waiting if waiting and (not answers or chance.random() < 0.5) else answers
-        store.take(*source.pop(0))
+        store.observe(*source.pop(0))
     last, obj = events[-1]
-    assert store.get(SeenFlavor, "f") == (None if last is DELETED else obj)
+    assert store.get(ObservedFlavor, "f") == (None if last is DELETED else obj)
 
 
 def test_deletions_are_not_remembered_without_end() -> None:
     store = Store()
     for number in range(10_000):
-        store.take(DELETED, flavor(number, uid=str(number)))
-    store.take(MODIFIED, flavor(1, uid="9999"))
-    assert store.get(SeenFlavor, "f") is None
-    store.take(MODIFIED, flavor(1, uid="0"))
-    assert store.get(SeenFlavor, "f").metadata.uid == "0"
+        store.observe(DELETED, flavor(number, uid=str(number)))
+    store.observe(MODIFIED, flavor(1, uid="9999"))
+    assert store.get(ObservedFlavor, "f") is None
+    store.observe(MODIFIED, flavor(1, uid="0"))
+    assert store.get(ObservedFlavor, "f").metadata.uid == "0"
 
 
 def test_a_master_queue_is_read_whatever_its_definition_lets_somebody_write_into_its_status() -> None:
@@ -156,12 +156,12 @@ def test_a_master_queue_is_read_whatever_its_definition_lets_somebody_write_into
 def test_those_of_a_controller_are_found_by_its_uid() -> None:
     store = Store()
     mine = flavor(1, "mine", "1", ownerReferences=owned_by("m"))
-    store.take(ADDED, mine)
-    store.take(ADDED, flavor(2, "named", "2", ownerReferences=owned_by("m", controller=False)))
-    store.take(ADDED, flavor(3, "others", "3", ownerReferences=owned_by("n")))
-    store.take(ADDED, flavor(4, "nobodys", "4"))
-    assert list(store.owned(SeenFlavor, "m")) == [mine]
-    assert [one.owner for one in store.all(SeenFlavor)] == ["m", "", "n", ""]
+    store.observe(ADDED, mine)
+    store.observe(ADDED, flavor(2, "named", "2", ownerReferences=owned_by("m", controller=False)))
+    store.observe(ADDED, flavor(3, "others", "3", ownerReferences=owned_by("n")))
+    store.observe(ADDED, flavor(4, "nobodys", "4"))
+    assert list(store.owned(ObservedFlavor, "m")) == [mine]
+    assert [one.owner for one in store.all(ObservedFlavor)] == ["m", "", "n", ""]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from fluence_plugins.master_queue.api.informer_store import FLAVORS, LOCAL_QUEUES, QUEUES, SeenFlavor, SeenQueue, Store
+from fluence_plugins.master_queue.api.informer_store import (
+    FLAVORS,
+    LOCAL_QUEUES,
+    QUEUES,
+    ObservedFlavor,
+    ObservedQueue,
+    Store,
+)
 from fluence_plugins.master_queue.api.kueue import (
     ClusterQueue,
     ClusterQueueSpec,
@@ -20,7 +27,7 @@ from fluence_plugins.master_queue.api.kueue import (
 )
 from fluence_plugins.master_queue.api.server_side_apply import MANAGER, Applier, differs
 from fluence_plugins.master_queue.api.server_side_apply import plain as body
-from fluence_plugins.master_queue.metrics import Measured
+from fluence_plugins.master_queue.metrics import MasterQueueMetrics
 from session_scheduler.cluster.dynamic_client import Conflict, Forbidden, Unavailable
 from session_scheduler.cluster.dynamic_informer import Change
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
@@ -45,7 +52,7 @@ def queue(**changes: Any) -> ClusterQueue:
     return ClusterQueue(metadata=ObjectMeta(name="q", owner_references=(OWNER,)), spec=ClusterQueueSpec(**spec))
 
 
-def seen(obj: Any, kind: type = SeenFlavor) -> Any:
+def seen(obj: Any, kind: type = ObservedFlavor) -> Any:
     return msgspec.convert(obj, kind)
 
 
@@ -112,15 +119,15 @@ def test_mappings_that_can_be_shared_are_compared_field_by_field() -> None:
     obj = Applied().written(QUEUE_PATH, body(wanted), MANAGER)
     obj["spec"]["preemption"]["withinClusterQueue"] = "Never"  # a default
     obj["spec"]["fairSharing"] = {"weight": "1"}
-    assert not differs(body(wanted), seen(obj, SeenQueue))
+    assert not differs(body(wanted), seen(obj, ObservedQueue))
     obj["spec"]["preemption"]["reclaimWithinCohort"] = "Never"
-    assert differs(body(wanted), seen(obj, SeenQueue))
+    assert differs(body(wanted), seen(obj, ObservedQueue))
 
 
 def test_a_selector_is_one_value() -> None:
     obj = Applied().written(QUEUE_PATH, body(queue()), MANAGER)
     obj["spec"]["namespaceSelector"] = {"matchLabels": {"a": "b"}}
-    assert differs(body(queue()), seen(obj, SeenQueue))
+    assert differs(body(queue()), seen(obj, ObservedQueue))
 
 
 @pytest.mark.parametrize(
@@ -137,9 +144,9 @@ def test_what_is_ours_and_wanted_no_more_is_a_difference(less: ResourceFlavor) -
 
 def test_a_part_of_a_mapping_that_is_wanted_no_more_is_a_difference() -> None:
     obj = Applied().written(QUEUE_PATH, body(queue(preemption={"a": "x", "b": "y"})), MANAGER)
-    assert differs(body(queue(preemption={"a": "x"})), seen(obj, SeenQueue))
-    assert differs(body(queue(preemption={})), seen(obj, SeenQueue))
-    assert differs(body(queue()), seen(obj, SeenQueue))
+    assert differs(body(queue(preemption={"a": "x"})), seen(obj, ObservedQueue))
+    assert differs(body(queue(preemption={})), seen(obj, ObservedQueue))
+    assert differs(body(queue()), seen(obj, ObservedQueue))
 
 
 @pytest.mark.parametrize(
@@ -220,12 +227,12 @@ def test_after_it_was_applied_no_wish_differs_and_one_that_does_not_differ_would
 
 class World:
     def __init__(self) -> None:
-        self.api, self.store, self.meter, self.now = Applied(), Store(), Measured(), 1000.0
+        self.api, self.store, self.meter, self.now = Applied(), Store(), MasterQueueMetrics(), 1000.0
         self.applier = Applier(self.api, self.store, self.meter, lambda: self.now)  # type: ignore[arg-type]
 
-    def told(self, path: str = PATH, kind: type = SeenFlavor) -> None:
+    def told(self, path: str = PATH, kind: type = ObservedFlavor) -> None:
         """The event of the object as it is now."""
-        self.store.take(Change.MODIFIED, seen(self.api.objects[path], kind))
+        self.store.observe(Change.MODIFIED, seen(self.api.objects[path], kind))
 
     @property
     def counted(self) -> dict[tuple[str, str], int]:
@@ -240,7 +247,7 @@ def world() -> World:
 async def test_one_that_is_not_known_is_made_without_force_and_known_at_once(world: World) -> None:
     assert await world.applier.apply(FLAVORS, WANTED)
     assert world.api.asked == [("apply", PATH, body(WANTED), False)]
-    assert world.store.get(SeenFlavor, "f").metadata.uid == "uid-1"
+    assert world.store.get(ObservedFlavor, "f").metadata.uid == "uid-1"
     assert not await world.applier.apply(FLAVORS, WANTED)
     assert len(world.api.asked) == 1
     assert world.counted == {("ResourceFlavor", "created"): 1}
@@ -274,7 +281,7 @@ async def test_one_that_came_meanwhile_with_other_values_is_left_to_whom_it_is(w
     with pytest.raises(Conflict):
         await world.applier.apply(FLAVORS, WANTED)
     assert world.api.objects[PATH]["spec"]["nodeLabels"] == {"host": "theirs"}
-    assert world.store.get(SeenFlavor, "f") is None
+    assert world.store.get(ObservedFlavor, "f") is None
     assert world.counted == {("ResourceFlavor", "conflict"): 1}
 
 
@@ -374,9 +381,9 @@ async def test_what_was_written_is_not_remembered_without_end(world: World) -> N
 async def test_one_that_we_have_deleted_is_made_again_at_once(world: World) -> None:
     for _ in range(6):
         assert await tried(world) == "written"
-        known = world.store.get(SeenQueue, "q")
+        known = world.store.get(ObservedQueue, "q")
         await world.applier.delete(QUEUES, known)
-        world.store.take(Change.DELETED, known)
+        world.store.observe(Change.DELETED, known)
 
 
 # ------------------------------------------------------------------ deleting
@@ -384,7 +391,7 @@ async def test_one_that_we_have_deleted_is_made_again_at_once(world: World) -> N
 
 async def test_the_very_object_is_deleted_and_one_that_is_gone_is_none_the_worse(world: World) -> None:
     await world.applier.apply(FLAVORS, WANTED)
-    known = world.store.get(SeenFlavor, "f")
+    known = world.store.get(ObservedFlavor, "f")
     await world.applier.delete(FLAVORS, known)
     await world.applier.delete(FLAVORS, known)
     assert world.api.asked[1:] == [("delete", PATH, "uid-1", False)] * 2
@@ -398,5 +405,5 @@ async def test_a_deletion_that_fails_is_counted_and_raised(world: World, error: 
     await world.applier.apply(FLAVORS, WANTED)
     world.api.error = error
     with pytest.raises(type(error)):
-        await world.applier.delete(FLAVORS, world.store.get(SeenFlavor, "f"))
+        await world.applier.delete(FLAVORS, world.store.get(ObservedFlavor, "f"))
     assert world.counted == {("ResourceFlavor", "created"): 1, ("ResourceFlavor", result): 1}

@@ -335,7 +335,7 @@ def test_a_queue_that_came_meanwhile_is_not_taken() -> None:
         world.api.takes.clear()  # of this one the controller has not heard yet
         world.api.put("clusterqueues", {"metadata": {"name": "late"}, "spec": {"cohortName": "mine"}})
         edited = document(canLendTo=[{"queue": "late", "lendingLimit": {"pods": 1}}])
-        world.controller._taken(*_edit(world, edited))
+        world.controller._observe(*_edit(world, edited))
         await asyncio.sleep(1)
         assert world.spec("clusterqueues", "late") == {"cohortName": "mine"}
         assert world.conditions()["Ready"] == ("False", "WriteFailed")

@@ -11,7 +11,7 @@ import pytest
 
 from fluence_plugins.master_queue.api.kueue import MOST_FLAVORS, LocalQueue, LocalQueueSpec
 from fluence_plugins.master_queue.api.master_queue import MasterQueue
-from fluence_plugins.master_queue.controller.desired_state import Around, Desired, desired
+from fluence_plugins.master_queue.controller.desired_state import ClusterView, Desired, desired
 from fluence_plugins.master_queue.controller.pools import MOST_POOLS, Pools
 from fluence_plugins.master_queue.messages import Message, decoded
 from session_scheduler.model.meta import ObjectMeta
@@ -180,7 +180,7 @@ def test_the_lesser_of_published_and_nominal_counts() -> None:
 
 
 def test_every_flavor_has_every_resource_that_one_has() -> None:
-    around = Around(taken_flavors={"local-cpu"})
+    view = ClusterView(taken_flavors={"local-cpu"})
     content = document(canLendTo=[{"queue": "g", "lendingLimit": {"cpu": 2}}])
     local = {
         "name": "local-cpu",
@@ -189,7 +189,7 @@ def test_every_flavor_has_every_resource_that_one_has() -> None:
         "canLendTo": [{"queue": "g", "lendingLimit": {"nvidia.com/gpu": 1}}],
     }
     content["spec"]["flavors"].append(local)
-    found = desired(master(content), heard(master(content), "a"), 0, around)
+    found = desired(master(content), heard(master(content), "a"), 0, view)
     (main,), (branch,) = (queue_of(found, name)["resourceGroups"] for name in ("masterqueue", "g"))
     assert main["coveredResources"] == ["cpu", "memory", "pods", "nvidia.com/gpu"]
     assert [one["nominalQuota"] for one in main["flavors"][1]["resources"]] == ["0", "0", "0", "4"]
@@ -205,7 +205,7 @@ def test_every_flavor_has_every_resource_that_one_has() -> None:
 
 def test_a_local_flavor_needs_no_pool() -> None:
     content = document(name="local-cpu", natsFlavor=None, localFlavor={})
-    found = desired(master(content), heard(master(content)), 0, Around(taken_flavors={"local-cpu"}))
+    found = desired(master(content), heard(master(content)), 0, ClusterView(taken_flavors={"local-cpu"}))
     assert (queue_of(found, "masterqueue")["stopPolicy"], found.flavors) == ("None", ())
     assert flavors_of(queue_of(found, "group1")) == ["local-cpu"]
     assert found.status.conditions[1].status == "True"
@@ -222,7 +222,7 @@ def test_a_local_flavor_that_is_not_there_is_left_out_and_told() -> None:
 def test_a_removed_branch_is_held() -> None:
     content = document(canLendTo=[{"queue": "group2", "lendingLimit": {"pods": 1}}])
     own = {"masterqueue", "group1", "group2"}
-    found = desired(master(content), heard(master(content), "a"), 0, Around(own_queues=own))
+    found = desired(master(content), heard(master(content), "a"), 0, ClusterView(own_queues=own))
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue", "group2", "group1"]
     assert (queue_of(found, "group1")["stopPolicy"], queue_of(found, "group2")["stopPolicy"]) == ("Hold", "None")
 
@@ -254,8 +254,8 @@ def test_the_template_is_that_of_every_queue() -> None:
 
 def test_what_another_owns_is_left_alone() -> None:
     pools = heard(master(), "a", "b")
-    around = Around(taken_queues={"group1", "other"}, taken_flavors={"masterqueue-interlink-a"})
-    found = desired(master(), pools, 0, around)
+    view = ClusterView(taken_queues={"group1", "other"}, taken_flavors={"masterqueue-interlink-a"})
+    found = desired(master(), pools, 0, view)
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue"]
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-interlink-b"]
     assert (found.status.conditions[0].status, found.status.conditions[0].reason) == ("False", "Conflict")
@@ -263,14 +263,14 @@ def test_what_another_owns_is_left_alone() -> None:
         "pool a: ResourceFlavor masterqueue-interlink-a is not this MasterQueue's: rename the pool",
         "ClusterQueue group1: is not this MasterQueue's: name another",
     )
-    found = desired(master(), pools, 0, Around(taken_queues={"masterqueue"}))
+    found = desired(master(), pools, 0, ClusterView(taken_queues={"masterqueue"}))
     assert [queue.metadata.name for queue in found.queues] == ["group1"]
 
 
 def test_what_an_earlier_master_queue_leaves_behind_is_waited_for() -> None:
     names = {"taken_queues": {"group1"}, "taken_flavors": {"masterqueue-interlink-a"}}
     leaving = {("ClusterQueue", "group1"), ("ResourceFlavor", "masterqueue-interlink-a")}
-    found = desired(master(), heard(master(), "a"), 0, Around(**names, leaving=leaving))
+    found = desired(master(), heard(master(), "a"), 0, ClusterView(**names, leaving=leaving))
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue"]
     assert found.status.problems == (
         "pool a: ResourceFlavor masterqueue-interlink-a is an earlier one, which goes once no job holds it:"
@@ -321,7 +321,7 @@ def test_a_queue_has_no_more_flavors_than_kueue_takes() -> None:
         master(content),
         heard(master(content), *(f"p{number:03}" for number in range(70))),
         0,
-        Around(taken_flavors={"local"}),
+        ClusterView(taken_flavors={"local"}),
     )
     names = flavors_of(queue_of(found, "masterqueue"))
     assert (len(names), names[0], names[-2:]) == (
@@ -360,7 +360,7 @@ def test_a_lost_connection_changes_a_condition_only() -> None:
 
 def test_times_in_the_status_are_those_of_the_day_after_it_was_set() -> None:
     pools = heard(master(), "a")
-    before, after = (desired(master(), pools, 5, Around(ahead=ahead)) for ahead in (0.0, 3600.0))
+    before, after = (desired(master(), pools, 5, ClusterView(ahead=ahead)) for ahead in (0.0, 3600.0))
     assert (after.flavors, after.queues) == (before.flavors, before.queues)
     assert [pool.last_message[11:13] for one in (before, after) for pool in one.status.pools] == ["00", "01"]
     for condition in after.status.conditions:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fluence_plugins.master_queue.api.informer_store import SeenLocalQueue, SeenNamespace
+from fluence_plugins.master_queue.api.informer_store import ObservedLocalQueue, ObservedNamespace
 from fluence_plugins.master_queue.controller.local_queues import MOST, Asked, asked
 from session_scheduler.model.meta import OwnerReference
 
@@ -19,20 +19,20 @@ OWNERS = {
 LEAVING = "2026-01-01T00:00:00Z"
 
 
-def namespace(text: str | None, name: str = "one", **metadata: Any) -> SeenNamespace:
+def namespace(text: str | None, name: str = "one", **metadata: Any) -> ObservedNamespace:
     annotations = {} if text is None else {"vk.io/local-queues": text}
     meta = {"name": name, "uid": name, "annotations": annotations, **metadata}
-    return msgspec.convert({"kind": "Namespace", "metadata": meta}, SeenNamespace)
+    return msgspec.convert({"kind": "Namespace", "metadata": meta}, ObservedNamespace)
 
 
-def there(name: str, queue: str, uid: str = "m", place: str = "one", **metadata: Any) -> SeenLocalQueue:
+def there(name: str, queue: str, uid: str = "m", place: str = "one", **metadata: Any) -> ObservedLocalQueue:
     owners = [{"apiVersion": "vk.io/v1", "kind": "MasterQueue", "name": "x", "uid": uid, "controller": True}]
     meta = {"name": name, "namespace": place, "uid": f"{place}-{name}", "ownerReferences": owners if uid else []}
     content = {"kind": "LocalQueue", "metadata": {**meta, **metadata}, "spec": {"clusterQueue": queue}}
-    return msgspec.convert(content, SeenLocalQueue)
+    return msgspec.convert(content, ObservedLocalQueue)
 
 
-def find(*namespaces: SeenNamespace, known: Iterable[SeenLocalQueue] = ()) -> Asked:
+def find(*namespaces: ObservedNamespace, known: Iterable[ObservedLocalQueue] = ()) -> Asked:
     return asked(namespaces, {one.key: one for one in known}, OWNERS)
 
 
