@@ -1,8 +1,8 @@
-"""Keeps nodes of Kubernetes and of Slurm in step: a task of the plugin's own.
+"""The node controller keeps nodes of Kubernetes and of Slurm in step.
 
-Cordoned nodes are drained in Slurm, external nodes are made, changed and taken away there, and nodes that Slurm has
-are tainted, so that only its pods are let in. All that it knows is in Slurm and in the API server: another replica
-goes on where one ended. What becomes of each node is decided in `external_nodes`.
+It drains cordoned nodes in Slurm, creates, changes and deletes external nodes there, and taints the nodes that Slurm
+has, so that only its pods fit. `external_nodes` decides what is done to each node. All state is in Slurm and in the API
+server: another replica goes on where one ended.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
+from fluence_plugins.slurm_bridge.batches import in_batches
 from fluence_plugins.slurm_bridge.names import (
     MANAGED_TAINT,
     NODE_NAME_LABEL,
@@ -41,6 +42,7 @@ from fluence_plugins.slurm_bridge.nodes.external_nodes import (
     slurm_name,
     steps,
 )
+from fluence_plugins.slurm_bridge.slurm.client import SlurmClient
 from fluence_plugins.slurm_bridge.slurm.errors import (
     NodeBusyError,
     NodeExistsError,
@@ -62,45 +64,15 @@ log = logging.getLogger("fluence")
 
 _MOST_DOUBLINGS: Final = 6
 _NOT_ELECTED_SECONDS: Final = 1.0
-"""Between two looks at whether this replica leads."""
-_AT_ONCE: Final = 16
-"""Requests."""
-_Item = TypeVar("_Item")
-
-
-class Slurm(Protocol):
-    """What of a SlurmClient is used here."""
-
-    async def nodes(self) -> tuple[SlurmNode, ...]:
-        """Every node that Slurm has."""
-
-    async def partitions(self) -> tuple[str, ...]:
-        """The names of the partitions."""
-
-    async def create_node(self, conf: str) -> None:
-        """Make a node."""
-
-    async def update_node(
-        self,
-        name: str,
-        *,
-        state: str | None = None,
-        reason: str | None = None,
-        topology: str | None = None,
-        comment: str | None = None,
-    ) -> None:
-        """Change what is given."""
-
-    async def delete_node(self, name: str) -> None:
-        """Take the node out of Slurm."""
+"""Between two checks whether this replica leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """How nodes are kept in step. Times in seconds.
 
-    `cluster` tells this cluster's nodes in Slurm from others'; empty for the uid of its namespace kube-system. Slurm
-    is looked at when a node has changed, at most once in `rest`, and every `period`; what failed is tried again after
+    `cluster` tells this cluster's nodes in Slurm from those of others; empty for the uid of its namespace kube-system.
+    A pass starts when a node has changed, at most once in `rest`, and every `period`. What failed is retried after
     `again`, then each time after twice as long.
     """
 
@@ -112,21 +84,9 @@ class NodeSettings:
     rest: float = 0.5
 
 
-async def run(
-    cluster: Cluster,
-    client: Slurm,
-    runtime: Runtime,
-    settings: NodeSettings,
-    *,
-    now: Callable[[], float] = time.monotonic,
-) -> None:
-    """Keep nodes in step, without end."""
-    await NodeController(cluster, client, runtime, settings, now=now).run()
-
-
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What failed with a node, when that is to be tried again, how often it has failed, and what it was like."""
+    """What failed with a node, when it is retried, how often it has failed, and what the node was like."""
 
     text: str
     due: float
@@ -135,12 +95,12 @@ class _Problem:
 
 
 class NodeController:
-    """See the module. `passes` counts the looks that went through."""
+    """See the module. `passes` counts the passes over all nodes that succeeded."""
 
     def __init__(
         self,
         cluster: Cluster,
-        client: Slurm,
+        client: SlurmClient,
         runtime: Runtime,
         settings: NodeSettings,
         *,
@@ -157,37 +117,37 @@ class NodeController:
         self._identity = settings.cluster
         self._problems: dict[str, _Problem] = {}
         """By name in Kubernetes, or in Slurm where there is no such node."""
-        self._said: dict[str, str] = {}
-        """What nodes were told last, by uid, as long as it holds."""
+        self._reported: dict[str, str] = {}
+        """The last event of each node, by uid, as long as it holds."""
         self._refused: dict[str, str] = {}
         """Why nodes were not tainted, or taints not taken, by uid."""
         self._down = ""
-        """Why the last look did not go through."""
+        """Why the last pass failed."""
         self._failures = 0
         self._next = 0.0
-        """When to look, whether anything has changed or not; not before it after a failure."""
+        """When the next pass starts without a change; after a failure, none starts before."""
         self.passes = 0
 
     async def run(self) -> None:
         """Without end."""
         async with alongside(self._follow()):
             while True:
-                await self._turn()
+                await self._pass()
 
     # ------------------------------------------------------------------ what Kubernetes has
 
     async def _follow(self) -> None:
         failed = partial(log.warning, "[slurm-bridge] nodes cannot be followed: %s")
         await follow(
-            self._cluster, Node, self._begin, failed=failed, pause=min(_NOT_ELECTED_SECONDS, self._settings.again)
+            self._cluster, Node, self._replace, failed=failed, pause=min(_NOT_ELECTED_SECONDS, self._settings.again)
         )
 
-    def _begin(self, there: tuple[Node, ...]) -> Callable[[Node, bool], None]:
+    def _replace(self, there: tuple[Node, ...]) -> Callable[[Node, bool], None]:
         nodes = self._nodes = {node.metadata.name: node for node in there}
         self._changed.set()
-        return partial(self._take, nodes)
+        return partial(self._observe, nodes)
 
-    def _take(self, nodes: dict[str, Node], node: Node, gone: bool) -> None:
+    def _observe(self, nodes: dict[str, Node], node: Node, gone: bool) -> None:
         before = nodes.pop(node.metadata.name, None)
         if not gone:
             nodes[node.metadata.name] = node
@@ -195,7 +155,7 @@ class NodeController:
             self._changed.set()
 
     def _like(self, node: Node) -> object:
-        """All of a node that is looked at here: kubelets write the rest of it all the time."""
+        """All of a node that a pass reads: kubelets write the rest all the time."""
         metadata, allocatable = node.metadata, node.status.allocatable
         resources = ("cpu", "memory", *(name for name, _ in self._settings.rules.resources))
         return (
@@ -208,9 +168,9 @@ class NodeController:
             node.unreadable,
         )
 
-    # ------------------------------------------------------------------ when to look
+    # ------------------------------------------------------------------ when a pass starts
 
-    async def _turn(self) -> None:
+    async def _pass(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._wait()):
                 if self._down or not self._runtime.elected:
@@ -220,7 +180,7 @@ class NodeController:
             return
         self._changed.clear()
         try:
-            await self._look(dict(self._nodes))
+            await self._reconcile(dict(self._nodes))
         except FluenceError as error:
             self._failed(str(error))
             return
@@ -242,19 +202,20 @@ class NodeController:
         if text != self._down:
             log.warning("[slurm-bridge] nodes cannot be kept in step with Slurm: %s", text)
         self._down = text
-        self._next = self._now() + self._later(self._failures)
+        self._next = self._now() + self._backoff(self._failures)
         self._failures += 1
         self._changed.set()
 
-    def _later(self, times: int) -> float:
+    def _backoff(self, times: int) -> float:
         return self._settings.again * (1 << min(times, _MOST_DOUBLINGS))
 
-    # ------------------------------------------------------------------ a look
+    # ------------------------------------------------------------------ a pass
 
-    async def _look(self, nodes: Mapping[str, Node]) -> None:
-        """Look at all nodes and do what is to be done. Raises FluenceError where Slurm cannot be asked.
+    async def _reconcile(self, nodes: Mapping[str, Node]) -> None:
+        """Bring all nodes in step. Raises FluenceError if Slurm does not answer.
 
-        `nodes` are those from before Slurm is asked: who drains in Slurm and then cordons keeps the drain.
+        `nodes` are those from before Slurm is asked: an administrator who drains in Slurm, then cordons, keeps the
+        drain.
         """
         if not self._identity:
             self._identity = (await self._cluster.get(Namespace, "", "kube-system")).metadata.uid
@@ -263,18 +224,18 @@ class NodeController:
         named = self._named(nodes)
         self._problems = {name: one for name, one in self._problems.items() if name in nodes or name in found}
         uids = {node.metadata.uid for node in nodes.values()}
-        for texts in (self._said, self._refused):
+        for texts in (self._reported, self._refused):
             for uid in texts.keys() - uids:
                 del texts[uid]
         # What of a node cannot be read may be its labels: then nobody knows which of Slurm's nodes are nobody's.
         unknown = any(node.unreadable for node in nodes.values())
         names = named if unknown else dict.fromkeys((*named, *found))
         there = set(found)
-        await _some_at_once(names, lambda name: self._sync(name, named.get(name), found.get(name), partitions, there))
+        await in_batches(names, lambda name: self._sync(name, named.get(name), found.get(name), partitions, there))
         mark = mark_of(self._identity)
         managed = {name for name in there if name not in found or not is_foreign(found[name], mark)}
         by_node = {node.metadata.name: name for name, node in named.items()}
-        await _some_at_once(
+        await in_batches(
             [node for node in nodes.values() if not node.unreadable],
             lambda node: self._taint(node, by_node.get(node.metadata.name, ""), managed),
         )
@@ -287,11 +248,11 @@ class NodeController:
             try:
                 name = slurm_name(node)
             except ValueError as error:
-                self._tell(node, str(error))
+                self._report(node, str(error))
                 continue
             other = named.setdefault(name, node)
             if other is not node:
-                self._tell(node, f"its name in Slurm, {name}, is already that of node {other.metadata.name}: "
+                self._report(node, f"its name in Slurm, {name}, is already that of node {other.metadata.name}: "
                                  f"give it another (label {NODE_NAME_LABEL})")  # fmt: skip
         return named
 
@@ -325,15 +286,15 @@ class NodeController:
             log.debug("[slurm-bridge] node %s: has jobs still", name)
         except (NodeExistsError, UnknownNodeError) as error:
             log.info("[slurm-bridge] node %s: has changed in Slurm meanwhile: %s", name, error)
-            self._keep(key, str(error), like)
+            self._retry_later(key, str(error), like)
             return
         except (FluenceError, ValueError) as error:
             wrong = str(error)
-            self._keep(key, wrong, like)
-            self._tell_of(node, name, wrong)
+            self._retry_later(key, wrong, like)
+            self._report_for(node, name, wrong)
             return
         self._problems.pop(key, None)
-        self._tell_of(node, name, wrong)
+        self._report_for(node, name, wrong)
 
     async def _do(self, name: str, step: Step, there: set[str]) -> None:
         match step:
@@ -360,10 +321,10 @@ class NodeController:
         log.info("[slurm-bridge] node %s: is made in Slurm, with %d CPUs, %d MiB and %s, in %s", spec.name, spec.cpus,
                  spec.memory_mib, spec.gres or "no GRES", ", ".join(spec.partitions))  # fmt: skip
 
-    def _keep(self, key: str, text: str, like: object) -> None:
+    def _retry_later(self, key: str, text: str, like: object) -> None:
         known = self._problems.get(key)
         times = known.times + 1 if known is not None and known.text == text and known.like == like else 0
-        self._problems[key] = _Problem(text, self._now() + self._later(times), times, like)
+        self._problems[key] = _Problem(text, self._now() + self._backoff(times), times, like)
 
     # ------------------------------------------------------------------ taints
 
@@ -391,30 +352,20 @@ class NodeController:
         else:
             self._refused.pop(key, None)
 
-    # ------------------------------------------------------------------ what people are told
+    # ------------------------------------------------------------------ events
 
-    def _tell_of(self, node: Node | None, name: str, text: str) -> None:
+    def _report_for(self, node: Node | None, name: str, text: str) -> None:
         if node is not None:
-            self._tell(node, text)
+            self._report(node, text)
         elif text:
             log.warning("[slurm-bridge] node %s of Slurm: %s", name, text)
 
-    def _tell(self, node: Node, text: str) -> None:
-        """Let the node have an event; the same is said once as long as it holds. An empty text ends that."""
+    def _report(self, node: Node, text: str) -> None:
+        """Record an event of the node, once as long as the text holds. An empty text ends that."""
         uid = node.metadata.uid
         if not text:
-            self._said.pop(uid, None)
-        elif self._said.get(uid) != text:
-            self._said[uid] = text
+            self._reported.pop(uid, None)
+        elif self._reported.get(uid) != text:
+            self._reported[uid] = text
             log.warning("[slurm-bridge] node %s: %s", node.metadata.name, text)
             self._runtime.tell(node, "NotInStepWithSlurm", text)
-
-
-async def _some_at_once(items: Iterable[_Item], work: Callable[[_Item], Awaitable[None]]) -> None:
-    """Each item's work. All that has begun ends before the first error is raised, and nothing begins after it."""
-    every = list(items)
-    for start in range(0, len(every), _AT_ONCE):
-        done = await asyncio.gather(*map(work, every[start : start + _AT_ONCE]), return_exceptions=True)
-        for error in done:
-            if error is not None:
-                raise error
