@@ -18,7 +18,7 @@ from fluence_plugins.slurm_bridge.names import (
     SCHEDULER_NAME,
     TOPOLOGY_ANNOTATION,
 )
-from fluence_plugins.slurm_bridge.nodes.controller import NodeSettings, run
+from fluence_plugins.slurm_bridge.nodes.controller import NodeController, NodeSettings
 from fluence_plugins.slurm_bridge.nodes.external_nodes import NodeRules, mark_of
 from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
 from fluence_plugins.slurm_bridge.slurm.model import SlurmNode
@@ -62,7 +62,7 @@ class World:
         runtime = Runtime(lambda *_: None, lambda: True, self.cluster, tell=self._tell)
         rules = NodeRules(partition=PARTITION, address="127.0.0.1")
         settings = NodeSettings(rules=rules, cluster="tests", period=0.1, again=0.1, rest=0.05)
-        await run(self.cluster, self.client, runtime, settings)
+        await NodeController(self.cluster, self.client, runtime, settings).run()
 
     def _tell(self, about: KubeObject, reason: str, note: str) -> None:
         self.told.append(note)

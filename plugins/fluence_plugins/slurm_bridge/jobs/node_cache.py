@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Container, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fluence_plugins.slurm_bridge.metrics import BridgeMetrics
@@ -17,19 +18,21 @@ _MAX_AGE_SECONDS: Final = 30.0
 """How old the list of nodes may be."""
 
 
+@dataclass(eq=False)
 class NodeCache:
     """`tick`: seconds before a node that is not in the list makes it be read again."""
 
-    def __init__(self, client: SlurmClient, metrics: BridgeMetrics, tick: float, now: Callable[[], float]) -> None:
+    client: SlurmClient
+    metrics: BridgeMetrics
+    tick: float
+    now: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self.gres: dict[str, str] = {}
         """The GRES of each of Slurm's nodes."""
         self.terms = Terms()
         self.generation = 0
         """Counts the lists that had new nodes."""
-        self._client = client
-        self._metrics = metrics
-        self._tick = tick
-        self._now = now
         self._read_at = -math.inf
         self._shares: dict[int, tuple[NodeShare, ...]] = {}
         """By job."""
@@ -37,8 +40,8 @@ class NodeCache:
 
     async def refresh(self, wanted: Iterable[str]) -> None:
         """Read the nodes if the list is old, or lacks one of the wanted nodes. Raises FluenceError."""
-        age = self._now() - self._read_at
-        if age >= _MAX_AGE_SECONDS or (age >= self._tick and not self.gres.keys() >= set(wanted)):
+        age = self.now() - self._read_at
+        if age >= _MAX_AGE_SECONDS or (age >= self.tick and not self.gres.keys() >= set(wanted)):
             await self._once("nodes", self._read_nodes)
 
     async def share_of(self, job_id: int, node: str) -> tuple[NodeShare, str] | None:
@@ -62,17 +65,17 @@ class NodeCache:
             reading.cancel()
 
     async def _read_nodes(self) -> None:
-        with self._metrics.request("nodes"):
-            nodes = await self._client.nodes()
+        with self.metrics.request("nodes"):
+            nodes = await self.client.nodes()
         if not self.gres.keys() >= {node.name for node in nodes}:
             self.generation += 1
         self.gres = {node.name: node.gres for node in nodes}
         self.terms = Terms(known_gres=known_of(self.gres.values()))
-        self._read_at = self._now()
+        self._read_at = self.now()
 
     async def _read_shares(self, job_id: int) -> None:
-        with self._metrics.request("resources"):
-            found = await self._client.resources(job_id)
+        with self.metrics.request("resources"):
+            found = await self.client.resources(job_id)
         if found:
             self._shares[job_id] = found
 

@@ -37,34 +37,27 @@ class _Failed:
     times: int
 
 
+@dataclass(eq=False)
 class Reconciler:
     """Does some actions beside each other; one that fails delays none of the others."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        cluster: Cluster,
-        client: SlurmClient,
-        *,
-        table: JobTable,
-        metrics: BridgeMetrics,
-        now: Callable[[], float],
-    ) -> None:
-        self._runtime = runtime
-        self._cluster = cluster
-        self._client = client
-        self._table = table
-        self._metrics = metrics
-        self._now = now
+    runtime: Runtime
+    cluster: Cluster
+    client: SlurmClient
+    table: JobTable
+    metrics: BridgeMetrics
+    now: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._failed: dict[str, _Failed] = {}
         """By what was to be written."""
 
     async def reconcile(self) -> None:
         """Do what the table says; finalizers go once the jobs are cancelled."""
-        actions = self._table.actions()
+        actions = self.table.actions()
         if actions.cancel:
             await self._write((f"job {number}", partial(self.cancel, number, why)) for number, why in actions.cancel)
-            actions = self._table.actions()
+            actions = self.table.actions()
         await self._write(
             (
                 *((f"label {_named(pod)}", partial(self._label, pod, number)) for pod, number in actions.label),
@@ -75,7 +68,7 @@ class Reconciler:
 
     async def _write(self, writes: Iterable[tuple[str, _Write]]) -> None:
         """Do each that has not failed lately."""
-        now, failed = self._now(), self._failed
+        now, failed = self.now(), self._failed
         await in_batches([one for one in writes if one[0] not in failed or failed[one[0]].due <= now], self._one)
         self._failed = {what: one for what, one in failed.items() if one.due > now - MAX_BACKOFF_SECONDS}
 
@@ -88,27 +81,27 @@ class Reconciler:
         except FluenceError as error:
             known = self._failed.get(what)
             times = known.times + 1 if known is not None else 0
-            due = self._now() + backoff(FIRST_BACKOFF_SECONDS, times, MAX_BACKOFF_SECONDS)
+            due = self.now() + backoff(FIRST_BACKOFF_SECONDS, times, MAX_BACKOFF_SECONDS)
             self._failed[what] = _Failed(str(error), due, times)
             if known is None or known.text != str(error):
                 log.warning("[slurm-bridge] %s: %s", what, error)
         except Exception:  # a bug that one pod or job meets is logged, and the others are served
             log.exception("[slurm-bridge] %s", what)
-            self._failed[what] = _Failed("", self._now() + MAX_BACKOFF_SECONDS, 0)
+            self._failed[what] = _Failed("", self.now() + MAX_BACKOFF_SECONDS, 0)
         else:
             self._failed.pop(what, None)
 
     async def cancel(self, number: int, why: str) -> None:
         """End a job. Raises FluenceError."""
-        with self._metrics.request("cancel"):
-            await self._client.cancel(number)
+        with self.metrics.request("cancel"):
+            await self.client.cancel(number)
         log.info("[slurm-bridge] Slurm job %d is cancelled: %s", number, why)
-        self._table.mark_cancelled(number)
+        self.table.mark_cancelled(number)
 
     async def _label(self, pod: Pod, number: int) -> None:
         finalizers = tuple(dict.fromkeys((*pod.metadata.finalizers, names.FINALIZER)))
-        self._table.put_pod(
-            await self._cluster.patch_metadata(
+        self.table.put_pod(
+            await self.cluster.patch_metadata(
                 pod,
                 labels={names.JOBID_LABEL: str(number)},
                 finalizers=finalizers,
@@ -117,17 +110,17 @@ class Reconciler:
         )
 
     async def _delete(self, pod: Pod, why: str) -> None:
-        self._runtime.tell(pod, "SlurmJobEnded", f"{why}: it is deleted")
+        self.runtime.tell(pod, "SlurmJobEnded", f"{why}: it is deleted")
         log.info("[slurm-bridge] pod %s: %s: it is deleted", pod.key, why)
-        await self._cluster.delete(pod)
+        await self.cluster.delete(pod)
 
     async def _release(self, pod: Pod) -> None:
         finalizers = tuple(one for one in pod.metadata.finalizers if one != names.FINALIZER)
-        written = await self._cluster.patch_metadata(
+        written = await self.cluster.patch_metadata(
             pod, finalizers=finalizers, resource_version=pod.metadata.resource_version
         )
-        if pod.metadata.uid in self._table.pods:
-            self._table.put_pod(written)
+        if pod.metadata.uid in self.table.pods:
+            self.table.put_pod(written)
 
 
 def _named(pod: Pod) -> str:

@@ -86,40 +86,26 @@ class _Ambiguous:
     uids: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class Submitter:
     """Submits requests for as long as Slurm is served; see the module."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        cluster: Cluster,
-        client: SlurmClient,
-        *,
-        table: JobTable,
-        defaults: JobDefaults,
-        nodes: NodeCache,
-        lister: JobLister,
-        reconciler: Reconciler,
-        metrics: BridgeMetrics,
-        changed: asyncio.Event,
-        ambiguous_seconds: float,
-        now: Callable[[], float],
-    ) -> None:
-        """`changed` is set when there is something to do. `ambiguous_seconds`: how
-        long Slurm may still carry out a request whose answer was lost.
-        """
-        self._runtime = runtime
-        self._cluster = cluster
-        self._client = client
-        self._table = table
-        self._defaults = defaults
-        self._nodes = nodes
-        self._lister = lister
-        self._reconciler = reconciler
-        self._metrics = metrics
-        self._changed = changed
-        self._ambiguous_seconds = ambiguous_seconds
-        self._now = now
+    runtime: Runtime
+    cluster: Cluster
+    client: SlurmClient
+    table: JobTable
+    defaults: JobDefaults
+    nodes: NodeCache
+    lister: JobLister
+    reconciler: Reconciler
+    metrics: BridgeMetrics
+    changed: asyncio.Event
+    """Set when there is something to do."""
+    ambiguous_seconds: float
+    """How long Slurm may still carry out a request whose answer was lost."""
+    now: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._requests: dict[str, JobRequest] = {}
         """By group, as all below that do not say otherwise."""
         self._unobserved: dict[str, tuple[JobRequest, float]] = {}
@@ -161,13 +147,13 @@ class Submitter:
         """Replace the group's request."""
         self.track(request.group, request.members)
         self._requests[request.group] = request
-        self._changed.set()
+        self.changed.set()
 
     # ------------------------------------------------------------------ what the loop drives
 
     def next_due(self) -> float:
         """When a request is to be retried; those that Slurm has refused wait while it is down."""
-        dues = [problem.due for problem in self._problems.values()] if not self._lister.down else []
+        dues = [problem.due for problem in self._problems.values()] if not self.lister.down else []
         return min([*dues, *(until for _, until in self._unobserved.values())], default=math.inf)
 
     def reset(self) -> None:
@@ -176,23 +162,23 @@ class Submitter:
 
     def prune_groups(self) -> None:
         """Forget pods that are gone, and groups without pods."""
-        self._groups = {uid: group for uid, group in self._groups.items() if uid in self._table.pods}
+        self._groups = {uid: group for uid, group in self._groups.items() if uid in self.table.pods}
         groups = set(self._groups.values())
         self._fulfilled = {group: done for group, done in self._fulfilled.items() if group in groups}
 
     def jobs_listed(self, begun: float) -> None:
         """All jobs are known that Slurm had when the list began."""
-        self._specs = {number: spec for number, spec in self._specs.items() if number in self._table.jobs}
+        self._specs = {number: spec for number, spec in self._specs.items() if number in self.table.jobs}
         self._ambiguous = {group: one for group, one in self._ambiguous.items() if begun < one.until}
 
     def jobs_changed(self, uids: Iterable[str]) -> None:
         """Requeue the groups of these pods, whose job is another or has changed."""
         for group, one in list(self._ambiguous.items()):
-            if any(uid in self._table.pod_jobs for uid in one.uids):
+            if any(uid in self.table.pod_jobs for uid in one.uids):
                 del self._ambiguous[group]
         for group in dict.fromkeys(self._groups[uid] for uid in uids if uid in self._groups):
             self._problems.pop(group, None)
-            self._runtime.wake(group, "its Slurm job has changed")
+            self.runtime.wake(group, "its Slurm job has changed")
 
     def pod_changed(self, uid: str, *, added: bool) -> None:
         """Retry the pod's group: a changed annotation may have fixed it."""
@@ -201,8 +187,8 @@ class Submitter:
             self._requests.setdefault(group, self._unobserved.pop(group)[0])
         self._fulfilled.pop(group, None)
         if (problem := self._problems.get(group)) is not None:
-            self._problems[group] = replace(problem, due=self._now())
-            self._changed.set()
+            self._problems[group] = replace(problem, due=self.now())
+            self.changed.set()
 
     def slurm_down(self) -> None:
         """A list has failed: refuse all requests, those again that were refused for this before."""
@@ -211,14 +197,14 @@ class Submitter:
 
     def refuse_as_down(self) -> None:
         """No request can be submitted while Slurm is down."""
-        self.refuse_all(f"{_DOWN}: {self._lister.down}")
+        self.refuse_all(f"{_DOWN}: {self.lister.down}")
 
     def slurm_up(self) -> None:
         """Submit what was refused while Slurm was down."""
         for group, request in self._refused_as_down().items():
             self._requests.setdefault(group, request)
             del self._problems[group]
-            self._runtime.wake(group, "Slurm answers again")
+            self.runtime.wake(group, "Slurm answers again")
 
     def _refused_as_down(self) -> dict[str, JobRequest]:
         return {group: one.request for group, one in self._problems.items() if one.text.startswith(_DOWN)}
@@ -231,7 +217,7 @@ class Submitter:
 
     def retry_due(self) -> None:
         """Request again what is due, as it was requested last."""
-        now, pods = self._now(), self._table.pods
+        now, pods = self.now(), self.table.pods
         for group, (request, until) in list(self._unobserved.items()):
             if until <= now:  # a pod that is not observed by now has gone again
                 del self._unobserved[group]
@@ -254,7 +240,7 @@ class Submitter:
     # ------------------------------------------------------------------ one request
 
     async def _serve(self, request: JobRequest) -> None:
-        if not self._runtime.elected:
+        if not self.runtime.elected:
             return
         try:
             await self._fulfil(request)
@@ -270,12 +256,12 @@ class Submitter:
 
     async def _fulfil(self, request: JobRequest) -> None:
         """Submit the group's job, or update the pending one. Raises FluenceError."""
-        group, table = request.group, self._table
+        group, table = request.group, self.table
         known = self._problems.get(group)
-        if known is not None and known.request == request and known.due > self._now():
+        if known is not None and known.request == request and known.due > self.now():
             return
         if not table.pods.keys() >= {*request.uids, *request.members}:
-            self._unobserved[group] = (request, self._now() + _OBSERVE_SECONDS)
+            self._unobserved[group] = (request, self.now() + _OBSERVE_SECONDS)
             return
         # Read at the same moment as the pods that wait: a job is never for only some of those that count.
         members = self._live(request.members)
@@ -288,19 +274,19 @@ class Submitter:
         if pending and self._is_fulfilled(request):
             return
         ambiguous = self._ambiguous.get(group)
-        if not pending and ambiguous is not None and ambiguous.until > self._now():
+        if not pending and ambiguous is not None and ambiguous.until > self.now():
             text = known.text if known is not None else "Slurm has not said yet whether there is a job for it"
             self._problems[group] = _Problem(text, request, None, ambiguous.until, ambiguous.until, 0)
             return
-        root = await root_of(waiting[0], ClusterWorkloads(self._cluster))
+        root = await root_of(waiting[0], ClusterWorkloads(self.cluster))
         needed = max(request.needed, expected(root) or 0)
         if len(members) < needed and not any(pod.spec.node_name for pod in members):
             raise TranslationError(f"{len(members)} of the {needed} pods of {root} are there")
-        await self._nodes.refresh(request.candidates)
-        placeholder = translate(root, waiting, self._nodes.terms)
+        await self.nodes.refresh(request.candidates)
+        placeholder = translate(root, waiting, self.nodes.terms)
         spec = (placeholder, self._candidates(request, placeholder))
-        if known is not None and known.spec == spec and known.not_before > self._now():
-            due = min(known.not_before, self._now() + _REREAD_SECONDS)
+        if known is not None and known.spec == spec and known.not_before > self.now():
+            due = min(known.not_before, self.now() + _REREAD_SECONDS)
             self._problems[group] = replace(known, request=request, due=due)
             return
         try:
@@ -310,22 +296,22 @@ class Submitter:
         except SlurmError as error:
             raise _RefusedError(f"Slurm refuses its job: {error}", spec) from error
         self._problems.pop(group, None)
-        self._fulfilled[group] = (request, self._now(), self._nodes.generation)
+        self._fulfilled[group] = (request, self.now(), self.nodes.generation)
 
     def _is_fulfilled(self, request: JobRequest) -> bool:
         """Whether the same was requested lately: a session requests again whenever a pod ends somewhere."""
         last, since, generation = self._fulfilled.get(request.group, (None, 0.0, 0))
-        if last is None or generation != self._nodes.generation or self._now() >= since + _REREAD_SECONDS:
+        if last is None or generation != self.nodes.generation or self.now() >= since + _REREAD_SECONDS:
             return False
         offered = last.candidates is request.candidates or set(last.candidates).issuperset(request.candidates)
         return offered and (last.uids, last.needed, last.members) == (request.uids, request.needed, request.members)
 
     def _live(self, uids: Iterable[str]) -> list[Pod]:
-        pods = (self._table.pods[uid] for uid in uids if uid in self._table.pods)
+        pods = (self.table.pods[uid] for uid in uids if uid in self.table.pods)
         return [pod for pod in pods if not is_over(pod) and pod.metadata.deletion_timestamp is None]
 
     def _candidates(self, request: JobRequest, placeholder: Placeholder) -> tuple[str, ...]:
-        found = tuple(node for node in request.candidates if node in self._nodes.gres)
+        found = tuple(node for node in request.candidates if node in self.nodes.gres)
         if len(found) < placeholder.minimum_nodes:
             raise TranslationError(
                 f"{len(found)} of the {len(request.candidates)} nodes that it fits on are nodes of Slurm, and it needs "
@@ -337,50 +323,50 @@ class Submitter:
         """Submit a job. Its outcome is unknown until Slurm shows the job, or has refused it."""
         placeholder, candidates = spec
         uids = tuple(pod.uid for pod in placeholder.pods)
-        self._ambiguous[group] = _Ambiguous(self._now() + self._ambiguous_seconds, uids)
+        self._ambiguous[group] = _Ambiguous(self.now() + self.ambiguous_seconds, uids)
         try:
-            with self._metrics.request("submit"):
-                number = await self._client.submit(placeholder, self._job_defaults, candidates)
+            with self.metrics.request("submit"):
+                number = await self.client.submit(placeholder, self._job_defaults, candidates)
         except FluenceError as error:
             if isinstance(error, UnavailableError) and error.sent:
-                self._lister.due = 0.0
+                self.lister.due = 0.0
             else:
                 del self._ambiguous[group]
             raise
         log.info("[slurm-bridge] %s: submitted as Slurm job %d", group, number)
         self._specs[number] = spec
-        await self._lister.read(number)
+        await self.lister.read(number)
 
     async def _update(self, group: str, spec: _JobSpec, pending: set[int]) -> None:
         """Update the oldest of the pending jobs unless it is like that already, and cancel the others."""
         placeholder, candidates = spec
         number = min(pending)
         sent = self._specs.get(number)
-        if sent is None and _stands_for(self._table.jobs[number].comment, placeholder):
+        if sent is None and _stands_for(self.table.jobs[number].comment, placeholder):
             sent = self._specs[number] = spec  # made by another replica, of the same
         if sent is not None and sent[0] == placeholder and set(sent[1]).issuperset(candidates):
             return  # nodes that are full now may be free by the time that Slurm allocates them
         try:
-            with self._metrics.request("update"):
-                await self._client.update(number, placeholder, self._job_defaults, candidates)
+            with self.metrics.request("update"):
+                await self.client.update(number, placeholder, self._job_defaults, candidates)
         except JobNotPendingError:
             log.info("[slurm-bridge] %s: Slurm job %d has started meanwhile", group, number)
-            await self._lister.read(number)
+            await self.lister.read(number)
             return
         log.info("[slurm-bridge] %s: Slurm job %d is updated", group, number)
         self._specs[number] = spec
-        await self._lister.read(number)
+        await self.lister.read(number)
         for other in pending - {number}:
-            await self._reconciler.cancel(other, f"its pods are those of job {number} now")
+            await self.reconciler.cancel(other, f"its pods are those of job {number} now")
 
     @property
     def _job_defaults(self) -> JobDefaults:
-        return replace(self._defaults, cluster=self._table.cluster)
+        return replace(self.defaults, cluster=self.table.cluster)
 
     def _refuse(
         self, request: JobRequest, text: str, spec: _JobSpec | None = None, *, longest: float = MAX_BACKOFF_SECONDS
     ) -> None:
-        group, now = request.group, self._now()
+        group, now = request.group, self.now()
         known = self._problems.get(group)
         times = known.times + 1 if known is not None and known.text == text else 0
         not_before = now + backoff(_RETRY_SECONDS, times, longest)
@@ -389,7 +375,7 @@ class Submitter:
         self._problems[group] = _Problem(text, request, spec, due, not_before, times)
         if known is None or known.text != text:
             log.warning("[slurm-bridge] %s: %s", group, text)
-            self._runtime.wake(group, "there is another reason why it waits")
+            self.runtime.wake(group, "there is another reason why it waits")
 
 
 class _RefusedError(FluenceError):

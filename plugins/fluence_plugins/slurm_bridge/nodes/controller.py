@@ -94,27 +94,21 @@ class _Problem:
     like: object
 
 
+@dataclass(eq=False)
 class NodeController:
     """See the module. `passes` counts the passes over all nodes that succeeded."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        client: SlurmClient,
-        runtime: Runtime,
-        settings: NodeSettings,
-        *,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cluster = cluster
-        self._client = client
-        self._runtime = runtime
-        self._settings = settings
-        self._now = now
+    cluster: Cluster
+    client: SlurmClient
+    runtime: Runtime
+    settings: NodeSettings
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._changed = asyncio.Event()
         self._nodes: dict[str, Node] | None = None
         """By name; None while it is not known which there are."""
-        self._identity = settings.cluster
+        self._identity = self.settings.cluster
         self._problems: dict[str, _Problem] = {}
         """By name in Kubernetes, or in Slurm where there is no such node."""
         self._reported: dict[str, str] = {}
@@ -139,7 +133,7 @@ class NodeController:
     async def _follow(self) -> None:
         failed = partial(log.warning, "[slurm-bridge] nodes cannot be followed: %s")
         await follow(
-            self._cluster, Node, self._replace, failed=failed, pause=min(_NOT_ELECTED_SECONDS, self._settings.again)
+            self.cluster, Node, self._replace, failed=failed, pause=min(_NOT_ELECTED_SECONDS, self.settings.again)
         )
 
     def _replace(self, there: tuple[Node, ...]) -> Callable[[Node, bool], None]:
@@ -157,7 +151,7 @@ class NodeController:
     def _like(self, node: Node) -> object:
         """All of a node that a pass reads: kubelets write the rest all the time."""
         metadata, allocatable = node.metadata, node.status.allocatable
-        resources = ("cpu", "memory", *(name for name, _ in self._settings.rules.resources))
+        resources = ("cpu", "memory", *(name for name, _ in self.settings.rules.resources))
         return (
             metadata.uid,
             metadata.labels,
@@ -173,10 +167,10 @@ class NodeController:
     async def _pass(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._wait()):
-                if self._down or not self._runtime.elected:
+                if self._down or not self.runtime.elected:
                     await asyncio.Event().wait()  # nothing that changes lets it be sooner
                 await self._changed.wait()
-        if self._nodes is None or not self._runtime.elected or (self._down and self._now() < self._next):
+        if self._nodes is None or not self.runtime.elected or (self._down and self.now() < self._next):
             return
         self._changed.clear()
         try:
@@ -188,26 +182,26 @@ class NodeController:
             log.info("[slurm-bridge] nodes are kept in step with Slurm again")
         self._down, self._failures = "", 0
         self.passes += 1
-        now = self._now()
+        now = self.now()
         due = min((problem.due for problem in self._problems.values()), default=math.inf)
-        self._next = min(now + self._settings.period, max(due, now + self._settings.again))
-        await asyncio.sleep(self._settings.rest)
+        self._next = min(now + self.settings.period, max(due, now + self.settings.again))
+        await asyncio.sleep(self.settings.rest)
 
     def _wait(self) -> float:
-        if self._nodes is None or not self._runtime.elected:
-            return min(_NOT_ELECTED_SECONDS, self._settings.again)
-        return max(0.0, self._next - self._now())
+        if self._nodes is None or not self.runtime.elected:
+            return min(_NOT_ELECTED_SECONDS, self.settings.again)
+        return max(0.0, self._next - self.now())
 
     def _failed(self, text: str) -> None:
         if text != self._down:
             log.warning("[slurm-bridge] nodes cannot be kept in step with Slurm: %s", text)
         self._down = text
-        self._next = self._now() + self._backoff(self._failures)
+        self._next = self.now() + self._backoff(self._failures)
         self._failures += 1
         self._changed.set()
 
     def _backoff(self, times: int) -> float:
-        return self._settings.again * (1 << min(times, _MOST_DOUBLINGS))
+        return self.settings.again * (1 << min(times, _MOST_DOUBLINGS))
 
     # ------------------------------------------------------------------ a pass
 
@@ -218,9 +212,9 @@ class NodeController:
         drain.
         """
         if not self._identity:
-            self._identity = (await self._cluster.get(Namespace, "", "kube-system")).metadata.uid
-        found = {node.name: node for node in await self._client.nodes()}
-        partitions = await self._client.partitions()
+            self._identity = (await self.cluster.get(Namespace, "", "kube-system")).metadata.uid
+        found = {node.name: node for node in await self.client.nodes()}
+        partitions = await self.client.partitions()
         named = self._named(nodes)
         self._problems = {name: one for name, one in self._problems.items() if name in nodes or name in found}
         uids = {node.metadata.uid for node in nodes.values()}
@@ -264,7 +258,7 @@ class NodeController:
         spec, wrong = None, ""
         mark = mark_of(self._identity)
         try:
-            spec = external(node, self._settings.rules, partitions) if node is not None and is_external(node) else None
+            spec = external(node, self.settings.rules, partitions) if node is not None and is_external(node) else None
             todo = steps(node, found, spec, mark=mark, partitions=partitions)
         except ValueError as error:
             wrong = str(error)
@@ -273,11 +267,11 @@ class NodeController:
             wrong = missing_partitions(spec, found)
         like = (self._like(node) if node is not None else None, found, tuple(partitions))
         known = self._problems.get(key)
-        if known is not None and known.like == like and self._now() < known.due:
+        if known is not None and known.like == like and self.now() < known.due:
             return
         try:
             for step in todo:
-                if not self._runtime.elected:
+                if not self.runtime.elected:
                     return
                 await self._do(name, step, there)
         except (UnavailableError, TokenError):
@@ -302,35 +296,35 @@ class NodeController:
                 await self._create(spec)
                 there.add(name)
             case Delete():
-                await self._client.delete_node(name)
+                await self.client.delete_node(name)
                 there.discard(name)
                 log.info("[slurm-bridge] node %s: is taken out of Slurm", name)
             case Drain(reason):
-                await self._client.update_node(name, state="DRAIN", reason=reason)
+                await self.client.update_node(name, state="DRAIN", reason=reason)
                 log.info("[slurm-bridge] node %s: is drained in Slurm: %s", name, reason)
             case Undrain():
-                await self._client.update_node(name, state="UNDRAIN")
+                await self.client.update_node(name, state="UNDRAIN")
                 log.info("[slurm-bridge] node %s: is not drained in Slurm any more", name)
             case Change(topology, comment):
-                await self._client.update_node(name, topology=topology, comment=comment)
+                await self.client.update_node(name, topology=topology, comment=comment)
             case _:
                 assert_never(step)
 
     async def _create(self, spec: External) -> None:
-        await self._client.create_node(spec.conf)
+        await self.client.create_node(spec.conf)
         log.info("[slurm-bridge] node %s: is made in Slurm, with %d CPUs, %d MiB and %s, in %s", spec.name, spec.cpus,
                  spec.memory_mib, spec.gres or "no GRES", ", ".join(spec.partitions))  # fmt: skip
 
     def _retry_later(self, key: str, text: str, like: object) -> None:
         known = self._problems.get(key)
         times = known.times + 1 if known is not None and known.text == text and known.like == like else 0
-        self._problems[key] = _Problem(text, self._now() + self._backoff(times), times, like)
+        self._problems[key] = _Problem(text, self.now() + self._backoff(times), times, like)
 
     # ------------------------------------------------------------------ taints
 
     async def _taint(self, node: Node, name: str, managed: Collection[str]) -> None:
         """Keep pods of others away from a node that Slurm gives away, and let them come where it does so no more."""
-        own = Taint(key=MANAGED_TAINT, value=self._settings.scheduler_name, effect="NoExecute")
+        own = Taint(key=MANAGED_TAINT, value=self.settings.scheduler_name, effect="NoExecute")
         taints = node.spec.taints
         if name in managed:
             wanted = (*(one for one in taints if (one.key, one.effect) != (own.key, own.effect)), own)
@@ -338,11 +332,11 @@ class NodeController:
             return  # it is to be there, and was not made, or not made anew, yet
         else:
             wanted = tuple(one for one in taints if one != own)
-        if set(wanted) == set(taints) or not self._runtime.elected:
+        if set(wanted) == set(taints) or not self.runtime.elected:
             return
         key = node.metadata.uid
         try:
-            await self._cluster.set_taints(node, wanted)
+            await self.cluster.set_taints(node, wanted)
         except ChangedMeanwhileError:
             self._changed.set()  # by the time that this was heard, so is the change
         except FluenceError as error:
@@ -368,4 +362,4 @@ class NodeController:
         elif self._reported.get(uid) != text:
             self._reported[uid] = text
             log.warning("[slurm-bridge] node %s: %s", node.metadata.name, text)
-            self._runtime.tell(node, "NotInStepWithSlurm", text)
+            self.runtime.tell(node, "NotInStepWithSlurm", text)

@@ -278,18 +278,28 @@ class _JobKey(msgspec.Struct, frozen=True):
     job_id: int
 
 
-class _NodeWire(msgspec.Struct, frozen=True, kw_only=True):
+_NODE_FIELDS = {
+    "states": "state",
+    "allocated_cpus": "alloc_cpus",
+    "memory_mib": "real_memory",
+    "allocated_memory_mib": "alloc_memory",
+}
+
+
+class _NodeWire(msgspec.Struct, frozen=True, kw_only=True, rename=_NODE_FIELDS.get):
+    """The fields are those of SlurmNode."""
+
     name: str
-    state: list[str]
+    states: frozenset[str]
     reason: str | None = None
-    features: list[str] | None = None
-    partitions: list[str] | None = None
+    features: tuple[str, ...] | None = None
+    partitions: tuple[str, ...] | None = None
     gres: str | None = None
     gres_used: str | None = None
     cpus: int | None = None
-    alloc_cpus: int | None = None
-    real_memory: int | None = None
-    alloc_memory: int | None = None
+    allocated_cpus: int | None = None
+    memory_mib: int | None = None
+    allocated_memory_mib: int | None = None
     topology: str | None = None
     address: str | None = None
     comment: str | None = None
@@ -361,21 +371,5 @@ def _job(item: bytes) -> Job:
 
 
 def _node(item: bytes) -> SlurmNode:
-    wire = _node_wire(item)
-    return SlurmNode(
-        name=wire.name,
-        states=frozenset(wire.state),
-        reason=wire.reason or "",
-        features=tuple(wire.features or ()),
-        partitions=tuple(wire.partitions or ()),
-        gres=wire.gres or "",
-        gres_used=wire.gres_used or "",
-        cpus=wire.cpus or 0,
-        allocated_cpus=wire.alloc_cpus or 0,
-        memory_mib=wire.real_memory or 0,
-        allocated_memory_mib=wire.alloc_memory or 0,
-        topology=wire.topology or "",
-        address=wire.address or "",
-        comment=wire.comment or "",
-        extra=wire.extra or "",
-    )
+    fields = msgspec.structs.asdict(_node_wire(item))
+    return SlurmNode(**{name: value for name, value in fields.items() if value is not None})

@@ -703,7 +703,7 @@ def test_nothing_is_kept_of_lives_that_are_over() -> None:
         submitter, nodes, table = world.bridge._submitter, world.bridge._nodes, world.table
         assert submitter is not None
         assert nodes is not None
-        kept = [submitter._groups, submitter._reconciler._failed, submitter._problems, submitter._specs,
+        kept = [submitter._groups, submitter.reconciler._failed, submitter._problems, submitter._specs,
                 submitter._ambiguous, submitter._requests, submitter._unobserved, submitter._fulfilled, nodes._shares,
                 nodes._reading, table.pods, table.jobs, table.ended, table.pod_jobs, table._labelled, table._uids,
                 table._gone, table._by_uid, table._by_key]  # fmt: skip
