@@ -1,4 +1,4 @@
-"""A certificate that somebody else makes, as cert-manager does: read from files, and again when they change."""
+"""A certificate that another controller issues, such as cert-manager: read from files, and again when they change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,8 +11,8 @@ from fluence_plugins.env_injection.metrics import WebhookMetrics
 from session_scheduler.errors import InputError
 
 
-class FileKeeper:
-    """Nothing is made here, stored or patched. `run` is its task."""
+class CertificateFiles:
+    """Serves the files. `run` is its task."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class FileKeeper:
         self.check()
 
     async def run(self, every: float, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Look at the files every so many seconds, without end; what was served goes on where they cannot be used."""
+        """Check the files every so many seconds, without end; what was served goes on where they cannot be used."""
         while True:
             await sleep(every)
             try:

@@ -1,4 +1,4 @@
-"""The Secret in which replicas share the CA and the certificate: read, written, and never another's overwritten."""
+"""The Secret in which replicas share the CA and the certificate. A Secret without the label is never overwritten."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ _KEYS: Final = {"ca.crt": "authorities", "ca.key": "authority_key", "tls.crt": "
 
 
 class ForeignSecretError(FluenceError):
-    """The Secret is somebody else's."""
+    """The Secret is not the webhook's."""
 
 
 def new_secret(name: str, namespace: str, material: Material) -> dict[str, Any]:

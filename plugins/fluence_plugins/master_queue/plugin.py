@@ -32,7 +32,8 @@ class MasterQueuePlugin:
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
         """Keep MasterQueues. Nothing where there is no API server, as in a simulation."""
-        from fluence_plugins.master_queue.controller.controller import controller, running
+        from fluence_plugins.master_queue.controller.controller import Controller, running
+        from fluence_plugins.master_queue.nats.connections import Connections
 
         api = runtime.api
         if api is None:
@@ -40,8 +41,11 @@ class MasterQueuePlugin:
         settings = self._arguments
 
         def make() -> Controller:
-            self._controller = controller(
-                api, settings.connectors, self.counters, status_seconds=settings.status_seconds
+            self._controller = Controller(
+                api,
+                lambda listener: Connections(settings.connectors, listener, meter=self.counters),
+                meter=self.counters,
+                status_seconds=settings.status_seconds,
             )
             return self._controller
 

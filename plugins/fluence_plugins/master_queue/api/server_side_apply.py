@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -30,14 +31,16 @@ class _Applied(msgspec.Struct, frozen=True):
     """How often it was, in a row."""
 
 
+@dataclass(eq=False)
 class Applier:
     """Brings single objects to what is wanted. What the API server answers is taken in at once."""
 
-    def __init__(self, api: KubeApi, store: Store, meter: MasterQueueMetrics, now: Callable[[], float]) -> None:
-        self._api = api
-        self._store = store
-        self._meter = meter
-        self._now = now
+    api: KubeApi
+    store: Store
+    meter: MasterQueueMetrics
+    now: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._last: dict[tuple[str, str], _Applied] = {}
         """What was applied last of each object, in that order, and not long ago."""
 
@@ -48,7 +51,7 @@ class Applier:
         body: dict[str, Any] = plain(wanted)
         meta = body["metadata"]
         key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
-        known: Observed | None = self._store.get(resource.kind, key)
+        known: Observed | None = self.store.get(resource.kind, key)
         if known is not None and known.owner != next(one["uid"] for one in meta["ownerReferences"]):
             raise Conflict(f"{resource.plural} {key}: is another's: rename the MasterQueue, or that")
         if known is not None and not differs(body, known):
@@ -60,13 +63,13 @@ class Applier:
         path = resource.path(meta.get("namespace", ""), meta["name"])
         try:
             # One that is not known of may have come meanwhile, and be another's: nothing is taken from anybody.
-            answer = await self._api.apply(path, body, manager=MANAGER, force=known is not None)
+            answer = await self.api.apply(path, body, manager=MANAGER, force=known is not None)
         except ClusterError as error:
-            self._meter.applied(kind, "conflict" if isinstance(error, Conflict) else "error")
+            self.meter.applied(kind, "conflict" if isinstance(error, Conflict) else "error")
             raise
-        self._meter.applied(kind, "created" if known is None else "changed")
+        self.meter.applied(kind, "created" if known is None else "changed")
         self._remember((resource.plural, key), applied)
-        self._store.observe(Change.MODIFIED, msgspec.convert(answer, resource.kind))
+        self.store.observe(Change.MODIFIED, msgspec.convert(answer, resource.kind))
         return True
 
     def _remember(self, place: tuple[str, str], applied: _Applied) -> None:
@@ -77,7 +80,7 @@ class Applier:
 
     def _next(self, resource: Resource[Any], key: str, body: dict[str, Any]) -> _Applied:
         """This time, as it is kept in mind. Raises Conflict where it is too early for the same once more."""
-        now, last = self._now(), self._last.get((resource.plural, key))
+        now, last = self.now(), self._last.get((resource.plural, key))
         text = msgspec.json.encode(body)
         if last is None or last.body != text or now - last.at > _FORGOTTEN_SECONDS:
             return _Applied(text, now, 1)
@@ -90,13 +93,13 @@ class Applier:
         meta = known.metadata
         self._last.pop((resource.plural, known.key), None)
         try:
-            await self._api.delete(resource.path(meta.namespace, meta.name), meta.uid)
+            await self.api.delete(resource.path(meta.namespace, meta.name), meta.uid)
         except NotFound:
             pass
         except ClusterError as error:
-            self._meter.applied(kind_of(known), "conflict" if isinstance(error, Conflict) else "error")
+            self.meter.applied(kind_of(known), "conflict" if isinstance(error, Conflict) else "error")
             raise
-        self._meter.applied(kind_of(known), "deleted")
+        self.meter.applied(kind_of(known), "deleted")
 
 
 def plain(value: msgspec.Struct) -> Any:

@@ -30,7 +30,8 @@ from fluence_plugins.master_queue.controller.local_queues import ANNOTATION
 from fluence_plugins.master_queue.controller.message_router import MessageRouter
 from fluence_plugins.master_queue.controller.reconciler import Reconciler, ReconcilerContext
 from fluence_plugins.master_queue.metrics import MasterQueueMetrics, PoolSample
-from fluence_plugins.master_queue.nats.connections import Connections, Listener
+from fluence_plugins.master_queue.nats.connection import Listener
+from fluence_plugins.master_queue.nats.connections import Connections
 from session_scheduler.sdk.dynamic_client import KubeApi
 from session_scheduler.sdk.dynamic_informer import Change, Follower
 from session_scheduler.sdk.signals import background, first_of
@@ -192,15 +193,3 @@ async def running(make: Callable[[], Controller]) -> AsyncGenerator[None]:
 
     async with background(on()):
         yield
-
-
-def controller(
-    api: KubeApi, connectors: Mapping[str, Any], meter: MasterQueueMetrics, *, status_seconds: float = STATUS_SECONDS
-) -> Controller:
-    """A controller with connections of its own."""
-    return Controller(
-        api,
-        lambda listener: Connections(connectors, listener, meter=meter),
-        meter=meter,
-        status_seconds=status_seconds,
-    )

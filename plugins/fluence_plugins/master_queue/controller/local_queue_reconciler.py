@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fluence_plugins.master_queue.api.informer_store import (
@@ -28,14 +29,15 @@ _AGAIN_SECONDS: Final = 5.0
 """After what failed."""
 
 
+@dataclass(eq=False)
 class LocalQueueReconciler:
     """Those of all namespaces. `run` is its task."""
 
-    def __init__(self, store: Store, applier: Applier, unknown: Callable[[], Collection[type]]) -> None:
-        """`unknown`: kinds of objects of which it is not known what there is."""
-        self._store = store
-        self._applier = applier
-        self._unknown = unknown
+    store: Store
+    applier: Applier
+    unknown: Callable[[], Collection[type]]
+
+    def __post_init__(self) -> None:
         self._due = asyncio.Event()
         self._logged: tuple[str, ...] = ()
         """What was said last, which is not said again as long as it is the same."""
@@ -57,16 +59,16 @@ class LocalQueueReconciler:
 
     async def _reconcile(self) -> bool:
         """Whether nothing failed. What fails of one holds up no other."""
-        if LOCAL_QUEUES.kind in self._unknown():
+        if LOCAL_QUEUES.kind in self.unknown():
             self._log_new((f"{LOCAL_QUEUES.plural}: {UNLISTED}",))
             return False
-        there = {one.key: one for one in self._store.all(ObservedLocalQueue)}
-        found = asked(list(self._store.all(ObservedNamespace)), there, self._owners())
+        there = {one.key: one for one in self.store.all(ObservedLocalQueue)}
+        found = asked(list(self.store.all(ObservedNamespace)), there, self._owners())
         failures: list[str] = []
         for old in found.gone:
-            await _try(failures, self._applier.delete(LOCAL_QUEUES, old))
+            await _try(failures, self.applier.delete(LOCAL_QUEUES, old))
         for wanted in found.wanted:
-            await _try(failures, self._applier.apply(LOCAL_QUEUES, wanted))
+            await _try(failures, self.applier.apply(LOCAL_QUEUES, wanted))
         self._log_new((*found.problems, *failures))
         return not failures
 
@@ -78,8 +80,8 @@ class LocalQueueReconciler:
 
     def _owners(self) -> dict[str, OwnerReference]:
         """The MasterQueue of each ClusterQueue that is one's."""
-        masters = {master.metadata.uid: master for master in self._store.all(MasterQueue)}
-        return {one.key: masters[one.owner].owner for one in self._store.all(ObservedQueue) if one.owner in masters}
+        masters = {master.metadata.uid: master for master in self.store.all(MasterQueue)}
+        return {one.key: masters[one.owner].owner for one in self.store.all(ObservedQueue) if one.owner in masters}
 
 
 async def _try(failures: list[str], write: Coroutine[Any, Any, object]) -> None:

@@ -20,6 +20,7 @@ from fluence_plugins.master_queue.errors import (
     LeavingError,
     RefusedSubjectError,
 )
+from fluence_plugins.master_queue.metrics import MasterQueueMetrics
 from fluence_plugins.master_queue.nats.client import NatsClient
 from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings
@@ -58,22 +59,12 @@ class Listener(Protocol):
         """One message to `subject`, as in `follow`; `message_subject` ends with the pool's name."""
 
 
-class Meter(Protocol):
-    """What is counted, by the connector's label."""
-
-    def reconnected(self, connector_label: str) -> None:
-        """A connection that had been there is there again."""
-
-    def dropped(self, connector_label: str) -> None:
-        """A message was thrown away, since it was too large or too many waited."""
-
-
 @dataclass(frozen=True, slots=True)
 class ConnectionContext:
     """What all connections share."""
 
     listener: Listener
-    meter: Meter
+    meter: MasterQueueMetrics
     sleep: Callable[[float], Awaitable[None]]
     clock: Callable[[], float]
     """Seconds, monotonic."""
@@ -224,7 +215,7 @@ class Connection:
 class _Session:
     """What the server and the library say of one connection."""
 
-    def __init__(self, label: str, meter: Meter) -> None:
+    def __init__(self, label: str, meter: MasterQueueMetrics) -> None:
         self.ended: str | None = None
         self.wake = asyncio.Event()
         self._label = label

@@ -8,13 +8,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from fluence_plugins.master_queue.nats.connection import Connection, ConnectionContext, Listener, Meter
+from fluence_plugins.master_queue.metrics import MasterQueueMetrics
+from fluence_plugins.master_queue.nats.connection import Connection, ConnectionContext, Listener
 from fluence_plugins.master_queue.nats.settings import ConnectorSettings, label_of, settings_of
 from session_scheduler.errors import InputError
 
 log = logging.getLogger("master-queue")
-
-__all__ = ["Connections", "Listener", "Meter"]
 
 
 class Connections:
@@ -25,7 +24,7 @@ class Connections:
         configured: Mapping[str, ConnectorSettings],
         listener: Listener,
         *,
-        meter: Meter,
+        meter: MasterQueueMetrics,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from fluence_plugins.env_injection.certificate_reconciler import Keeper, SecretPlace
+from fluence_plugins.env_injection.certificate_reconciler import CertificateReconciler, SecretPlace
 from fluence_plugins.env_injection.certificate_secret import material_of
 from fluence_plugins.env_injection.certificates import Material, service_names, signers
 from fluence_plugins.env_injection.metrics import WebhookMetrics
@@ -119,7 +119,7 @@ class Replica:
             api, "fluence-webhook", service="fluence-webhook", namespace="kube-system", hosts=names,
             now=lambda: world.now,
         )  # fmt: skip
-        self.keeper = Keeper(
+        self.keeper = CertificateReconciler(
             api, PLACE, self.configuration, names, serve=self.served.append, metrics=self.metrics, now=lambda: world.now
         )
 

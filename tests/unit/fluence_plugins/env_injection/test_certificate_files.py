@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from fluence_plugins.env_injection.certificate_files import FileKeeper
+from fluence_plugins.env_injection.certificate_files import CertificateFiles
 from fluence_plugins.env_injection.certificates import LIFETIMES, Material, make
 from fluence_plugins.env_injection.metrics import WebhookMetrics
 from fluence_plugins.env_injection.server import load_chain, tls_context
@@ -33,8 +33,8 @@ class World:
         load_chain(tls_context(), chain)  # raises as the server's does
         self.served.append(chain)
 
-    def keeper(self) -> FileKeeper:
-        return FileKeeper(
+    def keeper(self) -> CertificateFiles:
+        return CertificateFiles(
             str(self.certificate), str(self.key), serve=self.serve, metrics=self.metrics, now=lambda: self.now
         )
 

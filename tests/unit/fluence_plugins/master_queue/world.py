@@ -14,7 +14,7 @@ import msgspec
 from fluence_plugins.master_queue.api.informer_store import RESOURCES
 from fluence_plugins.master_queue.controller.controller import Controller, Take
 from fluence_plugins.master_queue.metrics import MasterQueueMetrics
-from fluence_plugins.master_queue.nats.connections import Listener
+from fluence_plugins.master_queue.nats.connection import Listener
 from session_scheduler.cluster.dynamic_client import Conflict, NotFound
 from session_scheduler.cluster.dynamic_informer import Change
 
