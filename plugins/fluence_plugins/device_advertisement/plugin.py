@@ -64,7 +64,7 @@ class DevicePlugin:
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._offer(types, tasks)
-                running = [tasks.create_task(self._look())]
+                running = [tasks.create_task(self._watch_kubelet())]
                 if resources is not None:
                     running.append(tasks.create_task(self._follow(resources, tasks)))
                 await stop.wait()
@@ -74,7 +74,7 @@ class DevicePlugin:
         finally:
             await self._close()
 
-    async def _look(self) -> None:
+    async def _watch_kubelet(self) -> None:
         told = False
         while True:
             kubelet = self._kubelet.identity()
@@ -82,7 +82,7 @@ class DevicePlugin:
                 log.warning("there is no kubelet in %s: waiting for one", self._folder)
             told = kubelet is None
             for advertisement, _ in self._offered.values():
-                advertisement.look(kubelet)
+                advertisement.check(kubelet)
             self._ticked = self._clock()
             await asyncio.sleep(self._tick)
 
