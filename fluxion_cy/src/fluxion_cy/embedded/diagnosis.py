@@ -13,7 +13,7 @@ from typing import Any
 
 from fluxion_cy.base.arguments import slots_of
 from fluxion_cy.embedded.search import Compiled, Question
-from fluxion_cy.embedded.shortage import Shortages, Surroundings
+from fluxion_cy.embedded.shortage import Shortages, TypeIndex
 from fluxion_cy.engine.engine import Engine
 from fluxion_cy.jobspec.reader import Resource
 
@@ -68,7 +68,7 @@ def explain(
         end=now + compiled.spec.duration,
         possible=possible,
         whole_nodes=whole_nodes,
-        surroundings=Surroundings(engine),
+        types=TypeIndex(engine),
     )
     parts.append(_short(question, compiled.forms, shortages, possible, enough))
     at = question.later(now, now + _SOON, _CHANGES) if possible else None

@@ -10,8 +10,11 @@ from fluxion_cy.jobspec.reader import Resource
 _LOOKED_AT = 65
 
 
-class Surroundings:
-    """One pass over the vertices for all questions, and no further than an answer needs. Of one state of a graph."""
+class TypeIndex:
+    """Where vertices of each type are: the first of them, what they lie in, whether that is a node.
+
+    For one state of a graph: one pass over its vertices, which goes no further than the questions need.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -168,7 +171,7 @@ class Shortages:
     """Slots at the top level take their children from anywhere below a node."""
     whole_nodes: bool
     """The policy takes nodes whole."""
-    surroundings: Surroundings
+    types: TypeIndex
 
     def first(self) -> str:
         """The first shortage in words; nothing where counting finds none."""
@@ -217,14 +220,14 @@ class Shortages:
                 yield _Level(resource.type, count, below, exclusive=exclusive, inside=_slots_in(resource))
             elif any(resource is top for top in self.resources):
                 needs = {resource.type: 1}
-                yield _Level(self.surroundings.around(needs), count, needs, units=True)
+                yield _Level(self.types.around(needs), count, needs, units=True)
             yield from self._levels(inside, count, slot or resource.slot)
 
     def _has_level(self, resource: Resource) -> bool:
         """Whether something is wanted or can be below such a vertex, or it is a node."""
         if resource.slot or resource.children or resource.type == "node":
             return True
-        first = self.surroundings.first(resource.type)
+        first = self.types.first(resource.type)
         return first is not None and self.engine.has_children(first)
 
     def _whole(self, kind: str) -> bool:
@@ -232,8 +235,8 @@ class Shortages:
 
     def _holder(self, below: dict[str, int]) -> str:
         """What slots at the top level lie in: the type that has all they hold as children, or what they gather from."""
-        found = None if self.gathers else self.surroundings.parent(below)
-        return found or self.surroundings.around(below)
+        found = None if self.gathers else self.types.parent(below)
+        return found or self.types.around(below)
 
     def _of_level(self, level: _Level) -> str:
         before: _Stage | None = None

@@ -8,7 +8,7 @@ from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
 from fluxion_cy.engine.match_plan cimport Form, Terms
-from fluxion_cy.engine.gil cimport gil_back, gil_left
+from fluxion_cy.engine.gil cimport acquire_gil, release_gil
 from fluxion_cy.engine.pick cimport NO_PROBLEM
 from fluxion_cy.engine.planner cimport Planner
 from fluxion_cy.engine.traverser cimport ENDLESS, Traverser
@@ -192,9 +192,9 @@ cdef class Engine(Traverser):
         cdef bint ok
         cdef PyThreadState* state
         self._at(at, end, ever, gather)
-        state = gil_left()
+        state = release_gil()
         ok = self.run()
-        gil_back(state)
+        acquire_gil(state)
         return ok
 
     cdef void _at(self, int64_t at, int64_t end, bint ever, bint gather):
@@ -206,9 +206,9 @@ cdef class Engine(Traverser):
     def commit(self, int64_t start, int64_t end, int64_t now):
         """Holds the result of the last match over [start, end); answers the slot."""
         cdef int32_t slot
-        cdef PyThreadState* state = gil_left()
+        cdef PyThreadState* state = release_gil()
         slot = self.hold_result(start, end, now)
-        gil_back(state)
+        acquire_gil(state)
         return slot
 
     cdef int32_t hold_result(self, int64_t start, int64_t end, int64_t now) noexcept nogil:
@@ -233,13 +233,13 @@ cdef class Engine(Traverser):
         self.capped, self.sole = False, -1
         self._at(now, now + duration, False, False)
         self.know_names()
-        state = gil_left()
+        state = release_gil()
         self._ask(form)
         if self.run():
             slot = UNSURE
             if self.problem == NO_PROBLEM and self.write() < 0:
                 slot = self.hold_result(now, end, now)
-        gil_back(state)
+        acquire_gil(state)
         return slot
 
     def survey(self, int32_t place, kinds, needs, int64_t start, int64_t end):

@@ -1,10 +1,11 @@
-# The way out of the GIL and back, for stretches of a few microseconds.
+# The GIL released and acquired again, for stretches of a few microseconds.
 #
-# Who finds the GIL taken when it comes back sleeps, and is woken tens of microseconds later: longer than a match takes,
-# so that two threads with a matcher each would be no faster than one. Whoever leaves by `gil_left` and comes back by
-# `gil_back` therefore first waits awake while another one of them has the GIL, which is a matter of microseconds. That
-# is given up where the other has had it for longer than `PATIENCE` (it is elsewhere in Python by now), and nobody
-# overtakes one that went to sleep. The answer of nothing depends on it. With one processor there is nothing to wait for.
+# A thread that finds the GIL taken when it comes back sleeps, and the kernel wakes it tens of microseconds later. A match
+# takes less than that, so two threads with a matcher each would be no faster than one. A thread that comes back by
+# `acquire_gil` therefore first spins while another thread that came back so has the GIL, which is a matter of
+# microseconds. It stops spinning where the other thread has had the GIL for longer than `PATIENCE` (that thread runs
+# other Python code by now), and no thread overtakes one that went to sleep. No answer depends on it. With one processor
+# no thread spins.
 from cpython.pystate cimport PyThreadState
 
 cdef extern from *:
@@ -63,5 +64,5 @@ cdef extern from *:
     }
     }
     """
-    PyThreadState* gil_left "fluxion_gil::left" () noexcept nogil
-    void gil_back "fluxion_gil::back" (PyThreadState* state) noexcept nogil
+    PyThreadState* release_gil "fluxion_gil::left" () noexcept nogil
+    void acquire_gil "fluxion_gil::back" (PyThreadState* state) noexcept nogil

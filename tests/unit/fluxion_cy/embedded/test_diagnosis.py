@@ -8,7 +8,7 @@ import pytest
 from graphs import Graph, machine, pools, slot, sockets, spec, want
 
 from fluxion_cy import InvalidJobspec, Matcher, Unsatisfiable
-from fluxion_cy.embedded.shortage import Surroundings
+from fluxion_cy.embedded.shortage import TypeIndex
 
 CORE = want("core", 1)
 NEVER = "the graph could not hold it even if it were empty and all up; "
@@ -362,7 +362,7 @@ def test_the_graph_is_gone_through_once_for_all_entries() -> None:
             asked.append(vertex)
             return engine.type_of(vertex)
 
-    around = Surroundings(Counted())  # type: ignore[arg-type]
+    around = TypeIndex(Counted())  # type: ignore[arg-type]
     for _ in range(100):
         assert around.first("rack") is None
         assert around.around({"node": 1}) == "cluster"
@@ -373,6 +373,6 @@ def test_the_graph_is_gone_through_once_for_all_entries() -> None:
 
 def test_what_is_found_at_once_needs_no_pass() -> None:
     engine = Matcher(machine(nodes=200))._engine
-    around = Surroundings(engine)
+    around = TypeIndex(engine)
     assert around.around({"core": 1}) == "node"
     assert next(around._rest)[0] < 10
