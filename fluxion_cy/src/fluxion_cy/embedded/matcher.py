@@ -78,7 +78,8 @@ class EmbeddedMatcher(BaseMatcher):
         if candidates is None and prefer is None and self._lite:
             known = self._compile.known
             return fast_path.allocate(self, self._turn, self._engine, self._table, known, jobspec, jobid, now)
-        return super().allocate(jobspec, jobid, now=now, candidates=candidates, prefer=prefer)
+        request = (MatchOp.ALLOCATE, jobspec, jobid, now, candidates, prefer)
+        return self._turn.run("allocate", self._place, request)
 
     def _match(self, op: MatchOp, jobspec: Any, jobid: Any, now: Any, candidates: Any, prefer: Any) -> Allocation:
         method = self._preview if op in PREVIEWS else self._place
@@ -113,10 +114,11 @@ class EmbeddedMatcher(BaseMatcher):
 
     def _clock(self, now: Any) -> int:
         """The second of a call; None is the latest that any call has named."""
-        if now is not None:
-            now = second_of(now)
-            self._table.latest = max(self._table.latest, now)
-        return self._table.latest if now is None else int(now)
+        if now is None:
+            return self._table.latest
+        second = second_of(now)
+        self._table.latest = max(self._table.latest, second)
+        return second
 
     def _preview(self, op: MatchOp, jobspec: Any, jobid: Any, now: Any, candidates: Any, prefer: Any) -> Allocation:
         began = time.perf_counter()

@@ -63,40 +63,40 @@ class BaseMatcher(ABC):
 
     # ---- matching ----------------------------------------------------------------------------------------------------
 
-    @locked
     def allocate(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
         """Holds resources from `now` on, or raises Busy."""
-        return self._match(MatchOp.ALLOCATE, jobspec, jobid, now, candidates, prefer)
+        request = (MatchOp.ALLOCATE, jobspec, jobid, now, candidates, prefer)
+        return self._turn.run("allocate", self._match, request)
 
-    @locked
     def allocate_orelse_reserve(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
         """Holds resources from `now` or from the first second at which they are free; Unsatisfiable if never."""
-        return self._match(MatchOp.ALLOCATE_ORELSE_RESERVE, jobspec, jobid, now, candidates, prefer)
+        request = (MatchOp.ALLOCATE_ORELSE_RESERVE, jobspec, jobid, now, candidates, prefer)
+        return self._turn.run("allocate_orelse_reserve", self._match, request)
 
-    @locked
     def allocate_with_satisfiability(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
         """Holds resources from `now` on, or raises Busy, or Unsatisfiable if they can never be had."""
-        return self._match(MatchOp.ALLOCATE_W_SATISFIABILITY, jobspec, jobid, now, candidates, prefer)
+        request = (MatchOp.ALLOCATE_W_SATISFIABILITY, jobspec, jobid, now, candidates, prefer)
+        return self._turn.run("allocate_with_satisfiability", self._match, request)
 
-    @locked
     def without_allocating(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
         """Answers what `allocate` would give, and holds nothing."""
-        return self._match(MatchOp.WITHOUT_ALLOCATING, jobspec, jobid, now, candidates, prefer)
+        request = (MatchOp.WITHOUT_ALLOCATING, jobspec, jobid, now, candidates, prefer)
+        return self._turn.run("without_allocating", self._match, request)
 
-    @locked
     def without_allocating_future(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
         """Answers what `allocate_orelse_reserve` would give, and holds nothing."""
-        return self._match(MatchOp.WITHOUT_ALLOCATING_FUTURE, jobspec, jobid, now, candidates, prefer)
+        request = (MatchOp.WITHOUT_ALLOCATING_FUTURE, jobspec, jobid, now, candidates, prefer)
+        return self._turn.run("without_allocating_future", self._match, request)
 
     @abstractmethod
     def _match(self, op: MatchOp, jobspec: Any, jobid: Any, now: Any, candidates: Any, prefer: Any) -> Allocation:

@@ -77,6 +77,14 @@ cdef class Turn:
         self.taken = False
         self.lock.release()
 
+    def run(self, str name, function, tuple arguments):
+        """What a function answers; the refusal of a call in the middle of another one says `name`."""
+        self.enter(name)
+        try:
+            return function(*arguments)
+        finally:
+            self.leave()
+
     def call(self, method, matcher, tuple arguments, dict options):
         """What a method of the matcher answers."""
         self.enter(method.__name__.strip("_"))
