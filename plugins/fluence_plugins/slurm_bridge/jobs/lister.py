@@ -10,9 +10,10 @@ from typing import Final
 
 from fluence_plugins.slurm_bridge.batches import in_batches
 from fluence_plugins.slurm_bridge.jobs.job_table import JobTable
-from fluence_plugins.slurm_bridge.jobs.reconciler import FIRST_BACKOFF_SECONDS, backoff
+from fluence_plugins.slurm_bridge.jobs.reconciler import FIRST_BACKOFF_SECONDS
 from fluence_plugins.slurm_bridge.metrics import BridgeMetrics
 from fluence_plugins.slurm_bridge.slurm.client import SlurmClient
+from session_scheduler.sdk.backoff import backoff
 
 log = logging.getLogger("slurm-bridge")
 

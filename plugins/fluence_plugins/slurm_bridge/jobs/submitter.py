@@ -27,9 +27,9 @@ from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
 from fluence_plugins.slurm_bridge.workloads.cluster_reader import ClusterWorkloads
 from fluence_plugins.slurm_bridge.workloads.translation import expected, translate
 from fluence_plugins.slurm_bridge.workloads.workload import TranslationError, root_of
-from session_scheduler.sdk.backoff import backoff
 from session_scheduler.errors import FluenceError
 from session_scheduler.model.objects import Pod
+from session_scheduler.sdk.backoff import backoff
 from session_scheduler.sdk.bindings import Runtime
 
 if TYPE_CHECKING:
