@@ -31,7 +31,8 @@ from session_scheduler.errors import AttemptError
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
-from session_scheduler.model.objects import Node, OwnerReference, Pod
+from session_scheduler.model.meta import OwnerReference
+from session_scheduler.model.objects import Node, Pod
 from session_scheduler.sdk.bindings import Binding, Runtime
 from session_scheduler.sdk.tasks import alongside
 

@@ -34,6 +34,7 @@ def object_body(obj: Kube) -> bytes:
     return msgspec.json.encode(body)
 
 
+# more than five parameters: the fields of a Binding
 def binding_body(
     namespace: str, name: str, node: str, uid: str, resource_version: str, annotations: Mapping[str, str]
 ) -> bytes:

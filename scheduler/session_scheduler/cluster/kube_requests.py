@@ -137,6 +137,7 @@ class ApiClient:
         request = _Request("GET", path, what, seconds, query=query or {})
         return await self._persist(lambda: self._exchange(request), _READ_AGAIN, self.settings.read_patience)
 
+    # more than five parameters: a request's parts and what its failure means, most with a default
     async def write(
         self,
         method: str,

@@ -199,6 +199,7 @@ class KubernetesCluster:
         body = object_body(obj)
         return resource.object(await self._client.write("PUT", path, body, what=described(obj), fenced=False))
 
+    # more than five parameters: the fields of a Binding
     async def bind(
         self,
         namespace: str,

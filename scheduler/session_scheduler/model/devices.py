@@ -12,6 +12,12 @@ from msgspec import field
 
 from session_scheduler.model.meta import ClusterScoped, Namespaced, NodeSelector, ObjectMeta, Quantity
 
+__all__ = [
+    "CLASS_PREFIX", "EXTENDED_CLAIM", "RESULTS_LIMIT", "AllocatedConfig", "AllocatedDevice", "AllocatedDevices",
+    "Allocation", "Consumer", "Device", "DeviceClaim", "DeviceClass", "DeviceRequest", "ExactRequest",
+    "ResourceClaim", "ResourceClaimSpec", "ResourceClaimStatus", "ResourceSlice",
+]  # fmt: skip
+
 API_VERSION = "resource.k8s.io/v1"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"

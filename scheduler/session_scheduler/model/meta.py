@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
+__all__ = [
+    "LabelSelector", "LabelSelectorRequirement", "NodeSelector", "NodeSelectorTerm", "ObjectMeta", "OwnerReference",
+    "Quantity",
+]  # fmt: skip
+
 Quantity = str | int | float
 """A resource quantity as written; `model.quantity` parses it."""
 

@@ -27,6 +27,16 @@ from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import StorageObject
 from session_scheduler.model.workload_objects import WorkloadObject
 
+__all__ = [
+    "Affinity", "ClaimStatus", "ConfigMap", "Container", "ContainerImage", "ContainerPort", "EnvVar",
+    "ExtendedClaimStatus", "GangPolicy", "KubeObject", "Lease", "LeaseSpec", "Node", "NodeAddress", "NodeAffinity",
+    "NodeSpec", "NodeStatus", "Pod", "PodCondition", "PodGroup", "PodGroupSpec", "PodGroupStatus",
+    "PodGroupTemplateReference", "PodSpec", "PodStatus", "PreferredSchedulingTerm", "PriorityClass",
+    "RequestMapping", "ResourceRequirements", "RestartRule", "SchedulingConstraints", "SchedulingGate",
+    "SchedulingGroup", "SchedulingPolicy", "Taint", "Toleration", "TopologyConstraint",
+    "WorkloadPodGroupTemplateReference",
+]  # fmt: skip
+
 
 class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""

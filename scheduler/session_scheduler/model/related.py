@@ -9,6 +9,8 @@ import msgspec
 
 from session_scheduler.model.meta import ClusterScoped, LabelSelector, Namespaced
 
+__all__ = ["Namespace", "ReplicaSet", "StatefulSet"]
+
 
 class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""

@@ -10,6 +10,8 @@ import msgspec
 
 from session_scheduler.model.meta import Namespaced
 
+__all__ = ["Job", "JobSet", "LeaderWorkerSet", "Workload", "WorkloadObject"]
+
 
 class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
@@ -65,4 +67,5 @@ class Workload(Namespaced, frozen=True, tag_field="kind", tag="Workload"):
 
 
 WorkloadObject = Job | JobSet | LeaderWorkerSet | Workload
+"""What pods and their groups are made from."""
 WORKLOAD_KINDS: tuple[type[WorkloadObject], ...] = (Job, JobSet, LeaderWorkerSet, Workload)

@@ -22,7 +22,8 @@ from fluence_plugins.slurm_bridge.names import (
 from fluence_plugins.slurm_bridge.slurm.gres import DEFAULT_RESOURCES
 from fluence_plugins.slurm_bridge.slurm.model import SlurmNode
 from session_scheduler.errors import shown
-from session_scheduler.model.objects import Node, Quantity
+from session_scheduler.model.meta import Quantity
+from session_scheduler.model.objects import Node
 from session_scheduler.model.quantity import QuantityError, billionths
 
 REASON: Final = "slurm-bridge:"
