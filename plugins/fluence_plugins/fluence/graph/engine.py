@@ -41,11 +41,6 @@ class Engine:
     chunk_mib: int = 1
 
     @property
-    def scored(self) -> bool:
-        """Whether hosts that the core scores higher come first."""
-        return self.name == "embedded"
-
-    @property
     def refused_actions(self) -> Mapping[str, str]:
         """Why some of the scheduler's actions are not to be had."""
         if self.name == "embedded":

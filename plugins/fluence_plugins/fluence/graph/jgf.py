@@ -206,14 +206,11 @@ class JGFBuilder:
         return documents.dump_yaml(self.to_mapping())
 
     @classmethod
-    def from_json(cls, text: str, source: str = "graph") -> "JGFBuilder":
-        """Read JGF from JSON text. Raises DocumentError or GraphError, naming `source` or the vertex."""
-        return cls.from_yaml(text, source)
-
-    @classmethod
     def from_yaml(cls, text: str, source: str = "graph") -> "JGFBuilder":
         """Read JGF from YAML (or JSON) text. Raises DocumentError or GraphError, naming `source` or the vertex."""
         return cls.from_mapping(documents.load(text, source, limited=False), source)
+
+    from_json = from_yaml
 
     @classmethod
     def from_mapping(cls, data: Any, source: str = "graph") -> "JGFBuilder":

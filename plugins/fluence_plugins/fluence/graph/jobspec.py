@@ -134,14 +134,11 @@ class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return documents.dump_yaml(self.to_mapping())
 
     @classmethod
-    def from_json(cls, text: str, source: str = "jobspec") -> "Jobspec":
-        """Read JSON text. Raises JobspecError or DocumentError, naming `source` and the field."""
-        return cls.from_yaml(text, source)
-
-    @classmethod
     def from_yaml(cls, text: str, source: str = "jobspec") -> "Jobspec":
         """Read YAML (or JSON) text. Raises JobspecError or DocumentError, naming `source` and the field."""
         return cls.from_mapping(documents.load(text, source), source)
+
+    from_json = from_yaml
 
     @classmethod
     def from_mapping(cls, data: Any, source: str = "jobspec") -> "Jobspec":

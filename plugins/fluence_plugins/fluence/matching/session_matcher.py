@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,38 +21,30 @@ from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Task
 
 
+@dataclass(frozen=True, slots=True)
 class SessionMatcher:
     """Asks the graph. `budget`: how many further orders, attribute values and jobspecs are tried for a group."""
 
-    def __init__(
-        self,
-        live: LiveGraph,
-        requests: RequestsByClass,
-        ranks: RowRanks,
-        maintenance: Maintenance,
-        topology: GroupTopology,
-        budget: int,
-    ) -> None:
-        self._live = live
-        self._requests = requests
-        self._ranks = ranks
-        self._maintenance = maintenance
-        self._topology = topology
-        self._budget = budget
+    live: LiveGraph
+    requests: RequestsByClass
+    ranks: RowRanks
+    maintenance: Maintenance
+    topology: GroupTopology
+    budget: int
 
     def place(
         self, session: Session, group: Group, tasks: Sequence[Task], room: Columns, scores: Columns
     ) -> GroupPlacement | Refusal:
         """One match for each class and type; all of them, or none. A refusal says which windows are in the way."""
-        closed = self._maintenance.closed(tasks)
+        closed = self.maintenance.closed(tasks)
         if not closed:
             return self._place(session, group, None, tasks, room, scores)
-        left, nodes = self._maintenance.open_room(session, room, closed)
-        answer = self._place(session, group, self._maintenance.open_devices(closed), tasks, left, scores)
+        left, nodes = self.maintenance.open_room(session, room, closed)
+        answer = self._place(session, group, self.maintenance.open_devices(closed), tasks, left, scores)
         if isinstance(answer, GroupPlacement) or not session.reasons_wanted:
             return answer
-        kinds = {kind for cls in room for kind in self._requests[cls].devices}
-        text, until = self._maintenance.reason(closed, nodes, kinds)
+        kinds = {kind for cls in room for kind in self.requests[cls].devices}
+        text, until = self.maintenance.reason(closed, nodes, kinds)
         return Refusal(f"{text}. {answer.reason}", until=until) if text else answer
 
     def _place(  # the hook's arguments, and which devices are open
@@ -63,11 +56,11 @@ class SessionMatcher:
         room: Columns,
         scores: Columns,
     ) -> GroupPlacement | Refusal:
-        wanted, ranks = session.reasons_wanted, self._ranks.of(session)
+        wanted, ranks = session.reasons_wanted, self.ranks.of(session)
         matcher = GroupMatcher(
-            self._live, ranks, self._requests, self._budget, reasons_wanted=wanted, open_devices=open_devices
+            self.live, ranks, self.requests, self.budget, reasons_wanted=wanted, open_devices=open_devices
         )
-        placer = self._topology.placer(session, group, matcher.place)
+        placer = self.topology.placer(session, group, matcher.place)
         if isinstance(placer, Refusal):
             return placer
         return matcher.place(tasks, room, scores) if placer is None else placer.place(tasks, room, scores)
@@ -75,15 +68,15 @@ class SessionMatcher:
     def place_on(self, task: Task, rank: int) -> GroupPlacement | Refusal:
         """One match on the host of that rank, for a pod without devices."""
         try:
-            return place_on(self._live, task, self._requests[task.cls].shape, rank)
+            return place_on(self.live, task, self.requests[task.cls].shape, rank)
         except NoMatchError as error:
             return Refusal(str(error))
 
     def devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
         """The devices that a pod would get now, which stay free; nothing where there are none for it."""
-        closed = self._maintenance.closed((task,))
-        devices = self._maintenance.open_devices(closed) if closed else None
+        closed = self.maintenance.closed((task,))
+        devices = self.maintenance.open_devices(closed) if closed else None
         matcher = GroupMatcher(
-            self._live, np.zeros(0, np.int64), self._requests, self._budget, reasons_wanted=False, open_devices=devices
+            self.live, np.zeros(0, np.int64), self.requests, self.budget, reasons_wanted=False, open_devices=devices
         )
         return matcher.devices_of(task)

@@ -56,18 +56,15 @@ class ResourcesReload:
         """A context in which the file is followed, for the plugin of that name; None without a file."""
         if self._file is None:
             return None
-        changes = partial(self._file.changes, self._failed, sleep=sleep)
-        return alongside(self._follow(changes, partial(runtime.change, plugin)))
+        return alongside(self._follow(partial(self._file.changes, self._failed, sleep=sleep), runtime, plugin))
 
     async def _follow(
-        self,
-        changes: Callable[[], AsyncGenerator[ResourcesConfig]],
-        change: Callable[[Callable[[], None]], None],
+        self, changes: Callable[[], AsyncGenerator[ResourcesConfig]], runtime: Runtime, plugin: str
     ) -> None:
         while True:
             try:
                 async for config in changes():
-                    change(partial(self._take_over, config))
+                    runtime.change(plugin, partial(self._take_over, config))
             except Exception:  # a bug, which is logged; the file is read again when it changes again
                 self.usable = False
                 log.exception("the resources stay as they were: an unexpected error")
