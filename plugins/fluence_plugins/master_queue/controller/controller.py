@@ -13,16 +13,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from fluence_plugins.master_queue.api import informer_store
 from fluence_plugins.master_queue.api.flavors_in_use import FlavorsInUse
-from fluence_plugins.master_queue.api.informer_store import (
-    RESOURCES,
-    Observed,
-    ObservedFlavor,
-    ObservedLocalQueue,
-    ObservedNamespace,
-    ObservedQueue,
-    Store,
-)
 from fluence_plugins.master_queue.api.master_queue import MasterQueue
 from fluence_plugins.master_queue.api.server_side_apply import Applier
 from fluence_plugins.master_queue.controller.local_queue_reconciler import LocalQueueReconciler
@@ -81,10 +73,10 @@ class Controller:
         follow: Callable[[Take], Follower] | None = None,
     ) -> None:
         """`now` and `follow` are for tests: Unix seconds that never go back, and what follows the API server."""
-        self._follower = (follow or (lambda take: Follower(api, RESOURCES, take)))(self._observe)
+        self._follower = (follow or (lambda take: Follower(api, informer_store.RESOURCES, take)))(self._observe)
         self._router = MessageRouter(meter)
         self._connections = connect(self._router)
-        self._store = Store()
+        self._store = informer_store.Store()
         clock = now or steady_clock()
         self._context = ReconcilerContext(
             api=api,
@@ -129,7 +121,7 @@ class Controller:
             return
         if isinstance(obj, MasterQueue):
             self._master(change, obj)
-        elif isinstance(obj, ObservedFlavor | ObservedQueue):
+        elif isinstance(obj, informer_store.ObservedFlavor | informer_store.ObservedQueue):
             news = change is Change.DELETED or before is None or not obj.like(before)
             if news:
                 self._requeue(obj, before)
@@ -151,7 +143,7 @@ class Controller:
         self._connections.follow(self._router.listen(reconciler for reconciler, _ in self._reconcilers.values()))
         self._local_queues.requeue()
 
-    def _requeue(self, obj: Observed, before: Observed | None) -> None:
+    def _requeue(self, obj: informer_store.Observed, before: informer_store.Observed | None) -> None:
         """Those whose it is or was; all where it is nobody's, for it may be in the way of any."""
         uids = {obj.owner, before.owner if before is not None else obj.owner}
         for uid, (reconciler, _) in self._reconcilers.items():
@@ -174,9 +166,9 @@ class Controller:
 
 
 def _asks(obj: Any) -> bool:
-    if isinstance(obj, ObservedNamespace):
+    if isinstance(obj, informer_store.ObservedNamespace):
         return ANNOTATION in obj.metadata.annotations
-    return isinstance(obj, ObservedLocalQueue)
+    return isinstance(obj, informer_store.ObservedLocalQueue)
 
 
 @asynccontextmanager

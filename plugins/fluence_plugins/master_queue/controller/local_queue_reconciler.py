@@ -8,14 +8,7 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fluence_plugins.master_queue.api.informer_store import (
-    LOCAL_QUEUES,
-    UNLISTED,
-    ObservedLocalQueue,
-    ObservedNamespace,
-    ObservedQueue,
-    Store,
-)
+from fluence_plugins.master_queue.api import informer_store
 from fluence_plugins.master_queue.api.master_queue import MasterQueue
 from fluence_plugins.master_queue.api.server_side_apply import Applier
 from fluence_plugins.master_queue.controller.local_queues import asked
@@ -33,7 +26,7 @@ _AGAIN_SECONDS: Final = 5.0
 class LocalQueueReconciler:
     """Those of all namespaces. `run` is its task."""
 
-    store: Store
+    store: informer_store.Store
     applier: Applier
     unknown: Callable[[], Collection[type]]
 
@@ -59,16 +52,16 @@ class LocalQueueReconciler:
 
     async def _reconcile(self) -> bool:
         """Whether nothing failed. What fails of one holds up no other."""
-        if LOCAL_QUEUES.kind in self.unknown():
-            self._log_new((f"{LOCAL_QUEUES.plural}: {UNLISTED}",))
+        if informer_store.LOCAL_QUEUES.kind in self.unknown():
+            self._log_new((f"{informer_store.LOCAL_QUEUES.plural}: {informer_store.UNLISTED}",))
             return False
-        there = {one.key: one for one in self.store.all(ObservedLocalQueue)}
-        found = asked(list(self.store.all(ObservedNamespace)), there, self._owners())
+        there = {one.key: one for one in self.store.all(informer_store.ObservedLocalQueue)}
+        found = asked(list(self.store.all(informer_store.ObservedNamespace)), there, self._owners())
         failures: list[str] = []
         for old in found.gone:
-            await _try(failures, self.applier.delete(LOCAL_QUEUES, old))
+            await _try(failures, self.applier.delete(informer_store.LOCAL_QUEUES, old))
         for wanted in found.wanted:
-            await _try(failures, self.applier.apply(LOCAL_QUEUES, wanted))
+            await _try(failures, self.applier.apply(informer_store.LOCAL_QUEUES, wanted))
         self._log_new((*found.problems, *failures))
         return not failures
 
@@ -81,7 +74,8 @@ class LocalQueueReconciler:
     def _owners(self) -> dict[str, OwnerReference]:
         """The MasterQueue of each ClusterQueue that is one's."""
         masters = {master.metadata.uid: master for master in self.store.all(MasterQueue)}
-        return {one.key: masters[one.owner].owner for one in self.store.all(ObservedQueue) if one.owner in masters}
+        queues = self.store.all(informer_store.ObservedQueue)
+        return {one.key: masters[one.owner].owner for one in queues if one.owner in masters}
 
 
 async def _try(failures: list[str], write: Coroutine[Any, Any, object]) -> None:

@@ -17,31 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
+from fluence_plugins.slurm_bridge import names
 from fluence_plugins.slurm_bridge.batches import in_batches
-from fluence_plugins.slurm_bridge.names import (
-    MANAGED_TAINT,
-    NODE_NAME_LABEL,
-    PARTITIONS_ANNOTATION,
-    SCHEDULER_NAME,
-    TOPOLOGY_ANNOTATION,
-)
-from fluence_plugins.slurm_bridge.nodes.external_nodes import (
-    Change,
-    Create,
-    Delete,
-    Drain,
-    External,
-    NodeRules,
-    Step,
-    Undrain,
-    external,
-    is_external,
-    is_foreign,
-    mark_of,
-    missing_partitions,
-    slurm_name,
-    steps,
-)
+from fluence_plugins.slurm_bridge.nodes import external_nodes
 from fluence_plugins.slurm_bridge.slurm.client import SlurmClient
 from fluence_plugins.slurm_bridge.slurm.errors import (
     NodeBusyError,
@@ -76,9 +54,9 @@ class NodeSettings:
     `again`, then each time after twice as long.
     """
 
-    rules: NodeRules = field(default_factory=NodeRules)
+    rules: external_nodes.NodeRules = field(default_factory=external_nodes.NodeRules)
     cluster: str = ""
-    scheduler_name: str = SCHEDULER_NAME
+    scheduler_name: str = names.SCHEDULER_NAME
     period: float = 30.0
     again: float = 5.0
     rest: float = 0.5
@@ -155,7 +133,7 @@ class NodeController:
         return (
             metadata.uid,
             metadata.labels,
-            [metadata.annotations.get(name) for name in (PARTITIONS_ANNOTATION, TOPOLOGY_ANNOTATION)],
+            [metadata.annotations.get(name) for name in (names.PARTITIONS_ANNOTATION, names.TOPOLOGY_ANNOTATION)],
             node.spec,
             [allocatable.get(name) for name in resources],
             node.status.addresses,
@@ -223,11 +201,11 @@ class NodeController:
                 del texts[uid]
         # What of a node cannot be read may be its labels: then nobody knows which of Slurm's nodes are nobody's.
         unknown = any(node.unreadable for node in nodes.values())
-        names = named if unknown else dict.fromkeys((*named, *found))
+        known = named if unknown else dict.fromkeys((*named, *found))
         there = set(found)
-        await in_batches(names, lambda name: self._sync(name, named.get(name), found.get(name), partitions, there))
-        mark = mark_of(self._identity)
-        managed = {name for name in there if name not in found or not is_foreign(found[name], mark)}
+        await in_batches(known, lambda name: self._sync(name, named.get(name), found.get(name), partitions, there))
+        mark = external_nodes.mark_of(self._identity)
+        managed = {name for name in there if name not in found or not external_nodes.is_foreign(found[name], mark)}
         by_node = {node.metadata.name: name for name, node in named.items()}
         await in_batches(
             [node for node in nodes.values() if not node.unreadable],
@@ -240,14 +218,14 @@ class NodeController:
         readable = [node for node in nodes.values() if not node.unreadable]
         for node in sorted(readable, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name)):
             try:
-                name = slurm_name(node)
+                name = external_nodes.slurm_name(node)
             except ValueError as error:
                 self._report(node, str(error))
                 continue
             other = named.setdefault(name, node)
             if other is not node:
                 self._report(node, f"its name in Slurm, {name}, is already that of node {other.metadata.name}: "
-                                 f"give it another (label {NODE_NAME_LABEL})")  # fmt: skip
+                                 f"give it another (label {names.NODE_NAME_LABEL})")  # fmt: skip
         return named
 
     async def _sync(
@@ -256,15 +234,16 @@ class NodeController:
         """Do what is to be done for one name in Slurm; `there` is kept to be the names that Slurm has."""
         key = node.metadata.name if node is not None else name
         spec, wrong = None, ""
-        mark = mark_of(self._identity)
+        mark = external_nodes.mark_of(self._identity)
         try:
-            spec = external(node, self.settings.rules, partitions) if node is not None and is_external(node) else None
-            todo = steps(node, found, spec, mark=mark, partitions=partitions)
+            if node is not None and external_nodes.is_external(node):
+                spec = external_nodes.external(node, self.settings.rules, partitions)
+            todo = external_nodes.steps(node, found, spec, mark=mark, partitions=partitions)
         except ValueError as error:
             wrong = str(error)
-            todo = steps(node, found, None, mark=mark, partitions=partitions)
+            todo = external_nodes.steps(node, found, None, mark=mark, partitions=partitions)
         if spec is not None and found is not None and not wrong and not todo:
-            wrong = missing_partitions(spec, found)
+            wrong = external_nodes.missing_partitions(spec, found)
         like = (self._like(node) if node is not None else None, found, tuple(partitions))
         known = self._problems.get(key)
         if known is not None and known.like == like and self.now() < known.due:
@@ -290,27 +269,27 @@ class NodeController:
         self._problems.pop(key, None)
         self._report_for(node, name, wrong)
 
-    async def _do(self, name: str, step: Step, there: set[str]) -> None:
+    async def _do(self, name: str, step: external_nodes.Step, there: set[str]) -> None:
         match step:
-            case Create(spec):
+            case external_nodes.Create(spec):
                 await self._create(spec)
                 there.add(name)
-            case Delete():
+            case external_nodes.Delete():
                 await self.client.delete_node(name)
                 there.discard(name)
                 log.info("[slurm-bridge] node %s: is taken out of Slurm", name)
-            case Drain(reason):
+            case external_nodes.Drain(reason):
                 await self.client.update_node(name, state="DRAIN", reason=reason)
                 log.info("[slurm-bridge] node %s: is drained in Slurm: %s", name, reason)
-            case Undrain():
+            case external_nodes.Undrain():
                 await self.client.update_node(name, state="UNDRAIN")
                 log.info("[slurm-bridge] node %s: is not drained in Slurm any more", name)
-            case Change(topology, comment):
+            case external_nodes.Change(topology, comment):
                 await self.client.update_node(name, topology=topology, comment=comment)
             case _:
                 assert_never(step)
 
-    async def _create(self, spec: External) -> None:
+    async def _create(self, spec: external_nodes.External) -> None:
         await self.client.create_node(spec.conf)
         log.info("[slurm-bridge] node %s: is made in Slurm, with %d CPUs, %d MiB and %s, in %s", spec.name, spec.cpus,
                  spec.memory_mib, spec.gres or "no GRES", ", ".join(spec.partitions))  # fmt: skip
@@ -324,11 +303,11 @@ class NodeController:
 
     async def _taint(self, node: Node, name: str, managed: Collection[str]) -> None:
         """Keep pods of others away from a node that Slurm gives away, and let them come where it does so no more."""
-        own = Taint(key=MANAGED_TAINT, value=self.settings.scheduler_name, effect="NoExecute")
+        own = Taint(key=names.MANAGED_TAINT, value=self.settings.scheduler_name, effect="NoExecute")
         taints = node.spec.taints
         if name in managed:
             wanted = (*(one for one in taints if (one.key, one.effect) != (own.key, own.effect)), own)
-        elif is_external(node) and name:
+        elif external_nodes.is_external(node) and name:
             return  # it is to be there, and was not made, or not made anew, yet
         else:
             wanted = tuple(one for one in taints if one != own)

@@ -19,30 +19,13 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from fluence_plugins.slurm_bridge.slurm import errors
+from fluence_plugins.slurm_bridge.slurm import errors, messages
 from fluence_plugins.slurm_bridge.slurm.errors import (
     DECODE_ERRORS,
     InvalidRequestError,
     SlurmError,
     TokenError,
     UnavailableError,
-)
-from fluence_plugins.slurm_bridge.slurm.messages import (
-    CancelAnswer,
-    Envelope,
-    ErrorItem,
-    JobsAnswer,
-    NodeMessage,
-    NodesAnswer,
-    PartitionsAnswer,
-    PingAnswer,
-    SubmitAnswer,
-    SubmitMessage,
-    UnreadableError,
-    UpdateAnswer,
-    job_message,
-    jobs_of,
-    nodes_of,
 )
 from fluence_plugins.slurm_bridge.slurm.model import Job, JobDefaults, JobList, NodeShare, SlurmNode, Unreadable
 from fluence_plugins.slurm_bridge.slurm.node_shares import shares_of, shares_of_job
@@ -60,7 +43,7 @@ from fluence_plugins.slurm_bridge.slurm.transport import (
 __all__ = ["Connection", "SlurmClient"]
 
 _log = structlog.get_logger(__name__)
-_Answer = TypeVar("_Answer", bound=Envelope)
+_Answer = TypeVar("_Answer", bound=messages.Envelope)
 _Item = TypeVar("_Item")
 Sleep = Callable[[float], Awaitable[None]]
 _FIRST_WAIT: Final = 0.1
@@ -97,7 +80,7 @@ class SlurmClient:
 
     async def ping(self) -> None:
         """Return if slurmctld serves, and takes the token."""
-        answer = await self._call("GET", "ping/", PingAnswer)
+        answer = await self._call("GET", "ping/", messages.PingAnswer)
         if not any(ping.responding or ping.pinged == "UP" for ping in answer.pings or ()):
             # With a token that it does not take slurmctld is said to be down: what else is asked tells the two apart.
             with suppress(UnavailableError):
@@ -111,13 +94,13 @@ class SlurmClient:
         asked for again, and `changed` may be true though nothing is new.
         """
         query = f"?update_time={since - 1}" if since > 1 else ""
-        answer = await self._call("GET", f"jobs/{query}", JobsAnswer, limit=LIST_BYTES)
+        answer = await self._call("GET", f"jobs/{query}", messages.JobsAnswer, limit=LIST_BYTES)
         listed = self._listed(f"GET jobs/{query}", "jobs", answer.jobs)
         if not listed and not answer.updated:
             if not query:
                 raise self._odd("GET jobs/", "it has no time")
             return JobList((), since, changed=False)
-        found, unreadable = jobs_of(listed)
+        found, unreadable = messages.jobs_of(listed)
         self._tell("job", unreadable)
         return JobList(found, answer.updated, unreadable=unreadable)
 
@@ -125,12 +108,12 @@ class SlurmClient:
         """The job, or None where Slurm knows none of this number: it forgets them some time after their end."""
         path = f"job/{job_id}"
         try:
-            answer = await self._call("GET", path, JobsAnswer)
+            answer = await self._call("GET", path, messages.JobsAnswer)
         except SlurmError as refused:
             if refused.number == errors.UNKNOWN_JOB:
                 return None
             raise
-        found, unreadable = jobs_of(self._listed(f"GET {path}", "jobs", answer.jobs))
+        found, unreadable = messages.jobs_of(self._listed(f"GET {path}", "jobs", answer.jobs))
         if unreadable:
             raise self._odd(f"GET {path}", unreadable[0].why)
         right = next((job for job in found if job.job_id == job_id), None)
@@ -143,13 +126,13 @@ class SlurmClient:
 
         Raises: InvalidRequestError. After an UnavailableError that was `sent` it may be there: look, before another.
         """
-        body = msgspec.json.encode(SubmitMessage(job_message(job, defaults, candidates)))
+        body = msgspec.json.encode(messages.SubmitMessage(messages.job_message(job, defaults, candidates)))
         request = "POST job/submit"
         if self._settings.api_version in _WITHOUT_EXTERNAL_JOBS:
             what = f"{self._settings.api_version} has no external jobs: set apiVersion to a later one"
             raise InvalidRequestError(request, 0, what)
         raw = await self._send("POST", "job/submit", body)
-        answer = self._decoded(request, raw, SubmitAnswer)
+        answer = self._decoded(request, raw, messages.SubmitAnswer)
         if not answer.job_id:
             self._raise_for(request, raw, answer)
             if not answer.warnings:
@@ -172,10 +155,10 @@ class SlurmClient:
         path = f"job/{job_id}"
         request = f"POST {path}"
         message = msgspec.structs.replace(
-            job_message(job, defaults, candidates), flags=(), current_working_directory=""
+            messages.job_message(job, defaults, candidates), flags=(), current_working_directory=""
         )
         try:
-            answer = await self._call("POST", path, UpdateAnswer, msgspec.json.encode(message))
+            answer = await self._call("POST", path, messages.UpdateAnswer, msgspec.json.encode(message))
         except SlurmError as refused:
             if refused.number == errors.UNKNOWN_JOB:
                 raise errors.JobNotPendingError(request, refused.number, refused.text) from None
@@ -189,7 +172,7 @@ class SlurmClient:
         """End the job. One that has ended, or that Slurm does not know, is as good."""
         path = f"job/{job_id}"
         try:
-            answer = await self._call("DELETE", path, CancelAnswer)
+            answer = await self._call("DELETE", path, messages.CancelAnswer)
         except SlurmError as refused:
             if refused.number in _AS_GOOD:
                 return
@@ -209,29 +192,29 @@ class SlurmClient:
         path = f"{'job' if self._settings.api_version in _WITHOUT_RESOURCES else 'resources'}/{job_id}"
         try:
             if path.startswith("job/"):
-                jobs = (await self._call("GET", path, JobsAnswer, limit=LIST_BYTES)).jobs
+                jobs = (await self._call("GET", path, messages.JobsAnswer, limit=LIST_BYTES)).jobs
                 return tuple(share for job in self._listed(f"GET {path}", "jobs", jobs) for share in shares_of_job(job))
-            nodes = (await self._call("GET", path, NodesAnswer, limit=LIST_BYTES)).nodes
+            nodes = (await self._call("GET", path, messages.NodesAnswer, limit=LIST_BYTES)).nodes
             return shares_of(self._listed(f"GET {path}", "nodes", nodes))
         except SlurmError as refused:
             if refused.number in (errors.UNKNOWN_JOB, errors.NOT_RUNNING):
                 return ()
             raise
-        except UnreadableError as why:
+        except messages.UnreadableError as why:
             raise self._odd(f"GET {path}", str(why)) from None
 
     # ---------------------------------------------------------------- nodes
 
     async def nodes(self) -> tuple[SlurmNode, ...]:
         """Every node that Slurm has."""
-        answer = await self._call("GET", "nodes/", NodesAnswer, limit=LIST_BYTES)
-        found, unreadable = nodes_of(self._listed("GET nodes/", "nodes", answer.nodes))
+        answer = await self._call("GET", "nodes/", messages.NodesAnswer, limit=LIST_BYTES)
+        found, unreadable = messages.nodes_of(self._listed("GET nodes/", "nodes", answer.nodes))
         self._tell("node", unreadable)
         return found
 
     async def create_node(self, conf: str) -> None:
         """Make a node by its line of configuration: `NodeName=… State=External …`. Raises: NodeExistsError."""
-        await self._call("POST", "new/node/", Envelope, msgspec.json.encode({"node_conf": conf}))
+        await self._call("POST", "new/node/", messages.Envelope, msgspec.json.encode({"node_conf": conf}))
 
     async def update_node(
         self,
@@ -248,7 +231,7 @@ class SlurmClient:
 
         Raises: UnknownNodeError.
         """
-        message = NodeMessage(
+        message = messages.NodeMessage(
             state=None if state is None else (state,),
             reason=reason,
             features=None if features is None else tuple(features),
@@ -258,18 +241,18 @@ class SlurmClient:
             comment=comment,
             gres=gres,
         )
-        await self._call("POST", f"node/{quote(name, safe='')}", Envelope, msgspec.json.encode(message))
+        await self._call("POST", f"node/{quote(name, safe='')}", messages.Envelope, msgspec.json.encode(message))
 
     async def delete_node(self, name: str) -> None:
         """Take the node out of Slurm. One that it does not know is as good. Raises: NodeBusyError."""
         try:
-            await self._call("DELETE", f"node/{quote(name, safe='')}", Envelope)
+            await self._call("DELETE", f"node/{quote(name, safe='')}", messages.Envelope)
         except errors.UnknownNodeError:
             return
 
     async def partitions(self) -> tuple[str, ...]:
         """The names of the partitions."""
-        answer = await self._call("GET", "partitions/", PartitionsAnswer, limit=LIST_BYTES)
+        answer = await self._call("GET", "partitions/", messages.PartitionsAnswer, limit=LIST_BYTES)
         return tuple(found.name for found in self._listed("GET partitions/", "partitions", answer.partitions))
 
     # ---------------------------------------------------------------- one call
@@ -317,7 +300,7 @@ class SlurmClient:
         unspecified: whether an error without a number is such, too: slurmrestd has none of a lost slurmctld, sometimes.
         """
         try:
-            found = msgspec.json.decode(answer.body, type=Envelope).errors or []
+            found = msgspec.json.decode(answer.body, type=messages.Envelope).errors or []
         except DECODE_ERRORS:
             found = []
         first = _first(found)
@@ -339,7 +322,7 @@ class SlurmClient:
                 raise self._no_such_path(request) from None
             raise self._odd(request, str(why)) from None
 
-    def _raise_for(self, request: str, raw: Answer, answer: Envelope) -> None:
+    def _raise_for(self, request: str, raw: Answer, answer: messages.Envelope) -> None:
         first = _first(answer.errors or [])
         if first is not None:
             number = first.error_number or 0
@@ -382,6 +365,6 @@ _AS_GOOD: Final = frozenset({errors.UNKNOWN_JOB, 2021, 2084})
 """Of a cancellation: unknown, already done, finished."""
 
 
-def _first(found: Sequence[ErrorItem]) -> ErrorItem | None:
+def _first(found: Sequence[messages.ErrorItem]) -> messages.ErrorItem | None:
     """The error that says most: one with a number of Slurm's, where there is one."""
     return next((error for error in found if (error.error_number or 0) > 0), next(iter(found), None))
