@@ -18,7 +18,7 @@ from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.sub_groups import as_text
-from session_scheduler.state.unschedulable import GANG_SCHEDULING
+from session_scheduler.state.scheduling_queue import GANG_SCHEDULING
 
 UNSCHEDULABLE = "pod group is unschedulable"
 GANG_WAITS = f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled"

@@ -1,7 +1,8 @@
-"""Carries preemptions out beside the sessions: nominations are written, then the victims are asked to end.
+"""Executes preemptions beside the sessions: writes the nominations, then evicts or deletes the victims.
 
-In this order, so that a successor that finds victims ending finds out, too, for whom. The group is tried again when the
-last request was answered; the pods that end wake it like any others. What is refused is decided anew after a backoff.
+In this order, so that a successor that finds victims terminating also finds for which pods. The scheduler retries the
+group when the last request is answered; victims that are gone requeue it like any other pod. What the API server
+refuses is decided anew after a backoff.
 Source: kube-scheduler 1.36, pkg/scheduler/framework/preemption/executor.go.
 """
 
@@ -13,24 +14,26 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
 
+from session_scheduler.base.clock import Clock
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
+from session_scheduler.cluster.port import Cluster
 from session_scheduler.cluster.write_rules import time_text
-from session_scheduler.engine.in_flight import raise_first
+from session_scheduler.engine.in_flight import InFlight, raise_first
 from session_scheduler.framework.answers import Preemption
+from session_scheduler.framework.observer import Observer
+from session_scheduler.framework.session import Outcome
 from session_scheduler.framework.statement import Decision
 from session_scheduler.model.groups import SYSTEM_CRITICAL, Group, Phase, Task
 from session_scheduler.model.objects import Pod, PodCondition
+from session_scheduler.state.cache import Cache
 from session_scheduler.state.moves import MOVED
-
-if TYPE_CHECKING:
-    from session_scheduler.engine.scheduler import Scheduler
-    from session_scheduler.framework.session import Outcome
+from session_scheduler.state.scheduling_queue import SchedulingQueue
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
@@ -88,16 +91,33 @@ class _Preemptor:
         return _End(PodCondition(DISRUPTED, "True", reason, text), event, task in preemption.moves)
 
 
-class Preempting:
-    """Belongs to one scheduler, whose state it reads and changes in its turn."""
+class PreemptionExecutor:
+    """Keeps which groups wait for which victims."""
 
     def __init__(
-        self, scheduler: Scheduler, in_flight: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        cluster: Cluster,
+        *,
+        cache: Cache,
+        queue: SchedulingQueue,
+        clock: Clock,
+        observer: Observer,
+        in_flight: InFlight[Any],
+        back_off: Callable[[str], None],
+        release_nominations: Callable[[], None],
+        requests: int,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`in_flight` is how many requests go at once; `now` gives the times that are written."""
-        self._scheduler = scheduler
-        self._cache = scheduler.cache
-        self._slots = asyncio.Semaphore(in_flight)
+        """`requests` is how many go at once; `now` gives the times that are written."""
+        self._cluster = cluster
+        self._cache = cache
+        self._queue = queue
+        self._clock = clock
+        self._observer = observer
+        self._in_flight = in_flight
+        self._back_off = back_off
+        self._release_nominations = release_nominations
+        self._slots = asyncio.Semaphore(requests)
         self._now = now
         self._waits: dict[str, set[str]] = {}
         """By victim (uid): the groups (their keys) that it ends for."""
@@ -124,9 +144,9 @@ class Preempting:
         asked = {task: end for task, end in victims.items() if not self._ends(task)}
         self._cache.made_to_end(victims)
         if moved := [task for task in asked if task in moves]:
-            self._scheduler.observer.moves(group, moved)
+            self._observer.moves(group, moved)
         if preempted := [task for task in asked if task not in moves]:
-            self._scheduler.observer.preempts(group, preempted)
+            self._observer.preempts(group, preempted)
         self._spawn(group, nominations, asked)
 
     def tried(self, outcomes: Mapping[Group, Outcome]) -> None:
@@ -144,12 +164,12 @@ class Preempting:
         """A pod went: with the last of its victims a group need not sleep any more."""
         for key in self._let_go(uid):
             if key not in self._left:
-                self._scheduler.pending.requeue(key, "AssignedPodDelete")
+                self._queue.requeue(key, "AssignedPodDelete")
 
     def node_gone(self, node: str) -> None:
         """A node went: nobody is nominated for it any more."""
         for task in self._cache.nominations.on_node(node):
-            self._scheduler.pending.requeue(task.group.key, "NodeDelete")
+            self._queue.requeue(task.group.key, "NodeDelete")
             self.give_up(task)
 
     def started(self) -> None:
@@ -193,7 +213,7 @@ class Preempting:
             for other in self._cache.nominations.on_node(node):
                 if self._outranks(task, other) and other.group is not group and other.node is None:
                     self._cache.nominations.give_up(other, node)
-                    self._scheduler.pending.activate(other.group.key, self._scheduler.clock.now())
+                    self._queue.activate(other.group.key, self._clock.now())
                     self._spawn(other.group, [_Nomination(other, "", before=node)], {})
 
     def _outranks(self, task: Task, other: Task) -> bool:
@@ -206,7 +226,7 @@ class Preempting:
             self._latest.update((nomination.task.uid, nomination) for nomination in nominations)
             unwritten: list[_Nomination] = []
             work = self._write(nominations, victims, unwritten)
-            self._scheduler.spawn(group.key, work, partial(self._written, tuple(victims), unwritten))
+            self._in_flight.start(group.key, work, partial(self._written, tuple(victims), unwritten))
 
     # ------------------------------------------------------------------ who ends for whom
 
@@ -281,13 +301,13 @@ class Preempting:
             return None
         except ClusterError as error:
             return str(error)
-        tell = self._scheduler.observer.moved if end.moved else self._scheduler.observer.preempted
+        tell = self._observer.moved if end.moved else self._observer.preempted
         tell(task, end.event)
         return None
 
     async def _asked_to_end(self, pod: Pod, end: _End) -> bool:
         """Whether it was there. Raises ClusterError, for a pod that is moved where its budget does not allow that."""
-        request = self._scheduler.cluster.evict if end.moved else self._scheduler.cluster.delete
+        request = self._cluster.evict if end.moved else self._cluster.delete
         try:
             async with self._slots:
                 await request(pod)
@@ -303,7 +323,7 @@ class Preempting:
             stamped = [_stamped(pod, condition, time_text(self._now())) for condition in conditions]
             try:
                 async with self._slots:
-                    await self._scheduler.cluster.patch_status(
+                    await self._cluster.patch_status(
                         pod, conditions=stamped, nominated_node_name=node,
                         resource_version=pod.metadata.resource_version,
                     )  # fmt: skip
@@ -313,7 +333,7 @@ class Preempting:
             else:
                 return
             async with self._slots:
-                fresh = await self._scheduler.cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
+                fresh = await self._cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
             if fresh.metadata.uid != pod.metadata.uid:
                 raise NotFound(f"{pod.key} is another pod by now")
             if not wanted(fresh):
@@ -327,7 +347,7 @@ class Preempting:
         lost = self._as_written(unwritten)
         if lost and isinstance(answer, ClusterError):
             self._take_back_part(lost[0].task.group, lost)
-        self._scheduler.waking.tell_nominations()
+        self._release_nominations()
         if isinstance(answer, BaseException):
             not_ended, again = dict.fromkeys(victims, str(answer)), {key}
         else:
@@ -338,7 +358,7 @@ class Preempting:
             self._cache.moves.came_to_nothing(task.uid)
             again.update((key, *self._let_go(task.uid)))
         for group in sorted(again):
-            self._scheduler.back_off(group)
+            self._back_off(group)
         if isinstance(answer, ClusterError):  # one of a victim would be told with it
             _log.warning("a nomination is not written", group=key, error=str(answer))
         elif isinstance(answer, BaseException):

@@ -26,8 +26,8 @@ from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.queue_use import QueueUse
+from session_scheduler.state.scheduling_queue import TOPOLOGY_PLACEMENT, Wants
 from session_scheduler.state.snapshot import Snapshot
-from session_scheduler.state.unschedulable import TOPOLOGY_PLACEMENT, Wants
 from session_scheduler.state.volume_use import VolumeUse
 
 Kube = TypeVar("Kube", bound=KubeObject)

@@ -29,12 +29,21 @@ _REMEMBERED = 100_000
 
 
 class Teller(Observer):
-    """Tells everything to a reporter and to metrics. `on_finished` is called when work under way has ended."""
+    """Tells everything to a reporter and to metrics."""
 
     def __init__(
-        self, reporter: Reporter, metrics: Metrics, clock: Clock, profiles: Mapping[str, HookCalls] | None = None
+        self,
+        reporter: Reporter,
+        metrics: Metrics,
+        clock: Clock,
+        profiles: Mapping[str, HookCalls] | None = None,
+        *,
+        on_finished: Callable[[], None] = lambda: None,
     ) -> None:
-        """`profiles`, by schedulerName, tell what of a pod nothing judges."""
+        """`profiles`, by schedulerName, tell what of a pod nothing judges.
+
+        `on_finished` is called when work in flight has ended.
+        """
         self._reporter = reporter
         self._metrics = metrics
         self._clock = clock
@@ -45,13 +54,13 @@ class Teller(Observer):
         self._profiles = profiles or {}
         self._unjudged: set[str] = set()
         """Plugins whose absence was logged."""
-        self.on_finished: Callable[[], None] = lambda: None
+        self._on_finished = on_finished
 
     # ------------------------------------------------------------------ of the scheduler
 
     def finished(self) -> None:
         """See `Observer`."""
-        self.on_finished()
+        self._on_finished()
 
     def stage(self, stage: Stage, seconds: float) -> None:
         """See `Observer`."""

@@ -243,8 +243,7 @@ def test_a_problem_of_an_object_is_a_warning_about_it(world):
 def test_the_end_of_work_wakes_whoever_waits_for_it(world):
     woken = []
     world.teller.finished()
-    world.teller.on_finished = lambda: woken.append(1)
-    world.teller.finished()
+    Teller(world.reports, world.metrics, world.clock, on_finished=lambda: woken.append(1)).finished()
     assert woken == [1]
 
 
