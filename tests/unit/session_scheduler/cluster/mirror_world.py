@@ -14,8 +14,7 @@ from session_scheduler.cluster.errors import ClusterError
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.mirror import Mirror
 from session_scheduler.cluster.port import Change, Kube, Listing, WatchEvent
-from session_scheduler.cluster.write_rules import name_of
-from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
+from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass, name_of
 
 KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, Pod)
 SECOND_API = "scheduling.x-k8s.io/v1alpha1"
