@@ -46,42 +46,27 @@ class Bound:
     unknown: Mapping[Task, str] = field(default_factory=dict)
 
 
+@dataclass(eq=False, repr=False)
 class BindCompletion:
     """Keeps each group's last outcome in line with what became of its decisions."""
 
-    def __init__(
-        self,
-        profiles: Mapping[str, HookCalls],
-        *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        clock: Clock,
-        observer: Observer,
-        binder: Binder,
-        in_flight: InFlight[Bound],
-        unknown_binds: UnknownBinds,
-        gang_starts: GangStarts,
-        preemption: PreemptionExecutor,
-        plugin_sync: PluginSync,
-        back_off: Callable[[str], None],
-        freed: Callable[[Task], None],
-    ) -> None:
-        """`back_off` lets a group (its key) wait; `freed` gets each task that gives up its place unbound."""
-        self.outcomes: dict[str, Outcome] = {}
-        """The last outcome of each group that is known, by its key."""
-        self.back_off = back_off
-        self._profiles = profiles
-        self._cache = cache
-        self._queue = queue
-        self._clock = clock
-        self._observer = observer
-        self._binder = binder
-        self._in_flight = in_flight
-        self._unknown_binds = unknown_binds
-        self._gang_starts = gang_starts
-        self._preemption = preemption
-        self._plugin_sync = plugin_sync
-        self._freed = freed
+    profiles: Mapping[str, HookCalls]
+    cache: Cache
+    queue: SchedulingQueue
+    clock: Clock
+    observer: Observer
+    binder: Binder
+    in_flight: InFlight[Bound]
+    unknown_binds: UnknownBinds
+    gang_starts: GangStarts
+    preemption: PreemptionExecutor
+    plugin_sync: PluginSync
+    back_off: Callable[[str], None]
+    """Lets a group (its key) wait."""
+    freed: Callable[[Task], None]
+    """Called with each task that gives up its place unbound."""
+    outcomes: dict[str, Outcome] = field(default_factory=dict, init=False)
+    """The last outcome of each group that is known, by its key."""
 
     # ------------------------------------------------------------------ outcomes of sessions
 
@@ -89,17 +74,17 @@ class BindCompletion:
         self, outcomes: Mapping[Group, Outcome], wants: Callable[[Outcome], Wants | None] = lambda _: None
     ) -> None:
         """`wants`: what those that were not placed wait for; None for those that failed by an error."""
-        now = self._clock.now()
+        now = self.clock.now()
         for group, outcome in outcomes.items():
             self.outcomes[group.key] = outcome
             if not outcome.scheduled:
                 wanted = wants(outcome)
-                self._queue.failed(group.key, now, wanted)
+                self.queue.failed(group.key, now, wanted)
                 if not wanted or not lacks_pods(wanted):
                     group.queued = now
             elif not outcome.placed:  # else its binds must be done before its failures are forgotten
-                self._queue.placed(group.key)
-            self._observer.decided(outcome)
+                self.queue.placed(group.key)
+            self.observer.decided(outcome)
 
     def plugin_failed(self, groups: Iterable[Group], error: PluginError) -> None:
         """A plugin failed when these groups were to be placed: they wait."""
@@ -109,8 +94,8 @@ class BindCompletion:
 
     def carry_out(self, decision: Decision, calls: HookCalls, planning: Planning | None) -> None:
         """Bind what was decided, in flight; a later turn completes it."""
-        work = self._binder.carry_out(decision, calls, planning)
-        self._in_flight.start(decision.group.key, work, partial(self._carried_out, decision, calls, planning))
+        work = self.binder.carry_out(decision, calls, planning)
+        self.in_flight.start(decision.group.key, work, partial(self._carried_out, decision, calls, planning))
 
     async def _carried_out(
         self,
@@ -123,8 +108,8 @@ class BindCompletion:
         started = perf_counter()
         failures = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
         bound = await self._complete(decision, failures, calls)
-        self._gang_starts.completed(decision.group, planning)
-        self._observer.stage("settle", perf_counter() - started)
+        self.gang_starts.completed(decision.group, planning)
+        self.observer.stage("settle", perf_counter() - started)
         raise_first([failure.error for failure in failures if failure.error is not None])
         return bound
 
@@ -139,25 +124,25 @@ class BindCompletion:
             self._started(group)
             return Bound(decision, decision.allocated, {})
         for task, node in decision.evicted.items():
-            self._cache.occupy(task, node)
-            task.phase = Phase.RELEASING if await self._binder.evict(task) else Phase.BOUND
+            self.cache.occupy(task, node)
+            task.phase = Phase.RELEASING if await self.binder.evict(task) else Phase.BOUND
         not_bound = {failure.task for failure in failures}
         self._bound([task for task in decision.allocated if task not in not_bound])
         failed: dict[Task, str] = {}
         for unknown_outcome in (True, False):  # the unknown first: by them a gang may have begun
-            keeps = self._gang_starts.may_have_begun(group)
+            keeps = self.gang_starts.may_have_begun(group)
             for failure in failures:
                 if failure.unknown is unknown_outcome and await self._undo(failure, calls, keeps=keeps):
                     failed[failure.task] = failure.reason
         unknown = {
             failure.task: f"it is not known yet whether this was done: {failure.reason}"
             for failure in failures
-            if failure.task.uid in self._unknown_binds
+            if failure.task.uid in self.unknown_binds
         }
         bound = [task for task in decision.allocated if task not in failed and task not in unknown]
         self._bound([task for task in bound if task in not_bound])
         for failure in failures:
-            self._observer.bind_failed(failure)
+            self.observer.bind_failed(failure)
         if failed:
             self._report_failed(group, failed)
         elif not unknown:
@@ -169,12 +154,12 @@ class BindCompletion:
         for task in tasks:
             if task.phase is Phase.ASSUMED:
                 task.phase = Phase.BOUND
-            self._observer.bound(task, task.node or "")
+            self.observer.bound(task, task.node or "")
 
     def _started(self, group: Group) -> None:
         outcome = self.outcomes.get(group.key)
         if outcome is None or outcome.scheduled:
-            self._queue.placed(group.key)
+            self.queue.placed(group.key)
 
     async def _undo(self, failure: Failure, calls: HookCalls, *, keeps: bool) -> bool:
         """Whether the bind came to nothing: then the task is pending again and its share is free.
@@ -183,31 +168,31 @@ class BindCompletion:
         Nothing is freed of a task that is bound as decided (its event came before the answer), or may be.
         """
         task = failure.task
-        if self._cache.tasks.get(task.uid) is not task:
+        if self.cache.tasks.get(task.uid) is not task:
             return True  # its end has freed its share
         if task.phase is not Phase.ASSUMED and failure.landed(task.pod):
             return False
         if task.phase is Phase.ASSUMED and failure.unknown:
-            self._unknown_binds.put(failure, calls)
+            self.unknown_binds.put(failure, calls)
             return False
         await self._unassume(task, failure.node, calls)
         if task.node is not None:  # another scheduler bound it
-            self._plugin_sync.later(task)
-        elif keeps and failure.node in self._cache.table.row_of:
-            self._cache.nominations.keep(task, failure.node)
+            self.plugin_sync.later(task)
+        elif keeps and failure.node in self.cache.table.row_of:
+            self.cache.nominations.keep(task, failure.node)
         else:
-            self._preemption.give_up(task)
+            self.preemption.give_up(task)
         return True
 
     async def give_up(self, task: Task, calls: HookCalls) -> None:
         """A task that was placed is not to be bound after all: it is pending again, and its share is free."""
         await self._unassume(task, task.node or "", calls)
-        self._preemption.give_up(task)
+        self.preemption.give_up(task)
 
     async def _unassume(self, task: Task, node: str, calls: HookCalls) -> None:
-        self._cache.forget(task)
+        self.cache.forget(task)
         await self._cancel(calls, task, node)
-        self._freed(task)
+        self.freed(task)
 
     async def _cancel(self, calls: HookCalls, task: Task, node: str) -> None:
         for error in await cancel(calls, Allocation(task.uid, task.pod, node)):
@@ -215,13 +200,13 @@ class BindCompletion:
 
     def _report_failed(self, group: Group, reasons: Mapping[Task, str]) -> None:
         """Tasks that were placed are pending again, and the group waits; the reasons are reported."""
-        if self._cache.groups.get(group.key) is group:  # else it is gone, and what has its name now has not failed
+        if self.cache.groups.get(group.key) is group:  # else it is gone, and what has its name now has not failed
             self.back_off(group.key)
             self._add_reasons(group, reasons)
         for task, reason in reasons.items():
-            self._observer.failed(task, reason)
+            self.observer.failed(task, reason)
         if reasons and group.pod_group is not None and not group.whole:
-            self._observer.group_failed(group.pod_group, next(iter(reasons.values())))
+            self.observer.group_failed(group.pod_group, next(iter(reasons.values())))
 
     def _add_reasons(self, group: Group, reasons: Mapping[Task, str]) -> None:
         """Let the group's last outcome tell what became of its placement."""
@@ -232,40 +217,40 @@ class BindCompletion:
 
     async def check_unknown(self) -> None:
         """Check every bind with unknown outcome again. Raises unexpected errors at the end."""
-        await self._unknown_binds.check_all(self._resolve)
+        await self.unknown_binds.check_all(self._resolve)
 
     def start_unknown_checks(self) -> None:
         """As `check_unknown`, in flight when this returns."""
-        self._unknown_binds.start_checks(self._resolve)
+        self.unknown_binds.start_checks(self._resolve)
 
     async def _resolve(self, bind: UnknownBind, failure: Failure | None) -> None:
         """The cluster said what became of a bind: `failure`, or None where it was done."""
         task = bind.failure.task
         if failure is None:
             task.phase = Phase.BOUND
-            self._observer.bound(task, bind.failure.node)
-        elif await self._undo(failure, bind.calls, keeps=self._gang_starts.may_have_begun(task.group)):
+            self.observer.bound(task, bind.failure.node)
+        elif await self._undo(failure, bind.calls, keeps=self.gang_starts.may_have_begun(task.group)):
             self._report_failed(task.group, {task: failure.reason})
-        self._gang_starts.completed(task.group)
+        self.gang_starts.completed(task.group)
 
     # ------------------------------------------------------------------ what events say of binds
 
     async def pod_bound(self, task: Task, before: Phase | None) -> None:
         """An event says that a pod is bound, which was in phase `before` (None: not known)."""
-        bind = self._unknown_binds.take(task.uid)
+        bind = self.unknown_binds.take(task.uid)
         if bind is not None:
-            failure, keeps = replace(bind.failure, unknown=False), self._gang_starts.may_have_begun(task.group)
+            failure, keeps = replace(bind.failure, unknown=False), self.gang_starts.may_have_begun(task.group)
             if not await self._undo(failure, bind.calls, keeps=keeps):
-                self._observer.bound(task, bind.failure.node)
+                self.observer.bound(task, bind.failure.node)
         elif before in (None, Phase.PENDING, Phase.GATED):  # no session here placed it
-            self._plugin_sync.later(task)
+            self.plugin_sync.later(task)
         else:
             return
-        self._gang_starts.completed(task.group)
+        self.gang_starts.completed(task.group)
 
     async def pod_ended(self, task: Task, node: str | None) -> None:
         """A pod that was on a node, or was to be bound to one, has ended."""
-        self._unknown_binds.take(task.uid)
-        calls = self._profiles.get(task.pod.spec.scheduler_name) if node is not None else None
+        self.unknown_binds.take(task.uid)
+        calls = self.profiles.get(task.pod.spec.scheduler_name) if node is not None else None
         if calls is not None:
             await self._cancel(calls, task, node or "")

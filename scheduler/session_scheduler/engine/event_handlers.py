@@ -9,6 +9,7 @@ that the change can help (`events_to_register`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from operator import call as call_with
 from typing import Any
@@ -46,84 +47,73 @@ from session_scheduler.state.scheduling_queue import (
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class EventHandlers:
     """Cache and queue, and what else follows from a change; `requeuer` is passed each."""
 
-    def __init__(
-        self,
-        *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        requeuer: Requeuer,
-        observer: Observer,
-        binder: Binder,
-        completion: BindCompletion,
-        gang_starts: GangStarts,
-        preemption: PreemptionExecutor,
-    ) -> None:
-        self._cache = cache
-        self._queue = queue
-        self._requeuer = requeuer
-        self._observer = observer
-        self._binder = binder
-        self._completion = completion
-        self._gang_starts = gang_starts
-        self._preemption = preemption
-        self._reported: dict[str, str] = {}
-        """By uid: what is wrong with nodes and running pods; reported once."""
+    cache: Cache
+    queue: SchedulingQueue
+    requeuer: Requeuer
+    observer: Observer
+    binder: Binder
+    completion: BindCompletion
+    gang_starts: GangStarts
+    preemption: PreemptionExecutor
+    _reported: dict[str, str] = field(default_factory=dict, init=False)
+    """By uid: what is wrong with nodes and running pods; reported once."""
 
     async def apply(self, change: str, obj: KubeObject) -> None:
         """Handle a watch event, ADDED, MODIFIED or DELETED: update the cache, free what ended, requeue."""
-        known, gone = self._requeuer.known(obj), change == "DELETED"
+        known, gone = self.requeuer.known(obj), change == "DELETED"
         if gone:
             self._remove(obj)
         else:
             self.ingest(obj)
         if isinstance(obj, Pod):
             await self._follow_pod(obj, known, gone=gone)
-        elif gone and isinstance(obj, Node) and self._cache.nominations.node_by_uid:
-            self._preemption.node_gone(obj.metadata.name)
-        self._requeuer.changed(obj, known, gone=gone)
+        elif gone and isinstance(obj, Node) and self.cache.nominations.node_by_uid:
+            self.preemption.node_gone(obj.metadata.name)
+        self.requeuer.changed(obj, known, gone=gone)
 
     async def _follow_pod(self, pod: Pod, known: _KnownPod | None, *, gone: bool) -> None:
         """What a pod's change means for its group, its bind and its preemptors."""
-        task = self._cache.tasks.get(pod.metadata.uid)
-        if known is not None and known.key not in self._cache.groups:
-            self._queue.placed(known.key)
-            self._completion.outcomes.pop(known.key, None)
-            self._gang_starts.ended(known.key, self._cache.pod_group(known.key))
+        task = self.cache.tasks.get(pod.metadata.uid)
+        if known is not None and known.key not in self.cache.groups:
+            self.queue.placed(known.key)
+            self.completion.outcomes.pop(known.key, None)
+            self.gang_starts.ended(known.key, self.cache.pod_group(known.key))
         if gone or pod.metadata.deletion_timestamp is not None:
-            self._binder.ends(pod.metadata.uid)
+            self.binder.ends(pod.metadata.uid)
         if task is None and known is not None:
             if known.phase in (Phase.BOUND, Phase.RELEASING):
-                self._gang_starts.lost(known.task, succeeded=pod.status.phase == "Succeeded")
-            self._preemption.ended(pod.metadata.uid)
-            await self._completion.pod_ended(known.task, known.node)
+                self.gang_starts.lost(known.task, succeeded=pod.status.phase == "Succeeded")
+            self.preemption.ended(pod.metadata.uid)
+            await self.completion.pod_ended(known.task, known.node)
         elif task is not None and task.pod.spec.node_name:
             phase = known.phase if known is not None else None
             if phase not in (Phase.BOUND, Phase.RELEASING):
-                await self._completion.pod_bound(task, phase)
+                await self.completion.pod_bound(task, phase)
 
     def ingest(self, obj: KubeObject) -> None:
         """Add an object to the cache, or change it there. Problems of unbound pods are reported when they are tried."""
-        self._cache.put(obj)
+        self.cache.put(obj)
         if not isinstance(obj, Node | Pod) or (isinstance(obj, Pod) and not obj.spec.node_name):
             return
-        problem = self._cache.problems.get(f"{type(obj).__name__} {obj.key}")
+        problem = self.cache.problems.get(f"{type(obj).__name__} {obj.key}")
         if problem is None:
             self._reported.pop(obj.metadata.uid, None)
         elif self._reported.get(obj.metadata.uid) != problem:
             self._reported[obj.metadata.uid] = problem
-            self._observer.wrong(obj, f"{problem}: {_therefore(obj)}")
+            self.observer.wrong(obj, f"{problem}: {_therefore(obj)}")
 
     def _remove(self, obj: KubeObject) -> None:
         self._reported.pop(obj.metadata.uid, None)
-        self._cache.remove(obj)
+        self.cache.remove(obj)
 
     def failed(self, obj: KubeObject, error: Exception) -> None:
         """An object's event ended in an unexpected error."""
         _log.error("an object cannot be taken in", kind=type(obj).__name__, name=obj.key, exc_info=error)
-        self._observer.wrong(obj, f"it is left out, for it cannot be taken in: {type(error).__name__}: {error}")
+        self.observer.wrong(obj, f"it is left out, for it cannot be taken in: {type(error).__name__}: {error}")
 
 
 def _therefore(obj: Node | Pod) -> str:
@@ -152,29 +142,29 @@ class _KnownPod(msgspec.Struct, frozen=True):
         return self.ref.key
 
 
+@dataclass(eq=False, repr=False)
 class Requeuer:
     """Between the cache and the queue."""
 
-    def __init__(self, cache: Cache, queue: SchedulingQueue, clock: Clock) -> None:
-        self._cache = cache
-        self._queue = queue
-        self._clock = clock
+    cache: Cache
+    queue: SchedulingQueue
+    clock: Clock
 
     def back_off(self, key: str) -> None:
         """Something of a group (its key) failed: it waits, if it is still there."""
-        group = self._cache.groups.get(key)
+        group = self.cache.groups.get(key)
         if group is not None:
-            group.queued = self._clock.now()
-            self._queue.failed(key, group.queued)
+            group.queued = self.clock.now()
+            self.queue.failed(key, group.queued)
 
     def ingest_written(self, pod_group: PodGroup) -> None:
         """Let the cache have what a write answered, unless events brought a later state, or another PodGroup.
 
         What others changed meanwhile requeues as their event would: that brings nothing new.
         """
-        known = self._cache.pod_group(pod_group_key(pod_group))
+        known = self.cache.pod_group(pod_group_key(pod_group))
         if known is not None and known.metadata.uid == pod_group.metadata.uid and not _is_older(pod_group, known):
-            self._cache.put(pod_group)
+            self.cache.put(pod_group)
             self.changed(pod_group, known, gone=False)
 
     # ------------------------------------------------------------------ around a change
@@ -182,25 +172,25 @@ class Requeuer:
     def known(self, obj: KubeObject) -> Any:
         """What the cache has of an object before it has the change: for `changed`."""
         if isinstance(obj, Pod):
-            task = self._cache.tasks.get(obj.metadata.uid)
+            task = self.cache.tasks.get(obj.metadata.uid)
             if task is None:
                 return None
             ref, node = task.group.ref, task.node
             return _KnownPod(task, task.pod, task.cls, task.group, ref, task.phase, task.priority, node)
         if isinstance(obj, PodGroup):
-            return self._cache.pod_group(pod_group_key(obj))
-        if not self._queue.wants(type(obj)):
+            return self.cache.pod_group(pod_group_key(obj))
+        if not self.queue.wants(type(obj)):
             return None
         if isinstance(obj, Node):
-            return self._cache.node(obj.metadata.name)
+            return self.cache.node(obj.metadata.name)
         if isinstance(obj, RelatedObject):
-            return self._cache.view.known(obj)
-        return self._cache.objects.of(type(obj)).get(obj.key)
+            return self.cache.view.known(obj)
+        return self.cache.objects.of(type(obj)).get(obj.key)
 
     def changed(self, obj: KubeObject, known: Any, *, gone: bool) -> None:
         """The cache has the change; `known` is what that returned before."""
         self._changed(obj, known, gone=gone)
-        if self._cache.nominations.ended:
+        if self.cache.nominations.ended:
             self.release_nominations()
 
     def _changed(self, obj: KubeObject, known: Any, *, gone: bool) -> None:
@@ -209,26 +199,26 @@ class Requeuer:
             return
         if isinstance(obj, PodGroup):
             self._pod_group_changed(obj, known, gone)
-        wanted = self._queue.wants(type(obj))
+        wanted = self.queue.wants(type(obj))
         if not wanted:
             return
         old, new = known, None if gone else obj
         if isinstance(obj, RelatedObject):
-            if known == self._cache.view.known(obj):
+            if known == self.cache.view.known(obj):
                 return
             old = _as_it_was(obj, known)
         elif isinstance(obj, Node):
-            new = self._cache.node(obj.metadata.name)
+            new = self.cache.node(obj.metadata.name)
         action = _actions(old, new) & wanted
         if action:
-            self._queue.happened(self._event(type(obj), action, old, new))
+            self.queue.happened(self._event(type(obj), action, old, new))
 
     # ------------------------------------------------------------------ pods
 
     def _pod_changed(self, pod: Pod, known: _KnownPod | None) -> None:
-        task = self._cache.tasks.get(pod.metadata.uid)
+        task = self.cache.tasks.get(pod.metadata.uid)
         self._group_changed(task, known)
-        wanted = self._queue.wants(Pod)
+        wanted = self.queue.wants(Pod)
         if not wanted:
             return
         was, stays = known is not None and known.node is not None, task is not None and bool(task.pod.spec.node_name)
@@ -247,14 +237,14 @@ class Requeuer:
 
     def _asks_no_more(self) -> None:
         """A pod that waited went: what its queue asked for is for others to share, as if queues had changed."""
-        if self._cache.queues.active and self._queue.wants(Queue) & OTHER:
-            self._queue.happened(self._event(Queue, OTHER, None, None))
+        if self.cache.queues.active and self.queue.wants(Queue) & OTHER:
+            self.queue.happened(self._event(Queue, OTHER, None, None))
 
     def _happened(self, task: Task, action: int, old: Pod | None, old_class: TaskClass | None) -> None:
-        self._queue.happened(self._pod_event(action, old, task.pod, old_class, task.cls))
+        self.queue.happened(self._pod_event(action, old, task.pod, old_class, task.cls))
 
     def _gone(self, pod: Pod, cls: TaskClass, concerns: Callable[[str], bool] = every_group) -> None:
-        self._queue.happened(self._pod_event(DELETE, pod, None, cls, None), concerns)
+        self.queue.happened(self._pod_event(DELETE, pod, None, cls, None), concerns)
 
     def _pod_event(
         self, action: int, old: Pod | None, new: Pod | None, old_class: TaskClass | None, new_class: TaskClass | None,
@@ -263,27 +253,27 @@ class Requeuer:
         return self._event(Pod, action, old, new, own=own, old_class=old_class, new_class=new_class)
 
     def _event(self, kind: type[KubeObject], action: int, old: Any, new: Any, **of_pods: Any) -> ClusterEvent:
-        cache = self._cache
+        cache = self.cache
         return ClusterEvent(
             kind, action, old, new, **of_pods, view=cache.view, terms=cache.table.terms, objects=cache.objects.of
         )
 
     def release_nominations(self) -> None:
         """What was kept for pods that are no longer nominated is free for those that yielded to them."""
-        for task, node in self._cache.nominations.take_ended():
-            if node in self._cache.table.row_of and self._queue.wants(Pod) & DELETE:
+        for task, node in self.cache.nominations.take_ended():
+            if node in self.cache.table.row_of and self.queue.wants(Pod) & DELETE:
                 self._gone(task.pod, task.cls, partial(self._yielded, task.standing))
 
     def _yielded(self, standing: int, key: str) -> bool:
         """Whether a group has an unbound pod that makes way for nominated ones of this standing."""
-        group = self._cache.groups.get(key)
+        group = self.cache.groups.get(key)
         tasks = group.tasks.values() if group is not None else ()
-        whoever = self._cache.queues.active  # then pods of other queues do, whatever their priority
+        whoever = self.cache.queues.active  # then pods of other queues do, whatever their priority
         return any(task.node is None and (whoever or task.preemptor_priority <= standing) for task in tasks)
 
     def freed(self, task: Task) -> None:
         """A task is not to be where it counted, and was never bound there: what it would have taken is free."""
-        if self._queue.wants(Pod) & DELETE:
+        if self.queue.wants(Pod) & DELETE:
             self._gone(task.pod, task.cls)
 
     def _group_changed(self, task: Task | None, known: _KnownPod | None) -> None:
@@ -298,7 +288,7 @@ class Requeuer:
             self._left(known)
         elif task.phase is not known.phase:
             if task.phase is Phase.PENDING or known.node is None:  # its gates are gone; others bound it; it is to end
-                self._queue.requeue(task.group.key, "UnschedulablePodUpdate")
+                self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
         elif task.node is None:
             self._own_change(task, known)
 
@@ -306,34 +296,34 @@ class Requeuer:
         """The group has a pod to place that was never tried; or one more that runs, which only counts in some."""
         group = task.group
         if len(group.tasks) == 1:
-            group.queued = self._clock.now()
+            group.queued = self.clock.now()
         if task.phase is Phase.PENDING or _together(group):
-            self._queue.requeue(group.key, "UnschedulablePodAdd")
+            self.queue.requeue(group.key, "UnschedulablePodAdd")
 
     def _left(self, known: _KnownPod) -> None:
         """The group has a pod less: that matters where pods are placed together, or no other names its scheduler."""
         if _together(known.group) or known.pod.spec.scheduler_name not in schedulers_of(known.group):
-            self._queue.requeue(known.group.key, "UnschedulablePodDelete")
+            self.queue.requeue(known.group.key, "UnschedulablePodDelete")
 
     def _own_change(self, task: Task, known: _KnownPod) -> None:
-        if not self._queue.is_asleep(task.group.key):
+        if not self.queue.is_asleep(task.group.key):
             return
         if task.priority != known.priority or _moves(task, known.pod):
-            self._queue.requeue(task.group.key, "UnschedulablePodUpdate")
+            self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
             return
         action = pod_actions(known.pod, task.pod, known.cls, task.cls)
         if action == OTHER and task.cls is not known.cls:  # a plugin reads something of it that has no name here
-            self._queue.requeue(task.group.key, "UnschedulablePodUpdate")
+            self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
         elif action:
             event = self._pod_event(action, known.pod, task.pod, known.cls, task.cls, own=True)
-            self._queue.happened_to(task.group.key, event)
+            self.queue.happened_to(task.group.key, event)
 
     # ------------------------------------------------------------------ groups
 
     def _pod_group_changed(self, pod_group: PodGroup, known: PodGroup | None, gone: bool) -> None:
         if gone or known is None or not _same(known, pod_group):
             action = "Delete" if gone else "Add" if known is None else "Update"
-            self._queue.wake(pod_group_key(pod_group), self._clock.now(), f"PodGroup{action}")
+            self.queue.wake(pod_group_key(pod_group), self.clock.now(), f"PodGroup{action}")
 
 
 def _together(group: Group) -> bool:

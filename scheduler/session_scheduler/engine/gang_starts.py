@@ -6,6 +6,7 @@ Decides over the cache between sessions. What it asks of the cluster is work in 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -31,49 +32,32 @@ _LOOK_AGAIN = 1.0
 """Seconds after which a gang whose time is over is checked again where work of it is in flight."""
 
 
+@dataclass(eq=False, repr=False)
 class GangStarts:
     """The starts of one scheduler's gangs."""
 
-    def __init__(
-        self,
-        *,
-        cache: Cache,
-        clock: Clock,
-        observer: Observer,
-        binder: Binder,
-        in_flight: InFlight[Any],
-        unknown_binds: UnknownBinds,
-        plans: PlanCache,
-        preemption: PreemptionExecutor,
-        ingest_written: Callable[[PodGroup], None],
-        release_nominations: Callable[[], None],
-        timeout: float,
-        stale_seconds: float | None,
-    ) -> None:
-        """`ingest_written` gets each PodGroup as a write answered it.
-
-        `stale_seconds`: how long a gang may be short of members that it has lost; None: for ever.
-        """
-        self._cache = cache
-        self._clock = clock
-        self._observer = observer
-        self._binder = binder
-        self._in_flight = in_flight
-        self._unknown_binds = unknown_binds
-        self._plans = plans
-        self._preemption = preemption
-        self._ingest_written = ingest_written
-        self._release_nominations = release_nominations
-        self._timeout = timeout
-        self._stale_seconds = stale_seconds or 0.0
-        self._evicts_stale = stale_seconds is not None
-        self._starting: dict[str, set[str]] = {}
-        """By group that has not started yet: the pods (by uid) of this start."""
-        self._whole: dict[str, str] = {}
-        """By group that has started: the attempt by which it did."""
-        self._deadlines: dict[str, float] = {}
-        """By group that is bound in part: when its members are evicted."""
-        self._evicting: set[str] = set()
+    cache: Cache
+    clock: Clock
+    observer: Observer
+    binder: Binder
+    in_flight: InFlight[Any]
+    unknown_binds: UnknownBinds
+    plans: PlanCache
+    preemption: PreemptionExecutor
+    ingest_written: Callable[[PodGroup], None]
+    """Called with each PodGroup as a write answered it."""
+    release_nominations: Callable[[], None]
+    timeout: float
+    """Seconds that a start may take."""
+    stale_seconds: float | None
+    """How long a gang may be short of members that it has lost; None: for ever."""
+    _starting: dict[str, set[str]] = field(default_factory=dict, init=False)
+    """By group that has not started yet: the pods (by uid) of this start."""
+    _whole: dict[str, str] = field(default_factory=dict, init=False)
+    """By group that has started: the attempt by which it did."""
+    _deadlines: dict[str, float] = field(default_factory=dict, init=False)
+    """By group that is bound in part: when its members are evicted."""
+    _evicting: set[str] = field(default_factory=set, init=False)
 
     # ------------------------------------------------------------------ decisions and their binds
 
@@ -81,7 +65,7 @@ class GangStarts:
         """The plan that carrying out a decision must write; None where each Binding stands for itself."""
         if not group.is_gang or _stood_before(group, allocated):
             return None
-        plan = self._plans.plan_of(group)
+        plan = self.plans.plan_of(group)
         starting = self._starting.setdefault(group.key, set())
         starting.update(task.uid for task in allocated)
         if plan is not None and not self._has_started(group, plan):
@@ -92,7 +76,7 @@ class GangStarts:
 
     def replacing(self, group: Group, pod_group: PodGroup, allocated: Sequence[Task]) -> Planning:
         """A new plan for some tasks in place of the one that there is."""
-        plan = self._plans.plan_of(group)
+        plan = self.plans.plan_of(group)
         known = plan.pods if plan is not None else {}
         starting = self._starting.get(group.key, ())
         bound = {
@@ -119,11 +103,11 @@ class GangStarts:
     def completed(self, group: Group, planning: Planning | None = None) -> None:
         """Binds of a group are completed, as far as possible: note whether the gang has started."""
         if planning is not None:
-            self._plans.carried_out(group.key, planning)
+            self.plans.carried_out(group.key, planning)
             if planning.written is not None:
-                self._ingest_written(planning.written)
-        if group.key not in self._cache.groups:  # its pods ended before the plan was known to be written
-            self.ended(group.key, self._cache.pod_group(group.key))
+                self.ingest_written(planning.written)
+        if group.key not in self.cache.groups:  # its pods ended before the plan was known to be written
+            self.ended(group.key, self.cache.pod_group(group.key))
         elif group.missing:
             return
         elif group.suffice(group.in_phase(Phase.BOUND)):
@@ -131,26 +115,26 @@ class GangStarts:
             self.acknowledge(group)
         else:
             self._limit(group)
-            if self._cache.nominations.kept and not self.may_have_begun(group):
+            if self.cache.nominations.kept and not self.may_have_begun(group):
                 self._give_places_up(group)
 
     def acknowledge(self, group: Group) -> None:
         """Let the PodGroup say that it is scheduled, if it is."""
         if group.pod_group is not None and group.suffice(group.in_phase(Phase.BOUND)):
-            plan = self._plans.plan_of(group)
+            plan = self.plans.plan_of(group)
             if plan is not None:
                 self._whole[group.key] = plan.attempt
             attempt = f", by attempt {plan.attempt}" if plan is not None else ""
-            self._observer.group_scheduled(group.pod_group, f"minCount pods are bound{attempt}")
+            self.observer.group_scheduled(group.pod_group, f"minCount pods are bound{attempt}")
 
     def remind(self) -> None:
         """Acknowledge again what no PodGroup says: the cluster may not have answered for longer than that is tried."""
-        for group in self._cache.groups.values():
+        for group in self.cache.groups.values():
             if group.pod_group is not None and not self._is_acknowledged(group, group.pod_group):
                 self.acknowledge(group)
 
     def _is_acknowledged(self, group: Group, pod_group: PodGroup) -> bool:
-        plan = self._plans.plan_of(group)
+        plan = self.plans.plan_of(group)
         return ever_scheduled(pod_group) if plan is None else acknowledged(pod_group, plan)
 
     def may_have_begun(self, group: Group) -> bool:
@@ -165,33 +149,33 @@ class GangStarts:
         return any(uid in starting and self._may_be_bound(task) for uid, task in group.tasks.items())
 
     def _may_be_bound(self, task: Task) -> bool:
-        return task.phase is Phase.BOUND or task.uid in self._unknown_binds
+        return task.phase is Phase.BOUND or task.uid in self.unknown_binds
 
     def _give_places_up(self, group: Group | None) -> None:
         """What is kept of a start is anybody's."""
-        known = self._cache.nominations
+        known = self.cache.nominations
         kept = [task for uid, task in group.tasks.items() if uid in known.kept] if known.kept and group else []
         for task in kept:
             if task.pod.status.nominated_node_name:  # since before the start
-                self._preemption.give_up(task)
+                self.preemption.give_up(task)
             else:
                 known.give_up(task, known.told_of(task))
         if kept:
-            self._release_nominations()
+            self.release_nominations()
 
     def ended(self, key: str, pod_group: PodGroup | None) -> None:
         """A group has no live pod any more: its plan has nothing left to say."""
         self.forget_start(key)
-        self._plans.forget(key)
+        self.plans.forget(key)
         self._whole.pop(key, None)
         if pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations:
-            self._in_flight.start(key, self._remove(pod_group), self._removed)
+            self.in_flight.start(key, self._remove(pod_group), self._removed)
 
     def next_deadline(self, looked: float) -> float | None:
         """When a gang's time is over next that was not at `looked`."""
         times = list(self._deadlines.values())
-        if self._evicts_stale:
-            stale = self._cache.stale_gangs.next_after(looked, self._stale_seconds)
+        if self.stale_seconds is not None:
+            stale = self.cache.stale_gangs.next_after(looked, self.stale_seconds)
             times += [stale] if stale is not None else []
         return min(times, default=None)
 
@@ -199,7 +183,7 @@ class GangStarts:
 
     def resume(self, group: Group, pod_group: PodGroup) -> None:
         """After everything was listed and every plan read: see whether a gang has started, or only began to."""
-        plan = self._plans.plan_of(group)
+        plan = self.plans.plan_of(group)
         if group.whole:
             self.acknowledge(group)
         elif plan is not None and not acknowledged(pod_group, plan):
@@ -220,13 +204,13 @@ class GangStarts:
     def _limit(self, group: Group) -> None:
         """A gang that is bound in part may not stay so."""
         if self._on_nodes(group, Phase.BOUND):
-            self._deadlines.setdefault(group.key, self._clock.now() + self._timeout)
+            self._deadlines.setdefault(group.key, self.clock.now() + self.timeout)
 
     # ------------------------------------------------------------------ before the sessions of a cycle
 
     def evict_late(self) -> None:
         """Evict the members of gangs whose time is over."""
-        now = self._clock.now()
+        now = self.clock.now()
         for key in [key for key, deadline in self._deadlines.items() if deadline <= now]:
             self._evict(key, now)
 
@@ -238,13 +222,13 @@ class GangStarts:
 
     async def _remove(self, pod_group: PodGroup) -> PodGroup | None:
         try:
-            return await self._binder.plans.swap(pod_group, None)
+            return await self.binder.plans.swap(pod_group, None)
         except (NotFound, Conflict):
             return None  # it went with its PodGroup; or the group has pods and a plan again
 
     async def _removed(self, key: str, answer: PodGroup | BaseException | None) -> None:
         if isinstance(answer, PodGroup):
-            self._ingest_written(answer)
+            self.ingest_written(answer)
         elif isinstance(answer, ClusterError):
             _log.warning("the plan of a group that has ended is left on it", group=key, error=str(answer))
         elif answer is not None:
@@ -257,21 +241,21 @@ class GangStarts:
 
         First as their disruption budgets allow, then without: a part of a gang gives no service that they could guard.
         """
-        group = self._cache.groups.get(key)
+        group = self.cache.groups.get(key)
         members = self._on_nodes(group, Phase.BOUND) if group is not None else []
         if group is None or not members or group.whole:
             self._deadlines.pop(key, None)
             self._give_places_up(group)
             return
-        if self._unknown_binds.is_busy(key):
+        if self.unknown_binds.is_busy(key):
             self._deadlines[key] = now + _LOOK_AGAIN
             return
         self._deadlines[key] = now + _EVICT_AGAIN
         again = key in self._evicting
         if not again:
             self._evicting.add(key)
-            self._observer.gang_timed_out(group, len(members), self._timeout)
-        self._in_flight.start(key, self._binder.evict_all(members, delete=again), self._evicted)
+            self.observer.gang_timed_out(group, len(members), self.timeout)
+        self.in_flight.start(key, self.binder.evict_all(members, delete=again), self._evicted)
         self._give_places_up(group)
 
     async def _evicted(self, _: str, answer: BaseException | None) -> None:
@@ -284,15 +268,15 @@ class GangStarts:
         """A member that ran is gone."""
         group = task.group
         if group.is_gang and not succeeded and group.tasks and group.key not in self._starting:
-            self._cache.stale_gangs.lost(task, self._clock.now())
+            self.cache.stale_gangs.lost(task, self.clock.now())
 
     def stale(self) -> list[Group]:
         """The gangs that have been short of members they need for too long."""
-        if not self._evicts_stale:
+        if self.stale_seconds is None:
             return []
-        due = self._cache.stale_gangs.due(self._cache.groups, self._clock.now(), self._stale_seconds)
+        due = self.cache.stale_gangs.due(self.cache.groups, self.clock.now(), self.stale_seconds)
         waits = (
-            group for group in due if group.key not in self._evicting and not self._unknown_binds.is_busy(group.key)
+            group for group in due if group.key not in self._evicting and not self.unknown_binds.is_busy(group.key)
         )
         return [group for group in waits if group.in_phase(Phase.BOUND)]  # else all that is left of it ends already
 
@@ -301,9 +285,9 @@ class GangStarts:
         key = group.key
         self._starting[key] = {task.uid for task in members}
         self._evicting.add(key)
-        self._deadlines[key] = self._clock.now() + _EVICT_AGAIN
-        self._observer.gang_stale(group, len(members), self._stale_seconds)
-        self._in_flight.start(key, self._binder.evict_all(members), self._evicted)
+        self._deadlines[key] = self.clock.now() + _EVICT_AGAIN
+        self.observer.gang_stale(group, len(members), self.stale_seconds or 0.0)
+        self.in_flight.start(key, self.binder.evict_all(members), self._evicted)
 
     # ------------------------------------------------------------------ inside
 
@@ -322,7 +306,7 @@ class GangStarts:
         self._starting.pop(key, None)
         self._deadlines.pop(key, None)
         self._evicting.discard(key)
-        self._give_places_up(self._cache.groups.get(key))
+        self._give_places_up(self.cache.groups.get(key))
 
 
 def _stood_before(group: Group, allocated: Collection[Task]) -> bool:

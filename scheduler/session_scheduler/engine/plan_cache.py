@@ -6,7 +6,7 @@ Gang starts and plan recovery share it. Anybody who may create a PodGroup may wr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -46,37 +46,31 @@ class _Read:
         return self.text == text and (whole or self.of == {*pods})
 
 
+@dataclass(eq=False, repr=False)
 class PlanCache:
     """The plans of one scheduler's groups. One that lies in a ConfigMap is fetched; its group is busy until then."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        plans: PlanStore,
-        observer: Observer,
-        clock: Clock,
-        in_flight: InFlight[Any],
-        back_off: Callable[[str], None],
-    ) -> None:
-        self._cache = cache
-        self._plans = plans
-        self._observer = observer
-        self._clock = clock
-        self._in_flight = in_flight
-        self._back_off = back_off
-        self._read: dict[str, _Read] = {}
-        """By group: the plan that its PodGroup's annotation says."""
-        self._given_up: dict[str, dict[str, None]] = {}
-        """By group: attempts that are not to be recovered, our own and those with which that failed."""
-        self._gates: set[str] = set()
-        """Groups whose plans were found at the start and are being voided."""
-        self._recovering: dict[str, str] = {}
-        """By group: the attempt that was found and is being carried out."""
-        self._started = clock.now()
+    cache: Cache
+    plans: PlanStore
+    observer: Observer
+    clock: Clock
+    in_flight: InFlight[Any]
+    back_off: Callable[[str], None]
+    """Lets a group (its key) wait."""
+    _read: dict[str, _Read] = field(default_factory=dict, init=False)
+    """By group: the plan that its PodGroup's annotation says."""
+    _given_up: dict[str, dict[str, None]] = field(default_factory=dict, init=False)
+    """By group: attempts that are not to be recovered, our own and those with which that failed."""
+    _gates: set[str] = field(default_factory=set, init=False)
+    """Groups whose plans were found at the start and are being voided."""
+    _recovering: dict[str, str] = field(default_factory=dict, init=False)
+    """By group: the attempt that was found and is being carried out."""
+    _started: float = field(default=0.0, init=False)
+    """When the scheduler started."""
 
     def start(self) -> None:
         """From now on requests of a plan that is found may still be in flight."""
-        self._started = self._clock.now()
+        self._started = self.clock.now()
 
     def forget(self, key: str) -> None:
         """A group is gone."""
@@ -89,7 +83,7 @@ class PlanCache:
 
     async def fetch(self, key: str, pod_group: PodGroup, text: str) -> None:
         """Read a group's plan now, wherever it lies. Raises ClusterError."""
-        self._read[key] = _Read(text, await self._fetched(pod_group), {*self._cache.groups[key].tasks})
+        self._read[key] = _Read(text, await self._fetched(pod_group), {*self.cache.groups[key].tasks})
 
     def plan_of(self, group: Group) -> Plan | None:
         """The plan on the group's PodGroup; None where there is none that can be read."""
@@ -107,23 +101,23 @@ class PlanCache:
         try:
             return self._of_interest(key, plan_here(pod_group))
         except NeedsConfigMap:
-            self._in_flight.start(key, self._fetched(pod_group), partial(self._loaded, pod_group))
+            self.in_flight.start(key, self._fetched(pod_group), partial(self._loaded, pod_group))
         except PlanError as error:
-            self._observer.problem(pod_group, str(error))
+            self.observer.problem(pod_group, str(error))
         return None
 
     async def _fetched(self, pod_group: PodGroup) -> Plan | None:
         """The plan, wherever it lies; one that cannot be read is reported. Raises ClusterError."""
         try:
-            plan = await self._plans.read(pod_group)
+            plan = await self.plans.read(pod_group)
         except PlanError as error:
-            self._observer.problem(pod_group, str(error))
+            self.observer.problem(pod_group, str(error))
             return None
         return self._of_interest(pod_group_key(pod_group), plan)
 
     def _of_interest(self, key: str, plan: Plan | None) -> Plan | None:
         """What is kept of a plan: anybody who may create a PodGroup may have written it."""
-        group = self._cache.groups.get(key)
+        group = self.cache.groups.get(key)
         tasks = group.tasks if group is not None else {}
         return plan.of_interest(tasks, {task.name for task in tasks.values()}, len(tasks)) if plan is not None else None
 
@@ -132,11 +126,11 @@ class PlanCache:
         if isinstance(answer, ClusterError):
             _log.warning("a plan cannot be read yet", group=key, error=str(answer))
             self._read.pop(key, None)
-            self._back_off(key)
+            self.back_off(key)
         elif isinstance(answer, BaseException):
             raise answer
-        elif key in self._cache.groups:
-            self._read[key] = _Read(text, answer, {*self._cache.groups[key].tasks})
+        elif key in self.cache.groups:
+            self._read[key] = _Read(text, answer, {*self.cache.groups[key].tasks})
 
     # ------------------------------------------------------------------ what this replica did with them
 
@@ -189,7 +183,7 @@ class PlanCache:
             self._gates.discard(key)
 
     def _is_start(self) -> bool:
-        return self._clock.now() < self._started + _LONGEST_GATE
+        return self.clock.now() < self._started + _LONGEST_GATE
 
 
 def ever_scheduled(pod_group: PodGroup) -> bool:

@@ -8,6 +8,7 @@ way can bind by it, and at a start nothing else is placed until then. One of our
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -34,54 +35,38 @@ from session_scheduler.state.scheduling_queue import SchedulingQueue
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class PlanRecovery:
     """At the scheduler's start, and before the sessions of each cycle."""
 
-    def __init__(
-        self,
-        *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        profiles: Mapping[str, HookCalls],
-        clock: Clock,
-        observer: Observer,
-        binder: Binder,
-        in_flight: InFlight[Any],
-        unknown_binds: UnknownBinds,
-        plans: PlanCache,
-        gang_starts: GangStarts,
-        sessions: Sessions,
-        completion: BindCompletion,
-        ingest_written: Callable[[PodGroup], None],
-    ) -> None:
-        """`ingest_written` gets each PodGroup as a write answered it."""
-        self._cache = cache
-        self._queue = queue
-        self._profiles = profiles
-        self._clock = clock
-        self._observer = observer
-        self._binder = binder
-        self._in_flight = in_flight
-        self._unknown_binds = unknown_binds
-        self._plans = plans
-        self._gang_starts = gang_starts
-        self._sessions = sessions
-        self._completion = completion
-        self._ingest_written = ingest_written
+    cache: Cache
+    queue: SchedulingQueue
+    profiles: Mapping[str, HookCalls]
+    clock: Clock
+    observer: Observer
+    binder: Binder
+    in_flight: InFlight[Any]
+    unknown_binds: UnknownBinds
+    plans: PlanCache
+    gang_starts: GangStarts
+    sessions: Sessions
+    completion: BindCompletion
+    ingest_written: Callable[[PodGroup], None]
+    """Called with each PodGroup as a write answered it."""
 
     async def start(self) -> None:
         """After everything was listed: read every plan, see which gangs have started, and which only began to."""
-        self._plans.start()
-        for pod_group in list(self._cache.pod_groups()):
+        self.plans.start()
+        for pod_group in list(self.cache.pod_groups()):
             text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
             key = pod_group_key(pod_group)
-            if text is not None and key in self._cache.groups:
-                await self._plans.fetch(key, pod_group, text)
+            if text is not None and key in self.cache.groups:
+                await self.plans.fetch(key, pod_group, text)
             elif text is not None:
-                self._gang_starts.ended(key, pod_group)
-        for group in list(self._cache.groups.values()):
+                self.gang_starts.ended(key, pod_group)
+        for group in list(self.cache.groups.values()):
             if group.pod_group is not None:
-                self._gang_starts.resume(group, group.pod_group)
+                self.gang_starts.resume(group, group.pod_group)
 
     async def review(self, failed: Container[str] = ()) -> None:
         """Carry on with what plans say of pending pods; evict where a gang's time is over.
@@ -89,28 +74,28 @@ class PlanRecovery:
         Profiles that `failed` cannot carry on with anything now. An unexpected error fails its group, and is raised at
         the end.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         errors: list[BaseException] = []
-        for group in self._cache.pending_groups(self._has_plan):
+        for group in self.cache.pending_groups(self._has_plan):
             if any(name in failed for name in schedulers_of(group)):
                 continue
-            if self._queue.is_due(group.key, now) and not self._gang_starts.holds_back(group):
+            if self.queue.is_due(group.key, now) and not self.gang_starts.holds_back(group):
                 try:
                     await self._review(group)
                 except Exception as error:  # noqa: BLE001 (a bug: it is raised at the end)
-                    self._completion.back_off(group.key)
+                    self.completion.back_off(group.key)
                     errors.append(error)
-        self._gang_starts.evict_late()
+        self.gang_starts.evict_late()
         raise_first(errors)
 
     def _has_plan(self, group: Group) -> bool:
         pod_group = group.pod_group
         planned = pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations
-        return planned and not self._unknown_binds.is_busy(group.key)
+        return planned and not self.unknown_binds.is_busy(group.key)
 
     async def _review(self, group: Group) -> None:
         """Carry on with what the plan on a group's PodGroup says of its pending pods."""
-        plan = self._plans.plan_of(group)
+        plan = self.plans.plan_of(group)
         if plan is None:
             return
         parts = {
@@ -119,21 +104,21 @@ class PlanRecovery:
             if uid in plan.pods and task.phase is Phase.PENDING
         }
         begun = any(task.node is not None for uid, task in group.tasks.items() if uid in plan.pods)
-        found = not self._plans.is_given_up(group.key, plan.attempt)
+        found = not self.plans.is_given_up(group.key, plan.attempt)
         if plan.state == "abort":
             self._abort(group, plan, [task for uid, task in group.tasks.items() if uid in plan.pods], found=found)
             return
         if found:
             if group.pod_group is not None and not acknowledged(group.pod_group, plan):
-                self._gang_starts.resume_start(group, plan)
+                self.gang_starts.resume_start(group, plan)
                 parts |= _vacated(group, plan) if begun else {}
             if parts and await self._recover(group, plan, parts, begun=begun):
                 return
-            self._plans.give_up(group.key, plan.attempt)
+            self.plans.give_up(group.key, plan.attempt)
             if parts and begun and group.pod_group is not None:
-                self._plans.gate(group.key)
-                planning = self._gang_starts.replacing(group, group.pod_group, ())
-                self._in_flight.start(group.key, self._binder.strike(planning), self._struck)
+                self.plans.gate(group.key)
+                planning = self.gang_starts.replacing(group, group.pod_group, ())
+                self.in_flight.start(group.key, self.binder.strike(planning), self._struck)
         if parts and not begun:
             self._abort(group, plan, parts, found=found)
 
@@ -153,7 +138,7 @@ class PlanRecovery:
             or (not begun and len(parts) < len(plan.pods) + plan.gone)
         ):
             return False
-        calls = self._profiles[schedulers[0]]
+        calls = self.profiles[schedulers[0]]
         decision: Decision | None = None
         try:
             decision = self._evaluated(group, parts, calls, whole=not begun)
@@ -162,12 +147,12 @@ class PlanRecovery:
             refused = self._hold(decision, parts, calls)
         except PluginError as error:
             for task in decision.allocated if decision is not None else ():
-                await self._completion.give_up(task, calls)
-            self._completion.plugin_failed([group], error)
+                await self.completion.give_up(task, calls)
+            self.completion.plugin_failed([group], error)
             return True
         undone = [task for task in decision.allocated if task.uid in refused or (refused and not begun)]
         for task in undone:
-            await self._completion.give_up(task, calls)
+            await self.completion.give_up(task, calls)
         if len(undone) == len(decision.allocated):
             return False
         decision.allocated = [task for task in decision.allocated if task not in undone]
@@ -176,16 +161,16 @@ class PlanRecovery:
         return True
 
     def _carry_on(self, group: Group, pod_group: PodGroup, plan: Plan, decision: Decision, calls: HookCalls) -> None:
-        self._plans.give_up(group.key, plan.attempt)
-        self._gang_starts.joins_start(group, decision.allocated)
-        self._observer.recovered("rolled forward", len(decision.allocated))
-        planning = self._gang_starts.replacing(group, pod_group, decision.allocated)
+        self.plans.give_up(group.key, plan.attempt)
+        self.gang_starts.joins_start(group, decision.allocated)
+        self.observer.recovered("rolled forward", len(decision.allocated))
+        planning = self.gang_starts.replacing(group, pod_group, decision.allocated)
         if planning.others:
-            self._plans.gate(group.key)
+            self.plans.gate(group.key)
         elif all(task.uid in plan.pods for task in decision.allocated):
             planning = Planning(pod_group, plan, resumed=True, attempt=plan.attempt)
-        self._plans.recover(group.key, plan.attempt)
-        self._completion.carry_out(decision, calls, planning)
+        self.plans.recover(group.key, plan.attempt)
+        self.completion.carry_out(decision, calls, planning)
 
     def _evaluated(
         self, group: Group, parts: Mapping[Task, PlannedPod], calls: HookCalls, *, whole: bool
@@ -194,7 +179,7 @@ class PlanRecovery:
 
         Nodes may have changed since, and a plan may be forged. Raises PluginError.
         """
-        session = self._sessions.open(calls, (group,))
+        session = self.sessions.open(calls, (group,))
         try:
             with session.statement(group) as statement:
                 for task, part in parts.items():
@@ -211,7 +196,7 @@ class PlanRecovery:
                 decision.mutations = mutations
                 return decision
         finally:
-            self._sessions.close(session)
+            self.sessions.close(session)
             session.forget()
 
     def _hold(self, decision: Decision, parts: Mapping[Task, PlannedPod], calls: HookCalls) -> set[str]:
@@ -231,34 +216,34 @@ class PlanRecovery:
         if group.pod_group is None:
             return
         if found:
-            self._plans.gate(group.key)
+            self.plans.gate(group.key)
         pods = [task.pod for task in tasks]
-        self._plans.give_up(group.key, plan.attempt)
-        self._in_flight.start(group.key, self._binder.abort(group.pod_group, plan, pods), self._aborted)
+        self.plans.give_up(group.key, plan.attempt)
+        self.in_flight.start(group.key, self.binder.abort(group.pod_group, plan, pods), self._aborted)
 
     async def _struck(self, key: str, answer: PodGroup | BaseException) -> None:
-        self._plans.ungate(key, answer)
+        self.plans.ungate(key, answer)
         if isinstance(answer, PodGroup):
-            self._ingest_written(answer)
+            self.ingest_written(answer)
         elif isinstance(answer, ClusterError):
             _log.warning("a plan cannot be changed yet", group=key, error=str(answer))
-            self._plans.reconsider(key)
-            self._completion.back_off(key)
+            self.plans.reconsider(key)
+            self.completion.back_off(key)
         else:
             raise answer
 
     async def _aborted(self, key: str, answer: PodGroup | BaseException) -> None:
-        self._plans.ungate(key, answer)
+        self.plans.ungate(key, answer)
         if isinstance(answer, PodGroup):
-            self._ingest_written(answer)
+            self.ingest_written(answer)
             if standing := attempt_of(answer):  # one of its pods was bound: it is carried on with
-                self._plans.reconsider(key, standing)
+                self.plans.reconsider(key, standing)
                 return
-            self._gang_starts.forget_start(key)
-            self._observer.recovered("aborted", 0)
+            self.gang_starts.forget_start(key)
+            self.observer.recovered("aborted", 0)
         elif isinstance(answer, ClusterError):
             _log.warning("a plan cannot be taken back yet", group=key, error=str(answer))
-            self._completion.back_off(key)
+            self.completion.back_off(key)
         else:
             raise answer
 

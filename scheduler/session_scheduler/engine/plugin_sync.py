@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from session_scheduler.binding.binder import holding_of, record_problem
 from session_scheduler.framework.bindings import Holding
@@ -12,20 +13,20 @@ from session_scheduler.model.groups import Task
 from session_scheduler.state.cache import Cache
 
 
+@dataclass(eq=False, repr=False)
 class PluginSync:
     """Calls `on_nodes_changed` and `recover` of every profile's plugins."""
 
-    def __init__(self, cache: Cache, profiles: Mapping[str, HookCalls], observer: Observer) -> None:
-        self._cache = cache
-        self._profiles = profiles
-        self._observer = observer
-        self._due: dict[HookCall, dict[str, Task]] = {}
-        """By `recover` hook and pod uid: bound pods that the plugin must know of before the next session."""
+    cache: Cache
+    profiles: Mapping[str, HookCalls]
+    observer: Observer
+    _due: dict[HookCall, dict[str, Task]] = field(default_factory=dict, init=False)
+    """By `recover` hook and pod uid: bound pods that the plugin must know of before the next session."""
 
     def start(self) -> None:
         """Recover what all bound pods hold. Raises PluginError."""
-        bound = sorted(self._cache.bound_tasks(), key=lambda task: task.key)
-        for name, calls in self._profiles.items():
+        bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
+        for name, calls in self.profiles.items():
             ours = [task for task in bound if task.pod.spec.scheduler_name == name]
             for task in ours:
                 self._report_problem(task)
@@ -34,7 +35,7 @@ class PluginSync:
 
     def later(self, task: Task) -> None:
         """Another replica bound the pod, or a late request did: the plugins recover it before the next session."""
-        calls = self._profiles.get(task.pod.spec.scheduler_name)
+        calls = self.profiles.get(task.pod.spec.scheduler_name)
         if calls is None:
             return
         self._report_problem(task)
@@ -44,10 +45,10 @@ class PluginSync:
     def sync(self) -> dict[str, PluginError]:
         """Bring the plugins up to date before sessions. Returns the profiles that failed; the next call tries again."""
         failed = self.sync_nodes()
-        for name, calls in self._profiles.items() if self._due else ():
+        for name, calls in self.profiles.items() if self._due else ():
             for call in calls.functions("recover"):
                 found = self._due.get(call, {})
-                tasks = [task for uid, task in found.items() if self._cache.tasks.get(uid) is task and task.node]
+                tasks = [task for uid, task in found.items() if self.cache.tasks.get(uid) is task and task.node]
                 try:
                     if tasks and name not in failed:
                         self._report_lost(call(_holdings(tasks, call.plugin)), call.plugin)
@@ -59,10 +60,10 @@ class PluginSync:
 
     def sync_nodes(self) -> dict[str, PluginError]:
         """Pass the changed nodes to the plugins. Returns the profiles that failed; the next call tries again."""
-        changes = self._cache.node_changes()
+        changes = self.cache.node_changes()
         failed: dict[str, PluginError] = {}
         answers: dict[int, PluginError | None] = {}
-        for name, calls in self._profiles.items() if changes else ():
+        for name, calls in self.profiles.items() if changes else ():
             for call in calls.functions("on_nodes_changed"):
                 instance = id(calls.instances[call.plugin])  # profiles may share it
                 if instance not in answers:
@@ -71,21 +72,21 @@ class PluginSync:
                 if error is not None:
                     failed.setdefault(name, error)
         if failed:
-            self._cache.mark_changed(change.name for change in changes)
+            self.cache.mark_changed(change.name for change in changes)
         return failed
 
     def _report_problem(self, task: Task) -> None:
         problem = record_problem(task)
         if problem is not None:
-            self._observer.problem(task.pod, problem)
+            self.observer.problem(task.pod, problem)
 
     def _report_lost(self, lost: Mapping[str, str] | None, plugin: str) -> None:
         """Report bound pods whose holdings a plugin cannot hold."""
         for uid, why in (lost or {}).items():
-            task = self._cache.tasks.get(uid)
+            task = self.cache.tasks.get(uid)
             if task is not None:
                 text = f"pod {task.key}: what it holds cannot be held: {why} ({plugin})"
-                self._observer.problem(task.pod, text)
+                self.observer.problem(task.pod, text)
 
 
 def _holdings(tasks: Iterable[Task], plugin: str) -> list[Holding]:

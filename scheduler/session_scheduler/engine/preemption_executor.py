@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -91,42 +91,29 @@ class _Preemptor:
         return _End(PodCondition(DISRUPTED, "True", reason, text), event, task in preemption.moves)
 
 
+@dataclass(eq=False, repr=False)
 class PreemptionExecutor:
     """Keeps which groups wait for which victims."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        clock: Clock,
-        observer: Observer,
-        in_flight: InFlight[Any],
-        back_off: Callable[[str], None],
-        release_nominations: Callable[[], None],
-        requests: int,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        """`requests` is how many go at once; `now` gives the times that are written."""
-        self._cluster = cluster
-        self._cache = cache
-        self._queue = queue
-        self._clock = clock
-        self._observer = observer
-        self._in_flight = in_flight
-        self._back_off = back_off
-        self._release_nominations = release_nominations
-        self._slots = asyncio.Semaphore(requests)
-        self._now = now
-        self._waits: dict[str, set[str]] = {}
-        """By victim (uid): the groups (their keys) that it ends for."""
-        self._left: Counter[str] = Counter()
-        """By group (key): how many victims it waits for."""
-        self._latest: dict[str, _Nomination] = {}
-        """By pod (uid): what is to be written of it last, until it is."""
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By pod (uid): its nominations are written one after the other."""
+    cluster: Cluster
+    cache: Cache
+    queue: SchedulingQueue
+    clock: Clock
+    observer: Observer
+    in_flight: InFlight[Any]
+    back_off: Callable[[str], None]
+    """Lets a group (its key) wait."""
+    release_nominations: Callable[[], None]
+    slots: asyncio.Semaphore
+    """Bounds how many requests go at once."""
+    _waits: dict[str, set[str]] = field(default_factory=dict, init=False)
+    """By victim (uid): the groups (their keys) that it ends for."""
+    _left: Counter[str] = field(default_factory=Counter, init=False)
+    """By group (key): how many victims it waits for."""
+    _latest: dict[str, _Nomination] = field(default_factory=dict, init=False)
+    """By pod (uid): what is to be written of it last, until it is."""
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
+    """By pod (uid): its nominations are written one after the other."""
 
     def carry_out(self, decision: Decision, reasons: Mapping[Task, str]) -> None:
         """Let a session's nominations be written and its victims end; `reasons` are those of the tasks that wait."""
@@ -142,11 +129,11 @@ class PreemptionExecutor:
         for task in victims:
             self._wait_for(task, group)
         asked = {task: end for task, end in victims.items() if not self._ends(task)}
-        self._cache.made_to_end(victims)
+        self.cache.made_to_end(victims)
         if moved := [task for task in asked if task in moves]:
-            self._observer.moves(group, moved)
+            self.observer.moves(group, moved)
         if preempted := [task for task in asked if task not in moves]:
-            self._observer.preempts(group, preempted)
+            self.observer.preempts(group, preempted)
         self._spawn(group, nominations, asked)
 
     def tried(self, outcomes: Mapping[Group, Outcome]) -> None:
@@ -154,27 +141,27 @@ class PreemptionExecutor:
 
         A gang that is bound in part keeps what its members had.
         """
-        for group, outcome in outcomes.items() if self._cache.nominations else ():
+        for group, outcome in outcomes.items() if self.cache.nominations else ():
             if outcome.refusal is not None and outcome.refusal.failed and not outcome.preempts:
                 for task in group.in_phase(Phase.PENDING):
-                    if task.uid not in self._cache.nominations.kept:
+                    if task.uid not in self.cache.nominations.kept:
                         self.give_up(task)
 
     def ended(self, uid: str) -> None:
         """A pod went: with the last of its victims a group need not sleep any more."""
         for key in self._let_go(uid):
             if key not in self._left:
-                self._queue.requeue(key, "AssignedPodDelete")
+                self.queue.requeue(key, "AssignedPodDelete")
 
     def node_gone(self, node: str) -> None:
         """A node went: nobody is nominated for it any more."""
-        for task in self._cache.nominations.on_node(node):
-            self._queue.requeue(task.group.key, "NodeDelete")
+        for task in self.cache.nominations.on_node(node):
+            self.queue.requeue(task.group.key, "NodeDelete")
             self.give_up(task)
 
     def started(self) -> None:
         """The cluster was taken in: what a predecessor wrote only a part of is taken back."""
-        for group in {task.group: None for _, tasks in self._cache.nominations.waiting() for task in tasks}:
+        for group in {task.group: None for _, tasks in self.cache.nominations.waiting() for task in tasks}:
             self._take_back_part(group)
 
     def _take_back_part(self, group: Group, lost: Sequence[_Nomination] = ()) -> None:
@@ -183,7 +170,7 @@ class PreemptionExecutor:
         `lost`: nominations that may be written although the answers say that they are not.
         """
         if self._in_part(group):
-            known = self._cache.nominations
+            known = self.cache.nominations
             nodes = {task: known.told_of(task) for task in self._nominated(group)}
             nodes |= {nomination.task: nomination.node for nomination in lost}
             for task, node in nodes.items():
@@ -195,13 +182,13 @@ class PreemptionExecutor:
         return len(self._nominated(group)) < group.needed > 1
 
     def _nominated(self, group: Group) -> list[Task]:
-        return [task for task in group.tasks.values() if self._cache.nominations.node_of(task) is not None]
+        return [task for task in group.tasks.values() if self.cache.nominations.node_of(task) is not None]
 
     def give_up(self, task: Task) -> None:
         """A task is nominated for no node any more: its node went, or an attempt or its bind failed by an error."""
-        node = self._cache.nominations.told_of(task)
+        node = self.cache.nominations.told_of(task)
         if node:
-            self._cache.nominations.give_up(task, node)
+            self.cache.nominations.give_up(task, node)
             self._spawn(task.group, [_Nomination(task, "", before=node)], {})
 
     def _outdo(self, group: Group, preemption: Preemption) -> None:
@@ -210,15 +197,15 @@ class PreemptionExecutor:
         That is written as their own group's work, so that they are tried when it is done.
         """
         for task, node in preemption.nominated.items():
-            for other in self._cache.nominations.on_node(node):
+            for other in self.cache.nominations.on_node(node):
                 if self._outranks(task, other) and other.group is not group and other.node is None:
-                    self._cache.nominations.give_up(other, node)
-                    self._queue.activate(other.group.key, self._clock.now())
+                    self.cache.nominations.give_up(other, node)
+                    self.queue.activate(other.group.key, self.clock.now())
                     self._spawn(other.group, [_Nomination(other, "", before=node)], {})
 
     def _outranks(self, task: Task, other: Task) -> bool:
         """By priority; which ranks no pods of different queues, where there are any."""
-        apart = self._cache.queues.active and task.standing < SYSTEM_CRITICAL and task.group.queue != other.group.queue
+        apart = self.cache.queues.active and task.standing < SYSTEM_CRITICAL and task.group.queue != other.group.queue
         return other.standing < task.standing and not apart
 
     def _spawn(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, _End]) -> None:
@@ -226,13 +213,13 @@ class PreemptionExecutor:
             self._latest.update((nomination.task.uid, nomination) for nomination in nominations)
             unwritten: list[_Nomination] = []
             work = self._write(nominations, victims, unwritten)
-            self._in_flight.start(group.key, work, partial(self._written, tuple(victims), unwritten))
+            self.in_flight.start(group.key, work, partial(self._written, tuple(victims), unwritten))
 
     # ------------------------------------------------------------------ who ends for whom
 
     def _ends(self, task: Task) -> bool:
         """Whether a running task was asked to end already, by whomever."""
-        return task.uid in self._cache.preempted or task.pod.metadata.deletion_timestamp is not None
+        return task.uid in self.cache.preempted or task.pod.metadata.deletion_timestamp is not None
 
     def _wait_for(self, task: Task, group: Group) -> None:
         waiting = self._waits.setdefault(task.uid, set())
@@ -301,15 +288,15 @@ class PreemptionExecutor:
             return None
         except ClusterError as error:
             return str(error)
-        tell = self._observer.moved if end.moved else self._observer.preempted
+        tell = self.observer.moved if end.moved else self.observer.preempted
         tell(task, end.event)
         return None
 
     async def _asked_to_end(self, pod: Pod, end: _End) -> bool:
         """Whether it was there. Raises ClusterError, for a pod that is moved where its budget does not allow that."""
-        request = self._cluster.evict if end.moved else self._cluster.delete
+        request = self.cluster.evict if end.moved else self.cluster.delete
         try:
-            async with self._slots:
+            async with self.slots:
                 await request(pod)
         except (NotFound, Conflict):  # it is gone already, or another one has its name
             return False
@@ -320,10 +307,13 @@ class PreemptionExecutor:
     ) -> None:
         """Write a pod's status while it is this pod and `wanted`. Raises ClusterError; NotFound for another pod."""
         for left in reversed(range(_TRIES)):
-            stamped = [_stamped(pod, condition, time_text(self._now())) for condition in conditions]
+            stamped = [
+                _stamped(pod, condition, time_text(datetime.fromtimestamp(self.clock.wall(), UTC)))
+                for condition in conditions
+            ]
             try:
-                async with self._slots:
-                    await self._cluster.patch_status(
+                async with self.slots:
+                    await self.cluster.patch_status(
                         pod, conditions=stamped, nominated_node_name=node,
                         resource_version=pod.metadata.resource_version,
                     )  # fmt: skip
@@ -332,8 +322,8 @@ class PreemptionExecutor:
                     raise
             else:
                 return
-            async with self._slots:
-                fresh = await self._cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
+            async with self.slots:
+                fresh = await self.cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
             if fresh.metadata.uid != pod.metadata.uid:
                 raise NotFound(f"{pod.key} is another pod by now")
             if not wanted(fresh):
@@ -347,18 +337,18 @@ class PreemptionExecutor:
         lost = self._as_written(unwritten)
         if lost and isinstance(answer, ClusterError):
             self._take_back_part(lost[0].task.group, lost)
-        self._release_nominations()
+        self.release_nominations()
         if isinstance(answer, BaseException):
             not_ended, again = dict.fromkeys(victims, str(answer)), {key}
         else:
             not_ended, again = dict(answer), set()
         for task, why in not_ended.items():
             _log.warning("a pod that is preempted is not ended", pod=task.key, by=key, error=why)
-            self._cache.spared(task)
-            self._cache.moves.came_to_nothing(task.uid)
+            self.cache.spared(task)
+            self.cache.moves.came_to_nothing(task.uid)
             again.update((key, *self._let_go(task.uid)))
         for group in sorted(again):
-            self._back_off(group)
+            self.back_off(group)
         if isinstance(answer, ClusterError):  # one of a victim would be told with it
             _log.warning("a nomination is not written", group=key, error=str(answer))
         elif isinstance(answer, BaseException):
@@ -371,10 +361,10 @@ class PreemptionExecutor:
         A part of a gang's places is not taken up again, whatever events tell of it yet: its pods' status is written
         anew when the gang is tried next. Returns those that lost a place.
         """
-        known, lost, kept = self._cache.nominations, list[_Nomination](), list[_Nomination]()
+        known, lost, kept = self.cache.nominations, list[_Nomination](), list[_Nomination]()
         for nomination in unwritten:
             task = nomination.task
-            there = self._cache.tasks.get(task.uid) is task and task.node is None and task.uid not in self._latest
+            there = self.cache.tasks.get(task.uid) is task and task.node is None and task.uid not in self._latest
             if there and (known.node_of(task) or "") == nomination.node:
                 known.put(task, task.pod.status.nominated_node_name)
                 (lost if nomination.node else kept).append(nomination)

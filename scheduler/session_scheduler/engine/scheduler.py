@@ -101,99 +101,47 @@ class Scheduler:
         self.observer = observer = observer or Observer()
         backoff = config.backoff
         self.queue = SchedulingQueue(
-            backoff.initial_seconds,
-            backoff.max_seconds,
-            backoff.max_unschedulable_seconds,
-            registered_hints(profiles),
-            on_requeued=lambda key: self.cache.stir(key),
-            on_event=observer.woken,
-        )
+            backoff.initial_seconds, backoff.max_seconds, backoff.max_unschedulable_seconds, registered_hints(profiles),
+            on_requeued=lambda key: self.cache.stir(key), on_event=observer.woken,
+        )  # fmt: skip
         self.cache = self._new_cache()
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token, timed=observer.stage,
                              objects=self.cache.objects.of, tell=observer.says,
                              nominated=self.cache.nominations.put)  # fmt: skip
-        self._requeuer = Requeuer(self.cache, self.queue, clock)
-        self.in_flight: InFlight[Bound] = InFlight(observer.finished)
-        self.unknown_binds = UnknownBinds(self.cache.groups, self.in_flight, self.binder.look)
+        requeuer = Requeuer(self.cache, self.queue, clock)
+        self._release_nominations = requeuer.release_nominations
+        in_flight: InFlight[Bound] = InFlight(observer.finished)
+        unknown = UnknownBinds(self.cache.groups, in_flight, self.binder.look)
+        preemption = PreemptionExecutor(
+            cluster, self.cache, self.queue, clock, observer, in_flight, requeuer.back_off,
+            requeuer.release_nominations, asyncio.Semaphore(config.bindings_in_flight),
+        )  # fmt: skip
+        plans = PlanCache(self.cache, self.binder.plans, observer, clock, in_flight, requeuer.back_off)
+        stale_seconds = config.stale_gang_seconds if "stale-gang-eviction" in config.actions else None
+        gang_starts = GangStarts(
+            self.cache, clock, observer, self.binder, in_flight, unknown, plans, preemption, requeuer.ingest_written,
+            requeuer.release_nominations, config.gang_bind_timeout_seconds, stale_seconds,
+        )  # fmt: skip
         self.plugin_sync = PluginSync(self.cache, profiles, observer)
-        self.preemption = PreemptionExecutor(
-            cluster,
-            cache=self.cache,
-            queue=self.queue,
-            clock=clock,
-            observer=observer,
-            in_flight=self.in_flight,
-            back_off=self._requeuer.back_off,
-            release_nominations=self._requeuer.release_nominations,
-            requests=config.bindings_in_flight,
-        )
-        self._plans = PlanCache(self.cache, self.binder.plans, observer, clock, self.in_flight, self._requeuer.back_off)
-        self.gang_starts = GangStarts(
-            cache=self.cache,
-            clock=clock,
-            observer=observer,
-            binder=self.binder,
-            in_flight=self.in_flight,
-            unknown_binds=self.unknown_binds,
-            plans=self._plans,
-            preemption=self.preemption,
-            ingest_written=self._requeuer.ingest_written,
-            release_nominations=self._requeuer.release_nominations,
-            timeout=config.gang_bind_timeout_seconds,
-            stale_seconds=config.stale_gang_seconds if "stale-gang-eviction" in config.actions else None,
-        )
         self.completion = BindCompletion(
-            profiles,
-            cache=self.cache,
-            queue=self.queue,
-            clock=clock,
-            observer=observer,
-            binder=self.binder,
-            in_flight=self.in_flight,
-            unknown_binds=self.unknown_binds,
-            gang_starts=self.gang_starts,
-            preemption=self.preemption,
-            plugin_sync=self.plugin_sync,
-            back_off=self._requeuer.back_off,
-            freed=self._requeuer.freed,
-        )
-        self.outcomes = self.completion.outcomes
-        """The last outcome of each group that is known, by its key."""
-        options = SessionOptions(
-            evaluation,
-            config.placement_retries,
-            preempts="preempt" in config.actions,
-            preempts_at_once=("allocate", "preempt") in pairwise(config.actions),
-            reservations=config.reservations if "backfill" in config.actions else 0,
-            most_moves=config.consolidation.max_moves,
-            rest_seconds=config.consolidation.rest_seconds,
-        )
-        self.sessions = Sessions(self.cache, clock, options)
+            profiles, self.cache, self.queue, clock, observer, self.binder, in_flight, unknown, gang_starts, preemption,
+            self.plugin_sync, requeuer.back_off, requeuer.freed,
+        )  # fmt: skip
+        self.in_flight, self.unknown_binds, self.preemption = in_flight, unknown, preemption
+        self.plans, self.gang_starts = plans, gang_starts
+        self.sessions = Sessions(self.cache, clock, _session_options(config, evaluation))
         self.plan_recovery = PlanRecovery(
-            cache=self.cache,
-            queue=self.queue,
-            profiles=profiles,
-            clock=clock,
-            observer=observer,
-            binder=self.binder,
-            in_flight=self.in_flight,
-            unknown_binds=self.unknown_binds,
-            plans=self._plans,
-            gang_starts=self.gang_starts,
-            sessions=self.sessions,
-            completion=self.completion,
-            ingest_written=self._requeuer.ingest_written,
-        )
+            self.cache, self.queue, profiles, clock, observer, self.binder, in_flight, unknown, plans, gang_starts,
+            self.sessions, self.completion, requeuer.ingest_written,
+        )  # fmt: skip
         self.event_handlers = EventHandlers(
-            cache=self.cache,
-            queue=self.queue,
-            requeuer=self._requeuer,
-            observer=observer,
-            binder=self.binder,
-            completion=self.completion,
-            gang_starts=self.gang_starts,
-            preemption=self.preemption,
+            self.cache, self.queue, requeuer, observer, self.binder, self.completion, gang_starts, preemption
         )
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """The last outcome of each group that is known, by its key."""
+        return self.completion.outcomes
 
     def _new_cache(self) -> Cache:
         table, view, objects = NodeTable(self.config.seed), ClusterView(), ObjectTables()
@@ -277,7 +225,7 @@ class Scheduler:
         self.cache.rest(self.queue.is_asleep)
         errors: list[BaseException] = []
         await kept(self.plan_recovery.review(failed), errors)
-        for name in self.profiles if not self._plans.gated() else ():
+        for name in self.profiles if not self.plans.gated() else ():
             due = self._refuse_mixed(self._due(name))
             begun = tuple(group for group in due if self.gang_starts.begun(group))
             others = tuple(group for group in due if group not in begun) if begun else due
@@ -315,7 +263,7 @@ class Scheduler:
             self.completion.record(session.outcomes, session.wants)
             self.preemption.tried(session.outcomes)
             session.forget()
-            self._requeuer.release_nominations()
+            self._release_nominations()
             self.observer.stage("session", perf_counter() - started)
         raise_first(session.errors)
 
@@ -366,6 +314,18 @@ class Scheduler:
             outcome = Outcome(group, refusal=Refusal(reason, GANG_SCHEDULING))
             self.completion.record({group: outcome}, _wants_other_pods)
         return tuple(group for group in due if group not in mixed)
+
+
+def _session_options(config: SchedulerConfig, evaluation: str) -> SessionOptions:
+    return SessionOptions(
+        evaluation,
+        config.placement_retries,
+        preempts="preempt" in config.actions,
+        preempts_at_once=("allocate", "preempt") in pairwise(config.actions),
+        reservations=config.reservations if "backfill" in config.actions else 0,
+        most_moves=config.consolidation.max_moves,
+        rest_seconds=config.consolidation.rest_seconds,
+    )
 
 
 def _wants_other_pods(outcome: Outcome) -> Wants:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import structlog
 
 from session_scheduler.base.clock import Clock
@@ -14,32 +16,32 @@ from session_scheduler.state.snapshot import Snapshot
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class Sessions:
     """At most one is open at a time."""
 
-    def __init__(self, cache: Cache, clock: Clock, options: SessionOptions) -> None:
-        self._cache = cache
-        self._clock = clock
-        self._options = options
+    cache: Cache
+    clock: Clock
+    options: SessionOptions
 
     def open(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...] = ()) -> Session:
         """A session over these groups, with each plugin's facts. Raises PluginError."""
         facts = {call.plugin: call() for call in calls.functions("facts")}
         self.refresh_offered(calls)
-        self._cache.table.pods.trim()
+        self.cache.table.pods.trim()
         session = Session(
-            Snapshot(self._cache, due, self._clock.now(), facts, self._clock.wall(), stale), calls, self._options
+            Snapshot(self.cache, due, self.clock.now(), facts, self.clock.wall(), stale), calls, self.options
         )
         session.open()
         return session
 
     def refresh_offered(self, calls: HookCalls) -> None:
         """Let queues share what plugins say the cluster offers. Raises PluginError."""
-        for call in calls.functions("offered") if self._cache.queues.active else ():
+        for call in calls.functions("offered") if self.cache.queues.active else ():
             answer = call() or {}
             if not all(type(amount) is int and amount >= 0 for amount in answer.values()):
                 raise call.wrong("an amount is no whole number from 0 on")
-            self._cache.queues.offered[call.plugin] = answer
+            self.cache.queues.offered[call.plugin] = answer
 
     def close(self, session: Session) -> None:
         """Close a session for its plugins; one that fails is logged, for nothing depends on it any more."""

@@ -6,8 +6,8 @@ Their tasks stay assumed, with place and share, until an event or another check 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,19 +29,15 @@ Resolve = Callable[[UnknownBind, Failure | None], Coroutine[Any, Any, None]]
 """Called with a bind and what became of it: None where the pod is bound as decided."""
 
 
+@dataclass(eq=False, repr=False)
 class UnknownBinds:
     """By pod uid. `check` asks the cluster what became of a bind."""
 
-    def __init__(
-        self,
-        groups: dict[str, Group],
-        in_flight: InFlight[Any],
-        check: Callable[[Failure], Awaitable[Failure | None]],
-    ) -> None:
-        self._groups = groups
-        self._in_flight = in_flight
-        self._check = check
-        self._binds: dict[str, UnknownBind] = {}
+    groups: Mapping[str, Group]
+    in_flight: InFlight[Any]
+    check: Callable[[Failure], Awaitable[Failure | None]]
+    """Asks the cluster what became of a bind."""
+    _binds: dict[str, UnknownBind] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._binds)
@@ -59,9 +55,9 @@ class UnknownBinds:
 
     def is_busy(self, key: str) -> bool:
         """Whether work of a group (its key) is in flight, or the outcome of one of its binds is unknown."""
-        group = self._groups.get(key) if self._binds else None
+        group = self.groups.get(key) if self._binds else None
         unknown = group is not None and not self._binds.keys().isdisjoint(group.tasks)
-        return unknown or self._in_flight.concerns(key)
+        return unknown or self.in_flight.concerns(key)
 
     async def check_all(self, resolve: Resolve) -> None:
         """Check every bind again; one whose outcome stays unknown stays here. Raises unexpected errors at the end."""
@@ -74,11 +70,11 @@ class UnknownBinds:
         for bind in self._binds.values():
             of_group.setdefault(bind.failure.task.group.key, []).append(bind)
         for key, binds in of_group.items():
-            if not self._in_flight.concerns(key):
-                self._in_flight.start(key, self._answers(binds), partial(self._checked, binds, resolve))
+            if not self.in_flight.concerns(key):
+                self.in_flight.start(key, self._answers(binds), partial(self._checked, binds, resolve))
 
     async def _answers(self, binds: Sequence[UnknownBind]) -> list[Failure | BaseException | None]:
-        return await asyncio.gather(*(self._check(bind.failure) for bind in binds), return_exceptions=True)
+        return await asyncio.gather(*(self.check(bind.failure) for bind in binds), return_exceptions=True)
 
     async def _checked(
         self,

@@ -337,7 +337,7 @@ def test_what_others_changed_of_a_group_wakes_it_also_where_a_write_answered_it_
     (group,) = world.scheduler.cache.groups.values()
     assert world.scheduler.queue.is_asleep(group.key)
     mended = asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: None}))
-    world.scheduler.event_handlers._requeuer.ingest_written(mended)
+    world.scheduler.event_handlers.requeuer.ingest_written(mended)
     world.run()
     world.assert_whole()
 
