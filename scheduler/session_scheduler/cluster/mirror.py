@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -48,8 +48,8 @@ _SPREAD = 0.1
 """The part by which the interval between two comparisons varies, so that kinds are not all listed at once."""
 
 
-class MirrorMeter(Protocol):
-    """What is counted. `kind` is the type's name."""
+class MirrorMeter:
+    """Counts what it is called for; this one nothing. `kind` is the type's name."""
 
     def event(self, kind: str) -> None:
         """A watch said something, if only that nothing happened."""
@@ -62,22 +62,6 @@ class MirrorMeter(Protocol):
 
     def missed(self, kind: str, count: int) -> None:
         """So many objects had changed of which the watch, open all the time, told nothing."""
-
-
-class _Uncounted:
-    """Counts nothing; a MirrorMeter."""
-
-    def event(self, kind: str) -> None:
-        """Nothing."""
-
-    def watch_ended(self, kind: str, why: str) -> None:
-        """Nothing."""
-
-    def relisted(self, kind: str, why: str) -> None:
-        """Nothing."""
-
-    def missed(self, kind: str, count: int) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +103,7 @@ class Mirror:
         optional: Sequence[type[KubeObject]] = (),
     ) -> None:
         chance = chance or random.Random()  # noqa: S311 (spreads requests in time, guards nothing)
-        settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or _Uncounted())
+        settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or MirrorMeter())
         self._followers = [_Follower(kind, settings, optional=kind in optional) for kind in kinds]
         self._synced = False
 

@@ -36,13 +36,7 @@ from session_scheduler.model.refusals import Gate
 from session_scheduler.model.related import Namespace, RelatedObject
 from session_scheduler.model.sub_groups import SUB_GROUP_LABEL
 from session_scheduler.state.cache import Cache, pod_group_key, schedulers_of
-from session_scheduler.state.scheduling_queue import (
-    GANG_SCHEDULING,
-    TOPOLOGY_PLACEMENT,
-    Hints,
-    SchedulingQueue,
-    every_group,
-)
+from session_scheduler.state.scheduling_queue import GANG_SCHEDULING, TOPOLOGY_PLACEMENT, Hints, SchedulingQueue
 
 _log = structlog.get_logger(__name__)
 
@@ -229,28 +223,22 @@ class Requeuer:
                 self._asks_no_more()
         elif stays and (known is None or not known.pod.spec.node_name):
             if wanted & ADD:
-                self._happened(task, ADD, None, None)
+                self.queue.happened(self._event(Pod, ADD, None, task.pod, old_class=None, new_class=task.cls))
         elif stays and known is not None:
             action = pod_actions(known.pod, task.pod, known.cls, task.cls) & wanted
             if action:
-                self._happened(task, action, known.pod, known.cls)
+                self.queue.happened(self._pod_event(action, known, task))
 
     def _asks_no_more(self) -> None:
         """A pod that waited went: what its queue asked for is for others to share, as if queues had changed."""
         if self.cache.queues.active and self.queue.wants(Queue) & OTHER:
             self.queue.happened(self._event(Queue, OTHER, None, None))
 
-    def _happened(self, task: Task, action: int, old: Pod | None, old_class: TaskClass | None) -> None:
-        self.queue.happened(self._pod_event(action, old, task.pod, old_class, task.cls))
+    def _gone(self, pod: Pod, cls: TaskClass, concerns: Callable[[str], bool] | None = None) -> None:
+        self.queue.happened(self._event(Pod, DELETE, pod, None, old_class=cls, new_class=None), concerns)
 
-    def _gone(self, pod: Pod, cls: TaskClass, concerns: Callable[[str], bool] = every_group) -> None:
-        self.queue.happened(self._pod_event(DELETE, pod, None, cls, None), concerns)
-
-    def _pod_event(
-        self, action: int, old: Pod | None, new: Pod | None, old_class: TaskClass | None, new_class: TaskClass | None,
-        *, own: bool = False,
-    ) -> ClusterEvent:  # fmt: skip
-        return self._event(Pod, action, old, new, own=own, old_class=old_class, new_class=new_class)
+    def _pod_event(self, action: int, known: _KnownPod, task: Task, *, own: bool = False) -> ClusterEvent:
+        return self._event(Pod, action, known.pod, task.pod, old_class=known.cls, new_class=task.cls, own=own)
 
     def _event(self, kind: type[KubeObject], action: int, old: Any, new: Any, **of_pods: Any) -> ClusterEvent:
         cache = self.cache
@@ -315,8 +303,7 @@ class Requeuer:
         if action == OTHER and task.cls is not known.cls:  # a plugin reads something of it that has no name here
             self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
         elif action:
-            event = self._pod_event(action, known.pod, task.pod, known.cls, task.cls, own=True)
-            self.queue.happened_to(task.group.key, event)
+            self.queue.happened_to(task.group.key, self._pod_event(action, known, task, own=True))
 
     # ------------------------------------------------------------------ groups
 

@@ -307,10 +307,8 @@ class PreemptionExecutor:
     ) -> None:
         """Write a pod's status while it is this pod and `wanted`. Raises ClusterError; NotFound for another pod."""
         for left in reversed(range(_TRIES)):
-            stamped = [
-                _stamped(pod, condition, time_text(datetime.fromtimestamp(self.clock.wall(), UTC)))
-                for condition in conditions
-            ]
+            now = time_text(datetime.fromtimestamp(self.clock.wall(), UTC))
+            stamped = [_stamped(pod, condition, now) for condition in conditions]
             try:
                 async with self.slots:
                     await self.cluster.patch_status(

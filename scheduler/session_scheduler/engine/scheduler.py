@@ -27,14 +27,8 @@ from session_scheduler.engine.preemption_executor import PreemptionExecutor
 from session_scheduler.engine.sessions import Sessions
 from session_scheduler.engine.unknown_binds import UnknownBinds
 from session_scheduler.errors import InputError
-from session_scheduler.framework.hooks import (
-    HookCall,
-    HookCalls,
-    PluginError,
-    asked_class_key,
-    asked_footprint,
-    asked_group,
-)
+from session_scheduler.framework import hooks
+from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
 from session_scheduler.framework.session import Outcome, Session, SessionOptions
 from session_scheduler.framework.statement import Decision
@@ -54,15 +48,12 @@ from session_scheduler.state.configured_queues import of_config
 from session_scheduler.state.scheduling_queue import GANG_SCHEDULING, SchedulingQueue, Wants
 from session_scheduler.state.tables import ObjectTables
 
-KINDS: tuple[type[KubeObject], ...] = (
-    PriorityClass, Node, PodGroup, *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, *POLICY_KINDS,
-    *QUEUE_KINDS, Pod,
-)  # fmt: skip
-"""What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
 OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (
     *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, *POLICY_KINDS, *QUEUE_KINDS,
 )  # fmt: skip
 """Those of `KINDS` without which the rest can be served: without namespaces' labels, say, or default spread."""
+KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, *OPTIONAL_KINDS, Pod)
+"""What is listed and watched, in the order in which it must be known: a pod's group and priority before the pod."""
 INGESTED_AT_ONCE = 500
 """Objects that are ingested between two checks for other work: the renewal of the lease must not wait for all pods of a
 large cluster."""
@@ -145,13 +136,13 @@ class Scheduler:
 
     def _new_cache(self) -> Cache:
         table, view, objects = NodeTable(self.config.seed), ClusterView(), ObjectTables()
-        class_keys = [asked_class_key(call, view) for call in self._all("class_key")]
-        footprints = [asked_footprint(call) for call in self._all("footprint")]
+        class_keys = [hooks.asked_class_key(call, view) for call in self._all("class_key")]
+        footprints = [hooks.asked_footprint(call) for call in self._all("footprint")]
         cache = Cache(
             table,
             ClassTable(table, class_keys, footprints),
             self.profiles.__contains__,
-            [asked_group(call) for call in self._all("group_of")],
+            [hooks.asked_group(call) for call in self._all("group_of")],
             view=view,
             objects=objects,
             pre_enqueue=gates_of(self.profiles, objects.of),

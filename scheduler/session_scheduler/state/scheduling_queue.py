@@ -38,11 +38,6 @@ PLUGIN_CHANGED: Final = "PluginChanged"
 UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
 
 
-def every_group(_: str) -> bool:
-    """What concerns every group."""
-    return True
-
-
 def lacks_pods(wants: Wants) -> bool:
     """Whether nothing but pods, or the PodGroup, was missing: then no node was looked for, and that is no attempt."""
     return all(plugins == _LACKS for _, plugins in wants)
@@ -219,10 +214,10 @@ class SchedulingQueue:
         """The actions on objects of a kind that some sleeping group may be helped by; 0 for none."""
         return self._rejections.wanted(resource)
 
-    def happened(self, event: ClusterEvent, concerns: Callable[[str], bool] = every_group) -> None:
+    def happened(self, event: ClusterEvent, concerns: Callable[[str], bool] | None = None) -> None:
         """Requeue the groups (keys) that the event can help, of those it `concerns`; their backoff stands."""
         for label, plugin, sleepers in self._rejections.helped(event):
-            keys = [key for key in sleepers.keys if concerns(key)]
+            keys = [key for key in sleepers.keys if concerns is None or concerns(key)]
             for key in keys:
                 self._requeue(key)
             if keys:
