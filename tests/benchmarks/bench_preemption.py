@@ -89,7 +89,7 @@ async def measure(kind: Kind, nodes: int, preemptors: int, folder: Path) -> tupl
     await place_all(scheduler)
     for obj in kind.preemptors(preemptors):
         if isinstance(obj, Pod | PodGroup):
-            await scheduler.apply("ADDED", await scheduler.cluster.create(obj))
+            await scheduler.event_handlers.apply("ADDED", await scheduler.cluster.create(obj))
     started = time.process_time()
     result = await place_all(scheduler)
     return time.process_time() - started, result["summary"]["scheduled"], len(result.get("preempted", ()))

@@ -117,10 +117,10 @@ async def measure(table: Table, options: argparse.Namespace, *, full: bool) -> N
     late = [pod(f"late{number}", cpu="1", queue=names[number % len(names)]) for number in range(100)]
     for number, new in enumerate(([], late, [])):
         for obj in new:
-            await scheduler.apply("ADDED", cluster.put(obj))
+            await scheduler.event_handlers.apply("ADDED", cluster.put(obj))
         before, started = seconds(profiles), time.perf_counter()
         calls = next(iter(profiles.values()))
-        scheduler.close_session(scheduler.open_session(calls, ()))
+        scheduler.sessions.close(scheduler.sessions.open(calls, ()))
         opened = time.perf_counter()
         done = await scheduler.cycle()
         took = time.perf_counter() - opened

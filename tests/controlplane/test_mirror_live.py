@@ -15,7 +15,7 @@ from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
-from session_scheduler.cluster.mirror import Mirror
+from session_scheduler.cluster.mirror import Mirror, MirrorMeter
 from session_scheduler.cluster.port import Change, Kube, Listing
 from session_scheduler.model.objects import (
     Container,
@@ -39,7 +39,7 @@ KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, Pod)
 PATIENCE = 60.0
 
 
-class Mirrored:
+class Mirrored(MirrorMeter):
     """What a mirror's user knows, and what the mirror counted."""
 
     def __init__(self, cluster: KubernetesCluster, reconcile_seconds: float = 60.0) -> None:

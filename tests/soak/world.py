@@ -338,7 +338,7 @@ class World:
         text = json.dumps(self._trees())
         self._file.write_text(text)
         self.plugin.set_resources(load_resources(text, "resources.yaml"))
-        self.cluster.scheduler.pending.plugin_changed("fluence")
+        self.cluster.scheduler.queue.plugin_changed("fluence")
 
     def _put_queue(self, name: str) -> None:
         limit = {"cpu": str(self._chance.choice([16, 24, 32])), device("qpu"): str(self._chance.randint(1, 4))}

@@ -26,7 +26,7 @@ class OneLoop(FakeCluster):
 
     async def _turn(self) -> None:
         await self._deliver()
-        await self.scheduler.settle_finished()
+        await self.scheduler.complete_finished()
         await self.scheduler.decide()
         for _ in range(200):
             await asyncio.sleep(0)

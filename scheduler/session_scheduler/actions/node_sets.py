@@ -22,7 +22,7 @@ from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, natural, tie_break
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
-from session_scheduler.state.unschedulable import TOPOLOGY_PLACEMENT
+from session_scheduler.state.scheduling_queue import TOPOLOGY_PLACEMENT
 
 GENERATOR = TOPOLOGY_PLACEMENT
 """kube-scheduler's plugin for topology constraints, named in refusals."""

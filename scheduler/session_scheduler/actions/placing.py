@@ -28,7 +28,7 @@ from session_scheduler.model.sub_groups import (
     as_text,
     minima_of,
 )
-from session_scheduler.state.unschedulable import GANG_SCHEDULING
+from session_scheduler.state.scheduling_queue import GANG_SCHEDULING
 
 UNSCHEDULABLE = "pod group is unschedulable"
 GANG_WAITS = f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled"

@@ -13,7 +13,7 @@ from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.trial_cache import KnownNoPreemption
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
-from session_scheduler.state.unschedulable import GANG_SCHEDULING
+from session_scheduler.state.scheduling_queue import GANG_SCHEDULING
 
 MOVES_GO_ON: Final = "pods that are moved are still on the nominated node."
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from typing import Any, cast
 
 from session_scheduler.base.clock import Clock, SystemClock
@@ -32,46 +31,19 @@ RECONCILE_SECONDS = 300.0
 """About how often all objects are listed and compared with what the watch told."""
 
 
-class Follower:
+class Follower(Mirror):
     """Follows the objects of some resources. `start` once, then `run`."""
 
     def __init__(
-        self,
-        api: KubeApi,
-        resources: Sequence[Resource[Any]],
-        take: Callable[[Change, Any], None],
-        *,
-        reconcile_seconds: float = RECONCILE_SECONDS,
-        clock: Clock | None = None,
+        self, api: KubeApi, resources: Sequence[Resource[Any]], take: Callable[[Change, Any], None], *,
+        reconcile_seconds: float = RECONCILE_SECONDS, clock: Clock | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`take` is called for each change, one call at a time, and must not block; what it raises ends `run`."""
         kinds = [resource.kind for resource in resources]
         served = cast("Cluster", _Served(api.client, resources))  # all of it that a Mirror asks for
-        self._mirror = Mirror(
-            served,
-            kinds,
-            take,
-            clock=clock or SystemClock(),
-            sleep=sleep,
-            reconcile_seconds=reconcile_seconds,
-            optional=kinds,
-        )
-
-    @property
-    def refused(self) -> frozenset[type[Any]]:
-        """The types of which nothing is known since the API server does not serve, or refuses them: not even `start`
-        was told what there is.
-        """
-        return self._mirror.refused
-
-    async def start(self) -> list[Any]:
-        """All objects that there are; waits for an API server that does not answer."""
-        return list(await self._mirror.start())
-
-    async def run(self) -> None:
-        """Tell of every change since `start`, until cancelled."""
-        await self._mirror.run()
+        super().__init__(served, kinds, take, clock=clock or SystemClock(), sleep=sleep,
+                         reconcile_seconds=reconcile_seconds, optional=kinds)  # fmt: skip
 
 
 class _Served:
@@ -85,11 +57,9 @@ class _Served:
         """See `port.Cluster`."""
         return await list_all(self._client, self._resources[kind])
 
-    async def watch(self, kind: type[Any], resource_version: str) -> AsyncGenerator[WatchEvent[Any], None]:
+    def watch(self, kind: type[Any], resource_version: str) -> AsyncGenerator[WatchEvent[Any], None]:
         """See `port.Cluster`."""
-        async with aclosing(watch_one(self._client, self._resources[kind], resource_version)) as events:
-            async for event in events:
-                yield event
+        return watch_one(self._client, self._resources[kind], resource_version)
 
 
 __all__ = ["Change", "Follower", "Resource"]

@@ -65,10 +65,9 @@ from session_scheduler.cluster.write_rules import (
     check_unchanged,
     described,
     in_namespace,
-    name_of,
 )
 from session_scheduler.model.devices import FINALIZER, ResourceClaim, ResourceClaimStatus
-from session_scheduler.model.objects import Lease, Node, Pod, PodCondition, PodGroup, RequestMapping, Taint
+from session_scheduler.model.objects import Lease, Node, Pod, PodCondition, PodGroup, RequestMapping, Taint, name_of
 from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 

@@ -30,7 +30,6 @@ from session_scheduler.cluster.port import (
 from session_scheduler.cluster.volume_controller import bound_pair, kept_by, made_for, to_be_made
 from session_scheduler.cluster.watch_history import WatchHistory
 from session_scheduler.cluster.write_rules import (
-    Name,
     as_created,
     by_name,
     check_bindable,
@@ -47,7 +46,6 @@ from session_scheduler.cluster.write_rules import (
     merged_conditions,
     merged_taints,
     merged_texts,
-    name_of,
     with_metadata,
 )
 from session_scheduler.model.devices import CONSUMERS_LIMIT, DEVICE_KINDS, FINALIZER, ResourceClaim, ResourceClaimStatus
@@ -57,6 +55,7 @@ from session_scheduler.model.objects import (
     ExtendedClaimStatus,
     Lease,
     Node,
+    ObjectName,
     Pod,
     PodCondition,
     PodGroup,
@@ -64,6 +63,7 @@ from session_scheduler.model.objects import (
     PriorityClass,
     RequestMapping,
     Taint,
+    name_of,
 )
 from session_scheduler.model.policy import POLICY_KINDS
 from session_scheduler.model.queue_objects import QUEUE_KINDS, Queue, QueueStatus
@@ -84,7 +84,7 @@ class _Store(Generic[Kube]):
 
     def __init__(self, kind: type[Kube], limit: int) -> None:
         self.kind = kind
-        self.objects: dict[Name, Kube] = {}
+        self.objects: dict[ObjectName, Kube] = {}
         self.history: WatchHistory[Kube] = WatchHistory(limit)
 
 
@@ -413,7 +413,7 @@ class MemoryCluster:
     def _store(self, kind: type[Kube]) -> _Store[Kube]:
         return cast("_Store[Kube]", self._stores[kind])
 
-    def _get(self, kind: type[Kube], name: Name) -> Kube:
+    def _get(self, kind: type[Kube], name: ObjectName) -> Kube:
         found = self._store(kind).objects.get(name)
         if found is None:
             raise NotFound(f"{kind.__name__} {'/'.join(part for part in name[1:] if part)} not found")

@@ -1,31 +1,32 @@
-"""Follows a live cluster: what is there first, then every change, through broken watches and forgotten history.
+"""The mirror of a live cluster: lists each kind, then delivers every change, through broken watches and lost history.
 
 Each kind has one task: it watches from the last version that it knows, and lists again where that is too old. Beside
 the watch it lists now and then and compares: what the list has and no event told was missed, and is delivered then.
+The scheduler's loop gets what is delivered. resourceVersions are opaque: they are compared for equality only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from session_scheduler.base.backoff import Backoff
 from session_scheduler.base.clock import Clock
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, Invalid, NotFound, TooManyRequests
-from session_scheduler.cluster.known_objects import Delivery, KnownObjects
-from session_scheduler.cluster.port import Change, Cluster, Listing
-from session_scheduler.cluster.write_rules import Name
-from session_scheduler.model.objects import KubeObject
+from session_scheduler.cluster.port import Change, Cluster, Listing, WatchEvent
+from session_scheduler.model.objects import KubeObject, ObjectName, name_of
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
+Delivery = tuple[Change, KubeObject]
+"""ADDED or MODIFIED with the object after it, DELETED with the last that is known of it. Never a bookmark."""
 _FIRST_PAUSE = 0.1
 """Seconds before what failed or ended is asked for again; doubled each time, less a random part up to half."""
 _LONGEST_PAUSE = 10.0
@@ -47,8 +48,8 @@ _SPREAD = 0.1
 """The part by which the interval between two comparisons varies, so that kinds are not all listed at once."""
 
 
-class MirrorMeter(Protocol):
-    """What is counted. `kind` is the type's name."""
+class MirrorMeter:
+    """Counts what it is called for; this one nothing. `kind` is the type's name."""
 
     def event(self, kind: str) -> None:
         """A watch said something, if only that nothing happened."""
@@ -61,22 +62,6 @@ class MirrorMeter(Protocol):
 
     def missed(self, kind: str, count: int) -> None:
         """So many objects had changed of which the watch, open all the time, told nothing."""
-
-
-class _Uncounted:
-    """Counts nothing; a MirrorMeter."""
-
-    def event(self, kind: str) -> None:
-        """Nothing."""
-
-    def watch_ended(self, kind: str, why: str) -> None:
-        """Nothing."""
-
-    def relisted(self, kind: str, why: str) -> None:
-        """Nothing."""
-
-    def missed(self, kind: str, count: int) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +103,7 @@ class Mirror:
         optional: Sequence[type[KubeObject]] = (),
     ) -> None:
         chance = chance or random.Random()  # noqa: S311 (spreads requests in time, guards nothing)
-        settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or _Uncounted())
+        settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or MirrorMeter())
         self._followers = [_Follower(kind, settings, optional=kind in optional) for kind in kinds]
         self._synced = False
 
@@ -160,7 +145,7 @@ class _Broken:
     """Why following a kind begins with a new list."""
 
     why: str
-    missed: frozenset[Name] = frozenset()
+    missed: frozenset[ObjectName] = frozenset()
     """What changed without an event, though the watch was open."""
 
 
@@ -313,6 +298,95 @@ class _Follower:
             if untold:
                 was_open = watches % 2 == 1 and watches == self._watches
                 return _Broken("Untold", frozenset(untold) if was_open else frozenset())
+
+
+# ------------------------------------------------------------------ what is known
+
+
+class KnownObjects:
+    """The latest objects of one kind, by (API group, namespace, name)."""
+
+    def __init__(self) -> None:
+        self._objects: dict[ObjectName, KubeObject] = {}
+        self._comparison: Comparison | None = None
+
+    def take(self, event: WatchEvent[KubeObject]) -> Sequence[Delivery]:
+        """What a watch event changes. Another uid under a known name is another object: the old one was deleted."""
+        if event.object is None or event.change is Change.BOOKMARK:
+            return ()
+        name = name_of(event.object)
+        self._remember(name, event.object)
+        if event.change is not Change.DELETED:
+            return self._put(name, event.object)
+        known = self._objects.pop(name, None)
+        if known is None:
+            return ()
+        return ((Change.DELETED, event.object if _same(known, event.object) else known),)
+
+    def replace(self, listed: Iterable[KubeObject]) -> list[Delivery]:
+        """What a list changes: first all that is gone, then what is new or different, in the list's order."""
+        named = {name_of(obj): obj for obj in listed}
+        gone = [name for name in self._objects if name not in named]
+        changes: list[Delivery] = [(Change.DELETED, self._objects.pop(name)) for name in gone]
+        for name, obj in named.items():
+            changes += self._put(name, obj)
+        return changes
+
+    def _put(self, name: ObjectName, obj: KubeObject) -> Sequence[Delivery]:
+        known = self._objects.get(name)
+        self._objects[name] = obj
+        if known is None:
+            return ((Change.ADDED, obj),)
+        if not _same(known, obj):
+            return ((Change.DELETED, known), (Change.ADDED, obj))
+        if known.metadata.resource_version == obj.metadata.resource_version:
+            return ()
+        return ((Change.MODIFIED, obj),)
+
+    # -------------------------------------------------------------- comparing with a list while events come
+
+    @contextmanager
+    def comparing(self) -> Iterator[Comparison]:
+        """Remember what events say from here on, to compare all of it with a list that is asked for inside."""
+        self._comparison = Comparison(self._objects)
+        try:
+            yield self._comparison
+        finally:
+            self._comparison = None
+
+    def _remember(self, name: ObjectName, obj: KubeObject) -> None:
+        if self._comparison is not None:
+            known = self._objects.get(name)
+            self._comparison.passed |= {(name, each.metadata.resource_version) for each in (known, obj) if each}
+
+
+class Comparison:
+    """A list against what is known, while events go on: what passed during it is known too."""
+
+    def __init__(self, objects: dict[ObjectName, KubeObject]) -> None:
+        self._objects = objects
+        self.passed: set[tuple[ObjectName, str]] = set()
+        """Names and resourceVersions that events brought or replaced since the comparison began."""
+
+    def untold(self, listed: Iterable[KubeObject]) -> set[ObjectName]:
+        """The names of which the list says what was at no moment known: changed or deleted, and no event said so."""
+        versions = {name_of(obj): obj.metadata.resource_version for obj in listed}
+        untold = {name for name, version in versions.items() if not self._was_known(name, version)}
+        for name, obj in self._objects.items():
+            if name not in versions and (name, obj.metadata.resource_version) not in self.passed:
+                untold.add(name)
+        return untold
+
+    def _was_known(self, name: ObjectName, version: str) -> bool:
+        known = self._objects.get(name)
+        return (known is not None and known.metadata.resource_version == version) or (name, version) in self.passed
+
+
+def _same(one: KubeObject, other: KubeObject) -> bool:
+    return one.metadata.uid == other.metadata.uid
+
+
+# ------------------------------------------------------------------ patience
 
 
 class _Patience:

@@ -18,6 +18,7 @@ from session_scheduler.model.field_checks import FieldError, check_metadata
 from session_scheduler.model.objects import (
     Node,
     ObjectMeta,
+    ObjectName,
     Pod,
     PodCondition,
     PodGroup,
@@ -38,8 +39,6 @@ from session_scheduler.model.storage import (
 
 _DEFAULT_GRACE = 30
 _WITHOUT_NAMESPACE = (Node, PriorityClass, Namespace, *NO_NAMESPACE, *devices.NO_NAMESPACE)
-Name = tuple[str, str, str]
-"""(API group, namespace, name)."""
 
 
 # ------------------------------------------------------------------ rules
@@ -134,12 +133,7 @@ def group_of(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-def name_of(obj: PortObject) -> Name:
-    """By what the object is kept."""
-    return group_of(obj.api_version), obj.metadata.namespace, obj.metadata.name
-
-
-def by_name(name: Name) -> Name:
+def by_name(name: ObjectName) -> ObjectName:
     """What objects are listed by: namespace, then name."""
     return name[1], name[2], name[0]
 

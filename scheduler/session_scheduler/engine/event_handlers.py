@@ -1,13 +1,17 @@
-"""What a change of the cluster means for the groups that wait: which of them are to be tried again, and why.
+"""Event handlers: bring each watched object into the cache, and requeue the groups that its change may help.
 
-`look` before the cache takes the change in, `changed` afterwards. A group that sleeps is woken where its own pods or
-its PodGroup changed, and where a plugin that refused it says that the change can help (`events_to_register`).
+The mirror delivers watch events to the loop, which passes them to `EventHandlers.apply` one by one, between sessions.
+`Requeuer` decides on requeues. It compares an object before (`known`) and after (`changed`) the cache has the change:
+an unschedulable group is requeued where its own pods or its PodGroup changed, and where a plugin that refused it says
+that the change can help (`events_to_register`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from operator import call as call_with
 from typing import Any
 
 import msgspec
@@ -15,71 +19,173 @@ import structlog
 from msgspec.structs import replace
 
 from session_scheduler.base.clock import Clock
+from session_scheduler.binding.binder import Binder
+from session_scheduler.engine.completion import BindCompletion
+from session_scheduler.engine.gang_starts import GangStarts
+from session_scheduler.engine.preemption_executor import PreemptionExecutor
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
+from session_scheduler.framework.observer import Observer
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent, ClusterEventWithHint, QueueingHint
+from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
+from session_scheduler.model.object_changes import ADD, DELETE, OTHER, node_actions, object_actions, pod_actions
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.refusals import Gate
 from session_scheduler.model.related import Namespace, RelatedObject
 from session_scheduler.model.sub_groups import SUB_GROUP_LABEL
 from session_scheduler.state.cache import Cache, pod_group_key, schedulers_of
-from session_scheduler.state.changes import ADD, DELETE, OTHER, node_actions, object_actions, pod_actions
-from session_scheduler.state.scheduling_queue import PendingGroups, everybody
-from session_scheduler.state.unschedulable import GANG_SCHEDULING, TOPOLOGY_PLACEMENT
+from session_scheduler.state.scheduling_queue import GANG_SCHEDULING, TOPOLOGY_PLACEMENT, Hints, SchedulingQueue
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False, repr=False)
+class EventHandlers:
+    """Cache and queue, and what else follows from a change; `requeuer` is passed each."""
+
+    cache: Cache
+    queue: SchedulingQueue
+    requeuer: Requeuer
+    observer: Observer
+    binder: Binder
+    completion: BindCompletion
+    gang_starts: GangStarts
+    preemption: PreemptionExecutor
+    _reported: dict[str, str] = field(default_factory=dict, init=False)
+    """By uid: what is wrong with nodes and running pods; reported once."""
+
+    async def apply(self, change: str, obj: KubeObject) -> None:
+        """Handle a watch event, ADDED, MODIFIED or DELETED: update the cache, free what ended, requeue."""
+        known, gone = self.requeuer.known(obj), change == "DELETED"
+        if gone:
+            self._remove(obj)
+        else:
+            self.ingest(obj)
+        if isinstance(obj, Pod):
+            await self._follow_pod(obj, known, gone=gone)
+        elif gone and isinstance(obj, Node) and self.cache.nominations.node_by_uid:
+            self.preemption.node_gone(obj.metadata.name)
+        self.requeuer.changed(obj, known, gone=gone)
+
+    async def _follow_pod(self, pod: Pod, known: _KnownPod | None, *, gone: bool) -> None:
+        """What a pod's change means for its group, its bind and its preemptors."""
+        task = self.cache.tasks.get(pod.metadata.uid)
+        if known is not None and known.key not in self.cache.groups:
+            self.queue.placed(known.key)
+            self.completion.outcomes.pop(known.key, None)
+            self.gang_starts.ended(known.key, self.cache.pod_group(known.key))
+        if gone or pod.metadata.deletion_timestamp is not None:
+            self.binder.ends(pod.metadata.uid)
+        if task is None and known is not None:
+            if known.phase in (Phase.BOUND, Phase.RELEASING):
+                self.gang_starts.lost(known.task, succeeded=pod.status.phase == "Succeeded")
+            self.preemption.ended(pod.metadata.uid)
+            await self.completion.pod_ended(known.task, known.node)
+        elif task is not None and task.pod.spec.node_name:
+            phase = known.phase if known is not None else None
+            if phase not in (Phase.BOUND, Phase.RELEASING):
+                await self.completion.pod_bound(task, phase)
+
+    def ingest(self, obj: KubeObject) -> None:
+        """Add an object to the cache, or change it there. Problems of unbound pods are reported when they are tried."""
+        self.cache.put(obj)
+        if not isinstance(obj, Node | Pod) or (isinstance(obj, Pod) and not obj.spec.node_name):
+            return
+        problem = self.cache.problems.get(f"{type(obj).__name__} {obj.key}")
+        if problem is None:
+            self._reported.pop(obj.metadata.uid, None)
+        elif self._reported.get(obj.metadata.uid) != problem:
+            self._reported[obj.metadata.uid] = problem
+            self.observer.wrong(obj, f"{problem}: {_therefore(obj)}")
+
+    def _remove(self, obj: KubeObject) -> None:
+        self._reported.pop(obj.metadata.uid, None)
+        self.cache.remove(obj)
+
+    def failed(self, obj: KubeObject, error: Exception) -> None:
+        """An object's event ended in an unexpected error."""
+        _log.error("an object cannot be taken in", kind=type(obj).__name__, name=obj.key, exc_info=error)
+        self.observer.wrong(obj, f"it is left out, for it cannot be taken in: {type(error).__name__}: {error}")
+
+
+def _therefore(obj: Node | Pod) -> str:
+    if isinstance(obj, Node):
+        return "no pod is placed on this node"
+    return "no further pod is placed on its node" if obj.unreadable else "the pod counts without it"
+
+
+# ------------------------------------------------------------------ requeues
 
 
 class _KnownPod(msgspec.Struct, frozen=True):
     """A pod as the cache had it."""
 
+    task: Task
     pod: Pod
     cls: TaskClass
     group: Group
     ref: GroupRef
     phase: Phase
     priority: int
-    assigned: bool
+    node: str | None
+
+    @property
+    def key(self) -> str:
+        return self.ref.key
 
 
-class Waking:
-    """Between the cache and the groups that wait, told of every change."""
+@dataclass(eq=False, repr=False)
+class Requeuer:
+    """Between the cache and the queue."""
 
-    def __init__(self, cache: Cache, pending: PendingGroups, clock: Clock) -> None:
-        self._cache = cache
-        self._pending = pending
-        self._clock = clock
-        cache.on_class_changed = self._class_changes
-        cache.on_opened = self._opened
-        pending.on_woken = cache.stir
+    cache: Cache
+    queue: SchedulingQueue
+    clock: Clock
+
+    def back_off(self, key: str) -> None:
+        """Something of a group (its key) failed: it waits, if it is still there."""
+        group = self.cache.groups.get(key)
+        if group is not None:
+            group.queued = self.clock.now()
+            self.queue.failed(key, group.queued)
+
+    def ingest_written(self, pod_group: PodGroup) -> None:
+        """Let the cache have what a write answered, unless events brought a later state, or another PodGroup.
+
+        What others changed meanwhile requeues as their event would: that brings nothing new.
+        """
+        known = self.cache.pod_group(pod_group_key(pod_group))
+        if known is not None and known.metadata.uid == pod_group.metadata.uid and not _is_older(pod_group, known):
+            self.cache.put(pod_group)
+            self.changed(pod_group, known, gone=False)
 
     # ------------------------------------------------------------------ around a change
 
-    def look(self, obj: KubeObject) -> Any:
-        """What is known of an object before its change is taken in: for `changed`."""
+    def known(self, obj: KubeObject) -> Any:
+        """What the cache has of an object before it has the change: for `changed`."""
         if isinstance(obj, Pod):
-            task = self._cache.tasks.get(obj.metadata.uid)
+            task = self.cache.tasks.get(obj.metadata.uid)
             if task is None:
                 return None
-            assigned = task.node is not None
-            return _KnownPod(task.pod, task.cls, task.group, task.group.ref, task.phase, task.priority, assigned)
+            ref, node = task.group.ref, task.node
+            return _KnownPod(task, task.pod, task.cls, task.group, ref, task.phase, task.priority, node)
         if isinstance(obj, PodGroup):
-            return self._cache.pod_group(pod_group_key(obj))
-        if not self._pending.wants(type(obj)):
+            return self.cache.pod_group(pod_group_key(obj))
+        if not self.queue.wants(type(obj)):
             return None
         if isinstance(obj, Node):
-            return self._cache.node(obj.metadata.name)
+            return self.cache.node(obj.metadata.name)
         if isinstance(obj, RelatedObject):
-            return self._cache.view.known(obj)
-        return self._cache.objects.of(type(obj)).get(obj.key)
+            return self.cache.view.known(obj)
+        return self.cache.objects.of(type(obj)).get(obj.key)
 
     def changed(self, obj: KubeObject, known: Any, *, gone: bool) -> None:
-        """The change was taken in; `known` is what `look` saw."""
+        """The cache has the change; `known` is what that returned before."""
         self._changed(obj, known, gone=gone)
-        self.tell_nominations()
+        if self.cache.nominations.ended:
+            self.release_nominations()
 
     def _changed(self, obj: KubeObject, known: Any, *, gone: bool) -> None:
         if isinstance(obj, Pod):
@@ -87,29 +193,29 @@ class Waking:
             return
         if isinstance(obj, PodGroup):
             self._pod_group_changed(obj, known, gone)
-        wanted = self._pending.wants(type(obj))
+        wanted = self.queue.wants(type(obj))
         if not wanted:
             return
         old, new = known, None if gone else obj
         if isinstance(obj, RelatedObject):
-            if known == self._cache.view.known(obj):
+            if known == self.cache.view.known(obj):
                 return
             old = _as_it_was(obj, known)
         elif isinstance(obj, Node):
-            new = self._cache.node(obj.metadata.name)
+            new = self.cache.node(obj.metadata.name)
         action = _actions(old, new) & wanted
         if action:
-            self._pending.happened(self._event(type(obj), action, old, new))
+            self.queue.happened(self._event(type(obj), action, old, new))
 
     # ------------------------------------------------------------------ pods
 
     def _pod_changed(self, pod: Pod, known: _KnownPod | None) -> None:
-        task = self._cache.tasks.get(pod.metadata.uid)
+        task = self.cache.tasks.get(pod.metadata.uid)
         self._group_changed(task, known)
-        wanted = self._pending.wants(Pod)
+        wanted = self.queue.wants(Pod)
         if not wanted:
             return
-        was, stays = known is not None and known.assigned, task is not None and bool(task.pod.spec.node_name)
+        was, stays = known is not None and known.node is not None, task is not None and bool(task.pod.spec.node_name)
         if task is None:
             if known is not None and was and wanted & DELETE:
                 self._gone(known.pod, known.cls)
@@ -117,55 +223,49 @@ class Waking:
                 self._asks_no_more()
         elif stays and (known is None or not known.pod.spec.node_name):
             if wanted & ADD:
-                self._tell(task, ADD, None, None)
+                self.queue.happened(self._event(Pod, ADD, None, task.pod, old_class=None, new_class=task.cls))
         elif stays and known is not None:
             action = pod_actions(known.pod, task.pod, known.cls, task.cls) & wanted
             if action:
-                self._tell(task, action, known.pod, known.cls)
+                self.queue.happened(self._pod_event(action, known, task))
 
     def _asks_no_more(self) -> None:
         """A pod that waited went: what its queue asked for is for others to share, as if queues had changed."""
-        if self._cache.queues.active and self._pending.wants(Queue) & OTHER:
-            self._pending.happened(self._event(Queue, OTHER, None, None))
+        if self.cache.queues.active and self.queue.wants(Queue) & OTHER:
+            self.queue.happened(self._event(Queue, OTHER, None, None))
 
-    def _tell(self, task: Task, action: int, old: Pod | None, old_class: TaskClass | None) -> None:
-        self._pending.happened(self._pod_event(action, old, task.pod, old_class, task.cls))
+    def _gone(self, pod: Pod, cls: TaskClass, concerns: Callable[[str], bool] | None = None) -> None:
+        self.queue.happened(self._event(Pod, DELETE, pod, None, old_class=cls, new_class=None), concerns)
 
-    def _gone(self, pod: Pod, cls: TaskClass, concerns: Callable[[str], bool] = everybody) -> None:
-        self._pending.happened(self._pod_event(DELETE, pod, None, cls, None), concerns)
-
-    def _pod_event(
-        self, action: int, old: Pod | None, new: Pod | None, old_class: TaskClass | None, new_class: TaskClass | None,
-        *, own: bool = False,
-    ) -> ClusterEvent:  # fmt: skip
-        return self._event(Pod, action, old, new, own=own, old_class=old_class, new_class=new_class)
+    def _pod_event(self, action: int, known: _KnownPod, task: Task, *, own: bool = False) -> ClusterEvent:
+        return self._event(Pod, action, known.pod, task.pod, old_class=known.cls, new_class=task.cls, own=own)
 
     def _event(self, kind: type[KubeObject], action: int, old: Any, new: Any, **of_pods: Any) -> ClusterEvent:
-        cache = self._cache
+        cache = self.cache
         return ClusterEvent(
             kind, action, old, new, **of_pods, view=cache.view, terms=cache.table.terms, objects=cache.objects.of
         )
 
-    def tell_nominations(self) -> None:
-        """What was kept for nominated pods that are to go there no more is free for those that yielded to them."""
-        for task, node in self._cache.nominations.take_ended():
-            if node in self._cache.table.row_of and self._pending.wants(Pod) & DELETE:
+    def release_nominations(self) -> None:
+        """What was kept for pods that are no longer nominated is free for those that yielded to them."""
+        for task, node in self.cache.nominations.take_ended():
+            if node in self.cache.table.row_of and self.queue.wants(Pod) & DELETE:
                 self._gone(task.pod, task.cls, partial(self._yielded, task.standing))
 
     def _yielded(self, standing: int, key: str) -> bool:
-        """Whether a group has a pod on no node that leaves room for nominated ones of this standing."""
-        group = self._cache.groups.get(key)
+        """Whether a group has an unbound pod that makes way for nominated ones of this standing."""
+        group = self.cache.groups.get(key)
         tasks = group.tasks.values() if group is not None else ()
-        whoever = self._cache.queues.active  # then those of other queues do, whatever their priority
+        whoever = self.cache.queues.active  # then pods of other queues do, whatever their priority
         return any(task.node is None and (whoever or task.preemptor_priority <= standing) for task in tasks)
 
     def freed(self, task: Task) -> None:
         """A task is not to be where it counted, and was never bound there: what it would have taken is free."""
-        if self._pending.wants(Pod) & DELETE:
+        if self.queue.wants(Pod) & DELETE:
             self._gone(task.pod, task.cls)
 
     def _group_changed(self, task: Task | None, known: _KnownPod | None) -> None:
-        """Wake the pod's own group where the change is about what the group has to place."""
+        """Requeue the pod's own group where the change is about what the group has to place."""
         if known is None:
             if task is not None:
                 self._came(task)
@@ -175,8 +275,8 @@ class Waking:
             self._came(task)
             self._left(known)
         elif task.phase is not known.phase:
-            if task.phase is Phase.PENDING or not known.assigned:  # its gates are gone; others bound it; it is to end
-                self._pending.requeue(task.group.key, "UnschedulablePodUpdate")
+            if task.phase is Phase.PENDING or known.node is None:  # its gates are gone; others bound it; it is to end
+                self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
         elif task.node is None:
             self._own_change(task, known)
 
@@ -184,40 +284,33 @@ class Waking:
         """The group has a pod to place that was never tried; or one more that runs, which only counts in some."""
         group = task.group
         if len(group.tasks) == 1:
-            group.queued = self._clock.now()
+            group.queued = self.clock.now()
         if task.phase is Phase.PENDING or _together(group):
-            self._pending.requeue(group.key, "UnschedulablePodAdd")
+            self.queue.requeue(group.key, "UnschedulablePodAdd")
 
     def _left(self, known: _KnownPod) -> None:
         """The group has a pod less: that matters where pods are placed together, or no other names its scheduler."""
         if _together(known.group) or known.pod.spec.scheduler_name not in schedulers_of(known.group):
-            self._pending.requeue(known.group.key, "UnschedulablePodDelete")
+            self.queue.requeue(known.group.key, "UnschedulablePodDelete")
 
     def _own_change(self, task: Task, known: _KnownPod) -> None:
-        if not self._pending.is_asleep(task.group.key):
+        if not self.queue.is_asleep(task.group.key):
             return
         if task.priority != known.priority or _moves(task, known.pod):
-            self._pending.requeue(task.group.key, "UnschedulablePodUpdate")
+            self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
             return
         action = pod_actions(known.pod, task.pod, known.cls, task.cls)
         if action == OTHER and task.cls is not known.cls:  # a plugin reads something of it that has no name here
-            self._pending.requeue(task.group.key, "UnschedulablePodUpdate")
+            self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
         elif action:
-            event = self._pod_event(action, known.pod, task.pod, known.cls, task.cls, own=True)
-            self._pending.happened_to(task.group.key, event)
-
-    def _opened(self, task: Task, why: str) -> None:
-        self._pending.requeue(task.group.key, why)
-
-    def _class_changes(self, task: Task, cls: TaskClass) -> None:
-        self._pending.changed_class(task.group.key, task.cls, cls, alone=len(task.group.tasks) == 1)
+            self.queue.happened_to(task.group.key, self._pod_event(action, known, task, own=True))
 
     # ------------------------------------------------------------------ groups
 
     def _pod_group_changed(self, pod_group: PodGroup, known: PodGroup | None, gone: bool) -> None:
         if gone or known is None or not _same(known, pod_group):
             action = "Delete" if gone else "Add" if known is None else "Update"
-            self._pending.wake(pod_group_key(pod_group), self._clock.now(), f"PodGroup{action}")
+            self.queue.wake(pod_group_key(pod_group), self.clock.now(), f"PodGroup{action}")
 
 
 def _together(group: Group) -> bool:
@@ -239,6 +332,12 @@ def _same(old: PodGroup, new: PodGroup) -> bool:
     before, now = old.metadata, new.metadata
     same = old.spec == new.spec and before.labels == now.labels and _annotations(before) == _annotations(now)
     return same and (before.deletion_timestamp is None) == (now.deletion_timestamp is None)
+
+
+def _is_older(pod_group: PodGroup, known: PodGroup) -> bool:
+    """Whether a PodGroup's state is from before another one. resourceVersions are numbers that grow (KEP-5504)."""
+    versions = pod_group.metadata.resource_version, known.metadata.resource_version
+    return all(version.isdecimal() for version in versions) and int(versions[0]) < int(versions[1])
 
 
 def _annotations(metadata: ObjectMeta) -> Mapping[str, str]:
@@ -266,9 +365,7 @@ def _actions(old: KubeObject | None, new: KubeObject | None) -> int:
 # ------------------------------------------------------------------ what plugins wait for
 
 
-def registered_hints(
-    profiles: Mapping[str, HookCalls],
-) -> Callable[[str, str], Sequence[ClusterEventWithHint]]:
+def registered_hints(profiles: Mapping[str, HookCalls]) -> Hints:
     """What each plugin of each profile waits for; every event for those that do not say. Raises PluginError."""
     domains = ClusterEventWithHint(Node, ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL)
     found: dict[tuple[str, str], Sequence[ClusterEventWithHint]] = {}
@@ -278,14 +375,10 @@ def registered_hints(
     for profile, calls in profiles.items():
         asked = calls.hooks["queueing_hint"] = []  # its times are shown with those of the other hooks
         for call in calls.functions("events_to_register"):
-            hints = HookCall(call.plugin, "queueing_hint", _ask, call.budget)
+            hints = HookCall(call.plugin, "queueing_hint", call_with, call.budget)
             asked.append(hints)
             found[profile, call.plugin] = tuple(_guarded(hints, event) for event in _asked(call))
-    return lambda profile, plugin: found.get((profile, plugin), EVERY_EVENT)
-
-
-def _ask(hint: QueueingHint, cls: TaskClass, change: ClusterEvent) -> bool:
-    return hint(cls, change)
+    return found.get
 
 
 def _asked(call: HookCall) -> Sequence[ClusterEventWithHint]:
@@ -298,19 +391,19 @@ def _asked(call: HookCall) -> Sequence[ClusterEventWithHint]:
 
 
 def _guarded(hints: HookCall, event: ClusterEventWithHint) -> ClusterEventWithHint:
-    """The same, its hint timed; one that fails says yes, so that nothing is forgotten."""
+    """The same, its hint timed; a hint that fails counts as yes, so that no group is forgotten."""
     hint = event.hint
     if hint is None:
         return event
-    told = False
+    logged = False
 
     def ask(cls: TaskClass, change: ClusterEvent) -> bool:
-        nonlocal told
+        nonlocal logged
         try:
             return bool(hints(hint, cls, change))
         except PluginError as error:
-            if not told:
-                told = True
+            if not logged:
+                logged = True
                 _log.error("a queueing hint failed", plugin=error.plugin, error=str(error))
             return True
 

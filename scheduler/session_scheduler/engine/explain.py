@@ -190,7 +190,7 @@ def _by_name(values: Mapping[Task, str]) -> dict[str, str]:
 @contextmanager
 def _opened(scheduler: Scheduler, calls: HookCalls, group: Group, spent: Counter[str] | None) -> Iterator[Session]:
     """A session over one group, closed and forgotten at the end. Raises PluginError."""
-    session = scheduler.open_session(calls, (group,))
+    session = scheduler.sessions.open(calls, (group,))
     try:
         with closing(session):
             yield session

@@ -1,4 +1,4 @@
-"""Work that goes on outside the scheduler's turns: started in one turn, settled in a later one, never forgotten."""
+"""Work in flight: requests that run beside the scheduler's turns. A turn starts each, and a later turn completes it."""
 
 from __future__ import annotations
 
@@ -13,51 +13,54 @@ import structlog
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
-Settle = Callable[[str, Any], Coroutine[Any, Any, _T | None]]
+Completion = Callable[[str, Any], Coroutine[Any, Any, _T | None]]
 """Called with the group's key and the work's answer, or the error that it ended in."""
 
 
 class _Work(msgspec.Struct, Generic[_T], frozen=True):
     number: int
-    """Which of all works it is: what has ended is settled in the order in which it was started."""
+    """Work that has ended is completed in the order in which it was started."""
     group: str
     future: asyncio.Future[Any]
-    settle: Settle[_T]
+    complete: Completion[_T]
 
 
-class UnderWay(Generic[_T]):
-    """Work by group; settling it answers a `_T` or None. `ended` is called when any of it has ended."""
+class InFlight(Generic[_T]):
+    """Work by group; completing it answers a `_T` or None. `ended` is called when any of it has ended."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended
         self._started = 0
         self._works: dict[asyncio.Future[Any], _Work[_T]] = {}
-        self._to_settle: list[asyncio.Future[Any]] = []
-        """Where what has ended is found, so that nobody need look at all that goes on; some may be settled already."""
+        self._to_complete: list[asyncio.Future[Any]] = []
+        """What has ended, so that a turn does not search all work; some of it may be completed already."""
         self._busy: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._works)
 
-    def start(self, group: str, work: Coroutine[Any, Any, Any], settle: Settle[_T]) -> None:
-        """Start work for a group (its key)."""
+    def start(self, group: str, work: Coroutine[Any, Any, Any], complete: Completion[_T]) -> None:
+        """Start work for a group (its key). A later turn calls `complete(group, answer or error)`.
+
+        Nothing else of the group is decided until then.
+        """
         self._busy[group] += 1
         self._started += 1
         future = asyncio.ensure_future(work)
-        self._works[future] = _Work(self._started, group, future, settle)
+        self._works[future] = _Work(self._started, group, future, complete)
         future.add_done_callback(self._note)
 
     def _note(self, future: asyncio.Future[Any]) -> None:
-        self._to_settle.append(future)
+        self._to_complete.append(future)
         self._ended()
 
     def concerns(self, group: str) -> bool:
-        """Whether any of it is a group's (its key)."""
+        """Whether any work of a group (its key) is in flight."""
         return self._busy[group] > 0
 
     @property
     def groups(self) -> list[str]:
-        """The groups (their keys) that any of it is of."""
+        """The groups (their keys) with work in flight."""
         return list(self._busy)
 
     async def wait(self, errors: list[BaseException]) -> None:
@@ -69,25 +72,25 @@ class UnderWay(Generic[_T]):
         except asyncio.CancelledError as cancelled:
             await self.abandon()
             errors.append(cancelled)
-        self._to_settle.extend(self._works)  # what ended may not have been noted yet
+        self._to_complete.extend(self._works)  # what ended may not have been noted yet
 
     async def abandon(self) -> None:
-        """Cancel all of it; it is to be settled all the same."""
+        """Cancel all of it; a turn completes it all the same."""
         for future in self._works:
             future.cancel()
         await asyncio.gather(*self._works, return_exceptions=True)
-        self._to_settle.extend(self._works)
+        self._to_complete.extend(self._works)
 
-    async def settle_ended(self, errors: list[BaseException]) -> list[_T]:
-        """Settle what has ended; what nobody expected is added to the errors."""
-        futures, self._to_settle = self._to_settle, []
+    async def complete_ended(self, errors: list[BaseException]) -> list[_T]:
+        """Complete the work that has ended; unexpected errors are added to `errors`."""
+        futures, self._to_complete = self._to_complete, []
         ended = [self._works.pop(future) for future in futures if future in self._works and future.done()]
         done: list[_T] = []
         for work in sorted(ended, key=lambda work: work.number):
             self._busy[work.group] -= 1
             if not self._busy[work.group]:
                 del self._busy[work.group]
-            answer = await kept(work.settle(work.group, _answer(work.future)), errors)
+            answer = await kept(work.complete(work.group, _answer(work.future)), errors)
             if answer is not None:
                 done.append(answer)
         return done

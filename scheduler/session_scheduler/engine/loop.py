@@ -1,4 +1,4 @@
-"""The live scheduler's loop: changes in, answers settled, sessions opened; one turn after the other, by one owner.
+"""The live scheduler's loop: each turn ingests watch events, completes work in flight and opens sessions.
 
 Watches only queue what they see, and binds run beside; whatever changes the scheduler's state does so in a turn.
 """
@@ -16,7 +16,7 @@ import structlog
 from session_scheduler.base.clock import Clock
 from session_scheduler.cluster.port import Change
 from session_scheduler.engine.in_flight import raise_first
-from session_scheduler.engine.scheduler import TAKEN_IN_AT_ONCE, Scheduler
+from session_scheduler.engine.scheduler import INGESTED_AT_ONCE, Scheduler
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.reporting.live_observer import LiveObserver
@@ -24,15 +24,15 @@ from session_scheduler.reporting.metrics import PENDING_STATES, Metrics
 
 _log = structlog.get_logger(__name__)
 _TURN_SECONDS = 0.005
-"""Turns begin no more often than this: what comes together is looked at together."""
+"""Turns begin no more often than this: changes that come together are handled together."""
 _LONGEST_REST = 5.0
-_LOOK_AGAIN = 1.0
-"""Seconds between two looks at binds of which it is not known what became."""
+_CHECK_AGAIN = 1.0
+"""Seconds between two checks of binds with unknown outcome."""
 _AFTER_ERROR = 1.0
 _REMIND = 10.0
-"""Seconds between two looks for gangs that have started and of which their PodGroup does not say so."""
-_TAKEN_IN_SECONDS = 0.1
-"""How long changes are taken in between two looks at what is under way, where plugins take their time over them."""
+"""Seconds between two searches for gangs that have started and whose PodGroup does not say so."""
+_INGESTED_SECONDS = 0.1
+"""How long changes are ingested between two checks for other work, where plugins take their time over them."""
 _STUCK = 60.0
 """After so many seconds without the end of a turn something is wrong."""
 
@@ -47,27 +47,32 @@ class IdleTask(Protocol):
         """Do a part of it, if it is time: no turn begins before this returns."""
 
 
-class Engine:
+class SchedulerLoop:
     """Runs one started scheduler. `deliver` is what a mirror of the cluster calls."""
 
     def __init__(
-        self, scheduler: Scheduler, observer: LiveObserver, metrics: Metrics, clock: Clock, due: asyncio.Event
+        self,
+        scheduler: Scheduler,
+        observer: LiveObserver,
+        metrics: Metrics,
+        clock: Clock,
+        due: asyncio.Event | None = None,
     ) -> None:
-        """`due` ends the rest between two turns: it is set, too, when work in flight has ended."""
+        """Whoever sets `due` ends the rest between two turns."""
         self._scheduler = scheduler
         self._observer = observer
         self._metrics = metrics
         self._clock = clock
         self._changes: deque[tuple[Change, KubeObject]] = deque()
         self._plugins_changes: deque[tuple[str, Callable[[], None]]] = deque()
-        self._due = due
+        self._due = due or asyncio.Event()
         self._stopping = False
         self._ended = asyncio.Event()
         self._ended.set()
-        self._look_at = 0.0
+        self._check_at = 0.0
         self._remind_at = 0.0
         self._decided_at = 0.0
-        """When the last look at what is due began."""
+        """When the last turn began to decide."""
         self._turned: float | None = None
         self._idle_tasks: list[IdleTask] = []
 
@@ -82,7 +87,7 @@ class Engine:
         """Make a group (its key) due, as a plugin asked."""
         _log.debug("woken", group=group, why=why)
         if group in self._scheduler.cache.groups:
-            self._scheduler.pending.activate(group, self._clock.now())
+            self._scheduler.queue.activate(group, self._clock.now())
         self._due.set()
 
     def add_idle_task(self, task: IdleTask) -> None:
@@ -94,14 +99,14 @@ class Engine:
         self._due.set()
 
     def change(self, plugin: str, work: Callable[[], None]) -> None:
-        """Call `work` in the next turn, before any session, and wake those whom the plugin refused."""
+        """Call `work` in the next turn, before any session, and requeue the groups that the plugin refused."""
         self._plugins_changes.append((plugin, work))
         self._due.set()
 
     def problem(self) -> str | None:
         """Why the loop is not healthy; None where it is."""
         if self._turned is None:
-            return None  # it has not begun: the cluster is still being taken in
+            return None  # it has not begun: the cluster is still being ingested
         seconds = self._clock.now() - self._turned
         return f"no turn has ended for {seconds:.0f} s" if seconds > _STUCK else None
 
@@ -122,36 +127,36 @@ class Engine:
             self._ended.set()
 
     async def stop(self, seconds: float) -> bool:
-        """Decide nothing more and let what is under way end, for so long; whether it did."""
+        """Decide nothing more and let work in flight end, for so long; whether it did."""
         self._stopping = self._scheduler.stopping = True
         self._due.set()
         try:
             async with asyncio.timeout(seconds):
                 await self._ended.wait()  # a turn that goes on may start something yet
-                while self._scheduler.under_way:
+                while self._scheduler.in_flight:
                     self._due.clear()
-                    await self._settle()
-                    if self._scheduler.under_way:
+                    await self._complete()
+                    if self._scheduler.in_flight:
                         await self._due.wait()
         except TimeoutError:
-            _log.warning("bindings are still under way", number=len(self._scheduler.under_way))
-            await self._scheduler.under_way.abandon()
+            _log.warning("bindings are still under way", number=len(self._scheduler.in_flight))
+            await self._scheduler.in_flight.abandon()
             return False
         return True
 
-    async def _settle(self) -> None:
+    async def _complete(self) -> None:
         try:
-            await self._scheduler.settle_finished()
+            await self._scheduler.complete_finished()
         except Exception:  # noqa: BLE001 (a bug in one bind is told, and the others may end)
             _log.exception("what was under way ended in an error")
 
     async def _turn(self) -> None:
         started = perf_counter()
         try:
-            await self._take_in()
-            await self._scheduler.settle_finished()
+            await self._ingest()
+            await self._scheduler.complete_finished()
             self._change_plugins()
-            self._look_again()
+            self._check_again()
             self._decided_at = self._clock.now()
             await self._scheduler.decide()
         except Exception:  # noqa: BLE001 (a bug in one turn is told, and the next one goes on)
@@ -164,49 +169,50 @@ class Engine:
         self._observer.report_incomplete(self._clock.now())
         self._turned = self._clock.now()
 
-    async def _take_in(self) -> None:
-        """Every change; an error that nobody expected is raised when all others are taken in."""
+    async def _ingest(self) -> None:
+        """Every change; an unexpected error is raised when all others are ingested."""
         errors: list[BaseException] = []
-        number, looked = 0, perf_counter()
+        number, checked = 0, perf_counter()
         while self._changes:
             number += 1
-            if not number % TAKEN_IN_AT_ONCE or perf_counter() - looked > _TAKEN_IN_SECONDS:
+            if not number % INGESTED_AT_ONCE or perf_counter() - checked > _INGESTED_SECONDS:
                 await asyncio.sleep(0)
-                looked = perf_counter()
+                checked = perf_counter()
             change, obj = self._changes.popleft()
             try:
-                await self._scheduler.apply(change, obj)
+                await self._scheduler.event_handlers.apply(change, obj)
             except Exception as error:  # noqa: BLE001 (it is raised, below)
-                self._scheduler.intake.failed(obj, error)
+                self._scheduler.event_handlers.failed(obj, error)
                 errors.append(error)
             self._observer.seen(change, obj)
-        raise_first(errors)
+        if errors:
+            raise_first(errors)
 
     def _change_plugins(self) -> None:
         while self._plugins_changes:
             plugin, work = self._plugins_changes.popleft()
             work()
-            self._scheduler.pending.plugin_changed(plugin)
+            self._scheduler.queue.plugin_changed(plugin)
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         now = self._clock.now()
-        if self._scheduler.doubts and now >= self._look_at:
-            self._look_at = now + _LOOK_AGAIN
-            self._scheduler.doubts.ask()
+        if self._scheduler.unknown_binds and now >= self._check_at:
+            self._check_at = now + _CHECK_AGAIN
+            self._scheduler.completion.start_unknown_checks()
         if now >= self._remind_at:
             self._remind_at = now + _REMIND
-            self._scheduler.gangs.remind()
+            self._scheduler.gang_starts.remind()
 
     async def _rest(self) -> None:
         """Until something happened or is due."""
         await asyncio.sleep(_TURN_SECONDS)
         if self._changes or self._scheduler.left_over:  # a turn that failed has left changes
             return
-        now, decided_at = self._clock.now(), self._decided_at  # what fell due in between was not looked at
+        now, decided_at = self._clock.now(), self._decided_at  # what fell due in between was not decided
         times = (
-            self._scheduler.pending.next_after(decided_at),
-            self._scheduler.gangs.next_deadline(decided_at),
-            self._look_at if self._scheduler.doubts else None,
+            self._scheduler.queue.next_after(decided_at),
+            self._scheduler.gang_starts.next_deadline(decided_at),
+            self._check_at if self._scheduler.unknown_binds else None,
             self._observer.next_time(),
             *(task.next_time() for task in self._idle_tasks),
         )
@@ -237,12 +243,12 @@ class Engine:
 
     def _waiting(self) -> dict[str, list[Task]]:
         """What waits, by state; costs nothing for what runs."""
-        cache, pending, now = self._scheduler.cache, self._scheduler.pending, self._clock.now()
+        cache, queue, now = self._scheduler.cache, self._scheduler.queue, self._clock.now()
         found: dict[str, list[Task]] = {state: [] for state in PENDING_STATES}
         for task in cache.unbound.values():
             key = task.group.key
-            waits = "unschedulable" if pending.is_asleep(key) else "due" if pending.is_active(key, now) else "backoff"
+            waits = "unschedulable" if queue.is_asleep(key) else "due" if queue.is_active(key, now) else "backoff"
             found["gated" if task.phase is Phase.GATED else waits].append(task)
-        groups = filter(None, map(cache.groups.get, self._scheduler.under_way.groups))
+        groups = filter(None, map(cache.groups.get, self._scheduler.in_flight.groups))
         found["in_flight"] = [task for group in groups for task in group.in_phase(Phase.ASSUMED)]
         return found

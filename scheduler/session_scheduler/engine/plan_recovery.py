@@ -1,4 +1,4 @@
-"""Plans that this replica finds: adopted, which is held and carried out as their writers wanted, or taken back.
+"""Recovers gang plans that this replica finds: each is carried out as its writer wanted, or taken back.
 
 Before its first bind a plan is carried out whole or taken back; after it each pod that still can goes where the plan
 says, and the others are placed anew. What of a plan is not carried out is made void: no request that is still on its
@@ -7,75 +7,96 @@ way can bind by it, and at a start nothing else is placed until then. One of our
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
+from session_scheduler.base.clock import Clock
+from session_scheduler.binding.binder import Binder
 from session_scheduler.binding.plan_store import PlanSwap
-from session_scheduler.cluster.errors import ClusterError, TooManyRequests, Unavailable
-from session_scheduler.engine.plan_cache import PlanReader, acknowledged
+from session_scheduler.cluster.errors import ClusterError
+from session_scheduler.engine.completion import BindCompletion
+from session_scheduler.engine.gang_starts import GangStarts
+from session_scheduler.engine.in_flight import InFlight, raise_first
+from session_scheduler.engine.plan_cache import PlanCache, acknowledged
+from session_scheduler.engine.sessions import Sessions
+from session_scheduler.engine.unknown_binds import UnknownBinds
 from session_scheduler.framework.bindings import Holding
 from session_scheduler.framework.hooks import HookCalls, PluginError
+from session_scheduler.framework.observer import Observer
 from session_scheduler.framework.statement import Decision
-from session_scheduler.model.gang_plan import GangPlan, PlannedPod, attempt_of
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION, GangPlan, PlannedPod, attempt_of
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import PodGroup
-from session_scheduler.state.cache import schedulers_of
-
-if TYPE_CHECKING:
-    from session_scheduler.engine.gang_starts import GangKeeper
-    from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.state.cache import Cache, pod_group_key, schedulers_of
+from session_scheduler.state.scheduling_queue import SchedulingQueue
 
 _log = structlog.get_logger(__name__)
-_LONGEST_GATE = 30.0
-"""Seconds after the start for which plans that were found keep everything else waiting until they are void."""
-_MAY_YET_COME = (Unavailable, TooManyRequests)
-"""Answers after which the same may succeed."""
-_GIVEN_UP = 16
-"""Attempts of a group that are remembered: one is on its PodGroup, others may come back by a late write."""
 
 
-class Adoption:
-    """Belongs to a keeper of gangs; works in the scheduler's turns."""
+@dataclass(eq=False, repr=False)
+class PlanRecovery:
+    """At the scheduler's start, and before the sessions of each cycle."""
 
-    def __init__(self, scheduler: Scheduler, gangs: GangKeeper, reader: PlanReader) -> None:
-        self._scheduler = scheduler
-        self._gangs = gangs
-        self._reader = reader
-        self._given_up: dict[str, dict[str, None]] = {}
-        """By group: attempts that are not to be adopted, our own and those with which that failed."""
-        self._gates: set[str] = set()
-        """Groups whose plans were found at the start and are being voided."""
-        self._adopting: dict[str, str] = {}
-        """By group: the attempt that was found and is being carried out."""
-        self._started = scheduler.clock.now()
+    cache: Cache
+    queue: SchedulingQueue
+    profiles: Mapping[str, HookCalls]
+    clock: Clock
+    observer: Observer
+    binder: Binder
+    in_flight: InFlight[Any]
+    unknown_binds: UnknownBinds
+    plans: PlanCache
+    gang_starts: GangStarts
+    sessions: Sessions
+    completion: BindCompletion
+    ingest_written: Callable[[PodGroup], None]
+    """Called with each PodGroup as a write answered it."""
 
-    def start(self) -> None:
-        """From now on what is found may still be under way."""
-        self._started = self._scheduler.clock.now()
+    async def start(self) -> None:
+        """After everything was listed: read every plan, see which gangs have started, and which only began to."""
+        self.plans.start()
+        for pod_group in list(self.cache.pod_groups()):
+            text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
+            key = pod_group_key(pod_group)
+            if text is not None and key in self.cache.groups:
+                await self.plans.fetch(key, pod_group, text)
+            elif text is not None:
+                self.gang_starts.ended(key, pod_group)
+        for group in list(self.cache.groups.values()):
+            if group.pod_group is not None:
+                self.gang_starts.resume(group, group.pod_group)
 
-    def forget(self, key: str) -> None:
-        """A group is gone."""
-        self._given_up.pop(key, None)
-        self._adopting.pop(key, None)
-        self._gates.discard(key)
+    async def review(self, failed: Container[str] = ()) -> None:
+        """Carry on with what plans say of pending pods; evict where a gang's time is over.
 
-    def carried_out(self, key: str, planning: PlanSwap) -> None:
-        """A plan was carried out, as far as it could be. One that was found is void only once that is settled."""
-        found = self._adopting.pop(key, None)
-        if found is None or planning.in_force:
-            self._gates.discard(key)
-            self._give_up(key, planning.attempt)
-        elif isinstance(planning.error, _MAY_YET_COME):
-            self._gate(key)
-            self._given_up.get(key, {}).pop(found, None)  # it is looked at again
-        else:  # what can be taken back is; what cannot must not keep others waiting
-            self._gates.discard(key)
+        Profiles that `failed` cannot carry on with anything now. An unexpected error fails its group, and is raised at
+        the end.
+        """
+        now = self.clock.now()
+        errors: list[BaseException] = []
+        for group in self.cache.pending_groups(self._has_plan):
+            if any(name in failed for name in schedulers_of(group)):
+                continue
+            if self.queue.is_due(group.key, now) and not self.gang_starts.holds_back(group):
+                try:
+                    await self._review(group)
+                except Exception as error:  # noqa: BLE001 (a bug: it is raised at the end)
+                    self.completion.back_off(group.key)
+                    errors.append(error)
+        self.gang_starts.evict_late()
+        raise_first(errors)
 
-    async def look_at(self, group: Group) -> None:
+    def _has_plan(self, group: Group) -> bool:
+        pod_group = group.pod_group
+        planned = pod_group is not None and PLAN_ANNOTATION in pod_group.metadata.annotations
+        return planned and not self.unknown_binds.is_busy(group.key)
+
+    async def _review(self, group: Group) -> None:
         """Carry on with what the plan on a group's PodGroup says of its pending pods."""
-        plan = self._reader.plan_of(group)
+        plan = self.plans.plan_of(group)
         if plan is None:
             return
         parts = {
@@ -84,50 +105,28 @@ class Adoption:
             if uid in plan.pods and task.phase is Phase.PENDING
         }
         begun = any(task.node is not None for uid, task in group.tasks.items() if uid in plan.pods)
-        found = plan.attempt not in self._given_up.get(group.key, ())
+        found = not self.plans.is_given_up(group.key, plan.attempt)
         if plan.state == "abort":
             self._abort(group, plan, [task for uid, task in group.tasks.items() if uid in plan.pods], found=found)
             return
         if found:
             if group.pod_group is not None and not acknowledged(group.pod_group, plan):
-                self._gangs.resume_start(group, plan)
+                self.gang_starts.resume_start(group, plan)
                 parts |= _vacated(group, plan) if begun else {}
-            if parts and await self._adopt(group, plan, parts, begun=begun):
+            if parts and await self._recover(group, plan, parts, begun=begun):
                 return
-            self._give_up(group.key, plan.attempt)
+            self.plans.give_up(group.key, plan.attempt)
             if parts and begun and group.pod_group is not None:
-                self._gate(group.key)
-                planning = self._gangs.replacing(group, group.pod_group, ())
-                self._scheduler.spawn(group.key, self._scheduler.binder.plans.strike(planning), self._struck)
+                self.plans.gate(group.key)
+                planning = self.gang_starts.replacing(group, group.pod_group, ())
+                self.in_flight.start(group.key, self.binder.plans.strike(planning), self._struck)
         if parts and not begun:
             self._abort(group, plan, parts, found=found)
 
-    def gated(self) -> bool:
-        """Whether nothing is to be placed yet: requests of plans that were found may still take what looks free."""
-        return bool(self._gates) and self._is_start()
+    # ------------------------------------------------------------------ carrying out
 
-    def _is_start(self) -> bool:
-        return self._scheduler.clock.now() < self._started + _LONGEST_GATE
-
-    def _gate(self, key: str) -> None:
-        if self._is_start():  # later nobody else's requests can be under way; and anybody may write a plan
-            self._gates.add(key)
-
-    def _ungate(self, key: str, answer: object) -> None:
-        """A found plan was voided, or cannot be: only an answer that may yet come keeps the others waiting."""
-        if not isinstance(answer, _MAY_YET_COME):
-            self._gates.discard(key)
-
-    def _give_up(self, key: str, attempt: str) -> None:
-        attempts = self._given_up.setdefault(key, {})
-        attempts[attempt] = None
-        if len(attempts) > _GIVEN_UP:
-            del attempts[next(iter(attempts))]
-
-    # ------------------------------------------------------------------ adopting
-
-    async def _adopt(self, group: Group, plan: GangPlan, parts: Mapping[Task, PlannedPod], *, begun: bool) -> bool:
-        """Carry out somebody else's plan. False where that is not possible any more.
+    async def _recover(self, group: Group, plan: GangPlan, parts: Mapping[Task, PlannedPod], *, begun: bool) -> bool:
+        """Carry out another replica's plan. False where that is not possible any more.
 
         Before its first bind it is done whole or not at all; after that each pod that can goes where it says. `parts`
         are the pods to be bound; one that is not in the plan takes the place of one that is gone, by a plan of its own.
@@ -140,21 +139,21 @@ class Adoption:
             or (not begun and len(parts) < len(plan.pods) + plan.gone)
         ):
             return False
-        calls = self._scheduler.profiles[schedulers[0]]
+        calls = self.profiles[schedulers[0]]
         decision: Decision | None = None
         try:
-            decision = self._judged(group, parts, calls, whole=not begun)
+            decision = self._evaluated(group, parts, calls, whole=not begun)
             if decision is None:
                 return False
             refused = self._hold(decision, parts, calls)
         except PluginError as error:
             for task in decision.allocated if decision is not None else ():
-                await self._scheduler.give_up(task, calls)
-            self._scheduler.failed([group], error)
+                await self.completion.give_up(task, calls)
+            self.completion.plugin_failed([group], error)
             return True
         undone = [task for task in decision.allocated if task.uid in refused or (refused and not begun)]
         for task in undone:
-            await self._scheduler.give_up(task, calls)
+            await self.completion.give_up(task, calls)
         if len(undone) == len(decision.allocated):
             return False
         decision.allocated = [task for task in decision.allocated if task not in undone]
@@ -165,25 +164,25 @@ class Adoption:
     def _carry_on(
         self, group: Group, pod_group: PodGroup, plan: GangPlan, decision: Decision, calls: HookCalls
     ) -> None:
-        self._give_up(group.key, plan.attempt)
-        self._gangs.joins_start(group, decision.allocated)
-        self._scheduler.observer.recovered("rolled forward", len(decision.allocated))
-        planning = self._gangs.replacing(group, pod_group, decision.allocated)
+        self.plans.give_up(group.key, plan.attempt)
+        self.gang_starts.joins_start(group, decision.allocated)
+        self.observer.recovered("rolled forward", len(decision.allocated))
+        planning = self.gang_starts.replacing(group, pod_group, decision.allocated)
         if planning.others:
-            self._gate(group.key)
+            self.plans.gate(group.key)
         elif all(task.uid in plan.pods for task in decision.allocated):
             planning = PlanSwap(pod_group, plan, resumed=True, attempt=plan.attempt)
-        self._adopting[group.key] = plan.attempt
-        self._scheduler.carry_out(decision, calls, planning)
+        self.plans.recover(group.key, plan.attempt)
+        self.completion.carry_out(decision, calls, planning)
 
-    def _judged(
+    def _evaluated(
         self, group: Group, parts: Mapping[Task, PlannedPod], calls: HookCalls, *, whole: bool
     ) -> Decision | None:
         """The pods that the filters let go where the plan says; None for none, or not all where `whole`.
 
         Nodes may have changed since, and a plan may be forged. Raises PluginError.
         """
-        session = self._scheduler.open_session(calls, (group,))
+        session = self.sessions.open(calls, (group,))
         try:
             with session.ledger.statement(group) as statement:
                 for task, part in parts.items():
@@ -200,7 +199,7 @@ class Adoption:
                 decision.mutations = mutations
                 return decision
         finally:
-            self._scheduler.close_session(session)
+            self.sessions.close(session)
             session.forget()
 
     def _hold(self, decision: Decision, parts: Mapping[Task, PlannedPod], calls: HookCalls) -> set[str]:
@@ -220,34 +219,34 @@ class Adoption:
         if group.pod_group is None:
             return
         if found:
-            self._gate(group.key)
+            self.plans.gate(group.key)
         pods = [task.pod for task in tasks]
-        self._give_up(group.key, plan.attempt)
-        self._scheduler.spawn(group.key, self._scheduler.binder.plans.abort(group.pod_group, plan, pods), self._aborted)
+        self.plans.give_up(group.key, plan.attempt)
+        self.in_flight.start(group.key, self.binder.plans.abort(group.pod_group, plan, pods), self._aborted)
 
     async def _struck(self, key: str, answer: PodGroup | BaseException) -> None:
-        self._ungate(key, answer)
+        self.plans.ungate(key, answer)
         if isinstance(answer, PodGroup):
-            self._gangs.take(answer)
+            self.ingest_written(answer)
         elif isinstance(answer, ClusterError):
             _log.warning("a plan cannot be changed yet", group=key, error=str(answer))
-            self._given_up.pop(key, None)  # it is looked at again
-            self._scheduler.back_off(key)
+            self.plans.reconsider(key)
+            self.completion.back_off(key)
         else:
             raise answer
 
     async def _aborted(self, key: str, answer: PodGroup | BaseException) -> None:
-        self._ungate(key, answer)
+        self.plans.ungate(key, answer)
         if isinstance(answer, PodGroup):
-            self._gangs.take(answer)
+            self.ingest_written(answer)
             if standing := attempt_of(answer):  # one of its pods was bound: it is carried on with
-                self._given_up.get(key, {}).pop(standing, None)
+                self.plans.reconsider(key, standing)
                 return
-            self._gangs.forget_start(key)
-            self._scheduler.observer.recovered("aborted", 0)
+            self.gang_starts.forget_start(key)
+            self.observer.recovered("aborted", 0)
         elif isinstance(answer, ClusterError):
             _log.warning("a plan cannot be taken back yet", group=key, error=str(answer))
-            self._scheduler.back_off(key)
+            self.completion.back_off(key)
         else:
             raise answer
 

@@ -1,7 +1,8 @@
-"""Carries preemptions out beside the sessions: nominations are written, then the victims are asked to end.
+"""Executes preemptions beside the sessions: writes the nominations, then evicts or deletes the victims.
 
-In this order, so that a successor that finds victims ending finds out, too, for whom. The group is tried again when the
-last request was answered; the pods that end wake it like any others. What is refused is decided anew after a backoff.
+In this order, so that a successor that finds victims terminating also finds for which pods. The scheduler retries the
+group when the last request is answered; victims that are gone requeue it like any other pod. What the API server
+refuses is decided anew after a backoff.
 Source: kube-scheduler 1.36, pkg/scheduler/framework/preemption/executor.go.
 """
 
@@ -10,27 +11,28 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
 
+from session_scheduler.base.clock import Clock
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
-from session_scheduler.engine.in_flight import raise_first
+from session_scheduler.cluster.port import Cluster
+from session_scheduler.engine.in_flight import InFlight, raise_first
 from session_scheduler.framework.answers import Preemption
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.observer import Observer
+from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.disruption import DISRUPTION_TARGET, MOVED, PREEMPTED
 from session_scheduler.model.groups import SYSTEM_CRITICAL, Group, Phase, Task
 from session_scheduler.model.objects import Pod, PodCondition
 from session_scheduler.model.times import time_text
-
-if TYPE_CHECKING:
-    from session_scheduler.engine.scheduler import Scheduler
-    from session_scheduler.framework.statement import PlacementResult
+from session_scheduler.state.cache import Cache
+from session_scheduler.state.scheduling_queue import SchedulingQueue
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
@@ -86,25 +88,29 @@ class _Preemptor:
         return _End(PodCondition(DISRUPTION_TARGET, "True", reason, text), event, task in preemption.moves)
 
 
-class Preempting:
-    """Belongs to one scheduler, whose state it reads and changes in its turn."""
+@dataclass(eq=False, repr=False)
+class PreemptionExecutor:
+    """Keeps which groups wait for which victims."""
 
-    def __init__(
-        self, scheduler: Scheduler, in_flight: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
-        """`in_flight` is how many requests go at once; `now` gives the times that are written."""
-        self._scheduler = scheduler
-        self._cache = scheduler.cache
-        self._slots = asyncio.Semaphore(in_flight)
-        self._now = now
-        self._waits: dict[str, set[str]] = {}
-        """By victim (uid): the groups (their keys) that it ends for."""
-        self._left: Counter[str] = Counter()
-        """By group (key): how many victims it waits for."""
-        self._latest: dict[str, _Nomination] = {}
-        """By pod (uid): what is to be written of it last, until it is."""
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By pod (uid): its nominations are written one after the other."""
+    cluster: Cluster
+    cache: Cache
+    queue: SchedulingQueue
+    clock: Clock
+    observer: Observer
+    in_flight: InFlight[Any]
+    back_off: Callable[[str], None]
+    """Lets a group (its key) wait."""
+    release_nominations: Callable[[], None]
+    slots: asyncio.Semaphore
+    """Bounds how many requests go at once."""
+    _waits: dict[str, set[str]] = field(default_factory=dict, init=False)
+    """By victim (uid): the groups (their keys) that it ends for."""
+    _left: Counter[str] = field(default_factory=Counter, init=False)
+    """By group (key): how many victims it waits for."""
+    _latest: dict[str, _Nomination] = field(default_factory=dict, init=False)
+    """By pod (uid): what is to be written of it last, until it is."""
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
+    """By pod (uid): its nominations are written one after the other."""
 
     def carry_out(self, decision: Decision, reasons: Mapping[Task, str]) -> None:
         """Let a session's nominations be written and its victims end; `reasons` are those of the tasks that wait."""
@@ -120,11 +126,11 @@ class Preempting:
         for task in victims:
             self._wait_for(task, group)
         asked = {task: end for task, end in victims.items() if not self._ends(task)}
-        self._cache.made_to_end(victims)
+        self.cache.made_to_end(victims)
         if moved := [task for task in asked if task in moves]:
-            self._scheduler.observer.moves(group, moved)
+            self.observer.moves(group, moved)
         if preempted := [task for task in asked if task not in moves]:
-            self._scheduler.observer.preempts(group, preempted)
+            self.observer.preempts(group, preempted)
         self._spawn(group, nominations, asked)
 
     def tried(self, outcomes: Mapping[Group, PlacementResult]) -> None:
@@ -132,27 +138,27 @@ class Preempting:
 
         A gang that is bound in part keeps what its members had.
         """
-        for group, outcome in outcomes.items() if self._cache.nominations else ():
+        for group, outcome in outcomes.items() if self.cache.nominations else ():
             if outcome.refusal is not None and outcome.refusal.failed and not outcome.preempts:
                 for task in group.in_phase(Phase.PENDING):
-                    if task.uid not in self._cache.nominations.kept:
+                    if task.uid not in self.cache.nominations.kept:
                         self.give_up(task)
 
     def ended(self, uid: str) -> None:
         """A pod went: with the last of its victims a group need not sleep any more."""
         for key in self._let_go(uid):
             if key not in self._left:
-                self._scheduler.pending.requeue(key, "AssignedPodDelete")
+                self.queue.requeue(key, "AssignedPodDelete")
 
     def node_gone(self, node: str) -> None:
         """A node went: nobody is nominated for it any more."""
-        for task in self._cache.nominations.on_node(node):
-            self._scheduler.pending.requeue(task.group.key, "NodeDelete")
+        for task in self.cache.nominations.on_node(node):
+            self.queue.requeue(task.group.key, "NodeDelete")
             self.give_up(task)
 
     def started(self) -> None:
         """The cluster was taken in: what a predecessor wrote only a part of is taken back."""
-        for group in {task.group: None for _, tasks in self._cache.nominations.waiting() for task in tasks}:
+        for group in {task.group: None for _, tasks in self.cache.nominations.waiting() for task in tasks}:
             self._take_back_part(group)
 
     def _take_back_part(self, group: Group, lost: Sequence[_Nomination] = ()) -> None:
@@ -161,7 +167,7 @@ class Preempting:
         `lost`: nominations that may be written although the answers say that they are not.
         """
         if self._in_part(group):
-            known = self._cache.nominations
+            known = self.cache.nominations
             nodes = {task: known.told_of(task) for task in self._nominated(group)}
             nodes |= {nomination.task: nomination.node for nomination in lost}
             for task, node in nodes.items():
@@ -173,13 +179,13 @@ class Preempting:
         return len(self._nominated(group)) < group.needed > 1
 
     def _nominated(self, group: Group) -> list[Task]:
-        return [task for task in group.tasks.values() if self._cache.nominations.node_of(task) is not None]
+        return [task for task in group.tasks.values() if self.cache.nominations.node_of(task) is not None]
 
     def give_up(self, task: Task) -> None:
         """A task is nominated for no node any more: its node went, or an attempt or its bind failed by an error."""
-        node = self._cache.nominations.told_of(task)
+        node = self.cache.nominations.told_of(task)
         if node:
-            self._cache.nominations.give_up(task, node)
+            self.cache.nominations.give_up(task, node)
             self._spawn(task.group, [_Nomination(task, "", before=node)], {})
 
     def _outdo(self, group: Group, preemption: Preemption) -> None:
@@ -188,15 +194,15 @@ class Preempting:
         That is written as their own group's work, so that they are tried when it is done.
         """
         for task, node in preemption.nominated.items():
-            for other in self._cache.nominations.on_node(node):
+            for other in self.cache.nominations.on_node(node):
                 if self._outranks(task, other) and other.group is not group and other.node is None:
-                    self._cache.nominations.give_up(other, node)
-                    self._scheduler.pending.activate(other.group.key, self._scheduler.clock.now())
+                    self.cache.nominations.give_up(other, node)
+                    self.queue.activate(other.group.key, self.clock.now())
                     self._spawn(other.group, [_Nomination(other, "", before=node)], {})
 
     def _outranks(self, task: Task, other: Task) -> bool:
         """By priority; which ranks no pods of different queues, where there are any."""
-        apart = self._cache.queues.active and task.standing < SYSTEM_CRITICAL and task.group.queue != other.group.queue
+        apart = self.cache.queues.active and task.standing < SYSTEM_CRITICAL and task.group.queue != other.group.queue
         return other.standing < task.standing and not apart
 
     def _spawn(self, group: Group, nominations: Sequence[_Nomination], victims: Mapping[Task, _End]) -> None:
@@ -204,13 +210,13 @@ class Preempting:
             self._latest.update((nomination.task.uid, nomination) for nomination in nominations)
             unwritten: list[_Nomination] = []
             work = self._write(nominations, victims, unwritten)
-            self._scheduler.spawn(group.key, work, partial(self._written, tuple(victims), unwritten))
+            self.in_flight.start(group.key, work, partial(self._written, tuple(victims), unwritten))
 
     # ------------------------------------------------------------------ who ends for whom
 
     def _ends(self, task: Task) -> bool:
         """Whether a running task was asked to end already, by whomever."""
-        return task.uid in self._cache.preempted or task.pod.metadata.deletion_timestamp is not None
+        return task.uid in self.cache.preempted or task.pod.metadata.deletion_timestamp is not None
 
     def _wait_for(self, task: Task, group: Group) -> None:
         waiting = self._waits.setdefault(task.uid, set())
@@ -279,15 +285,15 @@ class Preempting:
             return None
         except ClusterError as error:
             return str(error)
-        tell = self._scheduler.observer.moved if end.moved else self._scheduler.observer.preempted
+        tell = self.observer.moved if end.moved else self.observer.preempted
         tell(task, end.event)
         return None
 
     async def _asked_to_end(self, pod: Pod, end: _End) -> bool:
         """Whether it was there. Raises ClusterError, for a pod that is moved where its budget does not allow that."""
-        request = self._scheduler.cluster.evict if end.moved else self._scheduler.cluster.delete
+        request = self.cluster.evict if end.moved else self.cluster.delete
         try:
-            async with self._slots:
+            async with self.slots:
                 await request(pod)
         except (NotFound, Conflict):  # it is gone already, or another one has its name
             return False
@@ -298,10 +304,11 @@ class Preempting:
     ) -> None:
         """Write a pod's status while it is this pod and `wanted`. Raises ClusterError; NotFound for another pod."""
         for left in reversed(range(_TRIES)):
-            stamped = [_stamped(pod, condition, time_text(self._now())) for condition in conditions]
+            now = time_text(datetime.fromtimestamp(self.clock.wall(), UTC))
+            stamped = [_stamped(pod, condition, now) for condition in conditions]
             try:
-                async with self._slots:
-                    await self._scheduler.cluster.patch_status(
+                async with self.slots:
+                    await self.cluster.patch_status(
                         pod, conditions=stamped, nominated_node_name=node,
                         resource_version=pod.metadata.resource_version,
                     )  # fmt: skip
@@ -310,8 +317,8 @@ class Preempting:
                     raise
             else:
                 return
-            async with self._slots:
-                fresh = await self._scheduler.cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
+            async with self.slots:
+                fresh = await self.cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
             if fresh.metadata.uid != pod.metadata.uid:
                 raise NotFound(f"{pod.key} is another pod by now")
             if not wanted(fresh):
@@ -325,18 +332,18 @@ class Preempting:
         lost = self._as_written(unwritten)
         if lost and isinstance(answer, ClusterError):
             self._take_back_part(lost[0].task.group, lost)
-        self._scheduler.waking.tell_nominations()
+        self.release_nominations()
         if isinstance(answer, BaseException):
             not_ended, again = dict.fromkeys(victims, str(answer)), {key}
         else:
             not_ended, again = dict(answer), set()
         for task, why in not_ended.items():
             _log.warning("a pod that is preempted is not ended", pod=task.key, by=key, error=why)
-            self._cache.spared(task)
-            self._cache.moves.came_to_nothing(task.uid)
+            self.cache.spared(task)
+            self.cache.moves.came_to_nothing(task.uid)
             again.update((key, *self._let_go(task.uid)))
         for group in sorted(again):
-            self._scheduler.back_off(group)
+            self.back_off(group)
         if isinstance(answer, ClusterError):  # one of a victim would be told with it
             _log.warning("a nomination is not written", group=key, error=str(answer))
         elif isinstance(answer, BaseException):
@@ -349,10 +356,10 @@ class Preempting:
         A part of a gang's places is not taken up again, whatever events tell of it yet: its pods' status is written
         anew when the gang is tried next. Returns those that lost a place.
         """
-        known, lost, kept = self._cache.nominations, list[_Nomination](), list[_Nomination]()
+        known, lost, kept = self.cache.nominations, list[_Nomination](), list[_Nomination]()
         for nomination in unwritten:
             task = nomination.task
-            there = self._cache.tasks.get(task.uid) is task and task.node is None and task.uid not in self._latest
+            there = self.cache.tasks.get(task.uid) is task and task.node is None and task.uid not in self._latest
             if there and (known.node_of(task) or "") == nomination.node:
                 known.put(task, task.pod.status.nominated_node_name)
                 (lost if nomination.node else kept).append(nomination)

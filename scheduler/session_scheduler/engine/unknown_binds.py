@@ -1,95 +1,95 @@
-"""Bindings of which the cluster did not say whether they were done: their tasks keep place and share until it does."""
+"""Binds with unknown outcome: the cluster did not say whether they were done.
+
+Their tasks stay assumed, with place and share, until an event or another check says what became of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
-from session_scheduler.engine.in_flight import raise_first
+from session_scheduler.engine.in_flight import InFlight, raise_first
 from session_scheduler.framework.bindings import Failure
 from session_scheduler.framework.hooks import HookCalls
-from session_scheduler.model.groups import Group, Phase
-
-if TYPE_CHECKING:
-    from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.model.groups import Group
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class UnknownBind:
     """A bind whose outcome is unknown, and the hooks of the profile that decided it."""
 
     failure: Failure
     calls: HookCalls
 
 
-class Doubts:
-    """By pod uid; their tasks are assumed. Belongs to one scheduler, whose state it changes in its turn."""
+Resolve = Callable[[UnknownBind, Failure | None], Coroutine[Any, Any, None]]
+"""Called with a bind and what became of it: None where the pod is bound as decided."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._doubts: dict[str, Doubt] = {}
+
+@dataclass(eq=False, repr=False)
+class UnknownBinds:
+    """By pod uid. `check` asks the cluster what became of a bind."""
+
+    groups: Mapping[str, Group]
+    in_flight: InFlight[Any]
+    check: Callable[[Failure], Awaitable[Failure | None]]
+    """Asks the cluster what became of a bind."""
+    _binds: dict[str, UnknownBind] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
-        return len(self._doubts)
+        return len(self._binds)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._doubts
+        return uid in self._binds
 
     def put(self, failure: Failure, calls: HookCalls) -> None:
         """It is not known whether this bind was done."""
-        self._doubts[failure.task.uid] = Doubt(failure, calls)
+        self._binds[failure.task.uid] = UnknownBind(failure, calls)
 
-    def take(self, uid: str) -> Doubt | None:
-        """What was in doubt of a pod, which now is known."""
-        return self._doubts.pop(uid, None)
+    def take(self, uid: str) -> UnknownBind | None:
+        """The pod's bind, if its outcome was unknown: now it is known."""
+        return self._binds.pop(uid, None)
 
-    def concern(self, group: Group) -> bool:
-        """Whether it is not known of a pod of the group what became of it."""
-        return not self._doubts.keys().isdisjoint(group.tasks)
+    def is_busy(self, key: str) -> bool:
+        """Whether work of a group (its key) is in flight, or the outcome of one of its binds is unknown."""
+        group = self.groups.get(key) if self._binds else None
+        unknown = group is not None and not self._binds.keys().isdisjoint(group.tasks)
+        return unknown or self.in_flight.concerns(key)
 
-    async def settle(self) -> None:
-        """Ask again what became of them.
+    async def check_all(self, resolve: Resolve) -> None:
+        """Check every bind again; one whose outcome stays unknown stays here. Raises unexpected errors at the end."""
+        binds = list(self._binds.values())
+        await self._checked(binds, resolve, "", await self._answers(binds))
 
-        What the cluster still does not say stays as it is; an error that nobody expected is raised at the end.
-        """
-        doubts = list(self._doubts.values())
-        await self._looked(doubts, "", await self._look(doubts))
+    def start_checks(self, resolve: Resolve) -> None:
+        """As `check_all`, in flight when this returns."""
+        of_group: dict[str, list[UnknownBind]] = {}
+        for bind in self._binds.values():
+            of_group.setdefault(bind.failure.task.group.key, []).append(bind)
+        for key, binds in of_group.items():
+            if not self.in_flight.concerns(key):
+                self.in_flight.start(key, self._answers(binds), partial(self._checked, binds, resolve))
 
-    def ask(self) -> None:
-        """As `settle`, but under way when this returns."""
-        of_group: dict[str, list[Doubt]] = {}
-        for doubt in self._doubts.values():
-            of_group.setdefault(doubt.failure.task.group.key, []).append(doubt)
-        for key, doubts in of_group.items():
-            if not self._scheduler.under_way.concerns(key):
-                self._scheduler.spawn(key, self._look(doubts), partial(self._looked, doubts))
+    async def _answers(self, binds: Sequence[UnknownBind]) -> list[Failure | BaseException | None]:
+        return await asyncio.gather(*(self.check(bind.failure) for bind in binds), return_exceptions=True)
 
-    async def _look(self, doubts: Sequence[Doubt]) -> list[Failure | BaseException | None]:
-        looks = (self._scheduler.binder.resolve(doubt.failure) for doubt in doubts)
-        return await asyncio.gather(*looks, return_exceptions=True)
-
-    async def _looked(
-        self, doubts: Sequence[Doubt], _: str, answers: list[Failure | BaseException | None] | BaseException
+    async def _checked(
+        self,
+        binds: Sequence[UnknownBind],
+        resolve: Resolve,
+        _: str,
+        answers: list[Failure | BaseException | None] | BaseException,
     ) -> None:
         if isinstance(answers, BaseException):
             raise answers
-        for doubt, answer in zip(doubts, answers, strict=True):
-            await self._resolved(doubt, answer)
+        for bind, answer in zip(binds, answers, strict=True):
+            if isinstance(answer, BaseException) or (answer is not None and answer.unknown):
+                continue
+            uid = bind.failure.task.uid
+            if self._binds.get(uid) is bind:  # else an event has decided meanwhile
+                del self._binds[uid]
+                await resolve(bind, answer)
         raise_first([answer for answer in answers if isinstance(answer, BaseException)])
-
-    async def _resolved(self, doubt: Doubt, answer: Failure | BaseException | None) -> None:
-        task = doubt.failure.task
-        if isinstance(answer, BaseException) or (answer is not None and answer.unknown):
-            return
-        if self._doubts.get(task.uid) is not doubt:  # an event has decided meanwhile
-            return
-        del self._doubts[task.uid]
-        if answer is None:
-            task.phase = Phase.BOUND
-            self._scheduler.observer.bound(task, doubt.failure.node)
-        elif await self._scheduler.undone(answer, doubt.calls, keeps=self._scheduler.gangs.may_have_begun(task.group)):
-            self._scheduler.tell_failed(task.group, {task: answer.reason})
-        self._scheduler.gangs.settled(task.group, None)

@@ -37,7 +37,7 @@ from session_scheduler.framework.statement import Ledger, PlacementResult
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, RowIndex
 from session_scheduler.model.groups import Group, Phase, Task
-from session_scheduler.state.unschedulable import TOPOLOGY_PLACEMENT, Wants
+from session_scheduler.state.scheduling_queue import TOPOLOGY_PLACEMENT, Wants
 
 Totals = np.ndarray[Any, np.dtype[Any]]
 

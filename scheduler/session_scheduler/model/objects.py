@@ -400,3 +400,11 @@ KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObjec
 """Every kind the cluster port lists and watches."""
 PortObject = KubeObject | ConfigMap | Lease | WorkloadObject
 """Every kind behind the cluster port."""
+
+ObjectName = tuple[str, str, str]
+"""(API group, namespace, name)."""
+
+
+def name_of(obj: PortObject) -> ObjectName:
+    """The API group, namespace and name of an object: unique among the objects of its kind."""
+    return obj.api_version.rpartition("/")[0], obj.metadata.namespace, obj.metadata.name

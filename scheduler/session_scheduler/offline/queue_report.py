@@ -25,7 +25,7 @@ def queue_report(scheduler: Scheduler) -> dict[str, Any]:
     use.start()
     use.settle()
     for calls in scheduler.profiles.values():
-        scheduler.ask_offered(calls)
+        scheduler.sessions.refresh_offered(calls)
     shares = use.shares(scheduler.cache.table)
     shown = [_shown(scheduler, name, depth, shares.fair.get(name, {})) for name, depth in _ordered(use.tree)]
     return {"queues": [*shown, *(_shown(scheduler, name, 0, {}) for name in use.deleted())]}

@@ -66,7 +66,7 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
         instead = {one.task: one.anew for one in ended}
         ours = [instead.get(task) or task for task in ours]
         for group in groups:
-            scheduler.pending.wake(group.key, scheduler.clock.now())
+            scheduler.queue.wake(group.key, scheduler.clock.now())
     bound_pods = {pod.metadata.uid: pod for pod in (await scheduler.cluster.list(Pod)).items}
     problems = {**wrong_durations(scheduler.cache.tasks.values()), **scheduler.cache.problems}
     pods = [
@@ -108,11 +108,11 @@ async def _end_preempted(scheduler: Scheduler) -> list[_Ended]:
         node, moved = task.node or "", cache.moves.leaves(task)
         with suppress(NotFound):
             await cluster.delete(task.pod, grace_seconds=0)
-        await scheduler.apply("DELETED", task.pod)
+        await scheduler.event_handlers.apply("DELETED", task.pod)
         anew = None
         if moved:
             pod = await cluster.create(_made_anew(task.pod))
-            await scheduler.apply("ADDED", pod)
+            await scheduler.event_handlers.apply("ADDED", pod)
             anew = cache.tasks.get(pod.metadata.uid)
         ended.append(_Ended(task, node, anew))
     return ended

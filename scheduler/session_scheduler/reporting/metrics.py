@@ -20,6 +20,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from session_scheduler.base.exposition import without_created
+from session_scheduler.cluster.mirror import MirrorMeter
 from session_scheduler.framework.observer import Stage
 
 _log = structlog.get_logger(__name__)
@@ -143,7 +144,7 @@ class _Counts:
         child.inc(count)
 
 
-class WatchMetrics:
+class WatchMetrics(MirrorMeter):
     """What following a cluster counts, by the name of the type; `why` is the name of an error, never its text."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -202,7 +203,6 @@ class Metrics:
         self._of_binding(registry)
         self._lag = _histogram(registry, "watch_lag_seconds", "From a bind's answer to the event that shows it.")
         self.watches = WatchMetrics(registry)
-        """A `MirrorMeter`."""
         self.reports = ReportMetrics(registry)
         """A `ReportMeter`."""
         self._leader = Gauge(PREFIX + "leader", "1 where this replica schedules.", registry=registry)

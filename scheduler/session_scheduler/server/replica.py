@@ -1,12 +1,13 @@
-"""`fluence run`: one replica's life: stand by, lead, take in the cluster, recover, schedule, give it back."""
+"""`fluence run`: one replica's life: stand by, lead, ingest the cluster, recover, schedule, release the lease."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -16,13 +17,11 @@ from session_scheduler.base.clock import Clock, SystemClock
 from session_scheduler.base.signals import background, first_of, stop_on_signals
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.dynamic_client import KubeApi
-from session_scheduler.cluster.errors import NotLeading
 from session_scheduler.cluster.kube_requests import RequestSettings
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
-from session_scheduler.cluster.leader_election import Elector, new_identity
 from session_scheduler.cluster.mirror import Mirror
 from session_scheduler.config.settings import SchedulerConfig, shown
-from session_scheduler.engine.loop import Engine
+from session_scheduler.engine.loop import SchedulerLoop
 from session_scheduler.engine.scheduler import KINDS, OPTIONAL_KINDS, Scheduler
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.framework.hooks import HookCall, HookCalls
@@ -33,14 +32,15 @@ from session_scheduler.reporting.metrics import Metrics
 from session_scheduler.reporting.queue_status import QueueStatusWriter
 from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.sdk.http_server import Endpoints
+from session_scheduler.sdk.leader import Leadership
 from session_scheduler.server.explain_endpoint import Explanations
 from session_scheduler.server.plugin_routes import PluginRoutes
 
 _log = structlog.get_logger(__name__)
 DRAIN_SECONDS = 4.0
-"""How long bindings under way may take to end when the process is told to."""
+"""How long bindings in flight may take to end when the process is told to."""
 FLUSH_SECONDS = 1.0
-"""How long what is still to be told may take then."""
+"""How long reports that are still queued may take then."""
 _COLLECT_AFTER = (200_000, 20, 20)
 """When the garbage collector looks for cycles, in containers more than before. What is kept here is kept for long and
 has no cycles: by Python's own numbers it was looked through again and again, a tenth of all processor time."""
@@ -48,8 +48,6 @@ PLUGIN_SECONDS = 2.0
 """How long plugins' own tasks may take to begin, and to end."""
 _OTHER_CONNECTIONS = 64
 """Beside those that bind: watches, lists, reports, and above all the lease, which must never wait for one."""
-LOST = 1
-"""Exit status where the lease was lost: whoever started the process starts it again, and it stands by."""
 
 
 async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context: str | None = None) -> int:
@@ -75,11 +73,10 @@ class Replica:
         self._profiles = profiles
         self._clock = clock
         self.metrics = Metrics(metadata.version("fluence-scheduler"))
-        self._elector: Elector | None = None
+        self._leadership = Leadership(config.leader_election, clock=clock, renewal_failed=self.metrics.renewal_failed)
         self._mirror: Mirror | None = None
-        self._engine: Engine | None = None
+        self._loop: SchedulerLoop | None = None
         self._explanations: Explanations | None = None
-        self._identity = new_identity()
         self._recovered = False
 
     async def run(self, cluster: KubernetesCluster, stop: asyncio.Event) -> int:
@@ -96,72 +93,44 @@ class Replica:
                     plugins=PluginRoutes(self._profiles.values()),
                 )
                 await stack.enter_async_context(serving)
-            try:
-                if not await self._elected(cluster, stop):
-                    return 0
-                if await self._lead(cluster, stop) and self._elector is not None:
-                    await self._elector.release()  # else a write may be under way: the lease ends by itself
-            except NotLeading as error:
-                _log.error("this replica leads no more: it ends, and stands by when it is started again",
-                           why=str(error))  # fmt: skip
-                return LOST
-            return 0
-
-    # ------------------------------------------------------------------ election
-
-    async def _elected(self, cluster: KubernetesCluster, stop: asyncio.Event) -> bool:
-        """Wait until this replica leads; False where it was stopped before."""
-        if not self._config.leader_election.enabled:
-            self.metrics.follow_leader(lambda: True)
-            return True
-        elector = Elector(cluster, self._config.leader_election, identity=self._identity, clock=self._clock,
-                          failed=self.metrics.renewal_failed)  # fmt: skip
-        cluster.fence_writes(elector.fence.check)
-        self.metrics.follow_leader(lambda: elector.fence.leading)
-        self._elector = elector
-        await first_of(elector.acquire(), stop.wait())
-        if stop.is_set():
-            await elector.release()
-        return not stop.is_set()
-
-    def _token(self) -> str:
-        return self._elector.token if self._elector is not None else ""
+            self.metrics.follow_leader(lambda: self._leadership.leading)
+            return await self._leadership.lead(cluster, stop, partial(self._lead, cluster, stop))
 
     # ------------------------------------------------------------------ leading
 
-    async def _lead(self, cluster: KubernetesCluster, stop: asyncio.Event) -> bool:
-        """Schedule until `stop`; whether everything that was under way has ended then."""
+    async def _lead(
+        self, cluster: KubernetesCluster, stop: asyncio.Event, keeping: Sequence[asyncio.Task[object]]
+    ) -> bool:
+        """Schedule until `stop`, beside the tasks that keep the lease; whether all work in flight has ended then."""
         config, metrics = self._config, self.metrics
         recorder = Recorder(cluster, clock=self._clock, events=config.events, meter=metrics.reports,
-                            busy=lambda: len(scheduler.under_way) > 0 and not stop.is_set())  # fmt: skip
+                            busy=lambda: len(scheduler.in_flight) > 0 and not stop.is_set())  # fmt: skip
         due = asyncio.Event()
-        observer = LiveObserver(recorder, metrics, self._clock, self._profiles, due.set)
+        observer = LiveObserver(recorder, metrics, self._clock, self._profiles, finished=due.set)
         scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=observer,
-                              holder=self._identity, token=self._token)  # fmt: skip
-        engine = self._engine = Engine(scheduler, observer, metrics, self._clock, due)
-        self._explanations = Explanations(scheduler, self._clock, engine.notify)
-        engine.add_idle_task(self._explanations)
-        metrics.follow_pending(lambda: engine)
+                              holder=self._leadership.identity, token=lambda: self._leadership.token)  # fmt: skip
+        loop = self._loop = SchedulerLoop(scheduler, observer, metrics, self._clock, due)
+        self._explanations = Explanations(scheduler, self._clock, loop.notify)
+        loop.add_idle_task(self._explanations)
+        metrics.follow_pending(lambda: loop)
         metrics.follow_profiles(self._profiles, lambda: scheduler.in_session)
-        mirror = self._mirror = Mirror(cluster, KINDS, engine.deliver, clock=self._clock,
+        mirror = self._mirror = Mirror(cluster, KINDS, loop.deliver, clock=self._clock,
                                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
                                        optional=OPTIONAL_KINDS)  # fmt: skip
         queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
-        async with background(recorder.run(), queues.run(), *self._kept()) as beside, _abandoned(scheduler):
+        async with background(recorder.run(), queues.run()) as reporting, _abandoned(scheduler):
+            beside = [*keeping, *reporting]
             await first_of(self._recover(mirror, scheduler), stop.wait(), beside=beside)
             if stop.is_set():
                 return True
-            async with self._serving(engine, cluster, observer.says), background(mirror.run(), engine.run()) as inner:
+            async with self._serving(loop, cluster, observer.says), background(mirror.run(), loop.run()) as inner:
                 await first_of(stop.wait(), beside=[*beside, *inner])
                 _log.info("stopping: bindings under way may end")
-                drained = await engine.stop(DRAIN_SECONDS)
+                drained = await loop.stop(DRAIN_SECONDS)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FLUSH_SECONDS):
                         await recorder.flush()
         return drained
-
-    def _kept(self) -> list[Coroutine[Any, Any, None]]:
-        return [self._elector.keep()] if self._elector is not None else []
 
     async def _recover(self, mirror: Mirror, scheduler: Scheduler) -> None:
         """List everything, then let plugins and plans recover what is there."""
@@ -173,12 +142,12 @@ class Replica:
 
     @asynccontextmanager
     async def _serving(
-        self, engine: Engine, cluster: KubernetesCluster, tell: Callable[[KubeObject, str, str], None]
+        self, loop: SchedulerLoop, cluster: KubernetesCluster, tell: Callable[[KubeObject, str, str], None]
     ) -> AsyncGenerator[None]:
         """Each plugin's own tasks, which have little time to begin and to end."""
         plugins = AsyncExitStack()
         try:
-            await self._serve(plugins, engine, cluster, tell)
+            await self._serve(plugins, loop, cluster, tell)
             yield
         finally:
             try:
@@ -188,12 +157,12 @@ class Replica:
                 _log.error("tasks of plugins have not ended in time", seconds=PLUGIN_SECONDS)
 
     async def _serve(
-        self, plugins: AsyncExitStack, engine: Engine, cluster: KubernetesCluster,
+        self, plugins: AsyncExitStack, loop: SchedulerLoop, cluster: KubernetesCluster,
         tell: Callable[[KubeObject, str, str], None],
     ) -> None:  # fmt: skip
         """Start each plugin's own tasks. Raises PluginError."""
-        runtime = Runtime(engine.wake, lambda: self._elector is None or self._elector.fence.leading, cluster,
-                          engine.change, tell, KubeApi(cluster.client))  # fmt: skip
+        runtime = Runtime(loop.wake, lambda: self._leadership.leading, cluster,
+                          loop.change, tell, KubeApi(cluster.client))  # fmt: skip
         served: set[int] = set()
         for calls in self._profiles.values():
             for call in calls.functions("serve"):
@@ -209,7 +178,7 @@ class Replica:
     # ------------------------------------------------------------------ endpoints
 
     def _health(self) -> str | None:
-        return self._engine.problem() if self._engine is not None else None
+        return self._loop.problem() if self._loop is not None else None
 
     async def _explain(self, namespace: str, name: str) -> tuple[int, dict[str, Any]]:
         if self._explanations is None or not self._recovered:
@@ -217,23 +186,18 @@ class Replica:
         return await self._explanations.ask(namespace, name)
 
     def _ready(self) -> Mapping[str, str | None]:
-        elector = self._elector
-        if elector is not None and not elector.fence.leading:
-            return {"standing-by": self._why_not_standing_by(elector)}
+        if not self._leadership.leading:
+            if self._loop is None:
+                return self._leadership.problems()
+            # else an update would replace those that can take over by this one
+            leader = self._leadership.holder or "nobody"
+            return {"standing-by": f"this replica led, and does no more; the leader is {leader}"}
         synced = self._mirror is not None and self._mirror.synced
         return {
             "leading": None,
             "synced": None if synced else "the cluster was not listed yet",
             "recovered": None if self._recovered else "plans and bound pods were not recovered yet",
         }
-
-    def _why_not_standing_by(self, elector: Elector) -> str | None:
-        """A replica that could not take over is not ready: else an update would replace those that can by it."""
-        if self._engine is not None:
-            return f"this replica led, and does no more; the leader is {elector.holder or 'nobody'}"
-        if elector.silent > self._config.leader_election.lease_seconds:
-            return "the lease was not seen lately: look into the log for why"
-        return None
 
 
 # ------------------------------------------------------------------ tasks
@@ -245,4 +209,4 @@ async def _abandoned(scheduler: Scheduler) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        await scheduler.under_way.abandon()
+        await scheduler.in_flight.abandon()

@@ -1,4 +1,4 @@
-"""Everything the scheduler knows of the cluster, one owner, changed by events between sessions.
+"""The cache: everything the scheduler knows of the cluster. Event handlers change it between sessions.
 
 Nodes are columns (`NodeTable`), live pods are tasks, tasks belong to groups. Pods that nobody placed yet and that are
 another scheduler's are kept only as far as they count: bound ones as load, and as members of their group.
@@ -14,16 +14,18 @@ from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.cluster_view import ClusterView
 from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.group_refs import COSCHEDULING_API, COSCHEDULING_LABEL, GroupOf, group_ref
 from session_scheduler.model.groups import NO_COUNTS, Group, GroupRef, NodeChange, Phase, Task
 from session_scheduler.model.label_reads import concerns
+from session_scheduler.model.object_changes import needs_alike, what_matters
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.model.quantity import QuantityError
+from session_scheduler.model.queues import QUEUE_LABEL
+from session_scheduler.model.refusals import Gate
 from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.sub_groups import minima_said, sub_group_of
 from session_scheduler.state.budgets import KnownBudgets
-from session_scheduler.state.changes import needs_alike, what_matters
 from session_scheduler.state.gates import Gates
-from session_scheduler.state.group_refs import COSCHEDULING_API, COSCHEDULING_LABEL, GroupOf, group_ref
 from session_scheduler.state.moves import Moves
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.priorities import Priorities
@@ -49,7 +51,16 @@ class Cache:
         *,
         coscheduling_served: bool = False,
         view: ClusterView | None = None,
+        objects: ObjectTables | None = None,
+        pre_enqueue: Callable[[Pod], Gate | None] = lambda _: None,
+        class_changed: Callable[..., None] = lambda *_, **__: None,
+        opened: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
+        """`pre_enqueue` says what the plugins keep out of the queue.
+
+        `class_changed` and `opened` are the queue's: called before an unbound task becomes one of another class, and
+        with each group (its key) that another object's change lets into the queue, and what changed.
+        """
         self.table = table
         self.classes = classes
         self.view = view or ClusterView()
@@ -65,10 +76,10 @@ class Cache:
         """Unbound pods of other schedulers."""
         self.unbound: dict[str, Task] = {}
         """Those of `tasks` that have no node."""
-        self.objects = ObjectTables()
+        self.objects = objects or ObjectTables()
         """What is neither a node, a pod, a PodGroup nor a PriorityClass."""
         self.volume_use = VolumeUse()
-        self.nominations = Nominations()
+        self.nominations = Nominations(self._moved)
         self.preempted: set[str] = set()
         """Pods (uids) that were asked to end for others, until they have. Changed by `made_to_end` and `spared`."""
         self.moves = Moves()
@@ -76,11 +87,12 @@ class Cache:
         self._foreign_pending: set[str] = set()
         self._waiting: dict[Group, None] = {}
         """Every group with a pending task that does not rest, and some that had one."""
-        self.on_class_changed: Callable[[Task, TaskClass], None] = lambda *_: None
-        """Called before a task without a node becomes one of another class."""
+        self._stirred: dict[Group, None] = {}
+        """Groups that are to be tried once more; `pre_enqueue` is asked of their pods before."""
         self.gates = Gates()
-        self.on_opened: Callable[[Task, str], None] = lambda *_: None
-        """Called with each task that another object's change lets into the queue, and what that was."""
+        self._pre_enqueue = pre_enqueue
+        self._class_changed = class_changed
+        self._opened = opened
         self._serves = serves
         self._group_of = tuple(group_of)
         self._on_node: dict[str, dict[str, Task]] = {}
@@ -89,7 +101,6 @@ class Cache:
         self._changed_nodes: dict[str, None] = {}
         self.stale_gangs = StaleGangs()
         self.queues = QueueUse(serves, self.objects, self.tasks, self.preempted, self.nominations.comes_next)
-        self.nominations.on_change = self._moved
 
     # ------------------------------------------------------------------ events
 
@@ -109,13 +120,12 @@ class Cache:
         else:
             self._may_open(obj, "Add" if self.objects.put(obj) is None else "Update")
 
-    def remove(self, obj: KubeObject) -> list[Task]:
-        """An object was deleted. Returns the tasks that ended with it."""
+    def remove(self, obj: KubeObject) -> None:
+        """An object was deleted."""
         if isinstance(obj, Pod):
             self.problems.pop(f"Pod {obj.key}", None)
-            ended = self._drop_pod(obj.metadata.uid)
-            return [ended] if ended is not None else []
-        if isinstance(obj, Node):
+            self._drop_pod(obj.metadata.uid)
+        elif isinstance(obj, Node):
             self.problems.pop(f"Node {obj.metadata.name}", None)
             self._remove_node(obj.metadata.name)
         elif isinstance(obj, PodGroup):
@@ -135,7 +145,6 @@ class Cache:
         else:
             self.objects.remove(obj)
             self._may_open(obj, "Delete")
-        return []
 
     # ------------------------------------------------------------------ nodes
 
@@ -214,7 +223,7 @@ class Cache:
         cls = self._counted_class(pod, known)
         if known is None:
             task = self._new_task(pod, cls)
-            self._settle_phase(task, new=True)
+            self._update_phase(task, new=True)
             self._send_on(task)
         else:
             heard = bool(known.pod.spec.node_name)
@@ -222,11 +231,11 @@ class Cache:
             if heard and not pod.spec.node_name:  # the cluster was restored
                 self.vacate(known, Phase.PENDING)
                 self._reclass((known,))
-            self._settle_phase(known)
+            self._update_phase(known)
 
     def _send_on(self, task: Task) -> None:
         """What comes in a moved pod's place is to go where that was to go."""
-        node = self.moves.place_for(task) if task.phase is Phase.PENDING else None
+        node = self.moves.place_for(task) if self.moves.places and task.phase is Phase.PENDING else None
         if node is not None and self.nominations.node_of(task) is None:
             self.nominations.put(task, node)
 
@@ -285,11 +294,11 @@ class Cache:
             self._reclass(task for task in self.unbound.values() if self.view.may_concern(obj, task.pod))
 
     def _new_task(self, pod: Pod, cls: TaskClass) -> Task:
-        task = Task(pod, cls, self._group_for(self.group_ref(pod)), self._priorities.of(pod))
+        task = Task(pod, cls, self._group_for(self.group_ref(pod)), self._priority_of(pod))
         task.kind = self.table.pods.acquire(pod)
         self._join(task, task.group)
         self.tasks[task.uid] = self.unbound[task.uid] = task
-        self.queues.look(pod.metadata.labels)
+        self._look_for_queue(pod.metadata.labels)
         return task
 
     def _update(self, task: Task, pod: Pod, cls: TaskClass) -> None:
@@ -299,15 +308,25 @@ class Cache:
         before, task.pod = task.pod, pod
         if before.status.nominated_node_name != pod.status.nominated_node_name:
             self.nominations.heard(task, before)
-        task.priority = self._priorities.of(pod)
-        self.queues.look(pod.metadata.labels)
+        task.priority = self._priority_of(pod)
+        self._look_for_queue(pod.metadata.labels)
         self._regroup(task)
+
+    def _priority_of(self, pod: Pod) -> int:
+        if pod.spec.priority is not None:
+            return pod.spec.priority
+        return self._priorities.of(pod) if pod.spec.priority_class_name or self._priorities.defaults else 0
+
+    def _look_for_queue(self, labels: Mapping[str, str]) -> None:
+        """Count queues from the first pod, or PodGroup, on that names one."""
+        if QUEUE_LABEL in labels and not self.queues.active:
+            self.queues.start()
 
     def _group_for(self, ref: GroupRef) -> Group:
         group = self.groups.get(ref.key)
         if group is None:
             pod_group = self._pod_groups.get(ref.key)
-            priority = self._priorities.of_group(pod_group)
+            priority = self._priorities.of_group(pod_group) if pod_group is not None else None
             group = self.groups[ref.key] = Group(ref, pod_group=pod_group, own_priority=priority)
         return group
 
@@ -337,7 +356,7 @@ class Cache:
 
     def _change_class(self, task: Task, cls: TaskClass) -> None:
         if task.node is None:
-            self.on_class_changed(task, cls)
+            self._class_changed(task.group.key, task.cls, cls, alone=len(task.group.tasks) == 1)
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, -1)
         if task.node is not None:
@@ -388,8 +407,20 @@ class Cache:
         if task.cls.volumes:
             self.volume_use.count(node, task.cls.volumes, sign)
 
-    def _settle_phase(self, task: Task, *, new: bool = False) -> None:
-        """Bring the task's phase and place in line with its pod. Nominated is who may be tried, not who is kept out."""
+    def _phase_without_node(self, task: Task) -> Phase:
+        """A task is gated while its pod is, or is being deleted, or a plugin keeps it out: it cannot be bound."""
+        if task in self.gates.by_task:
+            self.gates.drop(task)
+        if task.pod.spec.scheduling_gates or task.pod.metadata.deletion_timestamp is not None:
+            return Phase.GATED
+        gate = self._pre_enqueue(task.pod)
+        if gate is None:
+            return Phase.PENDING
+        self.gates.put(task, gate)
+        return Phase.GATED
+
+    def _update_phase(self, task: Task, *, new: bool = False) -> None:
+        """Bring the task's phase and place in line with its pod. Gated pods are not nominated."""
         pod = task.pod
         if self.queues.active:
             self.queues.changed(task.group)
@@ -398,40 +429,44 @@ class Cache:
                 if task.node is not None:
                     self.vacate(task, Phase.PENDING)
                 self.occupy(task, pod.spec.node_name)
-            self.gates.drop(task)
+            if task in self.gates.by_task:
+                self.gates.drop(task)
             task.phase = Phase.RELEASING if pod.metadata.deletion_timestamp else Phase.BOUND
-            self.nominations.forget(task)
-        elif task.node is None:  # else its bind is under way, or answered and not heard of yet
-            kept_out = self.gates.of(task) is not None
-            task.phase = self.gates.judge(task)
-            if (new or kept_out) and self.gates.of(task) is None and self.nominations.node_of(task) is None:
+            if self.nominations.active:
+                self.nominations.forget(task)
+        elif task.node is None:  # else its bind is in flight, or answered and its event has not come yet
+            kept_out = task in self.gates.by_task
+            task.phase = self._phase_without_node(task)
+            let_in = (new or kept_out) and task not in self.gates.by_task
+            if let_in and pod.status.nominated_node_name and self.nominations.node_of(task) is None:
                 self.nominations.heard(task, None)
             self._waiting[task.group] = None
 
     def _may_open(self, obj: KubeObject, action: str) -> None:
         for task in self.gates.awaiting(obj):
-            self._settle_phase(task)
+            self._update_phase(task)
             if task.phase is Phase.PENDING:
-                self.on_opened(task, f"{type(obj).__name__}{action}")
+                self._opened(task.group.key, f"{type(obj).__name__}{action}")
 
-    def _drop_pod(self, uid: str) -> Task | None:
+    def _drop_pod(self, uid: str) -> None:
         self._foreign_pending.discard(uid)
         self.left_out = len(self._foreign_pending)
         task = self.tasks.pop(uid, None)
         if task is None:
-            return None
+            return
         if task.node is not None:
             self.vacate(task, task.phase)
-        self.gates.drop(task)
+        if task in self.gates.by_task:
+            self.gates.drop(task)
         if self.queues.active:
             self.queues.gone(task)
         self.unbound.pop(uid, None)
         self.preempted.discard(uid)
-        self.moves.ended(uid)
-        self.nominations.forget(task)
+        self.moves.leaving.discard(uid)
+        if self.nominations.active:
+            self.nominations.forget(task)
         self.table.pods.release(task.kind)
         self._leave(task)
-        return task
 
     def occupy(self, task: Task, node: str) -> None:
         """Count a task on a node, known or not yet."""
@@ -484,7 +519,7 @@ class Cache:
     def forget(self, task: Task) -> None:
         """A placement came to nothing: the task is pending again, if it still lives."""
         if task.phase is Phase.ASSUMED:
-            self.vacate(task, self.gates.judge(task))
+            self.vacate(task, self._phase_without_node(task))
             self._reclass((task,))
             self._waiting[task.group] = None
 
@@ -500,7 +535,7 @@ class Cache:
         if not pod_group.native and not self.coscheduling_served:
             self.serve_coscheduling()
         group = self.groups.get(key)
-        self.queues.look(pod_group.metadata.labels)
+        self._look_for_queue(pod_group.metadata.labels)
         if group is not None:
             group.pod_group, group.own_priority = pod_group, self._priorities.of_group(pod_group)
             self.queues.all_changed((group,))
@@ -522,7 +557,9 @@ class Cache:
 
     def pending_groups(self, wanted: Callable[[Group], bool] = lambda _: True) -> list[Group]:
         """The groups with a pending task that do not rest, of those wanted; costs what waits, not what runs."""
-        self.gates.judge_stirred()
+        groups, self._stirred = self._stirred, {}
+        for task in (task for group in groups for task in group.in_phase(Phase.PENDING)):
+            task.phase = self._phase_without_node(task)
         found = []
         for group in [group for group in self._waiting if wanted(group)]:
             if group.pending:
@@ -540,12 +577,12 @@ class Cache:
         """A group sleeps no more."""
         group = self.groups.get(key)
         if group is not None:
-            self._waiting[group] = self.gates.stirred[group] = None
+            self._waiting[group] = self._stirred[group] = None
             self.queues.all_changed((group,))
 
     def _prioritise(self) -> None:
         for task in self.tasks.values():
-            task.priority = self._priorities.of(task.pod)
+            task.priority = self._priority_of(task.pod)
         for group in self.groups.values():
             group.own_priority = self._priorities.of_group(group.pod_group)
         self.queues.all_changed(self.groups.values())

@@ -38,7 +38,7 @@ class Moves:
     def __init__(self) -> None:
         self.leaving: set[str] = set()
         """Pods (uids) that were asked to end, until they have."""
-        self._places: dict[str, list[_Place]] = {}
+        self.places: dict[str, list[_Place]] = {}
         """By controller (uid): the places for which its pods are awaited."""
         self._last: dict[str, float] = {}
         """By controller (uid): when a pod of it was moved last."""
@@ -56,21 +56,17 @@ class Moves:
         if len(self._last) > _REMEMBERED:
             del self._last[next(iter(self._last))]
         place = _Place(task.uid, task.cls.key, node, now + AWAITED_SECONDS)
-        self._places.setdefault(owner, []).append(place)
+        self.places.setdefault(owner, []).append(place)
 
     def place_for(self, task: Task) -> str | None:
         """The node that is kept for a task that has come, if it comes in a moved one's place; asked once."""
         owner = controller_of(task.pod)
-        places = self._places.get(owner, []) if owner is not None else []
+        places = self.places.get(owner, []) if owner is not None else []
         found = next((place for place in places if place.cls == task.cls.key), None)
         if found is None or owner is None:
             return None
         self._drop(owner, found)
         return found.node
-
-    def ended(self, uid: str) -> None:
-        """A moved pod has ended."""
-        self.leaving.discard(uid)
 
     def leaves(self, task: Task) -> bool:
         """Whether a task is still there that was moved, by whomever."""
@@ -83,7 +79,7 @@ class Moves:
         if uid not in self.leaving:
             return
         self.leaving.discard(uid)
-        for owner, places in list(self._places.items()):
+        for owner, places in list(self.places.items()):
             for place in [place for place in places if place.victim == uid]:
                 self._drop(owner, place)
 
@@ -94,10 +90,10 @@ class Moves:
 
     def under_way(self, now: float) -> bool:
         """Whether anything is awaited in a moved pod's place."""
-        for owner, places in list(self._places.items()):
+        for owner, places in list(self.places.items()):
             for place in [place for place in places if place.until <= now]:
                 self._drop(owner, place)
-        return bool(self._places)
+        return bool(self.places)
 
     def hold_up(self, group: str) -> None:
         """Nothing is tried for a group (its key) until what is under way is done."""
@@ -111,9 +107,9 @@ class Moves:
         return held_up
 
     def _drop(self, owner: str, place: _Place) -> None:
-        self._places[owner].remove(place)
-        if not self._places[owner]:
-            del self._places[owner]
+        self.places[owner].remove(place)
+        if not self.places[owner]:
+            del self.places[owner]
 
 
 def controller_of(pod: Pod) -> str | None:

@@ -16,7 +16,10 @@ from session_scheduler.model.objects import Pod
 class Nominations:
     """By pod and by node. Most clusters have none most of the time: false then, and asked nothing more."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[Task], None] = lambda _: None) -> None:
+        """`on_change` is called with each task that is nominated, or no more."""
+        self.active = False
+        """Whether anything was ever nominated: the cache asks nothing before."""
         self.node_by_uid: dict[str, str] = {}
         """Always the same object: what is asked for every pod is whether there is anything in it."""
         self._on_node: dict[str, dict[str, Task]] = {}
@@ -33,9 +36,9 @@ class Nominations:
         self.kinds: Counter[tuple[int, str]] = Counter()
         """How many of them there are of each standing and queue, as these were when last counted."""
         self._kind_of: dict[str, tuple[int, str]] = {}
-        self._ended: list[tuple[Task, str]] = []
-        self.on_change: Callable[[Task], None] = lambda _: None
-        """Called with each task that is nominated, or no more."""
+        self.ended: list[tuple[Task, str]] = []
+        """The tasks that are nominated for a node no more and are not on it, since `take_ended`."""
+        self._on_change = on_change
 
     def __bool__(self) -> bool:
         return bool(self.node_by_uid)
@@ -77,6 +80,7 @@ class Nominations:
         self._given_up.pop(task.uid, None)
         if self.told_of(task) == node:
             return
+        self.active = True
         self.drop(task)
         if node and task.node is not None:
             self._placed[task.uid] = node
@@ -85,9 +89,9 @@ class Nominations:
             self._on_node.setdefault(node, {})[task.uid] = task
             self._count(task)
             self.version += 1
-            self.on_change(task)
-            if (task, node) in self._ended:  # it was so before
-                self._ended.remove((task, node))
+            self._on_change(task)
+            if (task, node) in self.ended:  # it was so before
+                self.ended.remove((task, node))
 
     def reserve(self, task: Task, start: float | None) -> None:
         """Let a nominated task have its node only from a time on, in seconds since 1970; None: as soon as it can."""
@@ -99,12 +103,13 @@ class Nominations:
             del self.starts[task]
         else:
             self.starts[task] = start
-        self.on_change(task)
+        self._on_change(task)
 
     def keep(self, task: Task, node: str) -> None:
         """Nominate a task for a node, until it is placed, or nominated anew; its pod is not told."""
         self.drop(task)
         self.put(task, node)
+        self.active = True
         self.kept.add(task.uid)
 
     def _count(self, task: Task) -> None:
@@ -127,7 +132,7 @@ class Nominations:
         if node is None:
             return
         if task.node != node:
-            self._ended.append((task, node))
+            self.ended.append((task, node))
         del self._on_node[node][task.uid]
         kind = self._kind_of.pop(task.uid)
         self.kinds[kind] -= 1
@@ -136,11 +141,12 @@ class Nominations:
         if not self._on_node[node]:
             del self._on_node[node]
         self.version += 1
-        self.on_change(task)
+        self._on_change(task)
 
     def give_up(self, task: Task, node: str) -> None:
         """As `drop`, though its pod may be heard to name this node until its status is written anew."""
         self.drop(task)
+        self.active = True
         self._given_up[task.uid] = node
 
     def forget(self, task: Task) -> None:
@@ -150,7 +156,7 @@ class Nominations:
 
     def take_ended(self) -> list[tuple[Task, str]]:
         """The tasks that are to go to a node no more and are not on it, since this was last asked: others may."""
-        ended, self._ended = self._ended, []
+        ended, self.ended = self.ended, []
         return ended
 
     def heard(self, task: Task, before: Pod | None) -> None:

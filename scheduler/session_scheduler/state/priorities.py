@@ -12,20 +12,20 @@ class Priorities:
 
     def __init__(self) -> None:
         self._values = dict(_BUILT_IN)
-        self._defaults: dict[str, int] = {}
+        self.defaults: dict[str, int] = {}
         """The values of the classes that are the global default, by name."""
 
     def put(self, cls: PriorityClass) -> None:
         """A class was added or changed."""
         name = cls.metadata.name
         self._values[name] = cls.value
-        self._defaults.pop(name, None)
+        self.defaults.pop(name, None)
         if cls.global_default:
-            self._defaults[name] = cls.value
+            self.defaults[name] = cls.value
 
     def remove(self, name: str) -> None:
         """A class was deleted. The API server makes the built-in ones again."""
-        self._defaults.pop(name, None)
+        self.defaults.pop(name, None)
         self._values.pop(name, None)
         if name in _BUILT_IN:
             self._values[name] = _BUILT_IN[name]
@@ -34,7 +34,7 @@ class Priorities:
         """spec.priority, else its class's value, else the default: of several the lowest, as the API server does."""
         if pod.spec.priority is not None:
             return pod.spec.priority
-        default = min(self._defaults.values(), default=0)
+        default = min(self.defaults.values(), default=0)
         return self._values.get(pod.spec.priority_class_name or "", default)
 
     def of_group(self, group: PodGroup | None) -> int | None:

@@ -180,11 +180,6 @@ class QueueUse:
 
     # ------------------------------------------------------------------ changes of the cluster
 
-    def look(self, labels: Mapping[str, str]) -> None:
-        """Labels of a pod, or PodGroup, that came: whether one names a queue."""
-        if QUEUE_LABEL in labels and not self.active:
-            self.start()
-
     def changed(self, group: Group) -> None:
         """Something of a group, or its pods, has changed: it is looked at before the next session."""
         self._dirty[group] = None

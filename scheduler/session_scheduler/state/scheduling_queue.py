@@ -1,40 +1,60 @@
-"""Which groups are due, as kube-scheduler's queue has it. Pure: the time is passed in.
+"""The scheduling queue: which groups are due, as in kube-scheduler. Pure: the time is passed in.
 
-A group that was never tried is due. One that was refused *sleeps*, until an event that can help one of the plugins that
-refused it (`rejections.Rejections` finds it), or until it was forgotten for too long. Then it is due once its backoff
-is over, or at once where nothing else is due. A group that failed by an error does not sleep, and its backoff is never
-cut short. Source: kube-scheduler's backend/queue, Kubernetes 1.36 (PopFromBackoffQ included).
+A group that was never tried is due. One that was refused is unschedulable (it sleeps), until an event that can help one
+of the plugins that refused it requeues it, or until it was forgotten for too long. Then it is due once its backoff is
+over, or at once where nothing else is due. A group that failed by an error does not sleep, and its backoff is never cut
+short. Unschedulable groups with the same reasons are checked against an event once, however many there are.
+Source: kube-scheduler's backend/queue, Kubernetes 1.36 (PopFromBackoffQ included).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from session_scheduler.base.backoff import backoff
-from session_scheduler.state.unschedulable import Hints, Rejections, Sleepers, lacks_pods
+from session_scheduler.model.events import EVERY_EVENT, ClusterEvent, ClusterEventWithHint
 
 if TYPE_CHECKING:
     from session_scheduler.model.classes import TaskClass
-    from session_scheduler.model.events import ClusterEvent
 
+Wants = frozenset[tuple["TaskClass", frozenset[str]]]
+"""Classes, and the plugins that refused each."""
+_Rejector = tuple[str, str]
+"""schedulerName and plugin."""
+Hints = Callable[[_Rejector, Sequence[ClusterEventWithHint]], Sequence[ClusterEventWithHint]]
+"""The events that can help pods which a plugin refused, as `get` of a mapping has them; else the second argument."""
+GANG_SCHEDULING: Final = "GangScheduling"
+"""Stands for the core where a group lacks pods or its PodGroup: their coming wakes it, and no event of others."""
+TOPOLOGY_PLACEMENT: Final = "TopologyPlacementGenerator"
+"""Stands for the core where a group must lie in one domain."""
+_LACKS: Final = frozenset((GANG_SCHEDULING,))
 FLUSH_SECONDS: Final = 30.0
-"""How often it is looked for groups that sleep for too long, unless that is less."""
+"""How often the queue looks for groups that have slept for too long, unless that is less."""
 FORCE_ACTIVATE: Final = "ForceActivate"
 PLUGIN_CHANGED: Final = "PluginChanged"
 UNSCHEDULABLE_TIMEOUT: Final = "UnschedulableTimeout"
 
 
-def _ignore(*_: object) -> None:
-    """Nobody listens."""
+def lacks_pods(wants: Wants) -> bool:
+    """Whether nothing but pods, or the PodGroup, was missing: then no node was looked for, and that is no attempt."""
+    return all(plugins == _LACKS for _, plugins in wants)
 
 
-def everybody(_: str) -> bool:
-    """What concerns every group."""
-    return True
+@dataclass(slots=True, eq=False)
+class Sleepers:
+    """The groups that sleep for the same reasons."""
+
+    wants: Wants
+    keys: dict[str, None] = field(default_factory=dict)
+
+    def classes_of(self, rejector: _Rejector) -> Iterator[TaskClass]:
+        """The classes that the plugin refused."""
+        profile, plugin = rejector
+        return (cls for cls, plugins in self.wants if plugin in plugins and _profile(cls) == profile)
 
 
 @dataclass(slots=True)
@@ -53,13 +73,24 @@ class _Waiting:
     """Those that sleep for the same reasons; None where it does not sleep."""
 
 
-class PendingGroups:
+class SchedulingQueue:
     """Backoff and sleep by group: one group's failures never hurry or delay another's."""
 
     def __init__(
-        self, initial: float = 1.0, maximum: float = 10.0, longest_sleep: float = 300.0, hints: Hints | None = None
+        self,
+        initial: float = 1.0,
+        maximum: float = 10.0,
+        longest_sleep: float = 300.0,
+        hints: Hints | None = None,
+        *,
+        on_requeued: Callable[[str], None] = lambda _: None,
+        on_event: Callable[[str, str, int], None] = lambda *_: None,
     ) -> None:
-        """Seconds. `hints` tell what the plugins wait for; without them every event helps every plugin."""
+        """Seconds. `hints` tell what the plugins wait for; without them every event helps every plugin.
+
+        `on_requeued` is called with each group that sleeps no more, to be tried; `on_event` with an event's name, the
+        plugin that it can help (or nothing), and how many groups it requeued.
+        """
         self._initial = initial
         self._maximum = maximum
         self._longest = longest_sleep
@@ -68,19 +99,17 @@ class PendingGroups:
         self._asleep: dict[str, _Waiting] = {}
         """Those that sleep, by key, the longest first."""
         self._hurried: set[str] = set()
-        """Those in backoff that an event has woken."""
+        """Those in backoff that an event has requeued."""
         self._noted: set[str] = set()
         """Those that were to be activated while they did not wait: they may be being tried."""
         self._ends: list[tuple[float, str]] = []
         """A heap of backoffs' ends, some of them stale."""
         self._flush_at: float | None = None
-        self._rejections = Rejections(hints)
-        self.on_woken: Callable[[str], None] = _ignore
-        """Called with each group that sleeps no more, to be tried."""
-        self.on_event: Callable[[str, str, int], None] = _ignore
-        """Called with the event's name, the plugin that it can help (or nothing), and how many groups it woke."""
+        self._rejections = _Rejections(hints)
+        self._on_requeued = on_requeued
+        self._on_event = on_event
 
-    # ------------------------------------------------------------------ who is due
+    # ------------------------------------------------------------------ which groups are due
 
     def is_active(self, key: str, now: float) -> bool:
         """Whether the group is to be tried at `now` (seconds) whatever else there is."""
@@ -144,7 +173,7 @@ class PendingGroups:
             if wants is not None:
                 self._hurried.add(key)
             if asleep:
-                self.on_woken(key)
+                self._on_requeued(key)
             return waiting.until
         waiting.sleepers = self._rejections.put(key, wants)
         self._asleep[key] = waiting
@@ -167,7 +196,7 @@ class PendingGroups:
             asleep = waiting.sleepers is not None
             self._rise(key, waiting)
             if asleep:
-                self.on_woken(key)
+                self._on_requeued(key)
         self._noted.discard(key)
 
     def _rise(self, key: str, waiting: _Waiting) -> None:
@@ -177,20 +206,20 @@ class PendingGroups:
             self._rejections.drop(key, waiting.sleepers)
             waiting.sleepers = None
 
-    # ------------------------------------------------------------------ what wakes
+    # ------------------------------------------------------------------ what requeues
 
     def wants(self, resource: type) -> int:
-        """The actions on objects of a kind that some sleeping group may be helped by; 0 where nobody waits for any."""
+        """The actions on objects of a kind that some sleeping group may be helped by; 0 for none."""
         return self._rejections.wanted(resource)
 
-    def happened(self, event: ClusterEvent, concerns: Callable[[str], bool] = everybody) -> None:
-        """Wake the groups that the event can help, of those that it `concerns` (asked by key); their backoff stands."""
+    def happened(self, event: ClusterEvent, concerns: Callable[[str], bool] | None = None) -> None:
+        """Requeue the groups (keys) that the event can help, of those it `concerns`; their backoff stands."""
         for label, plugin, sleepers in self._rejections.helped(event):
-            keys = [key for key in sleepers.keys if concerns(key)]
+            keys = [key for key in sleepers.keys if concerns is None or concerns(key)]
             for key in keys:
-                self._wake(key)
+                self._requeue(key)
             if keys:
-                self.on_event(label, plugin, len(keys))
+                self._on_event(label, plugin, len(keys))
 
     def happened_to(self, key: str, event: ClusterEvent) -> None:
         """As `happened`, where the event concerns one group alone: one of its own pods has changed."""
@@ -198,23 +227,23 @@ class PendingGroups:
         if waiting is None or waiting.sleepers is None:
             return
         for label, plugin in self._rejections.helps(waiting.sleepers, event):
-            self._wake(key)
-            self.on_event(label, plugin, 1)
+            self._requeue(key)
+            self._on_event(label, plugin, 1)
             return
 
     def plugin_changed(self, plugin: str) -> None:
-        """Wake the groups that a plugin refused: its own state has changed; their backoff stands."""
+        """Requeue the groups that a plugin refused: its own state has changed; their backoff stands."""
         for sleepers in self._rejections.refused_by(plugin):
             keys = list(sleepers.keys)
             for key in keys:
-                self._wake(key)
-            self.on_event(PLUGIN_CHANGED, plugin, len(keys))
+                self._requeue(key)
+            self._on_event(PLUGIN_CHANGED, plugin, len(keys))
 
     def requeue(self, key: str, label: str) -> None:
         """Something about the group itself has changed: it sleeps no more, its backoff stands."""
         if key in self._asleep:
-            self._wake(key)
-            self.on_event(label, "", 1)
+            self._requeue(key)
+            self._on_event(label, "", 1)
 
     def wake(self, key: str, now: float, label: str = FORCE_ACTIVATE) -> None:
         """The group is to be tried now, its attempts still count."""
@@ -231,14 +260,14 @@ class PendingGroups:
         self.wake(key, now)
 
     def flush(self, now: float) -> None:
-        """Wake those that have slept for too long: whatever they wait for may have been missed."""
+        """Requeue those that have slept for too long: whatever they wait for may have been missed."""
         if self._flush_at is None or now < self._flush_at:
             return
         late = list(takewhile(lambda entry: now - entry[1].since > self._longest, self._asleep.items()))
         for key, _ in late:
-            self._wake(key)
+            self._requeue(key)
         if late:
-            self.on_event(UNSCHEDULABLE_TIMEOUT, "", len(late))
+            self._on_event(UNSCHEDULABLE_TIMEOUT, "", len(late))
         self._flush_at = now + self._look if self._asleep else None
 
     def changed_class(self, key: str, before: TaskClass, after: TaskClass, *, alone: bool) -> None:
@@ -255,9 +284,99 @@ class PendingGroups:
         self._rejections.drop(key, waiting.sleepers)
         waiting.sleepers = self._rejections.put(key, wants)
 
-    def _wake(self, key: str) -> None:
+    def _requeue(self, key: str) -> None:
         waiting = self._waiting[key]
         self._rise(key, waiting)
         self._hurried.add(key)
         heapq.heappush(self._ends, (waiting.until, key))
-        self.on_woken(key)
+        self._on_requeued(key)
+
+
+class _Rejections:
+    """Sleepers by what refused them."""
+
+    def __init__(self, hints: Hints | None = None) -> None:
+        self._hints: Hints = hints or (lambda *_: EVERY_EVENT)
+        self._sleepers: dict[Wants, Sleepers] = {}
+        self._of: dict[_Rejector, dict[Sleepers, None]] = {}
+        self._wanted: dict[Hashable, int] = {}
+        """By kind, the actions that somebody waits for: looked up for every change."""
+
+    def put(self, key: str, wants: Wants) -> Sleepers:
+        """A group sleeps, for these reasons."""
+        sleepers = self._sleepers.get(wants)
+        if sleepers is None:
+            sleepers = self._sleepers[wants] = Sleepers(wants)
+            for rejector in _rejectors(wants):
+                if rejector not in self._of:
+                    self._of[rejector] = {}
+                    self._wanted.clear()
+                self._of[rejector][sleepers] = None
+        sleepers.keys[key] = None
+        return sleepers
+
+    def drop(self, key: str, sleepers: Sleepers) -> None:
+        """A group sleeps no more."""
+        del sleepers.keys[key]
+        if sleepers.keys:
+            return
+        del self._sleepers[sleepers.wants]
+        for rejector in _rejectors(sleepers.wants):
+            del self._of[rejector][sleepers]
+            if not self._of[rejector]:
+                del self._of[rejector]
+                self._wanted.clear()
+
+    def wanted(self, resource: type) -> int:
+        """The actions on objects of a kind that any of the plugins waits for which refused somebody who sleeps."""
+        found = self._wanted.get(resource)
+        if found is None:
+            found = 0
+            for rejector in self._of:
+                for registered in self._hints(rejector, EVERY_EVENT):
+                    if registered.resource in (None, resource):
+                        found |= int(registered.action)
+            self._wanted[resource] = found
+        return found
+
+    def helped(self, event: ClusterEvent) -> Iterator[tuple[str, str, Sleepers]]:
+        """(the event's name, the plugin, sleepers) for each of them that the event can help, once."""
+        if not self.wanted(event.resource) & event.action:
+            return
+        done: set[Sleepers] = set()
+        for rejector, all_of_it in list(self._of.items()):
+            for registered in _matching(self._hints(rejector, EVERY_EVENT), event):
+                for sleepers in [one for one in all_of_it if one not in done]:
+                    if _helps(registered, rejector, sleepers, event):
+                        done.add(sleepers)
+                        yield event.label(int(registered.action)), rejector[1], sleepers
+
+    def refused_by(self, plugin: str) -> list[Sleepers]:
+        """All sleepers that the plugin refused, in any profile, once."""
+        return list({one: None for (_, name), found in self._of.items() if name == plugin for one in found})
+
+    def helps(self, sleepers: Sleepers, event: ClusterEvent) -> Iterator[tuple[str, str]]:
+        """(the event's name, the plugin) for each plugin that refused these and that the event can help."""
+        for rejector in _rejectors(sleepers.wants):
+            for registered in _matching(self._hints(rejector, EVERY_EVENT), event):
+                if _helps(registered, rejector, sleepers, event):
+                    yield event.label(int(registered.action)), rejector[1]
+
+
+def _rejectors(wants: Wants) -> list[_Rejector]:
+    """In the order of their names: what an event is told to have helped is no accident."""
+    return sorted({(_profile(cls), plugin) for cls, plugins in wants for plugin in plugins})
+
+
+def _matching(registered: Sequence[ClusterEventWithHint], event: ClusterEvent) -> Iterator[ClusterEventWithHint]:
+    return (one for one in registered if one.resource in (None, event.resource) and int(one.action) & event.action)
+
+
+def _helps(registered: ClusterEventWithHint, rejector: _Rejector, sleepers: Sleepers, event: ClusterEvent) -> bool:
+    if registered.hint is None:
+        return True
+    return any(registered.hint(cls, event) for cls in sleepers.classes_of(rejector))
+
+
+def _profile(cls: TaskClass) -> str:
+    return cls.pod.spec.scheduler_name

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME, SchedulerConfig
+from session_scheduler.engine.completion import Bound
 from session_scheduler.engine.in_flight import raise_first
-from session_scheduler.engine.scheduler import KINDS, Bound, Scheduler
+from session_scheduler.engine.scheduler import KINDS, Scheduler
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.testing.chosen import Chosen, name_of
 from session_scheduler.testing.clock import FakeClock
@@ -106,9 +107,9 @@ class DrivenCluster:
     def _due(self) -> list[str]:
         """The groups (keys) that the next cycle would try, backoffs apart."""
         scheduler, now = self.scheduler, self.clock.now()
-        waiting = scheduler.cache.pending_groups(lambda group: scheduler.pending.is_active(group.key, now))
-        held = scheduler.gangs.holds_back
-        return [group.key for group in waiting if not scheduler.is_busy(group.key) and not held(group)]
+        waiting = scheduler.cache.pending_groups(lambda group: scheduler.queue.is_active(group.key, now))
+        held = scheduler.gang_starts.holds_back
+        return [group.key for group in waiting if not scheduler.unknown_binds.is_busy(group.key) and not held(group)]
 
     # ------------------------------------------------------------------ what it is told
 
@@ -118,13 +119,13 @@ class DrivenCluster:
         self._known = current
         for name, obj in known.items():
             if name not in current or current[name].metadata.uid != obj.metadata.uid:
-                await self.scheduler.apply("DELETED", obj)
+                await self.scheduler.event_handlers.apply("DELETED", obj)
         for name, obj in current.items():
             before = known.get(name)
             if before is None or before.metadata.uid != obj.metadata.uid:
-                await self.scheduler.apply("ADDED", obj)
+                await self.scheduler.event_handlers.apply("ADDED", obj)
             elif before is not obj:
-                await self.scheduler.apply("MODIFIED", obj)
+                await self.scheduler.event_handlers.apply("MODIFIED", obj)
 
     def _objects(self) -> dict[str, KubeObject]:
         """Every object, by a name of its own, in the order in which the scheduler must know them."""
@@ -152,6 +153,6 @@ async def _started(scheduler: Scheduler) -> None:
 async def _settled(scheduler: Scheduler) -> None:
     """Let work end that an event began: the event loop that it runs in ends with this."""
     errors: list[BaseException] = []
-    await scheduler.under_way.wait(errors)
-    await scheduler.under_way.settle_ended(errors)
+    await scheduler.in_flight.wait(errors)
+    await scheduler.in_flight.complete_ended(errors)
     raise_first(errors)

@@ -106,7 +106,7 @@ class FakeCluster(Results):
             before = self.memory.version
             self.run()
             moved = self.memory.version != before
-            if not self._due() and not (moved and self.scheduler.pending.any_hurried):
+            if not self._due() and not (moved and self.scheduler.queue.any_hurried):
                 return self
         raise InvariantError(f"no rest after {_MOST_CYCLES} cycles: {', '.join(self._due())} is to be tried")
 

@@ -135,7 +135,7 @@ def _reasons(scheduler: Scheduler) -> Iterator[str]:
     for task in sorted(scheduler.cache.tasks.values(), key=lambda task: task.key):
         group = task.group.key
         waits = task.phase in (Phase.PENDING, Phase.GATED)
-        if not waits or scheduler.pending.is_active(group, now) or scheduler.is_busy(group):
+        if not waits or scheduler.queue.is_active(group, now) or scheduler.unknown_binds.is_busy(group):
             continue
         outcome = scheduler.outcomes.get(group)
         reason = reason_of(scheduler, task)
@@ -148,7 +148,7 @@ def _agreement(scheduler: Scheduler, pods: Iterable[Pod]) -> Iterator[str]:
         task = scheduler.cache.tasks.get(pod.metadata.uid)
         node = pod.spec.node_name or None
         if task is not None:
-            if task.node != node and not scheduler.is_busy(task.group.key):
+            if task.node != node and not scheduler.unknown_binds.is_busy(task.group.key):
                 yield f"pod {pod.key} is on {node or 'no node'}, and the scheduler has it on {task.node or 'none'}"
         elif _is_ours(pod, scheduler) and f"Pod {pod.key}" not in scheduler.cache.problems:
             yield f"pod {pod.key} is there, and the scheduler does not know it"

@@ -62,7 +62,7 @@ def judged(content: dict[str, Any]) -> dict[str, Answer]:
             cluster.memory.put(value)
     scheduler = cluster.start()
     (calls,) = scheduler.profiles.values()
-    session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
+    session = scheduler.sessions.open(calls, tuple(scheduler.cache.groups.values()))
     plugin = calls.instances["DynamicResources"]
     return {task.name: answer(session, plugin, task) for task in list(scheduler.cache.unbound.values())}
 

@@ -69,7 +69,7 @@ class Cluster:
         scheduler = Scheduler(memory, config, Registry(BUILTIN).load_calls(config), StoppedClock())
         asyncio.run(scheduler.start())
         (calls,) = scheduler.profiles.values()
-        self.session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
+        self.session = scheduler.sessions.open(calls, tuple(scheduler.cache.groups.values()))
         self.tasks = {task.name: task for task in scheduler.cache.tasks.values() if task.node is None}
         self.expected: Mapping[str, Any] = case["expect"]
 

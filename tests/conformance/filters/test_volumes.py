@@ -46,7 +46,7 @@ def judged(path: Path) -> dict[str, Answer]:
         cluster.add(msgspec.convert({**obj, "kind": kind.__name__}, kind) for obj in content(path).get(field) or ())
     scheduler = cluster.start()
     (calls,) = scheduler.profiles.values()
-    session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
+    session = scheduler.sessions.open(calls, tuple(scheduler.cache.groups.values()))
     return {task.name: answer(session, task) for task in scheduler.cache.unbound.values()}
 
 

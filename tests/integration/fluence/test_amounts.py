@@ -196,7 +196,7 @@ async def test_pods_for_which_there_are_too_few_cores_count_as_load_and_end_like
     assert plugin.live.foreign.held == {}
     assert sum(plugin.drift.values()) == 0
     for index in range(8):
-        await world.scheduler.apply("DELETED", await world.live_pod(f"p{index}"))
+        await world.scheduler.event_handlers.apply("DELETED", await world.live_pod(f"p{index}"))
     assert (plugin.live.holdings.shares, plugin.live.holdings.missing, plugin.live.foreign.held) == ({}, {}, {})
     assert world.free_cores() == 4
 

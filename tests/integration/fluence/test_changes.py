@@ -19,7 +19,7 @@ def live_node(name: str, cpu: str) -> Node:
 
 
 async def change(world: World, name: str, cpu: str | None) -> None:
-    await world.scheduler.apply("DELETED" if cpu is None else "MODIFIED", live_node(name, cpu or "0"))
+    await world.scheduler.event_handlers.apply("DELETED" if cpu is None else "MODIFIED", live_node(name, cpu or "0"))
     await world.scheduler.cycle()
 
 
@@ -36,7 +36,7 @@ async def arrives(world: World, manifest: dict[str, object]) -> None:
     fresh = msgspec.convert(manifest, Pod)
     metadata = msgspec.structs.replace(fresh.metadata, namespace="default", uid=f"uid-{fresh.metadata.name}")
     created = await world.scheduler.cluster.create(msgspec.structs.replace(fresh, metadata=metadata))
-    await world.scheduler.apply("ADDED", created)
+    await world.scheduler.event_handlers.apply("ADDED", created)
     await world.scheduler.cycle()
 
 
@@ -69,7 +69,7 @@ async def test_a_pod_that_ends_while_its_node_is_gone_leaves_nothing(world: Worl
     await world.place(node("n1"), node("n2"), pod("a", device("qpu")))
     home = world.pod("a")["node"]
     await change(world, home, None)
-    await world.scheduler.apply("DELETED", await world.live_pod("a"))
+    await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("a"))
     await change(world, home, "4")
     assert world.plugin.live.holdings.missing == {}
     assert world.plugin.live.holdings.shares == {}
@@ -113,7 +113,7 @@ async def test_two_pods_of_one_record_are_not_given_one_device_in_whatever_order
         metadata = ObjectMeta(
             name="forger", namespace="default", uid="forger", annotations={"fluence.flux-framework.org/held": claim}
         )
-        await world.scheduler.apply("ADDED", msgspec.structs.replace(forger, metadata=metadata))
+        await world.scheduler.event_handlers.apply("ADDED", msgspec.structs.replace(forger, metadata=metadata))
         await world.scheduler.cluster.create(msgspec.structs.replace(forger, metadata=metadata))
         await world.restarted()
         holders = [name for name, held in shares(world).items() if any("/cluster/aurora" in path for path in held)]

@@ -25,7 +25,7 @@ async def test_every_policy_places_pods_and_devices_and_frees_them(world: World,
     await world.restarted()
     assert world.free_cores() == before
     for name in ("q", "g0", "g1", "g2"):
-        await world.scheduler.apply("DELETED", await world.live_pod(name))
+        await world.scheduler.event_handlers.apply("DELETED", await world.live_pod(name))
     assert world.free_cores() == 12
     assert world.plugin.live.holdings.shares == {}
 

@@ -17,9 +17,9 @@ async def test_a_pod_that_ends_frees_its_own_share_only(world: World) -> None:
     await world.place(node("n1"), gang("g", 2), pod("a", group="g"), pod("b", device("qpu"), group="g"))
     assert world.free_cores() == 2
     ended = msgspec.structs.replace(await world.live_pod("b"), status=PodStatus(phase="Succeeded"))
-    await world.scheduler.apply("MODIFIED", ended)
+    await world.scheduler.event_handlers.apply("MODIFIED", ended)
     assert world.free_cores() == 3
-    await world.scheduler.apply("DELETED", await world.live_pod("a"))
+    await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("a"))
     assert world.free_cores() == 4
     assert world.plugin.live.holdings.shares == {}
 
@@ -28,7 +28,7 @@ async def test_ending_twice_frees_once(world: World) -> None:
     await world.place(node("n1"), pod("a"), pod("b"))
     ended = msgspec.structs.replace(await world.live_pod("a"), status=PodStatus(phase="Failed"))
     for change in ("MODIFIED", "MODIFIED", "DELETED"):
-        await world.scheduler.apply(change, ended)
+        await world.scheduler.event_handlers.apply(change, ended)
     assert world.free_cores() == 3
 
 
@@ -61,7 +61,7 @@ async def test_a_restart_books_nothing_twice(world: World) -> None:
     scheduler = await world.restarted()
     fresh = msgspec.convert(pod("c"), Pod)
     fresh = msgspec.structs.replace(fresh, metadata=ObjectMeta(name="c", namespace="default", uid="c"))
-    await scheduler.apply("ADDED", await scheduler.cluster.create(fresh))
+    await scheduler.event_handlers.apply("ADDED", await scheduler.cluster.create(fresh))
     assert await scheduler.cycle() == []
 
 
@@ -106,7 +106,7 @@ async def test_a_node_that_grows_keeps_its_pods_shares(world: World) -> None:
     bigger = Node(
         metadata=ObjectMeta(name="n1"), status=NodeStatus(allocatable={"cpu": "4", "memory": "8Gi", "pods": "9"})
     )
-    await world.scheduler.apply("MODIFIED", bigger)
+    await world.scheduler.event_handlers.apply("MODIFIED", bigger)
     await world.scheduler.cycle()
     assert world.plugin.live.holdings.shares == shares
     assert world.free_cores() == 2
@@ -116,7 +116,7 @@ async def test_a_node_that_goes_takes_what_pods_hold_of_it_and_nothing_else(worl
     await world.place(node("n1", cpu="2"), node("n2", cpu="2"), *(pod(f"p{i}", device("qpu")) for i in range(3)))
     gone = Node(metadata=ObjectMeta(name="n1"))
     on_it = sum(entry["node"] == "n1" for entry in world.result["pods"])
-    await world.scheduler.apply("DELETED", gone)
+    await world.scheduler.event_handlers.apply("DELETED", gone)
     await world.scheduler.cycle()
     held_of = [part.hosts for share in world.plugin.live.holdings.shares.values() for part in share.values()]
     assert sum(bool(hosts) for hosts in held_of) == 3 - on_it

@@ -101,7 +101,7 @@ async def test_a_node_that_is_merely_busy_is_tried_again_as_soon_as_it_is_free(w
     assert nodes_of(world) == {"g0": None, "g1": None}
     await arrives(world, pod("other"))
     assert (await world.live_pod("other")).spec.node_name, "nothing of the gang is in the way"
-    await world.scheduler.apply("DELETED", await world.live_pod("old"))
+    await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("old"))
     world.scheduler.clock.advance(60)
     await world.scheduler.cycle()
     assert {(await world.live_pod(f"g{i}")).spec.node_name for i in range(2)} == {"n1", "n2"}

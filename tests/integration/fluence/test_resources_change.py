@@ -126,7 +126,7 @@ async def test_a_new_type_can_be_had_and_one_that_left_is_unknown(world: World) 
     await start(world, TWO, pod("p", device("fpga")))
     assert "is in no resource tree" in world.pod("p")["reason"]
     set_resources(world, "resources: [{type: fpga, name: f}]")
-    world.scheduler.pending.plugin_changed("fluence")
+    world.scheduler.queue.plugin_changed("fluence")
     world.scheduler.clock.advance(60)
     await world.scheduler.cycle()
     assert await placed(world, "p")
@@ -196,7 +196,7 @@ async def test_drift_counts_pods_of_which_the_graph_knows_nothing_and_what_is_he
     held = world.plugin.live.holdings.shares[uids["q"]]
     world.plugin.live.allocations.free(uids["q"])
     world.plugin.live.allocations.replay({"nobody": held})
-    await world.scheduler.apply("MODIFIED", await world.live_pod("q"))
+    await world.scheduler.event_handlers.apply("MODIFIED", await world.live_pod("q"))
     await change(world, "n1", "5")
     await change(world, "n2", "5")
     assert world.plugin.drift == {"unheld": 1, "ended": 1}
@@ -220,7 +220,7 @@ async def test_what_is_below_something_down_is_down(world: World) -> None:
     await start(world, tree % "down", pod("p", device("qubit")))
     assert "every qubit is down in the resources file: qubit0 of d" in world.pod("p")["reason"]
     set_resources(world, tree % "up")
-    world.scheduler.pending.plugin_changed("fluence")
+    world.scheduler.queue.plugin_changed("fluence")
     world.scheduler.clock.advance(60)
     await world.scheduler.cycle()
     assert await placed(world, "p")
@@ -233,7 +233,7 @@ async def test_what_lies_beside_something_down_is_given_and_what_it_lies_in_as_a
         pod("p", device("qubit")),
     )
     assert "/cluster/d/y" in shares(world)["p"]
-    await world.scheduler.apply("DELETED", await world.live_pod("p"))
+    await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("p"))
     await arrives(world, pod("q", device("qpu")))
     assert "/cluster/d" in shares(world)["q"]
 
@@ -241,11 +241,11 @@ async def test_what_lies_beside_something_down_is_given_and_what_it_lies_in_as_a
 async def test_what_is_down_and_held_is_free_for_nobody_when_it_ends_until_it_is_up(world: World) -> None:
     await start(world, "resources: [{type: qpu, name: a}]", pod("p", device("qpu")))
     set_resources(world, "resources: [{type: qpu, name: a, status: down}]")
-    await world.scheduler.apply("DELETED", await world.live_pod("p"))
+    await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("p"))
     await arrives(world, pod("q", device("qpu")))
     assert not await placed(world, "q")
     set_resources(world, "resources: [{type: qpu, name: a}]")
-    world.scheduler.pending.plugin_changed("fluence")
+    world.scheduler.queue.plugin_changed("fluence")
     world.scheduler.clock.advance(60)
     await world.scheduler.cycle()
     assert await placed(world, "q")

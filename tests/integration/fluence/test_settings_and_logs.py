@@ -20,7 +20,7 @@ async def test_the_logs_show_devices_graph_jobspec_allocation_placement_and_canc
 ) -> None:
     caplog.set_level(logging.DEBUG, "fluence")
     await world.place(node("n1"), pod("q", device("qpu")))
-    await world.scheduler.apply("DELETED", await world.live_pod("q"))
+    await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("q"))
     found = lines(caplog)
     assert all(line.startswith("[fluence] ") for line in found)
     assert "[fluence] known devices: licence, qdevice, qpu, qubit" in found

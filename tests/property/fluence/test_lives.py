@@ -84,10 +84,10 @@ class Life:
         now = await self._objects()
         for key, obj in self.known.items():
             if key not in now:
-                await self.scheduler.apply("DELETED", obj)
+                await self.scheduler.event_handlers.apply("DELETED", obj)
         for key, obj in now.items():
             if self.known.get(key) != obj:
-                await self.scheduler.apply("MODIFIED" if key in self.known else "ADDED", obj)
+                await self.scheduler.event_handlers.apply("MODIFIED" if key in self.known else "ADDED", obj)
         self.known = now
 
     # ------------------------------------------------------------------ what happens

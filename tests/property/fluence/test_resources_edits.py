@@ -63,7 +63,7 @@ class EditedLife(Life):
         for uid, held in before.items():
             for path in held & {without_places(path) for path in there} - now.get(uid, set()):
                 assert path in every, "held, still there, and not held any more"
-        self.scheduler.pending.plugin_changed("fluence")
+        self.scheduler.queue.plugin_changed("fluence")
         self.down = {path for path, node in there.items() if node.down}
 
     def _devices(self) -> dict[str, set[str]]:

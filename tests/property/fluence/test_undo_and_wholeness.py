@@ -129,7 +129,7 @@ def test_a_statement_undone_leaves_everything_as_it_was(
     scheduler = opened(cluster(hosts, pods, data.draw(st.integers(1, len(pods)))), data.draw(st.integers(0, 2)))
     group = scheduler.cache.pending_groups()[0]
     before = state(scheduler, 40)
-    session = scheduler.open_session(scheduler.profiles["fluence"], (group,))
+    session = scheduler.sessions.open(scheduler.profiles["fluence"], (group,))
     with session.ledger.statement(group) as statement:
         place_group(session, statement, group, PlacementResult(group))
         placed = state(scheduler, 40)

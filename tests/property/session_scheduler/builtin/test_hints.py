@@ -158,7 +158,7 @@ class World:
     def allowed(self, cls: TaskClass) -> set[str]:
         """The nodes that the plugin does not refuse."""
         scheduler = self.cluster.scheduler
-        session = scheduler.open_session(scheduler.profiles[cls.pod.spec.scheduler_name], ())
+        session = scheduler.sessions.open(scheduler.profiles[cls.pod.spec.scheduler_name], ())
         mask = session.table.valid()
         for filtering in session.evaluation(cls).filters:
             if filtering.plugin == self.plugin:
@@ -167,7 +167,7 @@ class World:
         return {session.node_at(int(row)) for row in np.flatnonzero(mask)}
 
     def check_step(self) -> None:
-        pending, wanted = self.cluster.scheduler.pending, self.asking()
+        pending, wanted = self.cluster.scheduler.queue, self.asking()
         before = {name: self.allowed(cls) for name, cls in wanted.items()}
         for name, cls in wanted.items():
             pending.failed(name, 0.0, frozenset({(cls, frozenset({self.plugin}))}))

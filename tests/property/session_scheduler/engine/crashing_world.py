@@ -197,12 +197,12 @@ class Replica:
         self.seen += len(news)
         for change, obj in news:
             if isinstance(obj, KINDS):
-                await self.scheduler.apply(change, obj)
+                await self.scheduler.event_handlers.apply(change, obj)
 
     async def turn(self):
         """As the live loop does it."""
-        await self.scheduler.settle_finished()
-        self.scheduler.doubts.ask()
+        await self.scheduler.complete_finished()
+        self.scheduler.completion.start_unknown_checks()
         await self.scheduler.decide()
         for _ in range(self._world.random.randint(1, 12)):
             await asyncio.sleep(0)
@@ -319,7 +319,7 @@ class World:
 
     async def kill(self, replica):
         self.replicas.remove(replica)
-        await replica.scheduler.under_way.abandon()
+        await replica.scheduler.in_flight.abandon()
 
     async def step(self, most=1):
         for replica in [one for one in self.replicas if one.dying]:

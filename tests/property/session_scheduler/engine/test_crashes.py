@@ -44,8 +44,8 @@ def torn(world):
 def unsettled(replica):
     scheduler = replica.scheduler
     found = [f"{task!r} is assumed" for task in scheduler.cache.tasks.values() if task.phase is Phase.ASSUMED]
-    if len(scheduler.under_way) or scheduler.doubts:
-        found.append(f"{len(scheduler.under_way)} works, {len(scheduler.doubts)} doubts")
+    if len(scheduler.in_flight) or scheduler.unknown_binds:
+        found.append(f"{len(scheduler.in_flight)} works, {len(scheduler.unknown_binds)} doubts")
     live = {one.metadata.uid: held_by(one) for one in scheduler.cluster._world.cluster.bound()}
     if replica.plugin.held != live:
         found.append(f"held is {replica.plugin.held}, bound pods hold {live}")
@@ -77,7 +77,7 @@ async def life(seed, *, most, steps=70, topology=None, led=False):
         assert world.cluster.held_twice() == []
         assert unsettled(replica) == []
     assert await end_everything(world, replica) == []
-    await replica.scheduler.under_way.abandon()
+    await replica.scheduler.in_flight.abandon()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

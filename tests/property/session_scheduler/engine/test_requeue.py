@@ -139,7 +139,7 @@ class World:
                 return
 
     def wake_all(self) -> None:
-        pending = self.cluster.scheduler.pending
+        pending = self.cluster.scheduler.queue
         for key in list(pending._waiting):
             pending.wake(key, self.cluster.clock.now())
 

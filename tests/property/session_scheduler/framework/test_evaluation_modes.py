@@ -57,7 +57,7 @@ class Player:
         scheduler = cluster.scheduler
         self.table = scheduler.cache.table
         (calls,) = scheduler.profiles.values()
-        self.session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
+        self.session = scheduler.sessions.open(calls, tuple(scheduler.cache.groups.values()))
         group = next(iter(scheduler.cache.groups.values()))
         self.statement = stack.enter_context(self.session.ledger.statement(group))
         self.marks: list[int] = []

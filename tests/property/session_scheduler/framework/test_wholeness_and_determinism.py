@@ -92,7 +92,7 @@ def test_a_statement_undone_leaves_no_trace_and_redone_is_as_it_was(some_nodes, 
     cluster.add(some_nodes, some_pods)
     scheduler = cluster.start(*chosen.build(), watching, *([placing] if places else []))
     (calls,) = scheduler.profiles.values()
-    session = scheduler.open_session(calls, scheduler._due("fluence"))
+    session = scheduler.sessions.open(calls, scheduler._due("fluence"))
     before = state_of(scheduler)
     for group in session.groups():
         with session.ledger.statement(group) as statement:

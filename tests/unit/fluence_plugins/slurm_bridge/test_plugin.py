@@ -64,7 +64,7 @@ class World(FakeCluster):
     def wake(self, *groups: str) -> World:
         """The task has something new."""
         for group in groups:
-            self.scheduler.pending.activate(group, self.clock.now())
+            self.scheduler.queue.activate(group, self.clock.now())
         return self
 
     def on(self, *names: str) -> dict[str, str]:

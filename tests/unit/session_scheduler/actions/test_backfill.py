@@ -59,7 +59,7 @@ def test_a_gang_is_told_at_what_time_it_can_start_and_the_same_at_each_try() -> 
         f"nodes are kept for it, where it can start at {time_text(datetime.fromtimestamp(start, UTC))}"
     )
     cluster.advance(500)
-    cluster.scheduler.pending.activate("PodGroup default/g", cluster.clock.now())
+    cluster.scheduler.queue.activate("PodGroup default/g", cluster.clock.now())
     cluster.run()
     assert cluster.reasons("g-0") == said
 

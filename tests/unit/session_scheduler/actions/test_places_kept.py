@@ -110,13 +110,13 @@ def test_while_it_is_in_doubt_whether_a_gang_has_begun_it_keeps_what_others_gave
 
     memory.patch_metadata = silent  # type: ignore[method-assign]
     cluster.run(cycles=3)
-    assert cluster.scheduler.doubts
+    assert cluster.scheduler.unknown_binds
     assert cluster.scheduler.cache.nominations.kept
     assert bound(cluster) == set()
     memory.patch_metadata = patch  # type: ignore[method-assign]
     cluster.fail_binds("g-1")
     cluster.run(cycles=3)
-    assert not cluster.scheduler.doubts
+    assert not cluster.scheduler.unknown_binds
     assert not cluster.scheduler.cache.nominations.kept
     assert "late" in bound(cluster)
 

@@ -217,7 +217,7 @@ def test_a_part_that_is_heard_of_after_it_was_taken_back_keeps_no_place(cluster:
     cluster.add(gang("high", 2, cpu="1", priority=10))
 
     async def deaf() -> None:
-        await cluster.scheduler.settle_finished()
+        await cluster.scheduler.complete_finished()
         for _ in range(200):
             await asyncio.sleep(0)
 

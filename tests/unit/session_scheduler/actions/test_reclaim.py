@@ -286,7 +286,7 @@ def test_a_pod_that_waits_for_room_below_a_limit_keeps_its_place_when_it_is_trie
     place, before = cluster.scheduler.cache.nominations.node_of(task), ending(cluster)
     assert place is not None
     assert len(before) == 2
-    cluster.scheduler.pending.requeue(task.group.key, "test")
+    cluster.scheduler.queue.requeue(task.group.key, "test")
     cluster.run(cycles=2)
     assert (cluster.scheduler.cache.nominations.node_of(task), ending(cluster)) == (place, before)
 

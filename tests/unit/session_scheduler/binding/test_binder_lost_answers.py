@@ -133,7 +133,7 @@ def test_a_bind_that_landed_stands_where_its_event_comes_before_the_answer():
 
     async def bind(namespace, name, **options):
         await world.bind(namespace, name, **options)
-        await world.cluster.scheduler.apply("MODIFIED", await world.get(Pod, namespace, name))
+        await world.cluster.scheduler.event_handlers.apply("MODIFIED", await world.get(Pod, namespace, name))
         world.unreadable()
         raise Unavailable("timeout")
 
@@ -173,7 +173,7 @@ def test_a_record_that_another_replica_wrote_on_the_same_node_is_not_taken_for_o
     async def bind(namespace, name, **options):
         record = f'{{"uid":"{options["uid"]}","plugins":{{"shares":{{"on":"elsewhere"}}}}}}'
         await world.bind(namespace, name, **options | {"annotations": {HELD_ANNOTATION: record}})
-        await world.cluster.scheduler.apply("MODIFIED", await world.get(Pod, namespace, name))
+        await world.cluster.scheduler.event_handlers.apply("MODIFIED", await world.get(Pod, namespace, name))
         raise Conflict("already bound")
 
     world.bound_by(bind)
@@ -235,7 +235,7 @@ def test_an_event_that_shows_the_pod_bound_elsewhere_frees_the_share_and_takes_t
 
 def test_an_event_that_shows_the_pod_unbound_decides_nothing():
     world = in_doubt()
-    asyncio.run(world.cluster.scheduler.apply("MODIFIED", world.task().pod))
+    asyncio.run(world.cluster.scheduler.event_handlers.apply("MODIFIED", world.task().pod))
     assert world.task().phase is Phase.ASSUMED
     assert world.shares.held == {"p": "n1"}
 
@@ -329,7 +329,7 @@ def test_a_failure_to_bind_is_not_told_any_more_when_there_is_a_newer_reason():
             await world.bind(namespace, name, **options)
             return
         world.cluster.add(pod("theirs", cpu="3", bound_to="n1", scheduler="else"))
-        await scheduler.apply("ADDED", await world.get(Pod, "default", "theirs"))
+        await scheduler.event_handlers.apply("ADDED", await world.get(Pod, "default", "theirs"))
         raise Conflict("resourceVersion moved")
 
     world.bound_by(bind)

@@ -277,9 +277,9 @@ def test_a_place_that_is_given_up_before_any_bind_takes_it_back() -> None:
     async def placed_and_given_up() -> None:
         scheduler.cache.occupy(task, "n1")
         task.phase = Phase.ASSUMED
-        await scheduler.give_up(task, scheduler.profiles[task.pod.spec.scheduler_name])
-        await scheduler.under_way.wait([])
-        await scheduler.settle_finished()
+        await scheduler.completion.give_up(task, scheduler.profiles[task.pod.spec.scheduler_name])
+        await scheduler.in_flight.wait([])
+        await scheduler.complete_finished()
 
     asyncio.run(placed_and_given_up())
     assert (named(cluster, "p"), known(cluster)) == ("", {})
@@ -294,7 +294,7 @@ def test_no_place_is_kept_for_a_pod_that_goes_before_its_node_is_written(monkeyp
 
     async def beside_a_turn(pods):
         """The turn is ready to run when the nomination becomes a task."""
-        turns.append(asyncio.ensure_future(scheduler.apply("DELETED", gone)))
+        turns.append(asyncio.ensure_future(scheduler.event_handlers.apply("DELETED", gone)))
         return await nominate(pods)
 
     monkeypatch.setattr(scheduler.binder, "_nominate", beside_a_turn)

@@ -61,10 +61,10 @@ def test_what_ends_in_the_queue_wakes_who_waits_for_it_and_what_ends_elsewhere_d
     cluster.add(of("p2", "a"))
     cluster.run()
     key = "Pod default/p2"
-    assert cluster.scheduler.pending.is_asleep(key)
+    assert cluster.scheduler.queue.is_asleep(key)
     cluster.delete(Pod, "other")
     cluster.run()
-    assert cluster.scheduler.pending.is_asleep(key)
+    assert cluster.scheduler.queue.is_asleep(key)
     cluster.delete(Pod, "p1")
     cluster.run()
     cluster.assert_bound("p2")

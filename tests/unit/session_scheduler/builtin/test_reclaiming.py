@@ -28,7 +28,7 @@ class World:
         self.cluster.add(*(pod(f"b{number}", cpu="1", labels={LABEL: "b"}) for number in range(3)))
         self.cluster.run()
         scheduler = self.cluster.scheduler
-        self.session: Session = scheduler.open_session(scheduler.profiles["fluence"], ())
+        self.session: Session = scheduler.sessions.open(scheduler.profiles["fluence"], ())
 
     def task(self, name: str) -> Task:
         return next(task for task in self.cluster.scheduler.cache.tasks.values() if task.name == name)

@@ -240,7 +240,7 @@ def test_the_bind_follows_as_soon_as_the_controller_was_seen_to_have_bound_the_c
         uid = cluster.find(PersistentVolumeClaim, "c").metadata.uid
         bound = claim("c", volume="v")
         bound = msgspec.structs.replace(bound, metadata=msgspec.structs.replace(bound.metadata, uid=uid))
-        await cluster.scheduler.apply("MODIFIED", cluster.memory.put(bound))
+        await cluster.scheduler.event_handlers.apply("MODIFIED", cluster.memory.put(bound))
         await running
 
     asyncio.run(cycle())
@@ -296,7 +296,7 @@ def test_what_was_assumed_is_undone_with_the_statement() -> None:
     (calls,) = scheduler.profiles.values()
     assumed = calls.instances["VolumeBinding"]._assumed
     (task,) = scheduler.cache.tasks.values()
-    session = scheduler.open_session(calls, (task.group,))
+    session = scheduler.sessions.open(calls, (task.group,))
     row = session.board(task).pick(task)
     with session.ledger.statement(task.group) as statement:
         statement.allocate(task, row)
@@ -315,7 +315,7 @@ def test_only_claims_that_wait_for_a_node_are_judged_anew_after_each_placement(b
     scheduler = cluster.start()
     (calls,) = scheduler.profiles.values()
     (task,) = scheduler.cache.tasks.values()
-    plan = scheduler.open_session(calls, (task.group,)).evaluation(task.cls)
+    plan = scheduler.sessions.open(calls, (task.group,)).evaluation(task.cls)
     assert [one.scope for one in plan.filters if one.plugin == "VolumeBinding"] == [scope]
 
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 from session_scheduler.cluster.errors import ClusterError
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.cluster.mirror import Mirror
+from session_scheduler.cluster.mirror import Mirror, MirrorMeter
 from session_scheduler.cluster.port import Change, Kube, Listing, WatchEvent
-from session_scheduler.cluster.write_rules import name_of
-from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass
+from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass, name_of
 
 KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, Pod)
 SECOND_API = "scheduling.x-k8s.io/v1alpha1"
@@ -115,7 +114,7 @@ class Faulty(MemoryCluster):
 
 
 @dataclass
-class Meter:
+class Meter(MirrorMeter):
     """Keeps what was counted."""
 
     events: Counter[str] = field(default_factory=Counter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from session_scheduler.cluster.errors import TooManyRequests, Unavailable
-from session_scheduler.cluster.known_objects import KnownObjects
+from session_scheduler.cluster.mirror import KnownObjects
 from session_scheduler.cluster.port import Change, WatchEvent
 from session_scheduler.model.objects import Pod
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.tools.observing import observe
+
 from session_scheduler import Refusal, hookimpl
 from session_scheduler.binding.plan_store import PlanStore
 from session_scheduler.framework.bindings import HELD_ANNOTATION
@@ -102,7 +104,7 @@ class World:
         self.cluster.clock, self.cluster.memory = clock, memory
         self.slots, self.heard = Slots(), Heard()
         self.scheduler = self.cluster.start(self.slots)
-        self.scheduler.observer = self.heard
+        observe(self.scheduler, self.heard)
         return self
 
     def run(self, cycles=4, seconds=1.0):

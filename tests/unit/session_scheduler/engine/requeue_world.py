@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from tests.tools.observing import observe
 
 from session_scheduler.framework.observer import Observer
 from session_scheduler.framework.statement import PlacementResult
@@ -49,8 +50,7 @@ class Tries(Observer):
 
 
 def observed(cluster: FakeCluster) -> Tries:
-    tries = cluster.start().observer = Tries()
-    return tries
+    return observe(cluster.start(), Tries())
 
 
 @dataclass
@@ -195,8 +195,8 @@ class World:
             return
         assert self.tries.of[case.waits] == 1
         key = next(key for key in self.cluster.scheduler.cache.groups if key.endswith(f"/{case.waits}"))
-        assert self.cluster.scheduler.pending.is_asleep(key)
-        sleepers = self.cluster.scheduler.pending._waiting[key].sleepers
+        assert self.cluster.scheduler.queue.is_asleep(key)
+        sleepers = self.cluster.scheduler.queue._waiting[key].sleepers
         assert {plugin for _, plugins in sleepers.wants for plugin in plugins} == case.refused_by
 
     def _is_gated(self) -> None:

@@ -7,6 +7,7 @@ import json
 
 import pytest
 from msgspec.structs import replace
+from tests.tools.observing import observe
 
 from session_scheduler import hookimpl
 from session_scheduler.binding.plan_store import PlanStore
@@ -150,8 +151,8 @@ def test_a_gang_that_is_all_bound_is_acknowledged_again():
     world.bind("g-0", "n4")
     world.bind("g-1", "n3")
     world.start()
-    world.scheduler.observer = world.heard
-    asyncio.run(world.scheduler.gangs.start())
+    observe(world.scheduler, world.heard)
+    asyncio.run(world.scheduler.plan_recovery.start())
     assert world.heard.scheduled == ["minCount pods are bound, by attempt theirs"]
 
 
@@ -282,7 +283,7 @@ def test_a_plan_that_is_written_while_the_last_pod_ends_goes_too():
         for name in ("g-0", "g-1"):
             gone = world.pod(name)
             world.delete(Pod, name)
-            await world.scheduler.apply("DELETED", gone)
+            await world.scheduler.event_handlers.apply("DELETED", gone)
         return await patch(obj, **options)
 
     world.memory.patch_metadata = ended_before
@@ -298,7 +299,7 @@ def test_a_group_that_is_deleted_while_its_plan_is_written_is_not_taken_for_one_
         world.memory.bind = bind
         gone = world.group()
         world.delete(PodGroup, "g")
-        await world.scheduler.apply("DELETED", gone)
+        await world.scheduler.event_handlers.apply("DELETED", gone)
         await bind(*names, **options)
 
     world.memory.bind = deleted_before
@@ -313,7 +314,7 @@ def test_what_a_write_answered_does_not_hide_a_later_state_of_the_group():
     async def changed_before(*names, **options):
         world.memory.bind = bind
         now = await world.memory.patch_metadata(world.group(), annotations={"theirs": "later"})
-        await world.scheduler.apply("MODIFIED", now)
+        await world.scheduler.event_handlers.apply("MODIFIED", now)
         await bind(*names, **options)
 
     world.memory.bind = changed_before
@@ -328,9 +329,9 @@ def test_what_others_changed_of_a_group_wakes_it_also_where_a_write_answered_it_
     asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: "worker=many"}))
     world.start().run()
     (group,) = world.scheduler.cache.groups.values()
-    assert world.scheduler.pending.is_asleep(group.key)
+    assert world.scheduler.queue.is_asleep(group.key)
     mended = asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: None}))
-    world.scheduler.gangs.take(mended)
+    world.scheduler.event_handlers.requeuer.ingest_written(mended)
     world.run()
     world.assert_whole()
 
@@ -376,13 +377,13 @@ def test_a_pod_that_ends_while_it_is_bound_is_not_remembered_as_one_that_waits()
 
     async def too_late(namespace, name, **options):
         if name == "p":
-            await world.scheduler.apply("DELETED", world.pod("p"))
+            await world.scheduler.event_handlers.apply("DELETED", world.pod("p"))
             raise Conflict("gone")
         await bind(namespace, name, **options)
 
     world.memory.bind = too_late
     world.run(1)
-    assert world.scheduler.pending.next_after(0.0) is None
+    assert world.scheduler.queue.next_after(0.0) is None
 
 
 def test_a_plan_that_appears_later_and_cannot_be_voided_keeps_nobody_else_waiting():

@@ -136,11 +136,11 @@ def test_a_gang_with_a_pod_in_doubt_has_not_started_and_is_not_planned_anew(land
     end = in_doubt(world, "g-1", lands=lands)
     cycle(world)
     attempt = world.attempt()
-    assert len(world.scheduler.doubts) == 1
+    assert len(world.scheduler.unknown_binds) == 1
     assert world.heard.scheduled == []
     world.cluster.advance(5)
     cycle(world)
-    assert (world.attempt(), len(world.scheduler.doubts), world.heard.scheduled) == (attempt, 1, [])
+    assert (world.attempt(), len(world.scheduler.unknown_binds), world.heard.scheduled) == (attempt, 1, [])
     end()
     world.run()
     world.assert_whole()
@@ -154,7 +154,7 @@ def test_a_doubt_that_an_event_decides_lets_the_gang_be_acknowledged_and_its_pod
     in_doubt(world, "g-1", lands=True)
     cycle(world)
     asyncio.run(world.cluster._deliver())
-    assert not world.scheduler.doubts
+    assert not world.scheduler.unknown_binds
     assert len(world.heard.scheduled) == 1
     assert sorted(world.heard.told_bound) == sorted(world.places().items())
 

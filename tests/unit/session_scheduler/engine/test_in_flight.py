@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from session_scheduler.engine.in_flight import UnderWay
+from session_scheduler.engine.in_flight import InFlight
 
 
 async def test_what_begins_while_other_work_is_waited_for_goes_on() -> None:
     settled: list[str] = []
     errors: list[BaseException] = []
-    under_way: UnderWay[str] = UnderWay(lambda: None)
+    under_way: InFlight[str] = InFlight(lambda: None)
     may_end = asyncio.Event()
 
     async def settle(group: str, _: Any) -> None:
@@ -25,9 +25,9 @@ async def test_what_begins_while_other_work_is_waited_for_goes_on() -> None:
 
     under_way.start("first", first(), settle)
     await under_way.wait(errors)
-    await under_way.settle_ended(errors)
+    await under_way.complete_ended(errors)
     assert (settled, errors, under_way.groups) == (["first"], [], ["later"])
     may_end.set()
     await under_way.wait(errors)
-    await under_way.settle_ended(errors)
+    await under_way.complete_ended(errors)
     assert (settled, errors, len(under_way)) == (["first", "later"], [], 0)

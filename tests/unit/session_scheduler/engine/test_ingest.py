@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.tools.observing import observe
 
 from session_scheduler.framework.observer import Observer
 from session_scheduler.model.objects import Affinity, KubeObject, Pod
@@ -27,7 +28,7 @@ def world(*objects: KubeObject, nodes: int = 1, checked: bool = True) -> tuple[F
     """A scheduler that runs, and what it tells of what is added then."""
     cluster, listening = FakeCluster(checked=checked), Listening()
     cluster.nodes(nodes)
-    cluster.start().intake._observer = listening
+    observe(cluster.start(), listening)
     cluster.add(*objects)
     cluster.run()
     return cluster, listening.told
@@ -104,7 +105,7 @@ def test_an_object_that_meets_a_bug_at_the_start_is_told_of_and_the_others_are_s
     cluster.nodes(1)
     cluster.add(pod("a"), pod("b"))
     scheduler = cluster.start()
-    scheduler.intake._observer = listening
+    observe(scheduler, listening)
     put = scheduler.cache.put
 
     def fails(obj: KubeObject) -> None:

@@ -17,7 +17,7 @@ from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.port import Change
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine import loop as engine_module
-from session_scheduler.engine.loop import Engine
+from session_scheduler.engine.loop import SchedulerLoop
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.callback_runner import CallbackRunner
 from session_scheduler.model.objects import Pod
@@ -64,7 +64,7 @@ class World:
         listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
         calls = hook_calls([*listed, ("slow", self.slow, None)])
         self.scheduler = Scheduler(self.cluster, SchedulerConfig(), {"fluence": calls}, self.clock, observer=observer)
-        self.engine = Engine(self.scheduler, observer, self.metrics, self.clock, due)
+        self.engine = SchedulerLoop(self.scheduler, observer, self.metrics, self.clock, due)
         self.explanations = Explanations(self.scheduler, self.clock, self.engine.notify)
         self.engine.add_idle_task(self.explanations)
 
@@ -75,7 +75,7 @@ class World:
         try:
             yield self
         finally:
-            if self.scheduler.under_way or not task.done():
+            if self.scheduler.in_flight or not task.done():
                 self.stopped = self.stopped or await self.engine.stop(PATIENCE)
             await asyncio.wait_for(task, PATIENCE)
         assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -168,7 +168,7 @@ async def test_a_pod_whose_deletion_begins_before_it_is_bound_gives_its_place_to
 async def test_what_was_woken_in_its_backoff_is_tried_as_soon_as_nothing_else_is_due(monkeypatch):
     monkeypatch.setattr(engine_module, "_LONGEST_REST", 3600.0)
     async with World().running() as world:
-        pending = world.scheduler.pending
+        pending = world.scheduler.queue
         pending._initial = pending._maximum = 3600.0
         world.deliver(pod("p", cpu="9"))
         await world.until(lambda: world.engine.groups["unschedulable"] == 1)
@@ -190,8 +190,8 @@ async def test_a_backoff_that_ends_after_the_look_at_what_is_due_and_before_the_
 
     async def decided():
         await decide()
-        end = world.scheduler.pending.next_after(world.clock.now())
-        if end is not None and not world.scheduler.under_way and not world.engine._due.is_set():
+        end = world.scheduler.queue.next_after(world.clock.now())
+        if end is not None and not world.scheduler.in_flight and not world.engine._due.is_set():
             world.clock.advance(end - world.clock.now())
 
     world.cluster.bind, world.scheduler.decide = bound, decided
@@ -222,9 +222,9 @@ async def test_a_group_that_waits_is_tried_again_when_it_is_woken():
     async with World().running() as world:
         world.deliver(pod("p", cpu="9"))
         await world.until(lambda: world.engine.groups["unschedulable"] == 1)
-        refused_before = world.scheduler.pending._waiting["Pod default/p"].refused
+        refused_before = world.scheduler.queue._waiting["Pod default/p"].refused
         world.engine.wake("Pod default/p", "a test")
-        await world.until(lambda: world.scheduler.pending._waiting["Pod default/p"].refused > refused_before)
+        await world.until(lambda: world.scheduler.queue._waiting["Pod default/p"].refused > refused_before)
 
 
 async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():
@@ -239,10 +239,10 @@ async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():
         world.deliver(pod("p"))
         await world.until(lambda: len(asked) >= 3)  # the bind, its touch, and the first look
         world.cluster.bind, world.cluster.patch_metadata = bind, patch
-        assert len(world.scheduler.doubts) == 1
+        assert len(world.scheduler.unknown_binds) == 1
         world.clock.advance(1.0)
         world.engine.wake("nobody", "time has passed")
-        await world.until(lambda: not world.scheduler.doubts)
+        await world.until(lambda: not world.scheduler.unknown_binds)
         world.clock.advance(1.0)
         world.engine.wake("Pod default/p", "a test")
         await world.until(lambda: world.pod().spec.node_name == "n1")
@@ -250,13 +250,13 @@ async def test_a_bind_in_doubt_is_asked_about_again_after_a_second():
 
 async def test_gangs_of_which_nobody_says_that_they_started_are_looked_for_every_ten_seconds():
     world = World()
-    remind, times = world.scheduler.gangs.remind, []
+    remind, times = world.scheduler.gang_starts.remind, []
 
     def reminded():
         times.append(world.clock.now())
         remind()
 
-    world.scheduler.gangs.remind = reminded
+    world.scheduler.gang_starts.remind = reminded
     async with world.running():
         await world.until(lambda: times == [0])
         for _ in range(2):
@@ -314,7 +314,7 @@ async def test_an_error_that_nobody_expected_keeps_no_other_bind_from_ending(mon
     world.cluster.bind = breaks
     async with world.running():
         world.slow.go.clear()
-        await world.until(lambda: len(world.scheduler.under_way) == 2)
+        await world.until(lambda: len(world.scheduler.in_flight) == 2)
         stopping = asyncio.ensure_future(world.engine.stop(PATIENCE))
         await world.until_no_more_turns()
         assert not stopping.done()
@@ -387,7 +387,7 @@ async def test_a_bug_that_one_group_meets_is_told_and_the_groups_behind_it_are_t
     async with World(pod("bad"), pod("good")).running() as world:
         await world.until(lambda: world.pod("good").spec.node_name)
         assert world.cycles("error") == 1
-        assert not world.scheduler.pending.is_active("Pod default/bad", world.clock.now())
+        assert not world.scheduler.queue.is_active("Pod default/bad", world.clock.now())
         (reason,) = world.scheduler.outcomes["Pod default/bad"].reasons.values()
         assert reason == "the scheduler failed: ZeroDivisionError: a bug"
 
@@ -498,9 +498,9 @@ async def test_what_a_plugin_changes_is_changed_between_sessions_and_helps_whom_
     due = asyncio.Event()
     observer = LiveObserver(Recorder(world.cluster, clock=world.clock), world.metrics, world.clock, finished=due.set)
     world.scheduler = Scheduler(world.cluster, SchedulerConfig(), {"fluence": calls}, world.clock, observer=observer)
-    world.engine = Engine(world.scheduler, observer, world.metrics, world.clock, due)
+    world.engine = SchedulerLoop(world.scheduler, observer, world.metrics, world.clock, due)
     async with world.running():
-        await world.until(lambda: any(map(world.scheduler.pending.is_asleep, world.scheduler.cache.groups)))
+        await world.until(lambda: any(map(world.scheduler.queue.is_asleep, world.scheduler.cache.groups)))
         world.engine.change("gate", change)
         world.clock.advance(60)
         await world.until(lambda: bool(world.pod().spec.node_name))

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import Conflict, Forbidden
-from session_scheduler.engine.plan_recovery import Adoption
+from session_scheduler.engine.plan_recovery import PlanRecovery
 from session_scheduler.model.gang_plan import plan_here
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
 from session_scheduler.testing import pod, pod_group
@@ -28,19 +28,19 @@ def test_a_gang_whose_podgroup_does_not_say_that_it_started_is_acknowledged_agai
     world = World().start().run()
     told = [f"minCount pods are bound, by attempt {world.attempt()}"]
     assert world.heard.scheduled == told
-    world.scheduler.gangs.remind()
+    world.scheduler.gang_starts.remind()
     assert world.heard.scheduled == told * 2
     say(world, "minCount pods are bound, by attempt another")
-    world.scheduler.gangs.remind()
+    world.scheduler.gang_starts.remind()
     assert world.heard.scheduled == told * 3
     say(world, *told)
-    world.scheduler.gangs.remind()
+    world.scheduler.gang_starts.remind()
     assert world.heard.scheduled == told * 3
 
 
 def test_a_gang_that_has_not_started_is_not_said_to_have():
     world = World(nodes=1).start().run()
-    world.scheduler.gangs.remind()
+    world.scheduler.gang_starts.remind()
     assert world.heard.scheduled == []
 
 
@@ -124,14 +124,14 @@ def test_the_time_that_failed_binds_have_to_wait_is_forgotten_once_one_is_done()
     asyncio.run(world.cluster._deliver())
     world.run(10)
     world.assert_whole()
-    assert world.scheduler.pending.next_after(0.0) is None
+    assert world.scheduler.queue.next_after(0.0) is None
 
 
 def test_a_bug_that_a_plan_meets_is_raised_and_keeps_nobody_else_waiting(monkeypatch):
     async def broken(adoption, group):
         raise ZeroDivisionError(group.key)
 
-    monkeypatch.setattr(Adoption, "look_at", broken)
+    monkeypatch.setattr(PlanRecovery, "look_at", broken)
     world = World()
     world.plan(g_0="n1", g_1="n2")
     world.cluster.add(pod("other"))

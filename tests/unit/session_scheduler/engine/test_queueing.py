@@ -80,7 +80,7 @@ def test_a_gang_that_waits_for_its_pods_is_not_tried_and_has_no_backoff(queue: Q
     queue.step(first)
     for other in others:
         queue.step(other)
-    pending, now = queue.scheduler.pending, queue.clock.now()
+    pending, now = queue.scheduler.queue, queue.clock.now()
     queue.add(node("n2", cpu=9))
     queue.run()
     assert not pending.is_active("PodGroup default/g", now + 0.9), "the first attempt was the one with all its pods"
@@ -95,7 +95,7 @@ def test_a_pod_that_comes_again_by_the_same_name_has_failed_never(queue: Queue) 
     queue.step(node("n1", cpu=8))
     queue.delete(Pod, "p")
     queue.step(pod("p", cpu=9))
-    pending, now = queue.scheduler.pending, queue.clock.now()
+    pending, now = queue.scheduler.queue, queue.clock.now()
     pending.requeue("Pod default/p", "a test")
     assert pending.next_after(now) == now + 1
 
@@ -105,8 +105,8 @@ def test_a_pod_that_comes_again_by_the_same_name_has_failed_never(queue: Queue) 
 
 def test_a_pod_that_joins_a_gang_that_was_refused_does_not_cut_its_backoff_short(queue: Queue) -> None:
     queue.step(gang("g", 2, cpu=9))
-    queue.scheduler.pending.failed("PodGroup default/g", queue.clock.now())
-    queue.scheduler.pending.failed("PodGroup default/g", queue.clock.now())
+    queue.scheduler.queue.failed("PodGroup default/g", queue.clock.now())
+    queue.scheduler.queue.failed("PodGroup default/g", queue.clock.now())
     assert queue.step(pod("more", group="g", cpu=9)) == []
     assert queue.step() == ["g"]
 
@@ -122,8 +122,8 @@ def test_a_pod_that_changes_in_its_backoff_stays_there(queue: Queue, change: dic
     queue.step(pod("p"))
     queue.add(pod("q", cpu=9))
     queue.run()
-    queue.scheduler.pending.failed("Pod default/q", queue.clock.now())
-    queue.scheduler.pending.failed("Pod default/q", queue.clock.now())
+    queue.scheduler.queue.failed("Pod default/q", queue.clock.now())
+    queue.scheduler.queue.failed("Pod default/q", queue.clock.now())
     assert queue.step(pod("q", cpu=9, **change)) == []
     assert queue.step() == ["q"]
 

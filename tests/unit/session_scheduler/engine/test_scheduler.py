@@ -107,7 +107,7 @@ def test_what_is_deleted_while_it_waits_leaves_nothing_behind():
     cluster.run()
     scheduler = cluster.scheduler
     assert list(scheduler.outcomes) == ["Pod default/small"]
-    assert scheduler.pending.next_after(0.0) is None
+    assert scheduler.queue.next_after(0.0) is None
     assert list(scheduler.cache.groups) == ["Pod default/small"]
 
 

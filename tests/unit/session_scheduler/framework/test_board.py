@@ -18,7 +18,7 @@ def session_over(*objects, plugins=(), evaluation="heap", seed=0):
     cluster.add(*objects)
     scheduler = cluster.start(*plugins)
     (calls,) = scheduler.profiles.values()
-    session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
+    session = scheduler.sessions.open(calls, tuple(scheduler.cache.groups.values()))
     return session, {task.name: task for task in scheduler.cache.tasks.values()}
 
 

@@ -18,7 +18,7 @@ def open_statement(*objects, nodes=2):
     cluster.add(*objects)
     scheduler = cluster.start()
     (calls,) = scheduler.profiles.values()
-    session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
+    session = scheduler.sessions.open(calls, tuple(scheduler.cache.groups.values()))
     tasks = {task.name: task for task in scheduler.cache.tasks.values()}
     with session.ledger.statement(next(iter(scheduler.cache.groups.values()))) as statement:
         yield session, statement, tasks
@@ -77,7 +77,7 @@ def test_evicting_from_an_unknown_node_touches_no_other_and_is_undone(evaluation
     cluster.add(pod("lost", bound_to="gone"), pod("p"))
     scheduler = cluster.start()
     (calls,) = scheduler.profiles.values()
-    session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
+    session = scheduler.sessions.open(calls, tuple(scheduler.cache.groups.values()))
     tasks = {task.name: task for task in scheduler.cache.tasks.values()}
     before = state(session)
     board = session.board(tasks["p"])

@@ -69,7 +69,7 @@ def test_a_prebind_that_never_answers_fails_its_group_alone():
     for name in ("g-0", "g-1"):
         cluster.assert_pending(name, "plugin hanging failed in prebind: no answer within 0.05 s (pod default/g-1 of")
     assert sorted(plugin.cancelled) == ["g-0", "g-1"]
-    assert not cluster.scheduler.under_way
+    assert not cluster.scheduler.in_flight
 
 
 def test_a_prebind_that_answers_the_next_time_lets_its_group_be_bound():

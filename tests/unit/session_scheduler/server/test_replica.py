@@ -19,8 +19,9 @@ from session_scheduler.cluster.errors import NotLeading
 from session_scheduler.config.settings import LeaderElection, SchedulerConfig, Serving
 from session_scheduler.registry.validation import hook_calls
 from session_scheduler.sdk import http_server
+from session_scheduler.sdk.leader import LOST
 from session_scheduler.server import replica
-from session_scheduler.server.replica import LOST, Replica
+from session_scheduler.server.replica import Replica
 from session_scheduler.testing import node, pod
 
 from ..sdk.leading_cluster import Cluster
@@ -115,7 +116,7 @@ def said(monkeypatch):
 
 
 def identity(world):
-    return world.replica._identity
+    return world.replica._leadership.identity
 
 
 # ------------------------------------------------------------------ standing by
@@ -207,7 +208,7 @@ async def test_a_first_list_that_takes_minutes_is_no_reason_to_end_the_process()
 async def test_a_loop_that_stands_still_is_not_healthy():
     world = World(election=LeaderElection(enabled=False))
     async with world.running():
-        await world.until(lambda: world.ready == LEADING and world.replica._engine._turned is not None)
+        await world.until(lambda: world.ready == LEADING and world.replica._loop._turned is not None)
         world.clock.advance(61)
         assert world.health == "no turn has ended for 61 s"
 
@@ -280,7 +281,7 @@ async def test_a_leader_that_is_stopped_lets_its_binds_end_and_then_gives_the_le
     async with world.running():
         await asyncio.wait_for(world.slow.waiting.wait(), PATIENCE)
         world.stop.set()
-        await world.until(lambda: world.replica._engine._stopping)
+        await world.until(lambda: world.replica._loop._stopping)
         assert world.cluster.holder == identity(world)
         world.slow.go.set()
         assert await world.ended() == 0

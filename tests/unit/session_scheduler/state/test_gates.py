@@ -66,7 +66,7 @@ def test_a_pod_whose_claim_is_not_there_is_not_tried_and_nothing_is_said_of_it(c
     tries = tried(cluster, user("p", "c"))
     assert tries.of == {}
     assert task_of(cluster, "p").phase is Phase.GATED
-    assert cluster.scheduler.pending.is_active(task_of(cluster, "p").group.key, 0.0)  # no backoff when it is let in
+    assert cluster.scheduler.queue.is_active(task_of(cluster, "p").group.key, 0.0)  # no backoff when it is let in
     assert cluster.scheduler.outcomes == {}
     cluster.assert_pending("p", NOT_FOUND)
 
@@ -119,7 +119,7 @@ def test_a_pod_that_is_woken_is_not_tried_where_its_claim_is_gone_by_then(cluste
     tries = tried(cluster, gpu_claim("c"), user("p", "c", cpu="100"))
     assert tries.of == {"p": 1}
     cluster.delete(ResourceClaim, "c")
-    cluster.scheduler.pending.wake(task_of(cluster, "p").group.key, cluster.scheduler.clock.now())
+    cluster.scheduler.queue.wake(task_of(cluster, "p").group.key, cluster.scheduler.clock.now())
     cluster.run()
     assert tries.of == {"p": 1}
     cluster.assert_pending("p", NOT_FOUND)
@@ -134,5 +134,5 @@ def test_nothing_is_kept_for_a_nominated_pod_that_is_kept_out(cluster: FakeClust
     cluster.add(msgspec.structs.replace(high, status=PodStatus(nominated_node_name="n1")))
     cluster.run()
     cluster.assert_bound("low", "n1")
-    asyncio.run(cluster.scheduler.apply("ADDED", gpu_claim("c")))
+    asyncio.run(cluster.scheduler.event_handlers.apply("ADDED", gpu_claim("c")))
     assert cluster.scheduler.cache.nominations.node_of(task_of(cluster, "high")) == "n1"

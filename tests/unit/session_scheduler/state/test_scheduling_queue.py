@@ -7,12 +7,12 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.state.scheduling_queue import PendingGroups
+from session_scheduler.state.scheduling_queue import SchedulingQueue
 from session_scheduler.testing import node, pod
 
 
 def test_a_group_that_keeps_failing_waits_twice_as_long_each_time_up_to_the_maximum():
-    pending = PendingGroups(1.0, 10.0)
+    pending = SchedulingQueue(1.0, 10.0)
     assert [pending.failed("g", 0.0) for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
     assert not pending.is_due("g", 9.9)
     assert pending.is_due("g", 10.0)
@@ -20,12 +20,12 @@ def test_a_group_that_keeps_failing_waits_twice_as_long_each_time_up_to_the_maxi
 
 
 def test_thousands_of_failures_do_not_overflow_the_backoff():
-    pending = PendingGroups(1.0, 10.0)
+    pending = SchedulingQueue(1.0, 10.0)
     assert {pending.failed("g", 5.0) for _ in range(5000)} >= {15.0}
 
 
 def test_a_wake_up_makes_due_at_once_but_forgets_no_attempt():
-    pending = PendingGroups(1.0, 10.0)
+    pending = SchedulingQueue(1.0, 10.0)
     pending.failed("g", 0.0)
     pending.failed("g", 0.0)
     pending.wake("g", 0.5)
@@ -36,7 +36,7 @@ def test_a_wake_up_makes_due_at_once_but_forgets_no_attempt():
 
 
 def test_the_next_wait_to_end_is_told_and_none_that_has_ended():
-    pending = PendingGroups(1.0, 10.0)
+    pending = SchedulingQueue(1.0, 10.0)
     assert pending.next_after(0.0) is None
     pending.failed("a", 3.0)
     pending.failed("b", 0.0)
@@ -54,7 +54,7 @@ def wants(cls: TaskClass, *plugins: str) -> frozenset[tuple[TaskClass, frozenset
 
 
 def test_who_was_refused_sleeps_until_an_event_and_then_for_its_backoff_unless_nothing_else_is_due():
-    pending, cls = PendingGroups(1.0, 10.0), refused_class()
+    pending, cls = SchedulingQueue(1.0, 10.0), refused_class()
     pending.failed("g", 0.0, wants(cls))
     assert not pending.is_active("g", 100.0)
     assert not pending.is_hurried("g")
@@ -66,7 +66,7 @@ def test_who_was_refused_sleeps_until_an_event_and_then_for_its_backoff_unless_n
 
 
 def test_who_failed_by_an_error_is_not_hurried_and_its_backoff_counts_its_errors_alone():
-    pending, cls = PendingGroups(1.0, 10.0), refused_class()
+    pending, cls = SchedulingQueue(1.0, 10.0), refused_class()
     for _ in range(3):
         pending.failed("g", 0.0, wants(cls))
     assert pending.failed("g", 0.0) == 1.0
@@ -76,8 +76,8 @@ def test_who_failed_by_an_error_is_not_hurried_and_its_backoff_counts_its_errors
 
 
 def test_one_that_fails_by_an_error_while_it_sleeps_is_told_to_sleep_no_more():
-    pending, woken = PendingGroups(1.0, 10.0), []
-    pending.on_woken = woken.append
+    woken: list[str] = []
+    pending = SchedulingQueue(1.0, 10.0, on_requeued=woken.append)
     pending.failed("g", 0.0, wants(refused_class()))
     pending.failed("g", 0.0)
     assert woken == ["g"]
@@ -85,7 +85,7 @@ def test_one_that_fails_by_an_error_while_it_sleeps_is_told_to_sleep_no_more():
 
 
 def test_a_plugins_wish_while_the_group_is_tried_is_kept_and_one_from_before_is_not():
-    pending, cls = PendingGroups(1.0, 10.0), refused_class()
+    pending, cls = SchedulingQueue(1.0, 10.0), refused_class()
     pending.activate("g", 0.0)
     pending.begin(["g"])
     pending.failed("g", 0.0, wants(cls))
@@ -100,8 +100,8 @@ def test_a_plugins_wish_while_the_group_is_tried_is_kept_and_one_from_before_is_
 
 def test_the_forgotten_are_tried_again_looked_for_every_thirty_seconds():
     woken: list[tuple[str, str, int]] = []
-    pending, cls = PendingGroups(1.0, 10.0, 300.0), refused_class()
-    pending.on_event = lambda *what: woken.append(what)
+    pending = SchedulingQueue(1.0, 10.0, 300.0, on_event=lambda *what: woken.append(what))
+    cls = refused_class()
     pending.failed("old", 0.0, wants(cls))
     pending.failed("new", 100.0, wants(cls))
     assert pending.next_after(0.0) == 30.0
@@ -117,7 +117,7 @@ def test_the_forgotten_are_tried_again_looked_for_every_thirty_seconds():
 
 
 def test_a_sleep_that_is_shorter_than_thirty_seconds_is_looked_at_as_often():
-    pending = PendingGroups(1.0, 10.0, 5.0)
+    pending = SchedulingQueue(1.0, 10.0, 5.0)
     pending.failed("one", 0.0, wants(refused_class()))
     assert pending.next_after(0.0) == 5.0
     pending.flush(5.0)
@@ -134,7 +134,7 @@ def test_thousands_that_were_refused_alike_cost_one_hint_and_an_event_that_nobod
         return len(asked) > 1
 
     registered = [ClusterEventWithHint(Node, ActionType.ADD, hint)]
-    pending, cls = PendingGroups(1.0, 10.0, hints=lambda *_: registered), refused_class()
+    pending, cls = SchedulingQueue(1.0, 10.0, hints=lambda *_: registered), refused_class()
     for number in range(10_000):
         pending.failed(f"g{number}", 0.0, wants(cls))
     assert not pending.wants(Pod)
@@ -154,7 +154,7 @@ def test_a_pod_of_another_class_sleeps_on_for_the_same_reasons():
     before, after = refused_class("a"), refused_class("b")
     asked: list[TaskClass] = []
     registered = [ClusterEventWithHint(Node, ActionType.ALL, lambda cls, _: bool(asked.append(cls)))]
-    pending = PendingGroups(1.0, 10.0, hints=lambda *_: registered)
+    pending = SchedulingQueue(1.0, 10.0, hints=lambda *_: registered)
     pending.failed("g", 0.0, wants(before))
     pending.changed_class("g", before, after, alone=True)
     pending.happened(ClusterEvent(Node, ActionType.ADD, None, node("n")))
@@ -162,10 +162,9 @@ def test_a_pod_of_another_class_sleeps_on_for_the_same_reasons():
 
 
 def test_a_plugin_that_changed_wakes_those_whom_it_refused_and_nobody_else():
-    pending = PendingGroups(1.0, 10.0, hints=lambda *_: ())
     cls = refused_class()
     woken: list[tuple[str, str, int]] = []
-    pending.on_event = lambda label, plugin, number: woken.append((label, plugin, number))
+    pending = SchedulingQueue(1.0, 10.0, hints=lambda *_: (), on_event=lambda *what: woken.append(what))
     for key, plugins in (("a", {"mine"}), ("b", {"other"}), ("c", {"other", "mine"})):
         pending.failed(key, 0.0, frozenset({(cls, frozenset(plugins))}))
     pending.plugin_changed("mine")

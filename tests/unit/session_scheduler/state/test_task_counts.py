@@ -39,9 +39,9 @@ def seats(cluster: FakeCluster, name: str = "n1") -> int:
 def opened(cluster: FakeCluster) -> Iterator[tuple[Session, dict[str, Task]]]:
     scheduler = cluster.scheduler
     (calls,) = scheduler.profiles.values()
-    session = scheduler.open_session(calls, tuple(scheduler.cache.groups.values()))
+    session = scheduler.sessions.open(calls, tuple(scheduler.cache.groups.values()))
     yield session, {task.name: task for task in scheduler.cache.tasks.values()}
-    scheduler.close_session(session)
+    scheduler.sessions.close(session)
 
 
 def running() -> FakeCluster:

@@ -1,0 +1,263 @@
+"""Carries decisions out and completes them: what became of each bind, for the cache, the queue and the plugins.
+
+A session decides, `carry_out` sends the decision to the binder, and a later turn completes it. A bind with unknown
+outcome is completed once an event or another check tells what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
+
+import structlog
+
+from session_scheduler.base.clock import Clock
+from session_scheduler.binding.binder import Binder, BindResult, cancel, unexpected
+from session_scheduler.binding.plan_store import PlanSwap
+from session_scheduler.engine.gang_starts import GangStarts
+from session_scheduler.engine.in_flight import InFlight, raise_first
+from session_scheduler.engine.plugin_sync import PluginSync
+from session_scheduler.engine.preemption_executor import PreemptionExecutor
+from session_scheduler.engine.unknown_binds import UnknownBind, UnknownBinds
+from session_scheduler.framework.bindings import Allocation, Failure
+from session_scheduler.framework.hooks import HookCalls, PluginError
+from session_scheduler.framework.observer import Observer
+from session_scheduler.framework.statement import Decision, PlacementResult
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.refusals import Refusal
+from session_scheduler.state.cache import Cache
+from session_scheduler.state.scheduling_queue import SchedulingQueue, Wants, lacks_pods
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What became of a decision: the tasks now bound, and those that are pending again, with the reason.
+
+    `unknown` are those of which the cluster did not say: they keep their place and share until it does.
+    """
+
+    decision: Decision
+    bound: list[Task]
+    failed: Mapping[Task, str]
+    unknown: Mapping[Task, str] = field(default_factory=dict)
+
+
+@dataclass(eq=False, repr=False)
+class BindCompletion:
+    """Keeps each group's last outcome in line with what became of its decisions."""
+
+    profiles: Mapping[str, HookCalls]
+    cache: Cache
+    queue: SchedulingQueue
+    clock: Clock
+    observer: Observer
+    binder: Binder
+    in_flight: InFlight[Bound]
+    unknown_binds: UnknownBinds
+    gang_starts: GangStarts
+    preemption: PreemptionExecutor
+    plugin_sync: PluginSync
+    back_off: Callable[[str], None]
+    """Lets a group (its key) wait."""
+    freed: Callable[[Task], None]
+    """Called with each task that gives up its place unbound."""
+    outcomes: dict[str, PlacementResult] = field(default_factory=dict, init=False)
+    """The last outcome of each group that is known, by its key."""
+
+    # ------------------------------------------------------------------ outcomes of sessions
+
+    def record(
+        self,
+        outcomes: Mapping[Group, PlacementResult],
+        wants: Callable[[PlacementResult], Wants | None] = lambda _: None,
+    ) -> None:
+        """`wants`: what those that were not placed wait for; None for those that failed by an error."""
+        now = self.clock.now()
+        for group, outcome in outcomes.items():
+            self.outcomes[group.key] = outcome
+            if not outcome.scheduled:
+                wanted = wants(outcome)
+                self.queue.failed(group.key, now, wanted)
+                if not wanted or not lacks_pods(wanted):
+                    group.queued = now
+            elif not outcome.placed:  # else its binds must be done before its failures are forgotten
+                self.queue.placed(group.key)
+            self.observer.decided(outcome)
+
+    def plugin_failed(self, groups: Iterable[Group], error: PluginError) -> None:
+        """A plugin failed when these groups were to be placed: they wait."""
+        self.record(
+            {group: PlacementResult(group, refusal=Refusal(str(error), error.plugin, failed=True)) for group in groups}
+        )
+
+    # ------------------------------------------------------------------ decisions
+
+    def carry_out(self, decision: Decision, calls: HookCalls, planning: PlanSwap | None) -> None:
+        """Bind what was decided, in flight; a later turn completes it."""
+        work = self.binder.carry_out(decision, calls, planning)
+        self.in_flight.start(decision.group.key, work, partial(self._carried_out, decision, calls, planning))
+
+    async def _carried_out(
+        self,
+        decision: Decision,
+        calls: HookCalls,
+        planning: PlanSwap | None,
+        _: str,
+        answer: BindResult | BaseException,
+    ) -> Bound:
+        started = perf_counter()
+        result = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
+        failures = result.failures
+        for stage, seconds in result.seconds.items():
+            self.observer.stage(stage, seconds)
+        bound = await self._complete(decision, failures, calls)
+        self.gang_starts.completed(decision.group, planning)
+        self.observer.stage("settle", perf_counter() - started)
+        raise_first([failure.error for failure in failures if failure.error is not None])
+        return bound
+
+    async def _complete(self, decision: Decision, failures: Sequence[Failure], calls: HookCalls) -> Bound:
+        """What was bound stays, what was not is pending again and its share is freed.
+
+        What was evicted keeps its place until it has ended.
+        """
+        group = decision.group
+        if not failures and not decision.evicted:  # nearly every pod
+            self._bound(decision.allocated)
+            self._started(group)
+            return Bound(decision, decision.allocated, {})
+        for task, node in decision.evicted.items():
+            self.cache.occupy(task, node)
+            task.phase = Phase.RELEASING if await self.binder.evict(task) else Phase.BOUND
+        not_bound = {failure.task for failure in failures}
+        self._bound([task for task in decision.allocated if task not in not_bound])
+        failed: dict[Task, str] = {}
+        for unknown_outcome in (True, False):  # the unknown first: by them a gang may have begun
+            keeps = self.gang_starts.may_have_begun(group)
+            for failure in failures:
+                if failure.unknown is unknown_outcome and await self._undo(failure, calls, keeps=keeps):
+                    failed[failure.task] = failure.reason
+        unknown = {
+            failure.task: f"it is not known yet whether this was done: {failure.reason}"
+            for failure in failures
+            if failure.task.uid in self.unknown_binds
+        }
+        bound = [task for task in decision.allocated if task not in failed and task not in unknown]
+        self._bound([task for task in bound if task in not_bound])
+        for failure in failures:
+            self.observer.bind_failed(failure)
+        if failed:
+            self._report_failed(group, failed)
+        elif not unknown:
+            self._started(group)
+        self._add_reasons(group, unknown)
+        return Bound(decision, bound, failed, unknown)
+
+    def _bound(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if task.phase is Phase.ASSUMED:
+                task.phase = Phase.BOUND
+            self.observer.bound(task, task.node or "")
+
+    def _started(self, group: Group) -> None:
+        outcome = self.outcomes.get(group.key)
+        if outcome is None or outcome.scheduled:
+            self.queue.placed(group.key)
+
+    async def _undo(self, failure: Failure, calls: HookCalls, *, keeps: bool) -> bool:
+        """Whether the bind came to nothing: then the task is pending again and its share is free.
+
+        With `keeps` no task of its priority or less takes its place before it is placed again: its gang has begun.
+        Nothing is freed of a task that is bound as decided (its event came before the answer), or may be.
+        """
+        task = failure.task
+        if self.cache.tasks.get(task.uid) is not task:
+            return True  # its end has freed its share
+        if task.phase is not Phase.ASSUMED and failure.landed(task.pod):
+            return False
+        if task.phase is Phase.ASSUMED and failure.unknown:
+            self.unknown_binds.put(failure, calls)
+            return False
+        await self._unassume(task, failure.node, calls)
+        if task.node is not None:  # another scheduler bound it
+            self.plugin_sync.later(task)
+        elif keeps and failure.node in self.cache.table.row_of:
+            self.cache.nominations.keep(task, failure.node)
+        else:
+            self.preemption.give_up(task)
+        return True
+
+    async def give_up(self, task: Task, calls: HookCalls) -> None:
+        """A task that was placed is not to be bound after all: it is pending again, and its share is free."""
+        await self._unassume(task, task.node or "", calls)
+        self.preemption.give_up(task)
+
+    async def _unassume(self, task: Task, node: str, calls: HookCalls) -> None:
+        self.cache.forget(task)
+        await self._cancel(calls, task, node)
+        self.freed(task)
+
+    async def _cancel(self, calls: HookCalls, task: Task, node: str) -> None:
+        for error in await cancel(calls, Allocation(task.uid, task.pod, node)):
+            _log.error("cancel failed", pod=task.key, plugin=error.plugin, error=str(error))
+
+    def _report_failed(self, group: Group, reasons: Mapping[Task, str]) -> None:
+        """Tasks that were placed are pending again, and the group waits; the reasons are reported."""
+        if self.cache.groups.get(group.key) is group:  # else it is gone, and what has its name now has not failed
+            self.back_off(group.key)
+            self._add_reasons(group, reasons)
+        for task, reason in reasons.items():
+            self.observer.failed(task, reason)
+        if reasons and group.pod_group is not None and not group.whole:
+            self.observer.group_failed(group.pod_group, next(iter(reasons.values())))
+
+    def _add_reasons(self, group: Group, reasons: Mapping[Task, str]) -> None:
+        """Let the group's last outcome tell what became of its placement."""
+        if group.key in self.outcomes:
+            self.outcomes[group.key].reasons.update(reasons)
+
+    # ------------------------------------------------------------------ binds with unknown outcome
+
+    async def check_unknown(self) -> None:
+        """Check every bind with unknown outcome again. Raises unexpected errors at the end."""
+        await self.unknown_binds.check_all(self._resolve)
+
+    def start_unknown_checks(self) -> None:
+        """As `check_unknown`, in flight when this returns."""
+        self.unknown_binds.start_checks(self._resolve)
+
+    async def _resolve(self, bind: UnknownBind, failure: Failure | None) -> None:
+        """The cluster said what became of a bind: `failure`, or None where it was done."""
+        task = bind.failure.task
+        if failure is None:
+            task.phase = Phase.BOUND
+            self.observer.bound(task, bind.failure.node)
+        elif await self._undo(failure, bind.calls, keeps=self.gang_starts.may_have_begun(task.group)):
+            self._report_failed(task.group, {task: failure.reason})
+        self.gang_starts.completed(task.group)
+
+    # ------------------------------------------------------------------ what events say of binds
+
+    async def pod_bound(self, task: Task, before: Phase | None) -> None:
+        """An event says that a pod is bound, which was in phase `before` (None: not known)."""
+        bind = self.unknown_binds.take(task.uid)
+        if bind is not None:
+            failure, keeps = replace(bind.failure, unknown=False), self.gang_starts.may_have_begun(task.group)
+            if not await self._undo(failure, bind.calls, keeps=keeps):
+                self.observer.bound(task, bind.failure.node)
+        elif before in (None, Phase.PENDING, Phase.GATED):  # no session here placed it
+            self.plugin_sync.later(task)
+        else:
+            return
+        self.gang_starts.completed(task.group)
+
+    async def pod_ended(self, task: Task, node: str | None) -> None:
+        """A pod that was on a node, or was to be bound to one, has ended."""
+        self.unknown_binds.take(task.uid)
+        calls = self.profiles.get(task.pod.spec.scheduler_name) if node is not None else None
+        if calls is not None:
+            await self._cancel(calls, task, node or "")

@@ -1,0 +1,61 @@
+"""Opens and closes sessions over the cache: for the cycles, for plan recovery and for explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from session_scheduler.base.clock import Clock
+from session_scheduler.framework.hooks import HookCalls, PluginError
+from session_scheduler.framework.session import Session, SessionOptions
+from session_scheduler.model.groups import Group
+from session_scheduler.state.cache import Cache
+from session_scheduler.state.snapshot import Snapshot
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False, repr=False)
+class Sessions:
+    """At most one is open at a time."""
+
+    cache: Cache
+    clock: Clock
+    options: SessionOptions
+
+    def open(
+        self,
+        calls: HookCalls,
+        due: tuple[Group, ...],
+        stale: tuple[Group, ...] = (),
+        expired: Callable[[], bool] = lambda: False,
+    ) -> Session:
+        """A session over these groups, with each plugin's facts. Raises PluginError.
+
+        After `expired` answers True the session starts no further group.
+        """
+        facts = {call.plugin: call() for call in calls.functions("facts")}
+        self.refresh_offered(calls)
+        self.cache.table.pods.trim()
+        session = Session(
+            Snapshot(self.cache, due, self.clock.now(), facts, self.clock.wall(), stale), calls, self.options, expired
+        )
+        session.open()
+        return session
+
+    def refresh_offered(self, calls: HookCalls) -> None:
+        """Let queues share what plugins say the cluster offers. Raises PluginError."""
+        for call in calls.functions("offered") if self.cache.queues.active else ():
+            answer = call() or {}
+            if not all(type(amount) is int and amount >= 0 for amount in answer.values()):
+                raise call.wrong("an amount is no whole number from 0 on")
+            self.cache.queues.offered[call.plugin] = answer
+
+    def close(self, session: Session) -> None:
+        """Close a session for its plugins; one that fails is logged, for nothing depends on it any more."""
+        try:
+            session.close()
+        except PluginError as error:
+            _log.error("session close failed", plugin=error.plugin, error=str(error))

@@ -1,0 +1,18 @@
+"""Let a test observe a scheduler that was started already."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.framework.observer import Observer
+
+_Listening = TypeVar("_Listening", bound=Observer)
+
+
+def observe(scheduler: Scheduler, observer: _Listening) -> _Listening:
+    """From now on `observer` is told what the scheduler's own one would be; returns it."""
+    for name in vars(Observer):
+        if not name.startswith("_"):
+            setattr(scheduler.observer, name, getattr(observer, name))
+    return observer
