@@ -203,7 +203,7 @@ async def test_a_backoff_that_ends_after_the_look_at_what_is_due_and_before_the_
 async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch):
     monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
     async with World().running() as world:
-        apply, failed = world.scheduler.apply, []
+        apply, failed = world.scheduler.event_handlers.apply, []
 
         async def fails_once(change, obj):
             if not failed:
@@ -211,7 +211,7 @@ async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch
                 raise RuntimeError("a bug")
             await apply(change, obj)
 
-        world.scheduler.apply = fails_once
+        world.scheduler.event_handlers.apply = fails_once
         world.deliver(pod("lost"))
         world.deliver(pod("p"))
         await world.until(lambda: world.pod().spec.node_name)
@@ -411,7 +411,7 @@ async def test_others_go_on_while_many_objects_are_taken_in():
     for one in pods:
         world.engine.deliver(Change.MODIFIED, one)
     before = others
-    await world.engine._take_in()
+    await world.engine._ingest()
     assert others - before >= 2
     beside.cancel()
     await asyncio.wait([beside])

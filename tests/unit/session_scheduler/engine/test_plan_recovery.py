@@ -131,7 +131,7 @@ def test_a_bug_that_a_plan_meets_is_raised_and_keeps_nobody_else_waiting(monkeyp
     async def broken(adoption, group):
         raise ZeroDivisionError(group.key)
 
-    monkeypatch.setattr(PlanRecovery, "look_at", broken)
+    monkeypatch.setattr(PlanRecovery, "_review", broken)
     world = World()
     world.plan(g_0="n1", g_1="n2")
     world.cluster.add(pod("other"))
