@@ -61,7 +61,7 @@ class StandIn(Matcher):
 
 
 def stand_in(graph: Any, policy: str, path: str | None) -> Matcher:
-    """In place of `library_matcher.opened`."""
+    """In place of `library_matcher.open_library`."""
     del path
     return StandIn(graph, policy)
 
@@ -69,7 +69,7 @@ def stand_in(graph: Any, policy: str, path: str | None) -> Matcher:
 def use(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the library is the real one or the stand-in."""
     if library == "stand-in":
-        monkeypatch.setattr("fluence_plugins.fluence.graph.library_matcher.opened", stand_in)
+        monkeypatch.setattr("fluence_plugins.fluence.graph.library_matcher.open_library", stand_in)
 
 
 @pytest.fixture(autouse=True, params=ENGINES)

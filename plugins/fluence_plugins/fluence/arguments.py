@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fluence_plugins.fluence.graph.accounting import GPU_RESOURCES, Accounting
 from fluence_plugins.fluence.graph.engine import DEFAULT_CHUNK_MIB, Engine, EngineName
-from fluence_plugins.fluence.graph.topology import TopologyLevel, checked
+from fluence_plugins.fluence.graph.topology import TopologyLevel, distinct
 from fluence_plugins.resources import names
 from fluence_plugins.resources.config import ResourcesConfig, load_resources
 from fluence_plugins.resources.file import ResourcesFile
@@ -68,7 +68,7 @@ class FluenceArguments(PluginArguments):
     make_pod_groups: bool = False
     cpu_accounting: Literal["cores", "millicores"] = "cores"
     gpu_resources: GpuResources = GPU_RESOURCES
-    topology: Annotated[tuple[TopologyLevel, ...], AfterValidator(checked)] = ()
+    topology: Annotated[tuple[TopologyLevel, ...], AfterValidator(distinct)] = ()
     engine: EngineName = "embedded"
     library: Annotated[str, Field(min_length=1)] | None = None
     memory_chunk: str | int | None = None

@@ -2,8 +2,7 @@
 
 import re
 from dataclasses import replace
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,15 +25,10 @@ RESOURCES = PluginOption(
 _OBJECT = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 
 
-class Action(Enum):
-    """What `fluence backend` does."""
-
-    DRAIN = "drain"
-    RESUME = "resume"
-
-
 def backend(
-    action: Annotated[Action, typer.Argument(help="drain: give it to nobody any more; resume: again.")],
+    action: Annotated[
+        Literal["drain", "resume"], typer.Argument(help="drain: give it to nobody any more; resume: again.")
+    ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The resource's name, of any depth.")],
     *,
     namespace: Annotated[str, typer.Option("--namespace", help="Of the ConfigMap.")] = "kube-system",
@@ -56,7 +50,7 @@ def backend(
     from session_scheduler.sdk.logs import log_to_stderr
 
     log_to_stderr()
-    down = action is Action.DRAIN
+    down = action == "drain"
 
     async def in_cluster(where: ConfigMapText) -> Marked:
         from session_scheduler.sdk.dynamic_client import connect
@@ -81,13 +75,6 @@ def _checked(option: str, name: str) -> str:
     return name
 
 
-class CpuAccounting(Enum):
-    """The values of the argument `cpuAccounting`."""
-
-    CORES = "cores"
-    MILLICORES = "millicores"
-
-
 def graph(
     context: typer.Context,
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Manifests with nodes.")],
@@ -105,8 +92,8 @@ def graph(
         ),
     ] = None,
     cpu_accounting: Annotated[
-        CpuAccounting, typer.Option("--cpu-accounting", help="How cpu is counted.")
-    ] = CpuAccounting.CORES,
+        Literal["cores", "millicores"], typer.Option("--cpu-accounting", help="How cpu is counted.")
+    ] = "cores",
     output: Annotated[Output, typer.Option("-o", "--output", help="json or yaml.")] = Output.JSON,
 ) -> None:
     """Print the resource graph as JGF.
@@ -123,7 +110,7 @@ def graph(
         raise InputError("graph has no table: use -o json or -o yaml")
     host: Host = context.obj
     levels = levels_from(topology or ())
-    accounting = Accounting(millicores=cpu_accounting is CpuAccounting.MILLICORES)
+    accounting = Accounting(millicores=cpu_accounting == "millicores")
     hosts = [
         replace(
             accounting.host_of(node.metadata.name, _allocatable(node)),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class GraphMetrics:
-    """Counts of a live graph. Its vertices are counted anew only after its hosts changed."""
+    """Counts of a live graph. Its vertices are counted again only after its hosts changed."""
 
     def __init__(self, live: LiveGraph) -> None:
         self._live = live

@@ -99,7 +99,7 @@ class Accounting:
         cpu = host.millicores if self.millicores else len(host.cores)
         return self._of(cpu, self._up(host.memory_mib), len(host.gpus), others, host.pods)
 
-    def asked(self, shape: PodShape) -> Amounts:
+    def requested(self, shape: PodShape) -> Amounts:
         """What a pod takes."""
         return self._of(shape.cores, shape.memory_mib, shape.gpus, dict(shape.others), shape.pods)
 
@@ -168,7 +168,7 @@ class Accounting:
         """How many gpus of each type, of those of which there are any."""
         return {kind: found for name, kind in self.gpu_types.items() if (found := amounts.get(name, 0)) > 0}
 
-    def beyond(self, shape: PodShape, devices: Iterable[int]) -> str | None:
+    def excess(self, shape: PodShape, devices: Iterable[int]) -> str | None:
         """Why no host of any graph can hold a pod of this shape with so many devices of a type; None where one may."""
         parts, units = [shape.gpus, *(amount for _, amount in shape.others), *devices], [shape.memory_mib]
         (units if self.millicores else parts).append(shape.cores)
@@ -189,6 +189,6 @@ def mib_of(amount: int) -> int:
     return -(-amount // _MIB)
 
 
-def less(amounts: Amounts, other: Amounts) -> Amounts:
+def minus(amounts: Amounts, other: Amounts) -> Amounts:
     """What is left of some amounts without others; below 0 where there were fewer."""
     return tuple(map(sub, amounts, other))

@@ -170,7 +170,7 @@ class Allocations:
         for uid, part in sorted(parts.items()):
             left = self._lacking_pieces(jobid, uid, part)
             if left:
-                self._holdings.miss(uid, [(jobid, piece) for piece in left])
+                self._holdings.add_missing(uid, [(jobid, piece) for piece in left])
 
     def _lacking_pieces(self, jobid: int, uid: str, part: Placement) -> list[Placement]:
         """Take a part piece by piece, each under its jobid or another; those that cannot be held."""
@@ -236,7 +236,7 @@ class Allocations:
             for jobid, (lost, rest) in parts.items():
                 if lost is not None:
                     self._give_back(jobid, lost)
-                    self._holdings.miss(uid, [(jobid, lost)])
+                    self._holdings.add_missing(uid, [(jobid, lost)])
                 if rest is not None:
                     kept[jobid] = rest
             self._holdings.enter(uid, kept)
@@ -262,14 +262,14 @@ class Allocations:
             self._hold_again(jobid, held=False)
         self._foreign.hold_again()
 
-    def take_missing(self) -> None:
-        """Take again what the graph has once more, under the same jobid where it is free."""
+    def recover_missing(self) -> None:
+        """Take what the graph has again, under the same jobid where it is free."""
         by_job: dict[int, dict[str, Placement]] = {}
         before, self._holdings.missing = self._holdings.missing, {}
         for uid, found in before.items():
             for jobid, part in found:
                 if self._is_gone(part):
-                    self._holdings.miss(uid, [(jobid, part)])
+                    self._holdings.add_missing(uid, [(jobid, part)])
                     continue
                 parts = by_job.setdefault(jobid, {})
                 parts[uid] = parts[uid].merged(part) if uid in parts else part
@@ -278,7 +278,7 @@ class Allocations:
                 for uid, part in sorted(together.items()):
                     left = self._lacking_pieces(jobid, uid, part)
                     if left:  # as one part
-                        self._holdings.miss(uid, [(jobid, left[0].merged(*left[1:]))])
+                        self._holdings.add_missing(uid, [(jobid, left[0].merged(*left[1:]))])
 
     def _is_gone(self, part: Placement) -> bool:
         """Whether the graph has nothing at any path of the part: then nothing of it need be tried."""
@@ -335,12 +335,10 @@ class Allocations:
             self._rebuild(roots, {})
 
     def _rebuild(self, roots: set[str], extra_places: Mapping[str, int]) -> None:
-        """Build trees anew, with so many places more; who holds of them holds the same, or the same of another place,
-        as before.
-        """
+        """Build trees again, with so many places more; pods hold the same as before, or the same of another place."""
         self._loaded.version += 1
         missing, self._holdings.missing = self._holdings.missing, {}
         self.replace_trees(sorted(roots), extra_places)
-        self.take_missing()
+        self.recover_missing()
         for uid, parts in missing.items():
-            self._holdings.miss(uid, parts)
+            self._holdings.add_missing(uid, parts)

@@ -280,7 +280,7 @@ class ClusterGraph:
         now, then = self._trees(self.config), self._trees(config)
         return sorted(path for path, tree in now.items() if then.get(path) != tree)
 
-    def adopt(self, config: ResourcesConfig) -> list[str]:
+    def set_config(self, config: ResourcesConfig) -> list[str]:
         """Make a configuration the graph's own once what is `outdated` was removed; return the paths of the new roots.
 
         Raises GraphError for two vertices of one path, when it is too late: build a graph of it before.
@@ -347,9 +347,9 @@ class ClusterGraph:
                         continue  # it is there, and as it is to be
                     if parent == CLUSTER and name in self._below:
                         raise GraphError(f"{path}/{name}: two vertices have this path; give one another name")
-                    self._add_resource(tree, vertex, _Place(entry, name, above, 0, shared), name)
+                    self._add_resource(tree, vertex, _Position(entry, name, above, 0, shared), name)
 
-    def _add_resource(self, resource: VirtualResource, parent: Vertex, place: "_Place", name: str) -> None:
+    def _add_resource(self, resource: VirtualResource, parent: Vertex, place: "_Position", name: str) -> None:
         self.memo.clear()
         basename = resource.name if resource.name and resource.count > 1 else resource.type
         extra = 0
@@ -369,11 +369,11 @@ class ClusterGraph:
             one = self._add_virtual(resource, vertex, inside, options, basename, is_place=True)
             self._add_children(resource, one, inside)
 
-    def _add_children(self, resource: VirtualResource, vertex: Vertex, place: "_Place") -> None:
+    def _add_children(self, resource: VirtualResource, vertex: Vertex, place: "_Position") -> None:
         if not resource.children:
             return
         above = (*place.above, self.path_of(vertex))
-        below = _Place(place.entry, place.backend, above, place.level + 1, place.shared, place.closed)
+        below = _Position(place.entry, place.backend, above, place.level + 1, place.shared, place.closed)
         for child in resource.children:
             for _ in range(child.count):
                 self._add_resource(child, vertex, below, (child.name or "") if child.count == 1 else "")
@@ -382,7 +382,7 @@ class ClusterGraph:
         self,
         resource: VirtualResource,
         parent: Vertex,
-        place: "_Place",
+        place: "_Position",
         options: Options,
         basename: str,
         *,
@@ -415,7 +415,7 @@ class ClusterGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Position:
     """Where a virtual vertex goes: its tree's number and name, the `node` vertices above it, the types of which one in
     the tree is shared, and whether it is closed.
 

@@ -55,12 +55,12 @@ class Engine:
         if self.name == "embedded":
             return
         try:
-            library_matcher.opened(_NOTHING, "first", self.library).close()
+            library_matcher.open_library(_NOTHING, "first", self.library).close()
         except FluxionError as error:
             field = "library" if self.library is not None else "engine"
             remedy = "here it is the argument `library`; or choose `engine: embedded`"
             raise ResourcesError(f"{field}: Fluxion's library cannot be used: {error}; {remedy}") from error
-        library_matcher.opened(_NOTHING, policy, self.library).close()
+        library_matcher.open_library(_NOTHING, policy, self.library).close()
 
     def check_resources(self, config: ResourcesConfig) -> None:
         """Raise ResourcesError for what only the embedded engine has, naming the field."""

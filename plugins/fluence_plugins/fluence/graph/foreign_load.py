@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from fluence_plugins.fluence.errors import AllocationError
-from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, less
+from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, minus
 from fluence_plugins.fluence.graph.holdings import Holdings
 from fluence_plugins.fluence.graph.jobspec import Jobspec, Resource, slot
 from fluence_plugins.fluence.graph.loaded_graph import LoadedGraph
@@ -55,7 +55,7 @@ class ForeignLoad:
         host = self._loaded.hosts.get(name)
         if load is None or host is None:
             return
-        free = less(self._accounting.offered(host), self._holdings.used_on(name))
+        free = minus(self._accounting.offered(host), self._holdings.used_on(name))
         wanted = tuple(max(0, min(pair)) for pair in zip(load, free, strict=True))
         if not any(wanted):
             return

@@ -57,14 +57,14 @@ class Holdings:
         self.count(share.values(), -1)
         return share
 
-    def miss(self, uid: str, parts: Iterable[tuple[int, Placement]]) -> None:
+    def add_missing(self, uid: str, parts: Iterable[tuple[int, Placement]]) -> None:
         """Note that the graph does not have parts (jobid, placement) that a pod got."""
         self.missing.setdefault(uid, []).extend(parts)
 
-    def miss_all(self) -> None:
+    def lose_all(self) -> None:
         """Note that the graph is a new one: all that pods hold is missing."""
         for uid, share in self.shares.items():
-            self.miss(uid, share.items())
+            self.add_missing(uid, share.items())
         for account in (self.shares, self.pods_of, self._used, self._held, self._taken):
             account.clear()
         self.whole_hosts = 0

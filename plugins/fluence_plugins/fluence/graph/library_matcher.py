@@ -1,10 +1,10 @@
 """Fluxion's own library as the matcher of the live graph: it decides every match.
 
-Beside it stands the embedded engine as the book of who holds what: what the library gave is entered there, and what is
-given back, taken again or asked about is looked up there. What the library does not have is made good here: divisible
-pools are cut into chunks, a number of slots a host is kept by asking again for what is left, what a job gives back in
-part is freed as a whole and the rest held again, and after a change of the graph the library gets all of it anew, with
-what is held, before it is asked again.
+Beside it stands the embedded engine as the ledger: what the library gave is entered there, and what is given back,
+taken again or asked about is read there. What the library does not have is added here: divisible pools are cut into
+chunks, a number of slots a host is kept by asking again for what is left, what a job gives back in part is freed as a
+whole and the rest held again, and after a change of the graph the library gets all of it again, with what is held,
+before the next match.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from fluence_plugins.fluence.graph.pool_chunks import Chunks
+from fluence_plugins.fluence.graph.pool_chunks import PoolChunks
 from fluxion_cy import Allocation, Busy, FluxionError, InvalidJobspec, Matcher, NotSupported, Unsatisfiable
 
 log = logging.getLogger("fluence")
 
 _ASKED_FOR_MORE = (1 << 62) - 1
 """The library's jobid of what a request got beyond its first answer: below those of foreign load, above all of pods."""
-_REMEMBERED = 1024
+_CACHED = 1024
 _Node = Mapping[str, Any]
 
 
@@ -34,8 +34,8 @@ class LibraryMatcher(Matcher):
     """`Matcher` over Fluxion's library; `chunks` are the units of one vertex of a pool, by type.
 
     Time stands still here: durations and `now` are not passed on, and what would answer with a time is NotSupported.
-    `prefer` is not passed on either. The library is opened when it is first asked: whether it is there, and has the
-    policy, is to be looked at before.
+    `prefer` is not passed on either. The library is opened with the first match: check before whether it is there
+    and has the policy.
     """
 
     def __init__(self, graph: Mapping[str, Any], policy: str, library: str | None, chunks: Mapping[str, int]) -> None:
@@ -45,8 +45,8 @@ class LibraryMatcher(Matcher):
         self._sizes = tuple(sorted(chunks.items()))
         self._library: Matcher | None = None
         """None until it is asked, and where the graph is not any more as it has it."""
-        self._chunks = Chunks({"graph": {"nodes": [], "edges": []}}, {})
-        self._there = set[int]()
+        self._chunks = PoolChunks({"graph": {"nodes": [], "edges": []}}, {})
+        self._held = set[int]()
         """The jobs that the library has."""
 
     # ---- matching ----------------------------------------------------------------------------------------------------
@@ -59,19 +59,19 @@ class LibraryMatcher(Matcher):
         request = _read(jobspec if isinstance(jobspec, str) else json.dumps(jobspec), self._sizes)
         number = self.next_jobid if jobid is None else jobid
         library = self._library or self._open()
-        nodes = self._ask(library, request, number, None if candidates is None else np.asarray(candidates))
-        held = self._chunks.note(number, nodes)
+        nodes = self._match(library, request, number, None if candidates is None else np.asarray(candidates))
+        held = self._chunks.take(number, nodes)
         try:
             found = super().update_allocate(number, _resource_set(held))
         except FluxionError as error:
             log.warning("[fluence] the library gave %d what is held already: %s", number, error)
             library.retract(number)
-            self._chunks.forget(number)
+            self._chunks.free(number)
             raise Busy(f"jobspec: the library gives what is held already ({error})") from error
-        self._there.add(number)
+        self._held.add(number)
         return found
 
-    def _ask(self, library: Matcher, request: _Request, number: int, candidates: Any) -> Sequence[_Node]:
+    def _match(self, library: Matcher, request: _Request, number: int, candidates: Any) -> Sequence[_Node]:
         """What the library gives, and now holds as `number`."""
         if candidates is None or candidates.dtype == np.bool_:
             return _nodes(library.allocate(request.text, jobid=number, candidates=candidates))
@@ -81,10 +81,10 @@ class LibraryMatcher(Matcher):
         if room.max(initial=0) == 1:  # as many hosts as slots: one answer says it all
             spread = request.on_hosts_of_their_own()
             return _nodes(library.allocate(spread, jobid=number, candidates=room > 0))
-        return self._ask_again(library, request, request.each, number, room)
+        return self._match_rest(library, request, request.each, number, room)
 
     @staticmethod
-    def _ask_again(
+    def _match_rest(
         library: Matcher, request: _Request, each: Mapping[str, int], number: int, room: Any
     ) -> Sequence[_Node]:
         """Keep what each host may take of an answer, leave out the hosts that are full then, and ask for the rest.
@@ -126,14 +126,14 @@ class LibraryMatcher(Matcher):
 
     def allocate_orelse_reserve(self, *_: Any, **__: Any) -> Allocation:
         """Not there: the library's clock stands still."""
-        raise _timeless("allocate_orelse_reserve")
+        raise _not_in_time("allocate_orelse_reserve")
 
     def without_allocating_future(self, *_: Any, **__: Any) -> Allocation:
         """Not there: the library's clock stands still."""
-        raise _timeless("without_allocating_future")
+        raise _not_in_time("without_allocating_future")
 
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:
-        """Why the library gives nothing, as far as the book can tell."""
+        """Why the library gives nothing, as far as the ledger can say."""
         del prefer
         try:
             super().without_allocating(jobspec, now=now, candidates=candidates)
@@ -178,22 +178,22 @@ class LibraryMatcher(Matcher):
 
     def _let_go(self, jobid: int) -> None:
         """Make the library hold nothing as `jobid`."""
-        self._chunks.forget(jobid)
-        if jobid in self._there:
-            self._there.discard(jobid)
+        self._chunks.free(jobid)
+        if jobid in self._held:
+            self._held.discard(jobid)
             if self._library is not None:
                 self._library.retract(jobid)
 
     def _hold(self, jobid: int) -> None:
         """Make the library hold what the book says of a job."""
         if self._library is None:
-            return  # it will be told of all
-        nodes = self._chunks.hold(jobid, _nodes(super().allocation(jobid)))
+            return  # it gets all of it when it is opened
+        nodes = self._chunks.assign(jobid, _nodes(super().allocation(jobid)))
         if not any(node["metadata"].get("exclusive") for node in nodes):
             return  # what is left of it is less than the chunks that there are
         try:
             self._library.update_allocate(jobid, _resource_set(nodes))
-            self._there.add(jobid)
+            self._held.add(jobid)
         except FluxionError as error:
             log.warning("[fluence] the library cannot hold %d: %s", jobid, error)
 
@@ -234,7 +234,7 @@ class LibraryMatcher(Matcher):
         raise NotSupported("clone: not with Fluxion's library")
 
     def close(self) -> None:
-        """Gives the library's memory back; it is opened anew when it is asked again."""
+        """Gives the library's memory back; it is opened again with the next match."""
         if self._library is not None:
             self._library.close()
             self._library = None
@@ -245,9 +245,9 @@ class LibraryMatcher(Matcher):
         It could grow and shrink one, but neither lose an only child nor count the nodes that came (flux-sched 0.54).
         """
         started = perf_counter()
-        self._chunks = Chunks(self.graph(), dict(self._sizes))
-        self._library = library = opened(self._chunks.document, self._library_policy, self._library_path)
-        self._there.clear()
+        self._chunks = PoolChunks(self.graph(), dict(self._sizes))
+        self._library = library = open_library(self._chunks.document, self._library_policy, self._library_path)
+        self._held.clear()
         for jobid, job in sorted(self._table.jobs.items()):
             if job.slot >= 0:
                 self._hold(jobid)
@@ -256,7 +256,7 @@ class LibraryMatcher(Matcher):
         return library
 
 
-def opened(graph: Mapping[str, Any], policy: str, path: str | None) -> Matcher:
+def open_library(graph: Mapping[str, Any], policy: str, path: str | None) -> Matcher:
     """The library with a graph without pools. Raises FluxionError."""
     return Matcher(graph, policy=policy, engine="reapi", library=path)
 
@@ -319,7 +319,7 @@ class _Request:
         return json.dumps({**self.document, "resources": [{"type": "node", "count": self.slots, "with": [slot]}]})
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHED)
 def _read(text: str, sizes: tuple[tuple[str, int], ...]) -> _Request:
     """A jobspec without its duration, with amounts of what is held in chunks rounded up to them."""
     try:
@@ -351,5 +351,5 @@ def _resource_set(nodes: Sequence[_Node]) -> dict[str, Any]:
     return {"graph": {"nodes": list(nodes), "edges": []}}
 
 
-def _timeless(name: str) -> NotSupported:
+def _not_in_time(name: str) -> NotSupported:
     return NotSupported(f"{name}: not with Fluxion's library, whose clock stands still; choose engine: embedded")

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from fluence_plugins.fluence.errors import GraphError
-from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, less
+from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, minus
 from fluence_plugins.fluence.graph.allocations import Allocations
 from fluence_plugins.fluence.graph.cluster_graph import ClusterGraph, HostResources, VirtualNode
 from fluence_plugins.fluence.graph.engine import EMBEDDED, Engine
@@ -64,12 +64,12 @@ class LiveGraph:
         else:
             for name, host in changed.items():
                 self._change_host(name, host)
-        self.allocations.take_missing()
+        self.allocations.recover_missing()
         self.allocations.compact()
 
     def _build(self, hosts: Mapping[str, HostResources]) -> None:
         self.loaded.build(hosts)
-        self.holdings.miss_all()
+        self.holdings.lose_all()
         self.foreign.drop_all()
         if log.isEnabledFor(logging.DEBUG):
             log.debug("[fluence] graph %s", self.graph.jgf())
@@ -105,10 +105,10 @@ class LiveGraph:
         left_out = set(self._left_out)
         for name, host in list(self._left_out.items()):
             self._change_host(name, host)
-        self.allocations.take_missing()  # what was held until now goes first: others may have got the rest, or hold it
+        self.allocations.recover_missing()  # first what was held until now: other pods may have got the rest
         for uid, parts in missing.items():
-            self.holdings.miss(uid, parts)
-        self.allocations.take_missing()
+            self.holdings.add_missing(uid, parts)
+        self.allocations.recover_missing()
         self.allocations.compact()
         return left_out - self._left_out.keys()
 
@@ -130,10 +130,10 @@ class LiveGraph:
             return None
         used = self.holdings.used_on(host)
         for back in given_back:
-            used = less(used, back)
-        free = less(self.accounting.offered(known), used)
+            used = minus(used, back)
+        free = minus(self.accounting.offered(known), used)
         if load is not None:
-            free = less(free, load)
+            free = minus(free, load)
         return tuple([max(0, amount) for amount in free])
 
     def is_free(self, device: VirtualNode) -> bool:

@@ -85,7 +85,7 @@ class LoadedGraph:
         gone = [self.graph.remove_tree(path) for path in roots]
         self._dead += before - len(self.graph.builder)
         self.graph.extra_places.update(extra_places)
-        added = self.graph.adopt(self.config)
+        added = self.graph.set_config(self.config)
         if max(len(roots), len(added)) >= self.many_trees:
             self.renew()
             return True

@@ -10,7 +10,7 @@ from fluence_plugins.fluence.errors import AttributeConflictError
 from fluence_plugins.fluence.graph.cluster_graph import GPU_OF
 from fluence_plugins.resources import names
 
-_TOLD = 4
+_SUMMARIZED = 4
 """How many hosts a line of the log names."""
 
 
@@ -34,7 +34,7 @@ class HostHolding:
     others: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The amounts in words: `2 cores, 512 MiB`."""
         found = [(len(self.cores), "cores"), (self.millicores, "millicores"), (len(self.gpus), "gpus")]
         found += [(len(indices), kind.removeprefix(GPU_OF)) for kind, indices in self.others]
@@ -71,11 +71,11 @@ class Placement:
     @property
     def summary(self) -> str:
         """Where it is, in a bounded line: `2 cores, 512 MiB of n1`; `81 devices of aurora: /cluster/… and 80 more`."""
-        told = [f"{host.told} of {host.name}" for host in self.hosts[:_TOLD]]
+        parts = [f"{host.summary} of {host.name}" for host in self.hosts[:_SUMMARIZED]]
         if self.devices:
             more = f" and {len(self.devices) - 1} more" if len(self.devices) > 1 else ""
-            told.append(f"{len(self.devices)} devices of {self.backend}: {self.devices[0].path}{more}")
-        return "; ".join(told)
+            parts.append(f"{len(self.devices)} devices of {self.backend}: {self.devices[0].path}{more}")
+        return "; ".join(parts)
 
     @property
     def attributes(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Which place of something shared each holder has: places are equal, so who holds one may be moved to another.
+"""Which place of something shared each holder has: places are equal, so a holder may be moved to another.
 
-Records say only that somebody has a place. Who has one keeps it while it is there and free. Where fewer pods may share
+Records say only that a pod has a place. The pod keeps it while it is there and free. Where fewer pods may share
 something than hold it (its `sharing` was lowered), it gets as many places more as these need, and is closed to others.
 """
 
@@ -22,7 +22,7 @@ def with_places(graph: ClusterGraph, wanted: ByJob, is_free: Callable[[str], boo
     """Return the same with the paths of devices that are there and free now, and how many places are lacking, by path
     of what is shared.
 
-    Who has a path that is free keeps it; then the others, in the order of jobids and uids, get the first place that is
+    A pod whose path is free keeps it; then the others, in the order of jobids and uids, get the first place that is
     free. What cannot be had stays as it is.
     """
     taken = _Taken(is_free)
@@ -45,7 +45,7 @@ def with_places(graph: ClusterGraph, wanted: ByJob, is_free: Callable[[str], boo
 
 
 class _Taken:
-    """What is free of a graph, and not yet taken by anybody before."""
+    """What is free of a graph, and not taken yet."""
 
     def __init__(self, is_free: Callable[[str], bool]) -> None:
         self._is_free = is_free

@@ -1,7 +1,7 @@
 """The graph as Fluxion's library can hold it: one indivisible vertex for each chunk of a pool, and higher ids above.
 
-The library knows no divisible vertices. Which chunks somebody has says nothing to anybody: outside of this module there
-are pools and amounts only. An amount is rounded up to chunks, a pool's size down.
+The library knows no divisible vertices. Which chunks a job has matters to this module alone: outside of it there are
+pools and amounts only. An amount is rounded up to chunks, a pool's size down.
 
 Of nodes in nodes, the policies that go by node take the inner one's id off the sum of ids where they have added the
 outer one's (flux-sched 0.54). Where that comes out below 0 nothing is found; so whatever holds a node gets a higher id
@@ -29,7 +29,7 @@ class _Pool:
     chunks: tuple[_Node, ...]
 
 
-class Chunks:
+class PoolChunks:
     """The pools of one graph, cut up, and which chunks of them each job has.
 
     `sizes`: units of one chunk, by type of vertex; of other types a chunk is one unit. `document` is the graph as the
@@ -68,7 +68,7 @@ class Chunks:
             edges += [edge] if chunks is None else [{**edge, "target": chunk["id"]} for chunk in chunks]
         return {"graph": {"nodes": nodes, "edges": edges}}
 
-    def note(self, jobid: int, nodes: Iterable[_Node]) -> list[_Node]:
+    def take(self, jobid: int, nodes: Iterable[_Node]) -> list[_Node]:
         """Note which chunks a job got of the library; the same vertices with pools in place of their chunks."""
         found: list[_Node] = []
         taken: dict[str, list[int]] = {}
@@ -88,13 +88,13 @@ class Chunks:
         self._taken[jobid] = taken
         return found
 
-    def hold(self, jobid: int, nodes: Iterable[_Node]) -> list[_Node]:
+    def assign(self, jobid: int, nodes: Iterable[_Node]) -> list[_Node]:
         """Give a job chunks for the pools among what it holds, as far as there are any; the vertices for the library.
 
         There are too few where amounts were not rounded up when they were given: the library then counts less.
         """
         found: list[_Node] = []
-        self.forget(jobid)
+        self.free(jobid)
         taken = self._taken[jobid] = {}
         for node in nodes:
             path = _path(node)
@@ -108,7 +108,7 @@ class Chunks:
                 found += [_with(pool.chunks[number], exclusive=True) for number in taken[path]]
         return found
 
-    def forget(self, jobid: int) -> None:
+    def free(self, jobid: int) -> None:
         """A job's chunks are free again."""
         for path, numbers in self._taken.pop(jobid, {}).items():
             self._free[path] = sorted([*self._free[path], *numbers], reverse=True)

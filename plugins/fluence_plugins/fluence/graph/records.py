@@ -66,14 +66,19 @@ def _part_from_json(written: Any, node: str, live: LiveGraph, requests: Mapping[
     """One allocation's part. A node or device that the graph does not have (now) is believed: it may come back."""
     if not isinstance(written, Mapping):
         return None
-    devices = tuple(_device(path, live) for path in _texts(written.get("devices", [])))
+    devices = tuple(_device(path, live) for path in _strings(written.get("devices", [])))
     if "host" not in written:
         return Placement((), devices) if devices else None
     cores, gpus, memory = (written.get(key) for key in ("cores", "gpus", "memory"))
     units, others = [written.get(key, 0) for key in ("millicores", "pods")], written.get("otherGpus", {})
-    if written["host"] != node or not _whole(cores) or not _whole(gpus) or not _whole([memory, *units]):
+    if (
+        written["host"] != node
+        or not _are_indices(cores)
+        or not _are_indices(gpus)
+        or not _are_indices([memory, *units])
+    ):
         return None
-    if not isinstance(others, Mapping) or not all(_whole(indices) for indices in others.values()):
+    if not isinstance(others, Mapping) or not all(_are_indices(indices) for indices in others.values()):
         return None
     path = f"{live.graph.root.path}/{node}"
     by_type = _gpus_by_type(written.get("gpuResource"), gpus, others, live.accounting, requests)  # type: ignore[arg-type]
@@ -111,9 +116,9 @@ def _device(path: str, live: LiveGraph) -> DeviceHolding:
     return DeviceHolding(path, known.backend, dict(known.attributes)) if known else DeviceHolding(path, "")
 
 
-def _texts(value: Any) -> list[str]:
+def _strings(value: Any) -> list[str]:
     return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
-def _whole(value: Any) -> bool:
+def _are_indices(value: Any) -> bool:
     return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)

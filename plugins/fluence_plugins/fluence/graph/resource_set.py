@@ -17,7 +17,7 @@ from fluence_plugins.resources import names
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _TakenVertex:
     type: str
     path: str
     id: int | None
@@ -57,7 +57,7 @@ def placement_from_allocation(allocation: Mapping[str, Any] | str) -> Placement:
     AllocationError where R cannot be read.
     """
     vertices = {vertex.path: vertex for vertex in _vertices(allocation)}
-    hosts: dict[str, list[_Taken]] = {}
+    hosts: dict[str, list[_TakenVertex]] = {}
     devices = []
     for vertex in vertices.values():
         above = _above(vertex.path, vertices)
@@ -113,13 +113,13 @@ def _in_order(others: Mapping[str, list[int]]) -> tuple[tuple[str, tuple[int, ..
     return tuple((kind, tuple(sorted(indices))) for kind, indices in sorted(others.items()))
 
 
-def _vertices(allocation: Mapping[str, Any] | str) -> Iterable[_Taken]:
+def _vertices(allocation: Mapping[str, Any] | str) -> Iterable[_TakenVertex]:
     try:
         data = json.loads(allocation) if isinstance(allocation, str) else allocation
         graph = data.get("graph") or data["scheduling"]["graph"]
         for node in graph["nodes"]:
             metadata = node["metadata"]
-            yield _Taken(
+            yield _TakenVertex(
                 type=metadata["type"],
                 path=metadata["paths"][SUBSYSTEM],
                 id=metadata.get("id"),
@@ -133,7 +133,7 @@ def _vertices(allocation: Mapping[str, Any] | str) -> Iterable[_Taken]:
         raise AllocationError(f"the allocation is not a graph of vertices with type and paths: {error!r}") from None
 
 
-def _above(path: str, vertices: Mapping[str, _Taken]) -> list[_Taken]:
+def _above(path: str, vertices: Mapping[str, _TakenVertex]) -> list[_TakenVertex]:
     """Return the listed vertices that hold a path, innermost first."""
     found = []
     while path := path.rpartition("/")[0]:
@@ -142,14 +142,14 @@ def _above(path: str, vertices: Mapping[str, _Taken]) -> list[_Taken]:
     return found
 
 
-def _host_of(vertex: _Taken, above: list[_Taken]) -> _Taken:
+def _host_of(vertex: _TakenVertex, above: list[_TakenVertex]) -> _TakenVertex:
     for candidate in above:
         if candidate.type == NODE:
             return candidate
     raise AllocationError(f"{vertex.path}: is in no node of the allocation; R needs the whole path")
 
 
-def _device(vertex: _Taken, above: list[_Taken]) -> DeviceHolding:
+def _device(vertex: _TakenVertex, above: list[_TakenVertex]) -> DeviceHolding:
     pairs = [names.split_property(name) for name in vertex.properties]
     root = next((node for node in reversed(above) if node.virtual), vertex)
     named = [value for key, value in pairs if key == names.BACKEND_KEY]
@@ -157,7 +157,7 @@ def _device(vertex: _Taken, above: list[_Taken]) -> DeviceHolding:
     return DeviceHolding(_path(vertex, above), named[0] if named else root.name, attributes)
 
 
-def _path(vertex: _Taken, above: list[_Taken]) -> str:
+def _path(vertex: _TakenVertex, above: list[_TakenVertex]) -> str:
     """The path without levels: from below the cluster on, that of the outermost host or device."""
     levels = [found for found in above[:-1] if found.type != NODE]
     if not levels:
@@ -165,7 +165,7 @@ def _path(vertex: _Taken, above: list[_Taken]) -> str:
     return above[-1].path + vertex.path.removeprefix(levels[0].path)
 
 
-def _host(host: _Taken, taken: list[_Taken], above: list[_Taken]) -> HostHolding:
+def _host(host: _TakenVertex, taken: list[_TakenVertex], above: list[_TakenVertex]) -> HostHolding:
     others: dict[str, list[int]] = {}
     for vertex in taken:
         if vertex.type.startswith(GPU_OF):
@@ -191,8 +191,8 @@ def allocation_from_placement(graph: ClusterGraph, placement: Placement) -> dict
     """
     taken: dict[str, int] = {}
     for host in placement.hosts:
-        for path, amount in _of_host(graph, host).items():
-            taken[path] = _together(path, taken.get(path), amount, graph.builder)
+        for path, amount in _vertices_of_host(graph, host).items():
+            taken[path] = _sum_of(path, taken.get(path), amount, graph.builder)
     for device in placement.devices:
         if graph.vertex_path(device.path) in taken:
             raise AllocationError(f"{device.path}: is held twice; end one of the pods that hold it")
@@ -211,7 +211,7 @@ def allocation_from_placement(graph: ClusterGraph, placement: Placement) -> dict
     return mapping
 
 
-def _together(path: str, held: int | None, more: int, builder: JGFBuilder) -> int:
+def _sum_of(path: str, held: int | None, more: int, builder: JGFBuilder) -> int:
     """Add what another pod holds of a vertex: only a pool's units can be shared, up to its size."""
     if held is None:
         return more
@@ -221,7 +221,7 @@ def _together(path: str, held: int | None, more: int, builder: JGFBuilder) -> in
     return held + more
 
 
-def _of_host(graph: ClusterGraph, host: HostHolding) -> dict[str, int]:
+def _vertices_of_host(graph: ClusterGraph, host: HostHolding) -> dict[str, int]:
     builder, path = graph.builder, graph.vertex_path(host.path)
     if path not in builder or builder[path].type != NODE:
         raise AllocationError(f"{host.path}: is held but no longer in the graph; restore the node or end its pods")

@@ -30,7 +30,7 @@ class TopologyLevel(PluginArguments):
 
     @field_validator("type")
     @classmethod
-    def _a_free_word(cls, word: str) -> str:
+    def _check_type(cls, word: str) -> str:
         if not _WORD.fullmatch(word):
             raise wrong_value(f"{word!r} is no type: use a letter, then letters, digits, - and _, at most 63")
         if word in _TAKEN:
@@ -39,13 +39,13 @@ class TopologyLevel(PluginArguments):
 
     @field_validator("label")
     @classmethod
-    def _a_label(cls, key: str) -> str:
+    def _check_label(cls, key: str) -> str:
         if not _LABEL.fullmatch(key):
             raise wrong_value(f"{key!r} is no name of a label: write it as on the nodes, as example.com/rack")
         return key
 
 
-def checked(levels: tuple[TopologyLevel, ...]) -> tuple[TopologyLevel, ...]:
+def distinct(levels: tuple[TopologyLevel, ...]) -> tuple[TopologyLevel, ...]:
     """The levels, where no type and no label occurs twice. Raises what a validator may."""
     if len(levels) > MOST_LEVELS:
         raise wrong_value(f"there are {len(levels)} levels: use at most {MOST_LEVELS}")
@@ -61,7 +61,7 @@ def checked(levels: tuple[TopologyLevel, ...]) -> tuple[TopologyLevel, ...]:
 
 
 class _CommandLine(PluginArguments):
-    levels: Annotated[tuple[TopologyLevel, ...], AfterValidator(checked)]
+    levels: Annotated[tuple[TopologyLevel, ...], AfterValidator(distinct)]
 
 
 def levels_from(texts: Sequence[str]) -> tuple[TopologyLevel, ...]:
@@ -84,6 +84,6 @@ def vertex_name(kind: str, value: str) -> str:
     return f"{kind}={quote(value, safe='')}"
 
 
-def told(levels: HostLevels) -> str:
-    """A vertex as people are told of it: `rack 1`, `rack-1` where the value says the type, `rack 1 of zone a`."""
+def in_words(levels: HostLevels) -> str:
+    """A vertex in words: `rack 1`, `rack-1` where the value says the type, `rack 1 of zone a`."""
     return " of ".join(value if value.startswith(kind) else f"{kind} {value}" for kind, value in reversed(levels))

@@ -23,7 +23,7 @@ from fluence_plugins.fluence.matching.jobspecs import (
     device_jobspecs,
     down_devices,
     matching_devices,
-    satisfied,
+    preferences_met,
 )
 from fluence_plugins.fluence.matching.pod_requests import PodRequests
 from fluxion_cy import Busy, Unsatisfiable
@@ -69,7 +69,7 @@ class GroupMatcher:
         """How many attribute values may be tried for one pod whose devices disagree, and how many still may."""
         self._prefers = True
         """Whether devices that pods prefer are tried first."""
-        self._free_of_charge = True
+        self._is_first_order = True
         """Whether this is the first order: it is tried to its end."""
         self._picked: dict[int, tuple[DeviceHolding, ...]] = {}
         """The devices of the allocations made so far, by jobid."""
@@ -95,16 +95,16 @@ class GroupMatcher:
     def _place(
         self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
     ) -> GroupPlacement | Refusal:
-        alike = {} if self._prefers else self._alike({task.cls for task in tasks}, room, scores)
+        alike = {} if self._prefers else self._same_but_for_preferences({task.cls for task in tasks}, room, scores)
         by_class: dict[TaskClass, list[Task]] = {}
         for task in tasks:
             by_class.setdefault(alike.get(task.cls, task.cls), []).append(task)
         first = list(by_class)
         if len(first) > 1:
-            first.sort(key=lambda cls: self._constrained(cls, len(by_class[cls]), room[cls]))
+            first.sort(key=lambda cls: self._order_key(cls, len(by_class[cls]), room[cls]))
         problem = ""
         for number, order in enumerate(_orders(first)):
-            self._free_of_charge = number == 0
+            self._is_first_order = number == 0
             jobs: list[int] = []
             placement = GroupPlacement(self._live)
             try:
@@ -120,7 +120,7 @@ class GroupMatcher:
             return placement
         return Refusal(problem)
 
-    def _alike(
+    def _same_but_for_preferences(
         self, classes: Iterable[TaskClass], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
     ) -> dict[TaskClass, TaskClass]:
         """The first class of those that differ in preferences alone, of each: they are placed as if they had none."""
@@ -140,7 +140,7 @@ class GroupMatcher:
         for prefers in (True, False) if self._prefers_of(task.cls) else (False,):
             self._prefers = prefers
             with suppress(NoMatchError):
-                found = self._agreeing([task], self._requests[task.cls], {}, jobs)
+                found = self._agreeing_devices([task], self._requests[task.cls], {}, jobs)
                 break
         self._picked.clear()
         self._allocations.retract(reversed(jobs), (), first)
@@ -149,7 +149,7 @@ class GroupMatcher:
     def _prefers_of(self, cls: TaskClass) -> bool:
         return bool(self._requests[cls].prefer and self._requests[cls].devices)
 
-    def _constrained(self, cls: TaskClass, number: int, room: IntColumn) -> tuple[int, int, float, int]:
+    def _order_key(self, cls: TaskClass, number: int, room: IntColumn) -> tuple[int, int, float, int]:
         """The less there is to choose from the less it is: of hosts, then of devices."""
         shape = self._requests[cls].shape
         return (int(np.minimum(room, number).sum()) - number, -shape.cores, self._spare_devices(cls, number), cls.index)
@@ -188,10 +188,10 @@ class GroupMatcher:
         hosts = divide_hosts(job.placement, requests.shape, len(tasks))
         for task, host in zip(tasks, hosts, strict=True):
             placement.add(task, job.jobid, Placement((host,)))
-        for task, jobid, held in self._agreeing(tasks, requests, {}, jobs):
+        for task, jobid, held in self._agreeing_devices(tasks, requests, {}, jobs):
             placement.add(task, jobid, Placement((), held))
 
-    def _agreeing(
+    def _agreeing_devices(
         self, tasks: Sequence[Task], requests: PodRequests, agreed: Mapping[str, str], jobs: list[int]
     ) -> list[_DeviceShare]:
         """Devices of every type for every task; where those of a pod disagree on an attribute, one value after the
@@ -215,7 +215,7 @@ class GroupMatcher:
                 raise NoMatchError(f"{problem}; the match budget ended before every value was tried")
             self._values_left -= 1
             try:
-                return self._agreeing(tasks, requests, {**agreed, key: value}, jobs)
+                return self._agreeing_devices(tasks, requests, {**agreed, key: value}, jobs)
             except NoMatchError:
                 continue
         raise NoMatchError(problem)
@@ -224,7 +224,7 @@ class GroupMatcher:
         """Task by task: each may agree on values of its own."""
         made: list[int] = []
         with self._retracted_on_error(made):
-            found = [share for task in tasks for share in self._agreeing([task], requests, {}, made)]
+            found = [share for task in tasks for share in self._agreeing_devices([task], requests, {}, made)]
         jobs.extend(made)
         return found
 
@@ -235,7 +235,7 @@ class GroupMatcher:
         for kind in requests.devices:
             for node in self._of_type(kind):
                 if (value := node.attributes.get(key)) is not None:
-                    liked[value] = max(liked.get(value, 0), satisfied(node, prefer.items()))
+                    liked[value] = max(liked.get(value, 0), preferences_met(node, prefer.items()))
         return sorted(liked, key=lambda value: (-liked[value], value))
 
     def _of_type(self, kind: str) -> list[VirtualNode]:
@@ -334,7 +334,7 @@ class GroupMatcher:
         """The first of the jobspecs that matches. `explain`: the error says what is in the way of the first of them."""
         refused = ""
         for jobspec in jobspecs:
-            if not self._free_of_charge:
+            if not self._is_first_order:
                 if self._budget <= 0:
                     break
                 self._budget -= 1

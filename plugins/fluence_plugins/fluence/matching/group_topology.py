@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
-from fluence_plugins.fluence.graph.topology import HostLevels, TopologyLevel, told
+from fluence_plugins.fluence.graph.topology import HostLevels, TopologyLevel, in_words
 from fluence_plugins.fluence.matching.level_placement import (
     Columns,
     LevelPlacer,
@@ -163,7 +163,7 @@ class _Vertices:
                 )
             found.setdefault(vertex, task)
         if len(found) > 1:
-            listed = " and ".join(f"{task.key} in {told(vertex)}" for vertex, task in [*found.items()][:2])
+            listed = " and ".join(f"{task.key} in {in_words(vertex)}" for vertex, task in [*found.items()][:2])
             return Refusal(f"it is to stay within one {kinds[-1]}, and of its pods are {listed}")
         return next(iter(found), None)
 

@@ -93,7 +93,7 @@ def device_jobspecs(
     """
     _check_count(count)
     _check_count(slots)
-    asked = _Asked(device_type, count, tuple(sorted((require or {}).items())), backend, slots, task)
+    asked = _DeviceRequest(device_type, count, tuple(sorted((require or {}).items())), backend, slots, task)
     if prefer:
         asked = replace(asked, prefer=tuple(sorted(prefer.items())))
     known = graph.memo.get(asked)
@@ -106,7 +106,7 @@ def device_jobspecs(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _DeviceRequest:
     type: str
     count: int
     require: _Attributes
@@ -122,9 +122,9 @@ class _Asked:
         return (f" with {', '.join(parts)}" if parts else "") + (f" of backend {self.backend}" if self.backend else "")
 
 
-def _by_preference(graph: ClusterGraph, asked: _Asked) -> tuple[Jobspec, ...]:
+def _by_preference(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspec, ...]:
     """The jobspecs of each number of satisfied preferences that devices have, the highest first."""
-    first, *others = sorted({satisfied(node, asked.prefer) for node in _matching(graph, asked)}, reverse=True)
+    first, *others = sorted({preferences_met(node, asked.prefer) for node in _matching(graph, asked)}, reverse=True)
     if not others:
         return _device_jobspecs(graph, asked)
     if asked.slots > 1:
@@ -136,7 +136,7 @@ def _by_preference(graph: ClusterGraph, asked: _Asked) -> tuple[Jobspec, ...]:
     return (*found, *_device_jobspecs(graph, asked))
 
 
-def _device_jobspecs(graph: ClusterGraph, asked: _Asked) -> tuple[Jobspec, ...]:
+def _device_jobspecs(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspec, ...]:
     wanted = [names.VIRTUAL_TRUE, names.class_property(asked.type)]
     wanted += [names.property_of(key, value) for key, value in asked.require]
     if asked.backend is not None:
@@ -148,7 +148,7 @@ def _device_jobspecs(graph: ClusterGraph, asked: _Asked) -> tuple[Jobspec, ...]:
             constraints=_constraints(graph, wanted, targets),
             tasks=(Task.per_slot(asked.task, "device"),),
         )
-        for targets in _alike(matching, single=asked.count == 1)
+        for targets in _reachable_together(matching, single=asked.count == 1)
         for request in _shapes(graph, targets, asked)
     )
     if not jobspecs:
@@ -180,17 +180,17 @@ def matching_devices(
 
     Raises UnknownDeviceTypeError for a type in no tree, NoMatchingDeviceError where none is left.
     """
-    return _matching(graph, _Asked(device_type, 1, tuple(sorted(require.items())), backend, 1, ""))
+    return _matching(graph, _DeviceRequest(device_type, 1, tuple(sorted(require.items())), backend, 1, ""))
 
 
-def satisfied(node: VirtualNode, prefer: Iterable[tuple[str, str]]) -> int:
+def preferences_met(node: VirtualNode, prefer: Iterable[tuple[str, str]]) -> int:
     """How many of the preferences (attribute, or `backend`, and value) a device satisfies."""
     return sum(
         (node.backend if key == names.BACKEND_KEY else node.attributes.get(key)) == value for key, value in prefer
     )
 
 
-def _matching(graph: ClusterGraph, asked: _Asked) -> list[VirtualNode]:
+def _matching(graph: ClusterGraph, asked: _DeviceRequest) -> list[VirtualNode]:
     of_type = [node for node in graph.virtual.values() if node.type == asked.type and not node.places]
     if not of_type:
         known = ", ".join(sorted({node.type for node in graph.virtual.values()})) or "none"
@@ -200,7 +200,7 @@ def _matching(graph: ClusterGraph, asked: _Asked) -> list[VirtualNode]:
         for node in of_type
         if asked.backend in (None, node.backend)
         and all(node.attributes.get(key) == value for key, value in asked.require)
-        and (not asked.least or satisfied(node, asked.prefer) >= asked.least)
+        and (not asked.least or preferences_met(node, asked.prefer) >= asked.least)
     ]
     if not found:
         offers = {node.backend: node.attributes for node in sorted(of_type, key=lambda node: (node.backend, node.path))}
@@ -236,7 +236,7 @@ def _in_brackets(attributes: Mapping[str, str]) -> str:
     return f" ({pairs})" if pairs else ""
 
 
-def _alike(found: list[VirtualNode], single: bool) -> Iterator[list[VirtualNode]]:
+def _reachable_together(found: list[VirtualNode], single: bool) -> Iterator[list[VirtualNode]]:
     """Group devices that one jobspec can reach: those of one depth.
 
     Several devices of one pod come from one tree, so roots of different trees are kept apart; and they agree on their
@@ -265,12 +265,12 @@ def _lies_in_place(node: VirtualNode) -> bool:
     return bool(node.above) and not node.is_place and names.is_place(node.above[-1])
 
 
-def _itself(node: VirtualNode) -> str:
+def _shared_path(node: VirtualNode) -> str:
     """The path of a device; of a place, that of what is shared."""
     return node.above[-1] if node.is_place else node.path
 
 
-def _shapes(graph: ClusterGraph, targets: list[VirtualNode], asked: _Asked) -> Iterator[Resource]:
+def _shapes(graph: ClusterGraph, targets: list[VirtualNode], asked: _DeviceRequest) -> Iterator[Resource]:
     """Yield the requests that can reach devices of one depth, to be tried in order."""
     first, count = targets[0], asked.count
     if not first.is_place:
@@ -279,7 +279,7 @@ def _shapes(graph: ClusterGraph, targets: list[VirtualNode], asked: _Asked) -> I
         return
     if asked.slots > 1:
         return
-    shared = [graph.virtual[path] for path in sorted({_itself(node) for node in targets})]
+    shared = [graph.virtual[path] for path in sorted({_shared_path(node) for node in targets})]
     for parents in _splits(shared, count, 1):
         request = Resource(NODE, count // parents, (slot(1, Resource(NODE, 1), label="device"),))
         yield _wrapped(request, len(shared[0].above), parents)

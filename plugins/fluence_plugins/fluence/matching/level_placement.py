@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fluence_plugins.fluence.graph.topology import HostLevels, told
+from fluence_plugins.fluence.graph.topology import HostLevels, in_words
 from fluence_plugins.fluence.matching.group_placement import GroupPlacement
 from session_scheduler import Refusal
 from session_scheduler.model.classes import TaskClass
@@ -22,7 +22,7 @@ Columns = Mapping[TaskClass, IntColumn]
 Place = Callable[[Sequence[Task], Columns, Columns], GroupPlacement | Refusal]
 """Places tasks with this much room and these scores: all of them, or a refusal."""
 _PROBES = 64
-"""How many placements are tried to tell how many of a group there would be room for."""
+"""How many placements are tried to find how many of a group there would be room for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class LevelVertices:
 
     def name(self, number: int) -> str:
         """A vertex in words."""
-        return told(self.vertices[number])
+        return in_words(self.vertices[number])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class LevelPlacer:
     # ------------------------------------------------------------------ spread over several
 
     def _over(self, spread: Spread, tasks: Sequence[Task], room: Columns, scores: Columns) -> GroupPlacement | Refusal:
-        """Deal the tasks out to vertices, and place each vertex's; where one takes fewer, deal anew with that known."""
+        """Deal the tasks out to vertices, and place each vertex's; where one takes fewer, deal again knowing that."""
         level = spread.level
         order = _best_first(tasks, room, scores, level)
         limit = _capacity(tasks, room, level)

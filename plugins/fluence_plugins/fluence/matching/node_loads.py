@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, PodShape, less
+from fluence_plugins.fluence.graph.accounting import Accounting, Amounts, PodShape, minus
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluence_plugins.resources import names
 from session_scheduler.model.groups import NodeChange, Task
@@ -35,7 +35,7 @@ class NodeLoads:
         self._changed = {*missing_before, *self._live.holdings.missing}
 
     def recount(self, hosts: set[str]) -> None:
-        """Count anew on these hosts, and on those of pods whose holdings in the graph have changed."""
+        """Count again on these hosts, and on those of pods whose holdings in the graph have changed."""
         if self._changed:
             hosts |= {name for name, tasks in self.tasks_on.items() if any(t.uid in self._changed for t in tasks)}
         for name in sorted(hosts):
@@ -68,7 +68,7 @@ class NodeLoads:
             if held is None:
                 foreign.append(task.cls.requests)
             else:
-                short.append(less(accounting.asked(accounting.shape_of(task.cls.requests)), held))
+                short.append(minus(accounting.requested(accounting.shape_of(task.cls.requests)), held))
         return accounting.load_of(foreign, short)
 
     def shortage(self, shape: PodShape, node: str, gone: Container[Task], nominated: Iterable[Task]) -> str | None:
@@ -78,7 +78,7 @@ class NodeLoads:
         free = self._live.free_on(node, filter(None, held), self.load_on(node, gone, nominated))
         if free is None:
             return "the node is not in it"
-        for unit, wanted, left in zip(accounting.units, accounting.asked(shape), free, strict=True):
+        for unit, wanted, left in zip(accounting.units, accounting.requested(shape), free, strict=True):
             if wanted > left:
                 return f"{wanted} {unit} wanted, {left} free"
         return None
@@ -86,16 +86,16 @@ class NodeLoads:
     def drift(self, lost: set[str]) -> Mapping[str, int]:
         """How many pods graph and cluster disagree about, but for those on whose way something is just now.
 
-        `unheld`: it runs, was told a jobid, and neither holds nor misses anything, and is not among those reported as
-        `lost`. `ended`: something of a node is held for it, and it is not there. (Of a node that is gone it is not
-        known what runs there.)
+        `unheld`: it runs, has a jobid in its annotations, neither holds nor misses anything, and is not among those
+        reported as `lost`. `ended`: something of a node is held for it, and it is not there. (What runs on a node that
+        is gone is not known.)
         """
         holdings = self._live.holdings
         running = {task.uid: task.pod for tasks in self.tasks_on.values() for task in tasks}
         known = holdings.shares.keys() | holdings.missing.keys()
-        told = {uid for uid, pod in running.items() if names.JOBID_ANNOTATION in pod.metadata.annotations}
+        bound = {uid for uid, pod in running.items() if names.JOBID_ANNOTATION in pod.metadata.annotations}
         return {
-            "unheld": len(told - known - holdings.moved - lost),
+            "unheld": len(bound - known - holdings.moved - lost),
             "ended": sum(
                 not holdings.hosts_of(uid).isdisjoint(self.tasks_on) for uid in known - running.keys() - holdings.moved
             ),
@@ -106,4 +106,4 @@ def _amounts_of(tasks: Iterable[Task], accounting: Accounting) -> Iterator[Amoun
     """What each of these is to take of its host, but for those that have a place by now."""
     for task in tasks:
         if task.node is None:
-            yield accounting.asked(accounting.shape_of(task.cls.requests))
+            yield accounting.requested(accounting.shape_of(task.cls.requests))

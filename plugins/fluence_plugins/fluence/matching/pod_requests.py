@@ -58,7 +58,7 @@ def class_key(pod: Pod) -> str | None:
 
 def unsatisfiable(requests: PodRequests, live: LiveGraph, types: Collection[str]) -> str | None:
     """Why no graph of these types of devices can have what a pod requests; None where one may."""
-    beyond = live.accounting.beyond(requests.shape, requests.devices.values())
+    beyond = live.accounting.excess(requests.shape, requests.devices.values())
     if beyond is not None:
         return beyond
     wanted = set(requests.devices)

@@ -54,8 +54,7 @@ def _as_counted(shares: Mapping[str, Share], classes: Mapping[str, TaskClass], l
     Whole cores become the millicores that the pod requests, or those of the cores if that is less: it is held then what
     it would take now. Millicores become whole cores, rounded up, one at least: the first ones of the host that no other
     pod holds or has recorded. Where there are too few, cores are named that the host does not have: they are missing,
-    and the pod is load like that of others. Who has a host as a whole has what the others, who came there with it,
-    leave of it.
+    and the pod is load like that of others. A pod that has a host as a whole has what the others leave of it.
     """
     pooled = live.accounting.millicores
     outdated = {uid for uid, share in shares.items() if any(_is_outdated(host, pooled) for host in _hosts(share))}

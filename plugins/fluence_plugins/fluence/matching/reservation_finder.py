@@ -176,7 +176,7 @@ class _Search:
         self._index = index
 
     def away(self) -> list[Task]:
-        """Who is away."""
+        """The tasks that are away."""
         return [task for time in self.times[: self._index + 1] for task in self._by_time.get(time, ())]
 
     def put_back(self) -> None:

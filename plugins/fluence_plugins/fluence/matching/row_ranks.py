@@ -13,7 +13,7 @@ _NO_RANK = 1 << 40
 
 
 class RowRanks:
-    """Worked out anew when the nodes of the session or of the graph are others."""
+    """Worked out again when the nodes of the session or of the graph are others."""
 
     def __init__(self, live: LiveGraph) -> None:
         self._live = live

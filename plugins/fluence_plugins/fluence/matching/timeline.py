@@ -1,8 +1,8 @@
 """The graph as it will be: a copy of the matcher in which what runs ends when it is to, and windows are reservations.
 
 In the graph itself an allocation is held until its pod is gone, however long that takes: nothing that a live pod has is
-ever matched to another. When it is to end is a matter of the time at which somebody asks, and known of the pod; so
-allocations get their ends here, in whole seconds from that time on.
+ever matched to another. When it is to end depends on the time of the request and is known of the pod;
+so allocations get their ends here, in whole seconds from that time on.
 """
 
 from __future__ import annotations

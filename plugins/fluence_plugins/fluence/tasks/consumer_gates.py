@@ -1,7 +1,7 @@
 """Opens the gates of consumers once their producer runs, and deletes those whose producer is not to come.
 
 All that it knows is in the API server, so that another replica goes on where one ended. Pods are followed only while
-some consumer waits: sessions see those first, and cost one look at an annotation.
+some consumer waits: sessions see those first, and cost one check of an annotation.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ log = logging.getLogger("fluence")
 GRACE_SECONDS: Final = 60.0
 """How long consumers that no controller made are left waiting without a producer that may still run."""
 AGAIN_SECONDS: Final = 5.0
-"""After which what failed is tried again; each time after twice as long."""
+"""After which what failed is retried; each time after twice as long."""
 _MOST_DOUBLINGS: Final = 4
 _CHECK_SECONDS: Final = 1.0
-"""Between two looks while something is to happen of which no event tells."""
+"""Between two checks while something is to happen without an event."""
 _AT_ONCE: Final = 16
 """Requests."""
-_MOST_A_TURN: Final = 256
-"""Pods that are written before it is looked anew at what there is to do."""
+_MOST_AT_A_TIME: Final = 256
+"""Pods that are written before it is decided again what there is to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +161,11 @@ class ConsumerGates:
                     await self._changed.wait()
             self._changed.clear()
             if self._pods is not None and runtime.elected:
-                await self._turn(runtime, cluster, self._pods)
+                await self._act(runtime, cluster, self._pods)
                 if not self._pods.any_waits(self._names):
                     return
 
-    async def _turn(self, runtime: Runtime, cluster: Cluster, pods: CoordinatedPods) -> None:
+    async def _act(self, runtime: Runtime, cluster: Cluster, pods: CoordinatedPods) -> None:
         """Look at the groups of which something was heard, and at those whose time has come."""
         now = self._now()
         late = [group for group, since in self._orphaned.items() if now - since >= self._grace]
@@ -173,35 +173,38 @@ class ConsumerGates:
         groups = pods.changed | dict.fromkeys(late)
         pods.changed = {}
         there = [pod for pod in pods.of(groups).values() if not waits(pod) or pod.spec.scheduler_name in self._names]
-        turn = decide(there, late)
+        actions = decide(there, late)
         for group in groups:
-            if group in turn.waiting:
+            if group in actions.waiting:
                 self._orphaned.setdefault(group, now)
             else:
                 self._orphaned.pop(group, None)
         works: list[tuple[Pod, Callable[[], Awaitable[None]]]] = [
-            *((pod, partial(self._open, runtime, cluster, pod, told)) for pod, told in turn.open.values()),
-            *((pod, partial(self._delete, runtime, cluster, pod)) for pod in turn.delete.values()),
+            *(
+                (pod, partial(self._open, runtime, cluster, pod, annotations))
+                for pod, annotations in actions.open.values()
+            ),
+            *((pod, partial(self._delete, runtime, cluster, pod)) for pod in actions.delete.values()),
         ]
         due = [
             work for work in works if (known := self._problems.get(work[0].metadata.uid)) is None or known.due <= now
         ]
-        for start in range(0, len(due[:_MOST_A_TURN]), _AT_ONCE):
+        for start in range(0, len(due[:_MOST_AT_A_TIME]), _AT_ONCE):
             if runtime.elected:
                 await asyncio.gather(*(work() for _, work in due[start : start + _AT_ONCE]))
-        left = due[_MOST_A_TURN:]
+        left = due[_MOST_AT_A_TIME:]
         if left:  # whether they are still to be let go is for the next turn to say
             pods.recheck(pod.metadata.uid for pod, _ in left)
             self._changed.set()
 
-    async def _open(self, runtime: Runtime, cluster: Cluster, pod: Pod, told: Mapping[str, str | None]) -> None:
+    async def _open(self, runtime: Runtime, cluster: Cluster, pod: Pod, annotations: Mapping[str, str | None]) -> None:
         async def opened() -> None:
-            written = await cluster.open_gate(pod, GATE, told)
+            written = await cluster.open_gate(pod, GATE, annotations)
             if self._pods is not None and self._pods.is_now(pod):
                 self._pods.put(written)
 
         if await self._done(runtime, pod, opened()):
-            backend = told.get(BACKEND_ANNOTATION)
+            backend = annotations.get(BACKEND_ANNOTATION)
             on = f" on {backend}" if backend else ""
             self._report(runtime, pod, "ungated", "ProducerRuns", f"its producer runs{on}: the gate {GATE} is open")
 
@@ -221,7 +224,7 @@ class ConsumerGates:
         runtime.tell(pod, reason, text)
 
     async def _done(self, runtime: Runtime, pod: Pod, work: Awaitable[None]) -> bool:
-        """Whether it was done; else it is tried again: at the pod's next event, or some time later."""
+        """Whether it was done; else it is retried: at the pod's next event, or some time later."""
         uid = pod.metadata.uid
         try:
             await work

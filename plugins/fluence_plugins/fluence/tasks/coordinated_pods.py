@@ -99,7 +99,7 @@ class GateActions:
     delete: dict[str, Pod] = field(default_factory=dict)
     """By key: consumers whose producer is not to come any more."""
     waiting: dict[Group, list[Pod]] = field(default_factory=dict)
-    """Consumers that nobody but us would end, and that are without a producer; those to be deleted, too."""
+    """Consumers that no controller would delete, and that are without a producer; those to be deleted, too."""
 
 
 def decide(pods: Iterable[Pod], overdue: Iterable[Group] = ()) -> GateActions:
@@ -126,7 +126,7 @@ def decide(pods: Iterable[Pod], overdue: Iterable[Group] = ()) -> GateActions:
         for pod in waiting:
             ready = first[pod.metadata.annotations.get(DEPENDS_KIND) == SUBMITTED]
             if ready is not None:
-                actions.open[pod.key] = (pod, told_by(ready, pod))
+                actions.open[pod.key] = (pod, annotations_from(ready, pod))
         orphaned = not any(_may_run(one) for one in candidates) and not group[2]
         left = [pod for pod in waiting if pod.key not in actions.open] if orphaned else []
         if left:
@@ -136,12 +136,12 @@ def decide(pods: Iterable[Pod], overdue: Iterable[Group] = ()) -> GateActions:
     return actions
 
 
-def told_by(producer: Pod, consumer: Pod) -> dict[str, str | None]:
+def annotations_from(producer: Pod, consumer: Pod) -> dict[str, str | None]:
     """The annotations by which a consumer learns its producer's backend, attributes and job; None removes one."""
     said = producer.metadata.annotations
-    told: dict[str, str | None] = {name: None for name in consumer.metadata.annotations if is_answer(name)}
-    told |= {name: said[name] for name in sorted(said) if is_answer(name) and said[name]}
-    return told
+    found: dict[str, str | None] = {name: None for name in consumer.metadata.annotations if is_answer(name)}
+    found |= {name: said[name] for name in sorted(said) if is_answer(name) and said[name]}
+    return found
 
 
 def _is_ready(producer: Pod, submits: bool) -> bool:

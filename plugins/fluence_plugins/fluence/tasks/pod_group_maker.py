@@ -1,7 +1,7 @@
 """PodGroups for groups by label, made by a task of the plugin's own: with one, a start survives a crash.
 
-A made PodGroup is marked by a label and belongs to who made the pods, or to the pods themselves: the cluster's garbage
-collector removes it after the last of these. One that somebody else made is never used, changed or removed.
+A made PodGroup is marked by a label and belongs to the controller of the pods, or to the pods themselves: the cluster's
+garbage collector removes it after the last of these. One made by anything else is never used, changed or removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("fluence")
 MADE_LABEL = "app.kubernetes.io/managed-by"
 MADE_BY = "fluence"
 AGAIN_SECONDS = 5.0
-"""After which a PodGroup that could not be made is tried again, if its group still waits for it."""
+"""After which the plugin retries a PodGroup that could not be made, if its group still waits for it."""
 _MOST_OWNERS = 500
 """References that an object of bounded size has room for."""
 _MOST_PROBLEMS = 1000
@@ -121,7 +121,7 @@ def _produces(group: Group) -> bool:
 
 
 def _owner_of(pod: Pod) -> OwnerReference:
-    """Who made the pod, else the pod."""
+    """The controller of the pod, else the pod."""
     for owner in pod.metadata.owner_references:
         if owner.controller:
             return OwnerReference(api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid)

@@ -72,10 +72,10 @@ def test_of_absurd_nodes_only_so_much_is_modelled() -> None:
 @pytest.mark.parametrize("accounting", [WHOLE, MILLI])
 def test_what_no_host_can_have_is_said(accounting: Accounting) -> None:
     for requests in ({NVIDIA: MOST_PARTS + 1}, {AMD: MOST_PARTS + 1}, {"memory": 1 << 60}, {"cpu": 1 << 60}):
-        assert accounting.beyond(accounting.shape_of(requests), ()) is not None
-    assert accounting.beyond(PodShape(), [MOST_PARTS + 1]) is not None
+        assert accounting.excess(accounting.shape_of(requests), ()) is not None
+    assert accounting.excess(PodShape(), [MOST_PARTS + 1]) is not None
     fits = {"cpu": 8_000_000, "memory": MIB * MOST_UNITS, NVIDIA: MOST_PARTS, AMD: MOST_PARTS}
-    assert accounting.beyond(accounting.shape_of(fits), [MOST_PARTS]) is None
+    assert accounting.excess(accounting.shape_of(fits), [MOST_PARTS]) is None
 
 
 def test_load_is_summed_before_it_is_rounded() -> None:
@@ -91,7 +91,7 @@ def test_amounts_of_hosts_shapes_and_holdings_stand_in_one_order() -> None:
     assert MILLI.types == ("core", "memory", "gpu", OF_AMD, "pod")
     assert MILLI.units == ("millicores", "MiB", "gpus", AMD, "pods")
     assert MILLI.offered(HOST) == (2500, 1000, 2, 3, 5)
-    assert MILLI.asked(PodShape(100, 10, 0, ((OF_AMD, 1),), pods=1)) == (100, 10, 0, 1, 1)
+    assert MILLI.requested(PodShape(100, 10, 0, ((OF_AMD, 1),), pods=1)) == (100, 10, 0, 1, 1)
     assert MILLI.held(HostHolding("n", "/c/n", (), (1,), 5, millicores=7, pods=1)) == (7, 5, 1, 0, 1)
     assert WHOLE.held(HostHolding("n", "/c/n", (3, 5), (1,), 5, others=((OF_AMD, (0, 2)),))) == (2, 5, 1, 2)
     assert len(WHOLE.nothing) == len(WHOLE.types) == len(WHOLE.units) == 4
@@ -129,9 +129,9 @@ def test_what_the_matcher_gives_is_read_replayed_and_divided(policy: str, shape:
     assert placement_on_host(found.R) == placement
     amounts = MILLI.held(placement.hosts[0])
     whole = policy.endswith("x")
-    assert amounts == (MILLI.offered(HOST) if whole else tuple(2 * amount for amount in MILLI.asked(shape)))
+    assert amounts == (MILLI.offered(HOST) if whole else tuple(2 * amount for amount in MILLI.requested(shape)))
     cut = list(divide_hosts(placement, shape, 2))
-    assert MILLI.held(cut[1]) == MILLI.asked(shape)
+    assert MILLI.held(cut[1]) == MILLI.requested(shape)
     assert tuple(map(sum, zip(*map(MILLI.held, cut), strict=True))) == amounts
     assert [host.exclusive for host in cut] == [whole, False]
     again = Matcher(graph.jgf(), policy=policy)

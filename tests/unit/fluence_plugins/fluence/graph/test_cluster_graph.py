@@ -154,7 +154,7 @@ def test_only_trees_that_differ_are_outdated_and_only_they_are_built_anew(graph)
     before = {path: node.rank for path, node in graph.virtual.items()}
     other = load_resources(CONFIG.replace("count: 2", "count: 3"), "resources.yaml")
     assert graph.outdated(other) == []
-    assert graph.adopt(other) == ["/cluster/n2/fpga2"]
+    assert graph.set_config(other) == ["/cluster/n2/fpga2"]
     assert {path: graph.virtual[path].rank for path in before} == before
     moved = load_resources(CONFIG.replace("us-east-1", "eu"), "resources.yaml")
     assert graph.outdated(moved) == ["/cluster/n2/fpga2", "/cluster/rigetti"]
@@ -191,7 +191,7 @@ def test_what_more_hold_than_may_share_it_has_more_places_and_no_class():
     graph = build_graph(HOSTS, config)
     graph.remove_tree("/cluster/a")
     graph.extra_places["/cluster/a"] = 1
-    assert graph.adopt(config) == ["/cluster/a"]
+    assert graph.set_config(config) == ["/cluster/a"]
     assert graph.virtual["/cluster/a"].places == 3
     inside = [node for path, node in graph.virtual.items() if path.startswith("/cluster/a")]
     assert all(node.closed and not any(name.startswith("class=") for name in node.properties) for node in inside)

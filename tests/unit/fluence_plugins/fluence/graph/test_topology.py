@@ -9,7 +9,7 @@ from fluence_plugins.fluence.errors import GraphError
 from fluence_plugins.fluence.graph.cluster_graph import ClusterGraph, HostResources, build_graph
 from fluence_plugins.fluence.graph.placement import HostHolding, Placement
 from fluence_plugins.fluence.graph.resource_set import allocation_from_placement, placement_from_allocation
-from fluence_plugins.fluence.graph.topology import TopologyLevel, levels_from, levels_of, told, vertex_name
+from fluence_plugins.fluence.graph.topology import TopologyLevel, in_words, levels_from, levels_of, vertex_name
 from fluence_plugins.resources.config import load_resources
 from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError
@@ -67,7 +67,7 @@ def test_names_of_levels_are_safe_and_distinct() -> None:
     assert len(set(names)) == len(values)
     assert not any("/" in name for name in names)
     assert vertex_name("rack", "r1") == "rack=r1"
-    assert told((ZONE, ("rack", "rack-1"))) == "rack-1 of zone a"
+    assert in_words((ZONE, ("rack", "rack-1"))) == "rack-1 of zone a"
 
 
 def test_names_leave_levels_out_and_the_graph_has_them(graph: ClusterGraph) -> None:
