@@ -154,7 +154,7 @@ async def claim(binding: Binding, share: NodeShare, node_gres: str = "") -> None
     for one in known:
         if one.metadata.name != made.metadata.name and one.status.allocation is not None:
             await binding.cluster.allocate_claim(one, dra.ResourceClaimStatus())
-    await _allocated(binding, made, _allocation(chosen, binding.node, binding.objects(dra.DeviceClass)))
+    await _allocate(binding, made, _allocation(chosen, binding.node, binding.objects(dra.DeviceClass)))
     mappings = tuple(
         RequestMapping(container_name=container, resource_name=need.resource, request_name=need.request)
         for need in chosen
@@ -300,7 +300,7 @@ def _allocation(
     )
 
 
-async def _allocated(binding: Binding, made: dra.ResourceClaim, wanted: dra.Allocation) -> None:
+async def _allocate(binding: Binding, made: dra.ResourceClaim, wanted: dra.Allocation) -> None:
     """Have the claim there, with these devices, for the pod."""
     pod = binding.pod
     consumer = dra.Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
@@ -309,7 +309,7 @@ async def _allocated(binding: Binding, made: dra.ResourceClaim, wanted: dra.Allo
         try:
             found = await binding.cluster.create(made)
         except ChangedMeanwhileError:
-            found = await _seen(binding, made, None)
+            found = await _changed(binding, made, None)
     for _ in range(_TRIES):
         if not _of(pod, found):
             raise AttemptError(f"ResourceClaim {made.key} is not of this pod: delete it")
@@ -324,13 +324,13 @@ async def _allocated(binding: Binding, made: dra.ResourceClaim, wanted: dra.Allo
             status = replace(found.status, allocation=had, reserved_for=(consumer,))
             await binding.cluster.allocate_claim(found, status)  # what is so already is so as it was seen
         except ChangedMeanwhileError:
-            found = await _seen(binding, made, found)
+            found = await _changed(binding, made, found)
         else:
             return
     raise AttemptError(f"ResourceClaim {made.key} is written by others all the time")
 
 
-async def _seen(binding: Binding, made: dra.ResourceClaim, was: dra.ResourceClaim | None) -> dra.ResourceClaim:
+async def _changed(binding: Binding, made: dra.ResourceClaim, was: dra.ResourceClaim | None) -> dra.ResourceClaim:
     """The claim once it is seen otherwise than it was."""
     pause, version = _FIRST_PAUSE, was.metadata.resource_version if was is not None else ""
     try:
