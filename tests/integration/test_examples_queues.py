@@ -15,7 +15,7 @@ import yaml
 from fluence_plugins.master_queue.api import master_queue
 from fluence_plugins.master_queue.api.informer_store import ObservedNamespace
 from fluence_plugins.master_queue.controller.desired_state import Desired, desired
-from fluence_plugins.master_queue.controller.local_queues import asked
+from fluence_plugins.master_queue.controller.local_queues import desired_local_queues
 from fluence_plugins.master_queue.controller.pools import Pools
 from fluence_plugins.master_queue.controller.validation import problems
 from fluence_plugins.master_queue.messages import Message, decoded
@@ -52,7 +52,7 @@ def after(*pools: str, seconds: float = 0.0) -> Desired:
     ((connector, subject),) = known.sources
     known.connected(connector, 0.0)
     for pool in pools:
-        assert known.heard((connector, subject), pool, message(), 0.0) == ""
+        assert known.receive((connector, subject), pool, message(), 0.0) == ""
     return desired(queue, known, seconds)
 
 
@@ -93,7 +93,7 @@ def test_without_an_active_pool_both_queues_are_held(found: Desired) -> None:
 
 def test_the_namespace_gets_the_queue_that_the_job_names() -> None:
     namespace = msgspec.convert(manifest("namespace.yaml"), ObservedNamespace)
-    (local,) = asked([namespace], {}, {"group1": master().owner}).wanted
+    (local,) = desired_local_queues([namespace], {}, {"group1": master().owner}).wanted
     assert (local.metadata.namespace, local.spec.cluster_queue) == ("default", "group1")
     assert manifest("job.yaml")["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": local.metadata.name}
 

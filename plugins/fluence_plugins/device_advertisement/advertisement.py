@@ -48,7 +48,7 @@ class Advertisement:
         self._began = False
         """Whether the name was ours once: who takes it after that is a successor."""
         self._due = asyncio.Event()
-        self._seen: Identity | None = None
+        self._observed: Identity | None = None
         self._registered: Identity | None = None
         self._registered_at = 0.0
         self._opened_before = 0
@@ -61,8 +61,8 @@ class Advertisement:
     def check(self, kubelet: Identity | None) -> None:
         """Let `run` act if something is due. `kubelet`: its socket, if there is one."""
         now = self._clock()
-        if kubelet != self._seen:  # another one: what an earlier one answered does not matter
-            self._seen = kubelet
+        if kubelet != self._observed:  # another one: what an earlier one answered does not matter
+            self._observed = kubelet
             self._wait, self._not_before = FIRST_WAIT, now
         elif self._is_watched() and now - self._registered_at >= STEADY_SECONDS:
             self._wait = FIRST_WAIT
@@ -70,9 +70,9 @@ class Advertisement:
             self._due.set()
 
     def _must_register(self, now: float) -> bool:
-        if self._seen is None:
+        if self._observed is None:
             return False
-        if self._registered != self._seen:
+        if self._registered != self._observed:
             return True
         return not self._is_watched() and (self._was_watched() or now - self._registered_at >= STREAM_SECONDS)
 
@@ -90,9 +90,9 @@ class Advertisement:
     def _problem(self) -> str | None:
         if self._failure:
             return self._failure
-        if self._seen is None:
+        if self._observed is None:
             return "the kubelet's socket is not there"
-        if self._registered != self._seen:
+        if self._registered != self._observed:
             return "not registered yet"
         return None if self._is_watched() else "registered, but the kubelet does not watch its devices"
 
@@ -132,7 +132,7 @@ class Advertisement:
         return True
 
     async def _register(self, server: DevicePluginServer) -> None:
-        kubelet, name = self._seen, resource_name(self._devices.type)
+        kubelet, name = self._observed, resource_name(self._devices.type)
         self._opened_before = server.opened  # before the call: the stream may open before the answer is here
         try:
             await self._kubelet.register(name, self._socket.path.name)

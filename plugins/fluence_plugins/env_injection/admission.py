@@ -86,7 +86,7 @@ def _decoded(body: bytes) -> _Review:
         review = _decoder.decode(body)
         review.request.uid.encode()
     except _UNREADABLE as error:
-        raise MalformedError(f"this is no {KIND}: {_told(error)}") from None
+        raise MalformedError(f"this is no {KIND}: {_error_text(error)}") from None
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         raise MalformedError(f"this is no {KIND} of {API_VERSION}: let admissionReviewVersions be [v1]")
     if not 0 < len(review.request.uid) <= _LONGEST_UID:
@@ -122,11 +122,11 @@ def _object(raw: msgspec.Raw, field: str) -> dict[str, Any] | None:
     try:
         found = msgspec.json.decode(raw)
     except _UNREADABLE as error:
-        raise MalformedError(f"request.{field} is no JSON: {_told(error)}") from None
+        raise MalformedError(f"request.{field} is no JSON: {_error_text(error)}") from None
     return found if isinstance(found, dict) else None
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """What is wrong, without what was sent."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"

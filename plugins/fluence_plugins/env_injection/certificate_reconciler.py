@@ -13,14 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from fluence_plugins.env_injection.certificate_secret import material_of, new_secret, with_material
-from fluence_plugins.env_injection.certificates import (
-    DamagedError,
-    Material,
-    expiry,
-    make,
-    renewed,
-    signer,
-)
+from fluence_plugins.env_injection.certificates import DamagedError, Material, expiry, make, renewed, signer
 from fluence_plugins.env_injection.logs import log
 from fluence_plugins.env_injection.metrics import WebhookMetrics
 from fluence_plugins.env_injection.webhook_configuration import Configuration

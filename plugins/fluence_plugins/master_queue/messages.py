@@ -138,7 +138,7 @@ def _inside(value: object) -> list[object]:
 
 
 def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
-    _tell_more("quotas", values, problems)
+    _report_more("quotas", values, problems)
     for resource in islice(values, MOST_PARTS):
         if resource not in RESOURCES:
             problems.add(f"quotas[{shown(resource)}]", f"no such resource: name one of {', '.join(RESOURCES)}")
@@ -152,7 +152,7 @@ def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
     return found
 
 
-def _tell_more(field: str, parts: Sized, problems: _Problems) -> None:
+def _report_more(field: str, parts: Sized, problems: _Problems) -> None:
     if len(parts) > MOST_PARTS:
         problems.add(field, f"has {len(parts)} parts: only the first {MOST_PARTS} are looked at: send fewer")
 
@@ -164,7 +164,7 @@ def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iter
     if not isinstance(value, list):
         problems.add(field, "no list: write a list of texts")
         return
-    _tell_more(field, value, problems)
+    _report_more(field, value, problems)
     left = longest
     for index, one in enumerate(value[:MOST_PARTS]):
         place = f"{field}[{index}]"

@@ -48,8 +48,7 @@ def list_pools(
 def publish(
     *,
     pool_name: Annotated[
-        str,
-        typer.Option("--pool", metavar="NAME", help="The pool's name: <subject>.<pool> is published to."),
+        str, typer.Option("--pool", metavar="NAME", help="The pool's name: <subject>.<pool> is published to.")
     ],
     subject: Annotated[
         str, typer.Option("--subject", metavar="SUBJECT", help="As natsSubject of the MasterQueue has it.")

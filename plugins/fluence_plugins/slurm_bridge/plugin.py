@@ -129,8 +129,7 @@ class SlurmBridgePlugin:
         """Forget the last session. A trial requests no job: it simulates that pods are removed."""
         self._removed.clear()
         session.add_trial_handler(
-            lambda event: self._removed.add(event.task.uid),
-            lambda event: self._removed.discard(event.task.uid),
+            lambda event: self._removed.add(event.task.uid), lambda event: self._removed.discard(event.task.uid)
         )
         self._requested.clear()
         self._candidates.clear()
@@ -143,11 +142,7 @@ class SlurmBridgePlugin:
 
     @hookimpl
     def place_group(
-        self,
-        session: Session,
-        group: Group,
-        tasks: Sequence[Task],
-        room: Mapping[TaskClass, IntColumn],
+        self, session: Session, group: Group, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn]
     ) -> Assignment | Refusal:
         """Place the tasks whose job has nodes on those; request a job for the others."""
         facts: Facts = session.facts(self.name)

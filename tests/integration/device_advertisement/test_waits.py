@@ -49,7 +49,7 @@ async def asking(folder: Path) -> AsyncIterator[tuple[Advertisement, Unavailable
     metrics.add_type("qpu")
     advertisement = Advertisement(Devices("qpu", 1), folder, kubelet, metrics, clock)
     task = asyncio.create_task(advertisement.run())
-    advertisement.look(ONE)
+    advertisement.check(ONE)
     await until(lambda: kubelet.asked, "the first try")
     try:
         yield advertisement, kubelet, clock
@@ -62,7 +62,7 @@ async def asking(folder: Path) -> AsyncIterator[tuple[Advertisement, Unavailable
 async def pass_seconds(clock: Clock, advertisement: Advertisement, seconds: int, kubelet: tuple[int, int, int]) -> None:
     for _ in range(seconds):
         clock.now += 1
-        advertisement.look(kubelet)
+        advertisement.check(kubelet)
         for _ in range(5):  # what is due is done without waiting for anything
             await asyncio.sleep(0)
 
@@ -85,7 +85,7 @@ async def test_nobody_is_asked_while_there_is_no_socket(folder: Path) -> None:
     async with asking(folder) as (advertisement, kubelet, clock):
         for _ in range(60):
             clock.now += 1
-            advertisement.look(None)
+            advertisement.check(None)
             await asyncio.sleep(0)
         assert kubelet.asked == [0]
 

@@ -100,7 +100,7 @@ def test_any_life_is_as_counted_second_by_second(steps: list[tuple[Any, ...]]) -
                 now += seconds
                 model.wait(seconds)
             case ("hear", connector, name):
-                pools.heard((connector, "s"), name, TOLD, now)
+                pools.receive((connector, "s"), name, TOLD, now)
                 model.hear(connector, name)
             case ("lost", connector):
                 pools.lost(connector, now)

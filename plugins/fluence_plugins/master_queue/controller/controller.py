@@ -127,7 +127,7 @@ class Controller:
                 self._requeue(obj, before)
             if news or change is Change.ADDED:  # one that was made here is known before its event
                 self._local_queues.requeue()
-        elif _asks(obj) or _asks(before):
+        elif _concerns_local_queues(obj) or _concerns_local_queues(before):
             self._local_queues.requeue()
 
     def _master(self, change: Change, master: MasterQueue) -> None:
@@ -158,14 +158,14 @@ class Controller:
 
     def pool_samples(self) -> list[PoolSample]:
         """The pools of now."""
-        return [sample for reconciler, _ in self._reconcilers.values() for sample in reconciler.figures()]
+        return [sample for reconciler, _ in self._reconcilers.values() for sample in reconciler.samples()]
 
     def _disconnected(self) -> Mapping[str, str]:
         problems = {connector: self._connections.problem(connector) for connector in self._router.connectors}
         return {connector: why for connector, why in problems.items() if why is not None}
 
 
-def _asks(obj: Any) -> bool:
+def _concerns_local_queues(obj: Any) -> bool:
     if isinstance(obj, informer_store.ObservedNamespace):
         return ANNOTATION in obj.metadata.annotations
     return isinstance(obj, informer_store.ObservedLocalQueue)

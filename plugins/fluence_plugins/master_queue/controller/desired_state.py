@@ -37,11 +37,11 @@ READY, NATS_CONNECTED, POOLS_ACTIVE = "Ready", "NatsConnected", "PoolsActive"
 class ClusterView(msgspec.Struct, frozen=True):
     """What a MasterQueue finds in the cluster: names of objects, and connectors that have no connection, with why."""
 
-    taken_queues: Collection[str] = ()
+    foreign_queues: Collection[str] = ()
     """ClusterQueues that are not its own; they are left alone."""
     own_queues: Collection[str] = ()
     """A branch that is its own and that the spec names no more is held, not deleted."""
-    taken_flavors: Collection[str] = ()
+    foreign_flavors: Collection[str] = ()
     """ResourceFlavors that are not its own, those included that its local flavors name."""
     leaving: Collection[tuple[str, str]] = ()
     """Kind and name of those that are not its own and are being deleted, as after a MasterQueue of the same name."""
@@ -94,7 +94,7 @@ class _Layout:
 
     def __init__(self, master: MasterQueue, pools: Sequence[Pool], view: ClusterView) -> None:
         self._master = master
-        self._taken_flavors = view.taken_flavors
+        self._foreign_flavors = view.foreign_flavors
         self._leaving = view.leaving
         self._lacking = view.lacking
         self._ahead = view.ahead
@@ -108,8 +108,8 @@ class _Layout:
         gone = sorted({*view.own_queues} - {*named, master.key})
         self.queues: list[ClusterQueue] = []
         for name in (master.key, *named, *gone):
-            if name in view.taken_queues:
-                self.problems.append(f"ClusterQueue {plain(name)}: {self._taken('ClusterQueue', name, 'name another')}")
+            if name in view.foreign_queues:
+                self.problems.append(f"ClusterQueue {plain(name)}: {self._clash('ClusterQueue', name, 'name another')}")
             elif name == master.key:
                 self.queues.append(self._maker.main(offers))
             else:
@@ -118,7 +118,7 @@ class _Layout:
             self.flavors.append(ResourceFlavor(metadata=self._meta(self._maker.empty)))
         self.statuses = tuple(self._statuses[pool.name] for pool in pools if pool.name in self._statuses)
 
-    def _taken(self, kind: str, name: str, remedy: str) -> str:
+    def _clash(self, kind: str, name: str, remedy: str) -> str:
         """What is the matter with an object of this name that is not its own."""
         if (kind, name) in self._leaving:
             return "is an earlier one, which goes once no job holds it: it is made then"
@@ -138,7 +138,7 @@ class _Layout:
 
     def _local(self, flavor: Flavor) -> Iterable[Offer]:
         """Nothing where there is no such ResourceFlavor: Kueue would let a whole queue rest that names it."""
-        if flavor.name in self._taken_flavors:
+        if flavor.name in self._foreign_flavors:
             return (local_offer(flavor),)
         self.problems.append(f"localFlavor {plain(flavor.name)}: there is no ResourceFlavor of this name: create it")
         return ()
@@ -147,8 +147,8 @@ class _Layout:
         name = f"{self._master.key}-{flavor.name}-{pool.name}"
         wrong = ""
         if pool.state == PoolState.ACTIVE:
-            if name in self._taken_flavors:
-                wrong = f"ResourceFlavor {name} {self._taken('ResourceFlavor', name, 'rename the pool')}"
+            if name in self._foreign_flavors:
+                wrong = f"ResourceFlavor {name} {self._clash('ResourceFlavor', name, 'rename the pool')}"
             elif name in self._used:
                 wrong = f"ResourceFlavor {name} is another pool's too: rename one of them"
             elif name in self._lacking:

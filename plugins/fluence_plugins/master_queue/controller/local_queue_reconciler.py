@@ -11,7 +11,7 @@ from typing import Any, Final
 from fluence_plugins.master_queue.api import informer_store
 from fluence_plugins.master_queue.api.master_queue import MasterQueue
 from fluence_plugins.master_queue.api.server_side_apply import Applier
-from fluence_plugins.master_queue.controller.local_queues import asked
+from fluence_plugins.master_queue.controller.local_queues import desired_local_queues
 from session_scheduler.model.meta import OwnerReference
 from session_scheduler.sdk.dynamic_client import ClusterError
 
@@ -56,7 +56,7 @@ class LocalQueueReconciler:
             self._log_new((f"{informer_store.LOCAL_QUEUES.plural}: {informer_store.UNLISTED}",))
             return False
         there = {one.key: one for one in self.store.all(informer_store.ObservedLocalQueue)}
-        found = asked(list(self.store.all(informer_store.ObservedNamespace)), there, self._owners())
+        found = desired_local_queues(list(self.store.all(informer_store.ObservedNamespace)), there, self._owners())
         failures: list[str] = []
         for old in found.gone:
             await _try(failures, self.applier.delete(informer_store.LOCAL_QUEUES, old))

@@ -22,7 +22,7 @@ MOST: Final = 64
 """Queues that a namespace may ask for."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class DesiredLocalQueues(msgspec.Struct, frozen=True):
     """What is to be there, what is to go, and a line for each part that is not given."""
 
     wanted: tuple[LocalQueue, ...] = ()
@@ -30,11 +30,11 @@ class Asked(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-def asked(
+def desired_local_queues(
     namespaces: Iterable[ObservedNamespace],
     there: Mapping[str, ObservedLocalQueue],
     owners: Mapping[str, OwnerReference],
-) -> Asked:
+) -> DesiredLocalQueues:
     """What namespaces ask for. `there`: LocalQueues by namespace and name; `owners`: MasterQueues by ClusterQueue."""
     ours = {owner.uid for owner in owners.values()}
     wanted: dict[str, LocalQueue] = {}
@@ -79,7 +79,7 @@ def asked(
         and key not in replaced
         and f"{key}={one.spec.get('clusterQueue')}" not in kept
     ]
-    return Asked(
+    return DesiredLocalQueues(
         tuple(one for key, one in wanted.items() if key not in leaving),
         tuple(one for one in (*replaced.values(), *old) if one.key not in leaving),
         tuple(problems),

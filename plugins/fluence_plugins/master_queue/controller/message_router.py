@@ -68,6 +68,6 @@ class MessageRouter:
             for reconciler in reconcilers:
                 reconciler.refused(name, str(error))
             return
-        taken = [not reconciler.heard((connector, subject), name, message) for reconciler in reconcilers]
+        taken = [not reconciler.receive((connector, subject), name, message) for reconciler in reconcilers]
         result = ("partial" if message.problems else "taken") if any(taken) else "unknown"
         self._metrics.message(subject, result)

@@ -110,7 +110,7 @@ class Pools:
         """Know again what the status tells, after a restart. Each active pool has its whole time-out once more."""
         for status in statuses:
             nats = self._flavors.get(status.flavor)
-            if nats is None or not _takes(nats, status.name) or status.state not in ("Active", "Silent"):
+            if nats is None or not _matches(nats, status.name) or status.state not in ("Active", "Silent"):
                 continue
             active = status.state == PoolState.ACTIVE
             if status.name in self._known or len(self._known) >= MOST_POOLS:
@@ -138,9 +138,9 @@ class Pools:
     def _still(self, before: NatsFlavor, flavor: str, name: str) -> str | None:
         """The pool's flavor after an edit: its own, if that still takes it, or another that hears the same subject."""
         nats = self._flavors.get(flavor)
-        if nats is not None and _takes(nats, name):
+        if nats is not None and _matches(nats, name):
             return flavor
-        return next(iter(self._takers(before.source, name)), None)
+        return next(iter(self._matching(before.source, name)), None)
 
     def connected(self, connector: str, now: float) -> None:
         """The connection is up: silence counts."""
@@ -160,9 +160,9 @@ class Pools:
         down = {one.source for one in self._flavors.values() if not self._clock(one).runs}
         return tuple(sorted(down, key=lambda source: source[::-1]))
 
-    def heard(self, source: tuple[str, str], name: str, message: Message, now: float) -> str:
+    def receive(self, source: tuple[str, str], name: str, message: Message, now: float) -> str:
         """Take in a message that came from a connector and subject. Returns why it does not apply; empty if it does."""
-        takers = self._takers(source, name)
+        takers = self._matching(source, name)
         if not takers:
             return f"{name} is in no flavor of this subject: name it in pools or poolRegExp"
         flavor = takers[0]
@@ -209,7 +209,7 @@ class Pools:
 
     def at(self, now: float) -> tuple[Pool, ...]:
         """Every pool, in the order of the spec's flavors and by name."""
-        found = [*self._seen(now), *self._waiting()]
+        found = [*self._observed(now), *self._waiting()]
         order = {name: index for index, name in enumerate(self._flavors)}
         return tuple(sorted(found, key=lambda pool: (order[pool.flavor], pool.name)))
 
@@ -244,8 +244,8 @@ class Pools:
     def _active(self, known: _Known, now: float) -> bool:
         return self._left(known, now) > 0
 
-    def _takers(self, source: tuple[str, str], name: str) -> list[str]:
-        return [flavor for flavor, nats in self._flavors.items() if nats.source == source and _takes(nats, name)]
+    def _matching(self, source: tuple[str, str], name: str) -> list[str]:
+        return [flavor for flavor, nats in self._flavors.items() if nats.source == source and _matches(nats, name)]
 
     def _rivals(self, known: _Known, now: float) -> dict[str, float]:
         """Those that were heard within their time-outs."""
@@ -259,11 +259,11 @@ class Pools:
             del self._known[min(silent)[1]]
         return bool(silent)
 
-    def _seen(self, now: float) -> Iterator[Pool]:
+    def _observed(self, now: float) -> Iterator[Pool]:
         for name, known in self._known.items():
             state = PoolState.ACTIVE if self._active(known, now) else PoolState.SILENT
             source = self._flavors[known.flavor].source
-            others = sorted({*self._takers(source, name), *self._rivals(known, now)} - {known.flavor})[:_MOST_RIVALS]
+            others = sorted({*self._matching(source, name), *self._rivals(known, now)} - {known.flavor})[:_MOST_RIVALS]
             rivalry = tuple(f"is in flavor {other} too, and counts for {known.flavor}: change one" for other in others)
             yield Pool(name, known.flavor, state, known.heard_at, known.message, rivalry, known.refusal)
 
@@ -280,7 +280,7 @@ def _nats_flavors(spec: MasterQueueSpec) -> dict[str, NatsFlavor]:
     return {one.name: one.nats_flavor for one in spec.flavors if one.nats_flavor is not None}
 
 
-def _takes(nats: NatsFlavor, name: str) -> bool:
+def _matches(nats: NatsFlavor, name: str) -> bool:
     if not is_dns_label(name):
         return False
     return name in nats.pools if nats.pools is not None else patterns.matches(nats.pool_reg_exp or "", name)

@@ -133,12 +133,12 @@ class Reconciler:
             self._pools.lost(connector, self._context.now() - unheard)
             self.requeue()
 
-    def heard(self, source: tuple[str, str], name: str, message: Message) -> str:
+    def receive(self, source: tuple[str, str], name: str, message: Message) -> str:
         """A pool's message. Returns why it does not apply; empty if it does."""
         if self._pools is None:
             return "the spec has problems"
         revision = self._pools.revision
-        why = self._pools.heard(source, name, message, self._context.now())
+        why = self._pools.receive(source, name, message, self._context.now())
         if self._pools.revision != revision or (not why and not self._heard_since):
             self.requeue()
         self._heard_since |= not why
@@ -157,7 +157,7 @@ class Reconciler:
         """Something has changed."""
         self._due.set()
 
-    def figures(self) -> list[PoolSample]:
+    def samples(self) -> list[PoolSample]:
         """Its pools now."""
         if self._pools is None:
             return []
@@ -236,10 +236,11 @@ class Reconciler:
         uid = master.metadata.uid
         queues, flavors = list(store.all(ObservedQueue)), list(store.all(ObservedFlavor))
         local = {one.name for one in master.spec.flavors if one.local_flavor is not None}
+        foreign = {one.key for one in flavors if one.owner != uid}
         view = ClusterView(
-            taken_queues=frozenset(one.key for one in queues if one.owner != uid),
+            foreign_queues=frozenset(one.key for one in queues if one.owner != uid),
             own_queues=frozenset(one.key for one in queues if one.owner == uid),
-            taken_flavors=local if FLAVORS.kind in self._unknown else {one.key for one in flavors if one.owner != uid},
+            foreign_flavors=local if FLAVORS.kind in self._unknown else foreign,
             leaving=frozenset(
                 (kind_of(one), one.key)
                 for one in (*queues, *flavors)

@@ -153,14 +153,14 @@ class NatsClient(Client):
             while data := await self._connection.read(_CHUNK):
                 self.heard_at = time.monotonic()
                 for one in parser.feed(data):
-                    await self._take(one)
+                    await self._dispatch(one)
             self.end("the server closed the connection")
         except WireError as error:
             self.end(f"the server sends what is no NATS: {error}")
         except (OSError, ssl.SSLError) as error:
             self.end(f"the connection was lost: {reason(error)}")
 
-    async def _take(self, one: Arrived | Line) -> None:
+    async def _dispatch(self, one: Arrived | Line) -> None:
         match one:
             case Arrived():
                 await self._process_msg(one.subscription, one.subject, b"", one.data, None)  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ class NatsClient(Client):
         else:
             self.end(f"the connection was lost: {reason(e)}")
 
-    async def told(self, error: Exception) -> None:
+    async def on_error(self, error: Exception) -> None:
         """The library's `error_cb`."""
         if isinstance(error, nats.errors.SlowConsumerError):
             what = f"a message to {shown(error.subject)} was thrown away: it is too large, or too many wait"

@@ -68,7 +68,7 @@ async def _open_connection(
         connecting = client.connect(
             servers=[server.url],
             name=name,
-            error_cb=client.told,
+            error_cb=client.on_error,
             allow_reconnect=False,
             connect_timeout=seconds,  # type: ignore[arg-type]
             ping_interval=ping_seconds,  # type: ignore[arg-type]

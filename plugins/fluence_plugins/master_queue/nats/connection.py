@@ -82,18 +82,17 @@ class Connection:
         self._settings = settings
         self._context = context
         self._subjects: frozenset[str] = frozenset()
-        self._wake = asyncio.Event()
         self._backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, context.chance)
         self._been_there = False
         self._unheard = 0.0
         """For how long nothing had come when the last connection ended, in seconds."""
         self._session: _Session | None = None
 
-    def want(self, subjects: Collection[str]) -> None:
+    def subscribe_to(self, subjects: Collection[str]) -> None:
         """Subscribe to these subjects and no others, as soon as may be."""
         self._subjects = frozenset(subjects)
         if self._session is not None:
-            self._session.wake.set()
+            self._session.changed.set()
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
@@ -133,18 +132,18 @@ class Connection:
         while True:
             wanted = self._subjects
             await self._in_step(client, known, wanted, session)
-            session.wake.clear()  # for what is looked at here
+            session.changed.clear()  # for what is looked at here
             session.check(alternatives=len(self._settings.addresses) > 1)
             refused = session.refused_of(known)
             if refused and self._subjects == wanted:
                 self._down("; ".join(refused.values()))
                 for subject in refused:
                     await known.pop(subject).unsubscribe()
-                await self._first(session.wake.wait(), self._context.sleep(retry.next()))
+                await self._first(session.changed.wait(), self._context.sleep(retry.next()))
             elif self._subjects == wanted:
                 retry.reset()
                 self._up()
-                await session.wake.wait()
+                await session.changed.wait()
 
     async def _in_step(
         self, client: NatsClient, known: dict[str, Subscription], wanted: frozenset[str], session: _Session
@@ -157,19 +156,19 @@ class Connection:
             session.allow(subject)
             known[subject] = await client.subscribe(
                 f"{subject}.*",
-                cb=self._taker(subject),
+                cb=self._handler(subject),
                 pending_msgs_limit=MOST_WAITING,
                 pending_bytes_limit=MOST_WAITING_BYTES,
             )
         if fresh:
             await client.confirm(CONFIRM_SECONDS)
 
-    def _taker(self, subject: str) -> Callable[[Msg], Awaitable[None]]:
-        async def take(message: Msg) -> None:
+    def _handler(self, subject: str) -> Callable[[Msg], Awaitable[None]]:
+        async def handle(message: Msg) -> None:
             self._context.listener.message(self._connector, subject, message.subject, message.data)
             await asyncio.sleep(0)  # else thousands that wait would hold up all else, the lease's renewal too
 
-        return take
+        return handle
 
     async def _first(self, *awaited: Awaitable[object]) -> None:
         tasks = [asyncio.ensure_future(one) for one in awaited]
@@ -201,7 +200,7 @@ class _Session:
 
     def __init__(self, label: str, meter: MasterQueueMetrics) -> None:
         self.ended: str | None = None
-        self.wake = asyncio.Event()
+        self.changed = asyncio.Event()
         self._label = label
         self._meter = meter
         self._refused: dict[str, str] = {}
@@ -211,17 +210,17 @@ class _Session:
     def closed(self, why: str) -> None:
         """It is over."""
         self.ended = why
-        self.wake.set()
+        self.changed.set()
 
     def error(self, error: FluenceError) -> None:
         """Something that it outlives."""
         match error:
             case RefusedSubjectError():
                 self._refused[error.subject] = str(error)
-                self.wake.set()
+                self.changed.set()
             case LeavingError():
                 self._leaving = True
-                self.wake.set()
+                self.changed.set()
             case DroppedMessagesError():
                 self._meter.dropped(self._label)
                 if not self._dropped:
@@ -237,13 +236,13 @@ class _Session:
 
     def allow(self, subject: str) -> None:
         """Forget that it was refused: it is tried again."""
-        self._refused.pop(_said(subject), None)
+        self._refused.pop(_key(subject), None)
 
     def refused_of(self, subjects: Collection[str]) -> dict[str, str]:
         """Of these subjects those that were refused, with the server's reasons."""
-        return {one: self._refused[_said(one)] for one in sorted(subjects) if _said(one) in self._refused}
+        return {one: self._refused[_key(one)] for one in sorted(subjects) if _key(one) in self._refused}
 
 
-def _said(subject: str) -> str:
+def _key(subject: str) -> str:
     """A subject as an error names it."""
     return f"{subject}.*".lower()

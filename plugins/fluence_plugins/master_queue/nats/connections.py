@@ -49,7 +49,7 @@ class Connections:
             del self._unusable[connector]
         for connector, kept in list(self._kept.items()):
             if connector in self._wanted:
-                kept.want(self._wanted[connector])
+                kept.subscribe_to(self._wanted[connector])
             else:
                 self._drop(connector)
         self._changed.set()
@@ -100,7 +100,7 @@ class Connections:
             self._context.listener.lost(connector, str(error), 0.0)
             return
         kept = self._kept[connector] = Connection(connector, label, settings, self._context)
-        kept.want(subjects)
+        kept.subscribe_to(subjects)
         self._tasks[connector] = asyncio.create_task(kept.run(), name=f"NATS {label}")
         self._tasks[connector].add_done_callback(lambda _: self._changed.set())
 

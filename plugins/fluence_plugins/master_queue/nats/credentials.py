@@ -63,13 +63,13 @@ def tls_of(tls: Tls | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ValueError) as error:
-        raise _unreadable("tls.caFile", ca or "", f"no certificates can be read from it: {_said(error)}") from None
+        raise _unreadable("tls.caFile", ca or "", f"no certificates can be read from it: {_reason(error)}") from None
     if certificate is not None and key is not None:
         try:
             # Without any password an encrypted key would ask for it at the terminal.
             context.load_cert_chain(certificate, key, password="")
         except (OSError, ValueError) as error:
-            what = f"no certificate with its key (tls.keyFile) can be read from it: {_said(error)}"
+            what = f"no certificate with its key (tls.keyFile) can be read from it: {_reason(error)}"
             raise _unreadable("tls.certFile", certificate, what) from None
     return context
 
@@ -115,7 +115,7 @@ def _text(setting: str, path: str) -> str:
         with Path(path).open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise _unreadable(setting, path, f"it cannot be read: {_said(error)}") from None
+        raise _unreadable(setting, path, f"it cannot be read: {_reason(error)}") from None
     if len(data) > MOST_BYTES:
         raise _unreadable(setting, path, f"it has more than {MOST_BYTES} bytes")
     try:
@@ -124,7 +124,7 @@ def _text(setting: str, path: str) -> str:
         raise _unreadable(setting, path, "it is no text in UTF-8") from None
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or type(error).__name__
 
 

@@ -58,26 +58,26 @@ async def _nodes(api: KubeApi, selector: str) -> tuple[Node, ...]:
 
 def free(nodes: Iterable[Node], pods: Iterable[Pod], part: Part) -> dict[str, int]:
     """Thousandths of each resource that some node has: of each node what it has less what others use, 0 at least."""
-    left = {node.key: amounts(node.status.allocatable) for node in nodes if takes_pods(node, part.tolerated)}
+    left = {node.key: amounts(node.status.allocatable) for node in nodes if is_schedulable(node, part.tolerated)}
     for pod in pods:
         on = left.get(pod.spec.node_name)
         if on is None or pod.terminal or pod.metadata.namespace in part.own:
             continue
-        for resource, amount in _taken(pod).items():
+        for resource, amount in _used(pod).items():
             if resource in on:
                 on[resource] = max(0, on[resource] - amount)
     there = [name for name in RESOURCES if any(name in on for on in left.values())]
     return {name: sum(on.get(name, 0) for on in left.values()) for name in there}
 
 
-def takes_pods(node: Node, tolerated: Collection[str]) -> bool:
+def is_schedulable(node: Node, tolerated: Collection[str]) -> bool:
     """Whether the node is ready, not cordoned, and has no taint that keeps the pool's pods away."""
     ready = any((one.type, one.status) == ("Ready", "True") for one in node.status.conditions)
     hinders = any(taint.effect in _HINDERS and taint.key not in tolerated for taint in node.spec.taints)
     return ready and not node.spec.unschedulable and not hinders
 
 
-def _taken(pod: Pod) -> dict[str, int]:
+def _used(pod: Pod) -> dict[str, int]:
     """What the pod has of its node, in thousandths; amounts that cannot be read are left out."""
     try:
         requests, _ = pod_requests(pod)

@@ -101,7 +101,7 @@ class Publisher:
         # nothing secret comes of the pauses
         self._backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, chance or Random())  # noqa: S311
         self._sent: float | None = None
-        self._told: dict[str, str | None] = {"NATS": "", "cluster": None}
+        self._problems: dict[str, str | None] = {"NATS": "", "cluster": None}
         """What was last said of each: None for well, and "" before anything was."""
 
     async def once(self) -> None:
@@ -129,7 +129,7 @@ class Publisher:
                 finally:
                     await close_connection(client)
             except ConnectionFailedError as error:
-                self._tell("NATS", str(error))
+                self._log_change("NATS", str(error))
             if self._clock() - began >= STEADY_SECONDS:
                 self._backoff.reset()
             await self._sleep(self._backoff.next())
@@ -141,11 +141,11 @@ class Publisher:
             try:
                 data = await self._pool.message()
             except ClusterError as error:
-                self._tell("cluster", str(error))
+                self._log_change("cluster", str(error))
             else:
-                self._tell("cluster", None)
+                self._log_change("cluster", None)
                 await self._send(client, session, data)
-                self._tell("NATS", None)
+                self._log_change("NATS", None)
             await first_of(self._sleep(self._every), session.over.wait())
             if session.why is not None:
                 raise ConnectionFailedError(session.why)
@@ -170,9 +170,9 @@ class Publisher:
             raise ConnectionFailedError(session.why)
         log.debug("[pool] %s: %s", self._pool.subject, data.decode())
 
-    def _tell(self, what: str, why: str | None) -> None:
+    def _log_change(self, what: str, why: str | None) -> None:
         """Log what has changed."""
-        before, self._told[what] = self._told[what], why
+        before, self._problems[what] = self._problems[what], why
         if why is not None and why != before:
             log.warning("[pool] %s: %s; nothing is published until that is mended", what, why)
         elif why is None and before is not None:

@@ -55,9 +55,9 @@ def _wrong(master: Mapping[str, Any]) -> Iterable[str]:
         yield f"{name}: not connected to NATS: pools stay as they were"
     yield from (f"{name}: {line}" for line in master["problems"])
     for pool in master["pools"]:
-        yield from (f"{name}: pool {pool['pool']}: {line}" for line in pool["problems"] if line not in _told(master))
+        yield from (f"{name}: pool {pool['pool']}: {line}" for line in pool["problems"] if line not in _shown(master))
 
 
-def _told(master: Mapping[str, Any]) -> set[str]:
+def _shown(master: Mapping[str, Any]) -> set[str]:
     """What of pools the MasterQueue's own problems say already."""
     return {line.partition(": ")[2] for line in master["problems"]}

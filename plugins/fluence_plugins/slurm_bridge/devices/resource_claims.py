@@ -29,24 +29,7 @@ from fluence_plugins.slurm_bridge.devices.node_devices import (
     devices_on,
 )
 from session_scheduler.errors import AttemptError, ChangedMeanwhileError
-from session_scheduler.model.devices import (
-    CLASS_PREFIX,
-    EXTENDED_CLAIM,
-    RESULTS_LIMIT,
-    AllocatedConfig,
-    AllocatedDevice,
-    AllocatedDevices,
-    Allocation,
-    Consumer,
-    DeviceClaim,
-    DeviceClass,
-    DeviceRequest,
-    ExactRequest,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourceClaimStatus,
-    ResourceSlice,
-)
+from session_scheduler.model import devices as dra
 from session_scheduler.model.meta import (
     LabelSelectorRequirement,
     NodeSelector,
@@ -89,14 +72,14 @@ class Need:
     @property
     def resource(self) -> str:
         """What the pod calls it."""
-        return CLASS_PREFIX + self.name
+        return dra.CLASS_PREFIX + self.name
 
 
 def refusal(pod: Pod) -> str | None:
     """Why Slurm cannot choose this pod's devices, with the remedy; None where it can, or there are none."""
     if pod.spec.resource_claims:
         return ("spec.resourceClaims: Slurm chooses devices for extended resources only: "
-                f"request {CLASS_PREFIX}<class> or a device plugin's resource instead")  # fmt: skip
+                f"request {dra.CLASS_PREFIX}<class> or a device plugin's resource instead")  # fmt: skip
     for need in needs(pod):
         if need.name != CPU_CLASS and len(need.containers) > 1:
             names = " and ".join(need.containers)
@@ -113,11 +96,16 @@ def needs(pod: Pod) -> tuple[Need, ...]:
     for number, container in enumerate((*pod.spec.init_containers, *pod.spec.containers)):
         amounts = _amounts(container)
         for place, resource in enumerate(sorted(amounts)):
-            if resource.startswith(CLASS_PREFIX) and thousandths(amounts[resource]) > 0:
+            if resource.startswith(dra.CLASS_PREFIX) and thousandths(amounts[resource]) > 0:
                 first.setdefault(resource, f"container-{number}-request-{place}")
                 containers.setdefault(resource, []).append(container.name)
     return tuple(
-        Need(resource.removeprefix(CLASS_PREFIX), total.get(resource, 0), first[resource], tuple(containers[resource]))
+        Need(
+            resource.removeprefix(dra.CLASS_PREFIX),
+            total.get(resource, 0),
+            first[resource],
+            tuple(containers[resource]),
+        )
         for resource in sorted(first)
     )
 
@@ -155,18 +143,19 @@ async def claim(binding: Binding, share: NodeShare, node_gres: str = "") -> None
     if not wanted:
         return
     offers = _offers(binding, share, wanted, node_gres)
-    known = [one for one in binding.objects(ResourceClaim).values() if _of(pod, one)]
+    known = [one for one in binding.objects(dra.ResourceClaim).values() if _of(pod, one)]
     taken = await _in_use(binding, {device.id for offer in offers for group in offer.groups for device in group})
     had = {id_ for one in known for id_ in _ids(one)}
     chosen = {offer.need: _chosen(offer, binding.node, had, taken) for offer in offers}
-    if (many := sum(map(len, chosen.values()))) > RESULTS_LIMIT:
-        raise AttemptError(f"a claim has {RESULTS_LIMIT} devices at most, and these would be {many} of node "
-                           f"{binding.node}: request fewer, or cpu in place of {CLASS_PREFIX}{CPU_CLASS}")  # fmt: skip
+    if (many := sum(map(len, chosen.values()))) > dra.RESULTS_LIMIT:
+        cpu = dra.CLASS_PREFIX + CPU_CLASS
+        raise AttemptError(f"a claim has {dra.RESULTS_LIMIT} devices at most, and these would be {many} of node "
+                           f"{binding.node}: request fewer, or cpu in place of {cpu}")  # fmt: skip
     made = _manifest(pod, chosen)
     for one in known:
         if one.metadata.name != made.metadata.name and one.status.allocation is not None:
-            await binding.cluster.allocate_claim(one, ResourceClaimStatus())
-    await _allocated(binding, made, _allocation(chosen, binding.node, binding.objects(DeviceClass)))
+            await binding.cluster.allocate_claim(one, dra.ResourceClaimStatus())
+    await _allocate(binding, made, _allocation(chosen, binding.node, binding.objects(dra.DeviceClass)))
     mappings = tuple(
         RequestMapping(container_name=container, resource_name=need.resource, request_name=need.request)
         for need in chosen
@@ -178,8 +167,8 @@ async def claim(binding: Binding, share: NodeShare, node_gres: str = "") -> None
 
 
 def _offers(binding: Binding, share: NodeShare, wanted: Sequence[Need], node_gres: str) -> list[_Offer]:
-    classes = binding.objects(DeviceClass)
-    devices = devices_on(binding.objects(ResourceSlice).values(), binding.node)
+    classes = binding.objects(dra.DeviceClass)
+    devices = devices_on(binding.objects(dra.ResourceSlice).values(), binding.node)
     found = []
     for need in wanted:
         cls = classes.get(need.name)
@@ -216,22 +205,22 @@ def _offer(
     return _Offer(need, tuple(groups), ", ".join(lacking) + remedy if lacking else "")
 
 
-async def _in_use(binding: Binding, wanted: set[DeviceId]) -> dict[DeviceId, ResourceClaim]:
+async def _in_use(binding: Binding, wanted: set[DeviceId]) -> dict[DeviceId, dra.ResourceClaim]:
     """Those of the devices that others' claims have.
 
     Not those of a pod that Slurm gave devices before, and that is on no node yet: what Slurm says now is newer.
     """
-    taken: dict[DeviceId, ResourceClaim] = {}
-    for one in binding.objects(ResourceClaim).values():
+    taken: dict[DeviceId, dra.ResourceClaim] = {}
+    for one in binding.objects(dra.ResourceClaim).values():
         if not _of(binding.pod, one) and not wanted.isdisjoint(_ids(one)) and not await _abandoned(binding, one):
             taken.update(dict.fromkeys(_ids(one), one))
     return taken
 
 
-async def _abandoned(binding: Binding, claim: ResourceClaim) -> bool:
+async def _abandoned(binding: Binding, claim: dra.ResourceClaim) -> bool:
     """Whether it is for the extended resources of a pod that this scheduler is to place, and that is on no node."""
     owners = claim.metadata.owner_references
-    if EXTENDED_CLAIM not in claim.metadata.annotations or not owners:
+    if dra.EXTENDED_CLAIM not in claim.metadata.annotations or not owners:
         return False
     for owner in owners:
         pod = await binding.cluster.get(Pod, claim.metadata.namespace, owner.name)
@@ -242,7 +231,7 @@ async def _abandoned(binding: Binding, claim: ResourceClaim) -> bool:
 
 
 def _chosen(
-    offer: _Offer, node: str, had: set[DeviceId], taken: Mapping[DeviceId, ResourceClaim]
+    offer: _Offer, node: str, had: set[DeviceId], taken: Mapping[DeviceId, dra.ResourceClaim]
 ) -> tuple[NodeDevice, ...]:
     """As many as the pod asks for, those first that it has; whole groups, the last of which may be more."""
     need = offer.need
@@ -262,22 +251,22 @@ def _chosen(
 # ------------------------------------------------------------------ the claim
 
 
-def _of(pod: Pod, claim: ResourceClaim) -> bool:
+def _of(pod: Pod, claim: dra.ResourceClaim) -> bool:
     """Whether it is for the extended resources of this pod."""
-    return EXTENDED_CLAIM in claim.metadata.annotations and any(
+    return dra.EXTENDED_CLAIM in claim.metadata.annotations and any(
         owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references
     )
 
 
-def _ids(claim: ResourceClaim) -> set[DeviceId]:
+def _ids(claim: dra.ResourceClaim) -> set[DeviceId]:
     allocation = claim.status.allocation
     return {(one.driver, one.pool, one.device) for one in allocation.devices.results} if allocation else set()
 
 
-def _manifest(pod: Pod, chosen: Mapping[Need, Sequence[NodeDevice]]) -> ResourceClaim:
+def _manifest(pod: Pod, chosen: Mapping[Need, Sequence[NodeDevice]]) -> dra.ResourceClaim:
     """The claim before it has devices. Equal for equal numbers of devices, whichever they are."""
     requests = tuple(
-        DeviceRequest(name=need.request, exactly=ExactRequest(device_class_name=need.name, count=len(devices)))
+        dra.DeviceRequest(name=need.request, exactly=dra.ExactRequest(device_class_name=need.name, count=len(devices)))
         for need, devices in chosen.items()
     )
     asked = ",".join(f"{need.name}={len(devices)}" for need, devices in chosen.items())
@@ -286,42 +275,42 @@ def _manifest(pod: Pod, chosen: Mapping[Need, Sequence[NodeDevice]]) -> Resource
     metadata = ObjectMeta(
         name=pod.metadata.name[: _NAME_LIMIT - len(suffix)].rstrip(".-") + suffix,
         namespace=pod.metadata.namespace,
-        annotations={EXTENDED_CLAIM: "true"},
+        annotations={dra.EXTENDED_CLAIM: "true"},
         owner_references=(owner,),
     )
-    return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
+    return dra.ResourceClaim(metadata=metadata, spec=dra.ResourceClaimSpec(devices=dra.DeviceClaim(requests=requests)))
 
 
 def _allocation(
-    chosen: Mapping[Need, Sequence[NodeDevice]], node: str, classes: Mapping[str, DeviceClass]
-) -> Allocation:
+    chosen: Mapping[Need, Sequence[NodeDevice]], node: str, classes: Mapping[str, dra.DeviceClass]
+) -> dra.Allocation:
     results = tuple(
-        AllocatedDevice(request=need.request, driver=one.driver, pool=one.pool, device=one.device.name)
+        dra.AllocatedDevice(request=need.request, driver=one.driver, pool=one.pool, device=one.device.name)
         for need, devices in chosen.items()
         for one in sorted(devices, key=lambda one: one.id)
     )
     config = tuple(
-        AllocatedConfig(source="FromClass", requests=(need.request,), opaque=one.opaque)
+        dra.AllocatedConfig(source="FromClass", requests=(need.request,), opaque=one.opaque)
         for need in chosen
         for one in classes[need.name].spec.config
     )
     only = LabelSelectorRequirement(key="metadata.name", operator="In", values=(node,))
-    return Allocation(
-        devices=AllocatedDevices(results=results, config=config),
+    return dra.Allocation(
+        devices=dra.AllocatedDevices(results=results, config=config),
         node_selector=NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(only,)),)),
     )
 
 
-async def _allocated(binding: Binding, made: ResourceClaim, wanted: Allocation) -> None:
+async def _allocate(binding: Binding, made: dra.ResourceClaim, wanted: dra.Allocation) -> None:
     """Have the claim there, with these devices, for the pod."""
     pod = binding.pod
-    consumer = Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
-    found = binding.objects(ResourceClaim).get(made.key)
+    consumer = dra.Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+    found = binding.objects(dra.ResourceClaim).get(made.key)
     if found is None:
         try:
             found = await binding.cluster.create(made)
         except ChangedMeanwhileError:
-            found = await _seen(binding, made, None)
+            found = await _changed(binding, made, None)
     for _ in range(_TRIES):
         if not _of(pod, found):
             raise AttemptError(f"ResourceClaim {made.key} is not of this pod: delete it")
@@ -330,25 +319,25 @@ async def _allocated(binding: Binding, made: ResourceClaim, wanted: Allocation) 
         try:
             had = found.status.allocation
             if had is not None and replace(had, allocation_timestamp=None) != wanted:
-                found, had = await binding.cluster.allocate_claim(found, ResourceClaimStatus()), None
+                found, had = await binding.cluster.allocate_claim(found, dra.ResourceClaimStatus()), None
             if had is None:
                 had = replace(wanted, allocation_timestamp=time_text(datetime.now(UTC)))
             status = replace(found.status, allocation=had, reserved_for=(consumer,))
             await binding.cluster.allocate_claim(found, status)  # what is so already is so as it was seen
         except ChangedMeanwhileError:
-            found = await _seen(binding, made, found)
+            found = await _changed(binding, made, found)
         else:
             return
     raise AttemptError(f"ResourceClaim {made.key} is written by others all the time")
 
 
-async def _seen(binding: Binding, made: ResourceClaim, was: ResourceClaim | None) -> ResourceClaim:
+async def _changed(binding: Binding, made: dra.ResourceClaim, was: dra.ResourceClaim | None) -> dra.ResourceClaim:
     """The claim once it is seen otherwise than it was."""
     pause, version = _FIRST_PAUSE, was.metadata.resource_version if was is not None else ""
     try:
         async with asyncio.timeout(_SEEN_SECONDS):
             while (
-                found := binding.objects(ResourceClaim).get(made.key)
+                found := binding.objects(dra.ResourceClaim).get(made.key)
             ) is None or found.metadata.resource_version == version:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)

@@ -48,11 +48,7 @@ class Assignment:
 
 
 def assign(
-    tasks: Sequence[Task],
-    job: PodJob,
-    nodes: Sequence[str],
-    held: Iterable[str],
-    fits: Callable[[Task, str], bool],
+    tasks: Sequence[Task], job: PodJob, nodes: Sequence[str], held: Iterable[str], fits: Callable[[Task, str], bool]
 ) -> dict[Task, str]:
     """As many tasks as possible, each on a node that it fits: tasks and nodes in their order.
 

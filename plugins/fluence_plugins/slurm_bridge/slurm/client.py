@@ -101,7 +101,7 @@ class SlurmClient:
                 raise self._odd("GET jobs/", "it has no time")
             return JobList((), since, changed=False)
         found, unreadable = messages.jobs_of(listed)
-        self._tell("job", unreadable)
+        self._log_unreadable("job", unreadable)
         return JobList(found, answer.updated, unreadable=unreadable)
 
     async def job(self, job_id: int) -> Job | None:
@@ -209,7 +209,7 @@ class SlurmClient:
         """Every node that Slurm has."""
         answer = await self._call("GET", "nodes/", messages.NodesAnswer, limit=LIST_BYTES)
         found, unreadable = messages.nodes_of(self._listed("GET nodes/", "nodes", answer.nodes))
-        self._tell("node", unreadable)
+        self._log_unreadable("node", unreadable)
         return found
 
     async def create_node(self, conf: str) -> None:
@@ -348,7 +348,7 @@ class SlurmClient:
     def _odd(self, request: str, why: str) -> UnavailableError:
         return UnavailableError(request, f"the answer is not as slurmrestd's are: {why}", sent=True)
 
-    def _tell(self, what: str, unreadable: Sequence[Unreadable]) -> None:
+    def _log_unreadable(self, what: str, unreadable: Sequence[Unreadable]) -> None:
         for item in unreadable[:8]:
             _log.warning(f"slurm lists a {what} that cannot be read", key=item.key, why=item.why)
 

@@ -19,7 +19,7 @@ _END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 
 
-class Cut:
+class ResponseCutter:
     """Of the bytes that come, those of the first answer. One without a length ends with its connection, uncut."""
 
     def __init__(self) -> None:
@@ -44,18 +44,18 @@ class Cut:
         return data
 
 
-class FirstAnswer(ResponseHandler):
+class FirstResponse(ResponseHandler):
     """The protocol of a connection that serves one request."""
 
     @classmethod
-    def made_by(cls, loop: asyncio.AbstractEventLoop) -> partial[ResponseHandler]:
+    def factory(cls, loop: asyncio.AbstractEventLoop) -> partial[ResponseHandler]:
         """What a connector is to make its connections' protocols with. Its `_factory` is not promised by aiohttp."""
         kind: type[ResponseHandler] = cls
         return partial(kind, loop=loop)
 
     def connection_made(self, transport: object) -> None:
         """Begin anew."""
-        self._cut = Cut()
+        self._cut = ResponseCutter()
         super().connection_made(transport)  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:

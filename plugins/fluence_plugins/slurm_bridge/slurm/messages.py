@@ -17,14 +17,7 @@ import msgspec
 from fluence_plugins.slurm_bridge.slurm import hostlist
 from fluence_plugins.slurm_bridge.slurm.admin_comment import read_comment, written_comment
 from fluence_plugins.slurm_bridge.slurm.errors import DECODE_ERRORS, one_line
-from fluence_plugins.slurm_bridge.slurm.model import (
-    EXTERNAL,
-    Job,
-    JobComment,
-    JobDefaults,
-    SlurmNode,
-    Unreadable,
-)
+from fluence_plugins.slurm_bridge.slurm.model import EXTERNAL, Job, JobComment, JobDefaults, SlurmNode, Unreadable
 from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
 
 # ------------------------------------------------------------------ numbers

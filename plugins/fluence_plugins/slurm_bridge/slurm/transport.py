@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from yarl import URL
 
 from fluence_plugins.slurm_bridge.slurm.errors import TokenError, UnavailableError
-from fluence_plugins.slurm_bridge.slurm.first_response import FirstAnswer
+from fluence_plugins.slurm_bridge.slurm.first_response import FirstResponse
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import Strict
 from session_scheduler.errors import InputError, plain, shown
@@ -108,7 +108,7 @@ class Transport:
         tracing.on_request_headers_sent.append(_note_sent)
         # A kept connection that the other end closes just then leaves it open what became of a POST: none is kept.
         connector = aiohttp.TCPConnector(force_close=True, limit=16, ssl=_tls(self._settings))
-        connector._factory = FirstAnswer.made_by(asyncio.get_running_loop())
+        connector._factory = FirstResponse.factory(asyncio.get_running_loop())
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class JobAnnotations:
     """What annotations say, as `Placeholder` has it; None and empty for what they do not."""
 
     account: str = ""
@@ -54,7 +54,7 @@ class Asked:
     wckey: str = ""
 
 
-def read(root: Workload) -> Asked:
+def read(root: Workload) -> JobAnnotations:
     """What the root's annotations say. Raises TranslationError, which names the object, the annotation and the remedy.
 
     Space around a text does not count, and an empty one is as none.
@@ -68,7 +68,7 @@ def read(root: Workload) -> Asked:
             said[field] = reader(text)
         except ValueError as error:
             raise TranslationError(f"{workload}: metadata.annotations[{JOB + annotation}]: {error}") from None
-    return Asked(**said)
+    return JobAnnotations(**said)
 
 
 def _text(root: Workload, annotation: str) -> tuple[Workload, str]:

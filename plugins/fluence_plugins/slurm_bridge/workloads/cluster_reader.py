@@ -6,21 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fluence_plugins.slurm_bridge.workloads.workload import (
-    COSCHEDULED,
-    JOB,
-    JOB_SET,
-    LEADER_WORKER_SET,
-    NATIVE,
-    POD,
-    REPLICA_SET,
-    STATEFUL_SET,
-    WORKLOAD,
-    Kind,
-    NotAllowedError,
-    Workload,
-    kind_of,
-)
+from fluence_plugins.slurm_bridge.workloads import workload
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.related import ReplicaSet, StatefulSet
 from session_scheduler.model.workload_objects import Job, JobSet, LeaderWorkerSet, WorkloadObject
@@ -30,18 +16,18 @@ from session_scheduler.sdk.dynamic_client import Forbidden, NotFound
 if TYPE_CHECKING:
     from session_scheduler.sdk.cluster import Cluster
 
-_KINDS: Final[Mapping[Kind, tuple[type[Any], str]]] = {
-    POD: (Pod, "pods"),
-    JOB: (Job, "jobs"),
-    JOB_SET: (JobSet, "jobsets"),
-    LEADER_WORKER_SET: (LeaderWorkerSet, "leaderworkersets"),
-    STATEFUL_SET: (StatefulSet, "statefulsets"),
-    REPLICA_SET: (ReplicaSet, "replicasets"),
-    NATIVE: (PodGroup, "podgroups"),
-    COSCHEDULED: (PodGroup, "podgroups"),
-    WORKLOAD: (GroupWorkload, "workloads"),
+_KINDS: Final[Mapping[workload.Kind, tuple[type[Any], str]]] = {
+    workload.POD: (Pod, "pods"),
+    workload.JOB: (Job, "jobs"),
+    workload.JOB_SET: (JobSet, "jobsets"),
+    workload.LEADER_WORKER_SET: (LeaderWorkerSet, "leaderworkersets"),
+    workload.STATEFUL_SET: (StatefulSet, "statefulsets"),
+    workload.REPLICA_SET: (ReplicaSet, "replicasets"),
+    workload.NATIVE: (PodGroup, "podgroups"),
+    workload.COSCHEDULED: (PodGroup, "podgroups"),
+    workload.WORKLOAD: (GroupWorkload, "workloads"),
 }
-_OF_VERSION: Final = frozenset({NATIVE, COSCHEDULED, WORKLOAD})
+_OF_VERSION: Final = frozenset({workload.NATIVE, workload.COSCHEDULED, workload.WORKLOAD})
 """Of which the version matters: an API server may have another than the usual one."""
 
 
@@ -51,9 +37,9 @@ class ClusterWorkloads:
 
     cluster: Cluster
 
-    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Workload | None:
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> workload.Workload | None:
         """As `Workloads.get`. What else a cluster may answer is raised as it is: it may be tried again."""
-        wanted = kind_of(api_version, kind)
+        wanted = workload.kind_of(api_version, kind)
         read, plural = _KINDS.get(wanted, (None, ""))
         if read is None:
             return None
@@ -64,15 +50,16 @@ class ClusterWorkloads:
             return None
         except Forbidden as error:
             right = f"{plural}.{wanted[0]}" if wanted[0] else plural
-            raise NotAllowedError(
+            raise workload.NotAllowedError(
                 f"{kind} {namespace}/{name} must not be read: let the scheduler's service account get {right} ({error})"
             ) from error
         return as_workload(found)
 
 
-def as_workload(found: Pod | PodGroup | StatefulSet | ReplicaSet | WorkloadObject) -> Workload:
+def as_workload(found: Pod | PodGroup | StatefulSet | ReplicaSet | WorkloadObject) -> workload.Workload:
     """What is read of an object."""
-    return Workload(api_version=found.api_version, kind=type(found).__name__, metadata=found.metadata, **_spec(found))
+    kind = type(found).__name__
+    return workload.Workload(api_version=found.api_version, kind=kind, metadata=found.metadata, **_spec(found))
 
 
 def _spec(found: object) -> dict[str, Any]:

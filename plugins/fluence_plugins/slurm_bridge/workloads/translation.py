@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fluence_plugins.slurm_bridge import names
 from fluence_plugins.slurm_bridge.slurm import gres
 from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder, PodIdentity
-from fluence_plugins.slurm_bridge.workloads.annotations import MIB, MOST_CPUS, MOST_NUMBER, Asked, read
+from fluence_plugins.slurm_bridge.workloads.annotations import MIB, MOST_CPUS, MOST_NUMBER, JobAnnotations, read
 from fluence_plugins.slurm_bridge.workloads.workload import (
     COSCHEDULED,
     COSCHEDULING_LABEL,
@@ -178,7 +178,7 @@ def _lws_name(pod: Pod) -> str:
     return f"{pod.metadata.labels.get(LWS_LABEL + 'name')}-{pod.metadata.labels.get(LWS_LABEL + 'group-index')}"
 
 
-def _nodes(root: Workload, asked: Asked, pods: int) -> int:
+def _nodes(root: Workload, asked: JobAnnotations, pods: int) -> int:
     """One for each pod, more where the annotation says so; never more than those just because a maximum allows it."""
     nodes = max(pods, asked.minimum_nodes or 1)
     if asked.maximum_nodes is not None and asked.maximum_nodes < nodes:
@@ -207,7 +207,7 @@ def _memory(needs: Sequence[Mapping[str, int]]) -> int | None:
     return -(-max(one.get("memory", 0) for one in needs) // MIB) or None
 
 
-def _gres(root: Workload, asked: Asked, needs: Sequence[Mapping[str, int]], terms: Terms) -> str:
+def _gres(root: Workload, asked: JobAnnotations, needs: Sequence[Mapping[str, int]], terms: Terms) -> str:
     if asked.gres is not None:
         return gres.written(asked.gres, terms.known_gres)
     try:

@@ -55,7 +55,7 @@ def heard(queue: MasterQueue, *names: str, message: Message = PUBLISHED) -> Pool
     pools = Pools(queue.spec)
     pools.connected(CONNECTOR, 0)
     for name in names:
-        assert pools.heard(SOURCE, name, message, 0) == ""
+        assert pools.receive(SOURCE, name, message, 0) == ""
     return pools
 
 
@@ -159,11 +159,11 @@ def test_without_a_pool_every_queue_is_held() -> None:
 
 def test_a_silent_pool_is_in_no_queue_and_comes_back() -> None:
     pools = heard(master(), "a", "b")
-    pools.heard(SOURCE, "b", PUBLISHED, 20)
+    pools.receive(SOURCE, "b", PUBLISHED, 20)
     found = desired(master(), pools, 30)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-interlink-b"]
     assert [(pool.name, pool.state) for pool in found.status.pools] == [("a", "Silent"), ("b", "Active")]
-    pools.heard(SOURCE, "a", PUBLISHED, 40)
+    pools.receive(SOURCE, "a", PUBLISHED, 40)
     assert len(flavors_of(queue_of(desired(master(), pools, 41), "group1"))) == 2
 
 
@@ -180,7 +180,7 @@ def test_the_lesser_of_published_and_nominal_counts() -> None:
 
 
 def test_every_flavor_has_every_resource_that_one_has() -> None:
-    view = ClusterView(taken_flavors={"local-cpu"})
+    view = ClusterView(foreign_flavors={"local-cpu"})
     content = document(canLendTo=[{"queue": "g", "lendingLimit": {"cpu": 2}}])
     local = {
         "name": "local-cpu",
@@ -205,7 +205,7 @@ def test_every_flavor_has_every_resource_that_one_has() -> None:
 
 def test_a_local_flavor_needs_no_pool() -> None:
     content = document(name="local-cpu", natsFlavor=None, localFlavor={})
-    found = desired(master(content), heard(master(content)), 0, ClusterView(taken_flavors={"local-cpu"}))
+    found = desired(master(content), heard(master(content)), 0, ClusterView(foreign_flavors={"local-cpu"}))
     assert (queue_of(found, "masterqueue")["stopPolicy"], found.flavors) == ("None", ())
     assert flavors_of(queue_of(found, "group1")) == ["local-cpu"]
     assert found.status.conditions[1].status == "True"
@@ -254,7 +254,7 @@ def test_the_template_is_that_of_every_queue() -> None:
 
 def test_what_another_owns_is_left_alone() -> None:
     pools = heard(master(), "a", "b")
-    view = ClusterView(taken_queues={"group1", "other"}, taken_flavors={"masterqueue-interlink-a"})
+    view = ClusterView(foreign_queues={"group1", "other"}, foreign_flavors={"masterqueue-interlink-a"})
     found = desired(master(), pools, 0, view)
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue"]
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-interlink-b"]
@@ -263,12 +263,12 @@ def test_what_another_owns_is_left_alone() -> None:
         "pool a: ResourceFlavor masterqueue-interlink-a is not this MasterQueue's: rename the pool",
         "ClusterQueue group1: is not this MasterQueue's: name another",
     )
-    found = desired(master(), pools, 0, ClusterView(taken_queues={"masterqueue"}))
+    found = desired(master(), pools, 0, ClusterView(foreign_queues={"masterqueue"}))
     assert [queue.metadata.name for queue in found.queues] == ["group1"]
 
 
 def test_what_an_earlier_master_queue_leaves_behind_is_waited_for() -> None:
-    names = {"taken_queues": {"group1"}, "taken_flavors": {"masterqueue-interlink-a"}}
+    names = {"foreign_queues": {"group1"}, "foreign_flavors": {"masterqueue-interlink-a"}}
     leaving = {("ClusterQueue", "group1"), ("ResourceFlavor", "masterqueue-interlink-a")}
     found = desired(master(), heard(master(), "a"), 0, ClusterView(**names, leaving=leaving))
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue"]
@@ -285,7 +285,7 @@ def test_two_pools_whose_flavors_would_have_one_name() -> None:
     second["natsFlavor"] = {**second["natsFlavor"], "natsSubject": "second"}
     content["spec"]["flavors"].append(second)
     pools = heard(master(content), "b-c")
-    pools.heard((CONNECTOR, "second"), "c", PUBLISHED, 0)
+    pools.receive((CONNECTOR, "second"), "c", PUBLISHED, 0)
     found = desired(master(content), pools, 0)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-a-b-c"]
     wrong = "ResourceFlavor masterqueue-a-b-c is another pool's too: rename one of them"
@@ -321,7 +321,7 @@ def test_a_queue_has_no_more_flavors_than_kueue_takes() -> None:
         master(content),
         heard(master(content), *(f"p{number:03}" for number in range(70))),
         0,
-        ClusterView(taken_flavors={"local"}),
+        ClusterView(foreign_flavors={"local"}),
     )
     names = flavors_of(queue_of(found, "masterqueue"))
     assert (len(names), names[0], names[-2:]) == (

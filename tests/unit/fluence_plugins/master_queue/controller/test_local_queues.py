@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fluence_plugins.master_queue.api.informer_store import ObservedLocalQueue, ObservedNamespace
-from fluence_plugins.master_queue.controller.local_queues import MOST, Asked, asked
+from fluence_plugins.master_queue.controller.local_queues import MOST, DesiredLocalQueues, desired_local_queues
 from session_scheduler.model.meta import OwnerReference
 
 OWNERS = {
@@ -32,11 +32,11 @@ def there(name: str, queue: str, uid: str = "m", place: str = "one", **metadata:
     return msgspec.convert(content, ObservedLocalQueue)
 
 
-def find(*namespaces: ObservedNamespace, known: Iterable[ObservedLocalQueue] = ()) -> Asked:
-    return asked(namespaces, {one.key: one for one in known}, OWNERS)
+def find(*namespaces: ObservedNamespace, known: Iterable[ObservedLocalQueue] = ()) -> DesiredLocalQueues:
+    return desired_local_queues(namespaces, {one.key: one for one in known}, OWNERS)
 
 
-def wanted(found: Asked) -> list[tuple[str, str, str]]:
+def wanted(found: DesiredLocalQueues) -> list[tuple[str, str, str]]:
     return [(one.metadata.namespace, one.metadata.name, one.spec.cluster_queue) for one in found.wanted]
 
 
@@ -80,12 +80,12 @@ def test_a_long_text_is_cut_in_its_line() -> None:
 def test_what_is_asked_for_no_more_goes_and_only_what_was_made_here() -> None:
     mine, foreign, nobodys = there("a", "group1"), there("b", "group1", uid="somebody"), there("c", "group1", uid="")
     found = find(namespace(None), known=[mine, foreign, nobodys])
-    assert found == Asked(gone=(mine,))
+    assert found == DesiredLocalQueues(gone=(mine,))
 
 
 def test_those_of_namespaces_that_are_not_known_stay() -> None:
     """An API server that begins may refuse to list namespaces; of one that is gone it deletes all by itself."""
-    assert find(known=[there("a", "group1")]) == Asked()
+    assert find(known=[there("a", "group1")]) == DesiredLocalQueues()
 
 
 def test_one_whose_queue_is_away_stays_while_it_is_asked_for() -> None:
@@ -100,19 +100,19 @@ def test_one_that_leads_elsewhere_goes_first_and_is_made_anew_after_it() -> None
     found = find(namespace("a=masterqueue"), known=[old])
     assert (wanted(found), found.gone) == ([], (old,))
     leaving = there("a", "group1", deletionTimestamp=LEAVING)
-    assert find(namespace("a=masterqueue"), known=[leaving]) == Asked()
+    assert find(namespace("a=masterqueue"), known=[leaving]) == DesiredLocalQueues()
     assert wanted(find(namespace("a=masterqueue"))) == [("one", "a", "masterqueue")]
 
 
 def test_one_that_is_being_deleted_is_neither_deleted_nor_written() -> None:
     leaving = there("a", "group1", deletionTimestamp=LEAVING)
-    assert find(namespace("a=group1"), known=[leaving]) == Asked()
-    assert find(namespace(None), known=[leaving]) == Asked()
+    assert find(namespace("a=group1"), known=[leaving]) == DesiredLocalQueues()
+    assert find(namespace(None), known=[leaving]) == DesiredLocalQueues()
 
 
 def test_a_namespace_that_is_being_deleted_asks_for_nothing() -> None:
     found = find(namespace("group1", deletionTimestamp=LEAVING))
-    assert found == Asked()
+    assert found == DesiredLocalQueues()
 
 
 @pytest.mark.parametrize("known", [None, "group1", "masterqueue"])

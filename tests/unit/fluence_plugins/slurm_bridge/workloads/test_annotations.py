@@ -7,7 +7,7 @@ import pytest
 
 from fluence_plugins.slurm_bridge.names import JOB
 from fluence_plugins.slurm_bridge.slurm.gres import Gres
-from fluence_plugins.slurm_bridge.workloads.annotations import ANNOTATIONS, Asked, read
+from fluence_plugins.slurm_bridge.workloads.annotations import ANNOTATIONS, JobAnnotations, read
 from fluence_plugins.slurm_bridge.workloads.workload import TranslationError, Workload
 from session_scheduler.model.meta import ObjectMeta
 
@@ -93,7 +93,7 @@ BAD = [
 def test_what_an_annotation_says_is_read(annotation: str, text: str, field: str, value: object) -> None:
     asked = read(job(**{annotation: text}))
     assert getattr(asked, field) == value
-    others = {name: getattr(Asked(), name) for name in Asked.__dataclass_fields__ if name != field}
+    others = {name: getattr(JobAnnotations(), name) for name in JobAnnotations.__dataclass_fields__ if name != field}
     assert {name: getattr(asked, name) for name in others} == others
 
 
@@ -116,12 +116,12 @@ def test_every_annotation_has_good_and_bad_cases(cases: list[tuple[str, ...]]) -
 
 @pytest.mark.parametrize("annotation", ANNOTATIONS)
 def test_an_empty_annotation_is_as_none(annotation: str) -> None:
-    assert read(job(**{annotation.removeprefix(JOB): " \n"})) == Asked()
+    assert read(job(**{annotation.removeprefix(JOB): " \n"})) == JobAnnotations()
 
 
 def test_annotations_of_others_do_not_count() -> None:
     workload = Workload(api_version="v1", kind="Pod", metadata=ObjectMeta(annotations={"account": "a", "x/qos": "b"}))
-    assert read(workload) == Asked()
+    assert read(workload) == JobAnnotations()
 
 
 def pod_group(*above: Workload, **annotations: str) -> Workload:
@@ -132,7 +132,7 @@ def pod_group(*above: Workload, **annotations: str) -> Workload:
 def test_what_is_above_a_pod_group_says_more_than_the_group() -> None:
     above = job("made-from", account="highest"), job("owner", account="high", qos="of-the-owner")
     asked = read(pod_group(*above, account="low", qos="low", wckey="of-the-group"))
-    assert asked == Asked(account="highest", qos="of-the-owner", wckey="of-the-group")
+    assert asked == JobAnnotations(account="highest", qos="of-the-owner", wckey="of-the-group")
 
 
 def test_a_wrong_annotation_names_the_object_that_has_it() -> None:
