@@ -90,18 +90,11 @@ class Mirror:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        kinds: Sequence[type[KubeObject]],
-        deliver: Callable[[Change, KubeObject], None],
-        *,
-        clock: Clock,
-        reconcile_seconds: float = 60.0,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        chance: random.Random | None = None,
-        meter: MirrorMeter | None = None,
+        self, cluster: Cluster, kinds: Sequence[type[KubeObject]], deliver: Callable[[Change, KubeObject], None], *,
+        clock: Clock, reconcile_seconds: float = 60.0, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: random.Random | None = None, meter: MirrorMeter | None = None,
         optional: Sequence[type[KubeObject]] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         chance = chance or random.Random()  # noqa: S311 (spreads requests in time, guards nothing)
         settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or MirrorMeter())
         self._followers = [_Follower(kind, settings, optional=kind in optional) for kind in kinds]

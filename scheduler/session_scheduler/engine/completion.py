@@ -98,13 +98,9 @@ class BindCompletion:
         self.in_flight.start(decision.group.key, work, partial(self._carried_out, decision, calls, planning))
 
     async def _carried_out(
-        self,
-        decision: Decision,
-        calls: HookCalls,
-        planning: Planning | None,
-        _: str,
+        self, decision: Decision, calls: HookCalls, planning: Planning | None, _: str,
         answer: list[Failure] | BaseException,
-    ) -> Bound:
+    ) -> Bound:  # fmt: skip
         started = perf_counter()
         failures = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
         bound = await self._complete(decision, failures, calls)

@@ -67,17 +67,9 @@ class Scheduler:
     """Profiles by schedulerName over one cluster. `start` once, then `cycle` whenever something is due."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        config: SchedulerConfig,
-        profiles: Mapping[str, HookCalls],
-        clock: Clock,
-        *,
-        evaluation: str = "heap",
-        observer: Observer | None = None,
-        holder: str = "",
-        token: Callable[[], str] = str,
-    ) -> None:
+        self, cluster: Cluster, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock, *,
+        evaluation: str = "heap", observer: Observer | None = None, holder: str = "", token: Callable[[], str] = str,
+    ) -> None:  # fmt: skip
         """`holder` and `token` tell this replica from others in plans and in bindings."""
         self.cluster = cluster
         self.config = config
@@ -138,17 +130,11 @@ class Scheduler:
         table, view, objects = NodeTable(self.config.seed), ClusterView(), ObjectTables()
         class_keys = [hooks.asked_class_key(call, view) for call in self._all("class_key")]
         footprints = [hooks.asked_footprint(call) for call in self._all("footprint")]
-        cache = Cache(
-            table,
-            ClassTable(table, class_keys, footprints),
-            self.profiles.__contains__,
-            [hooks.asked_group(call) for call in self._all("group_of")],
-            view=view,
-            objects=objects,
-            pre_enqueue=gates_of(self.profiles, objects.of),
-            class_changed=self.queue.changed_class,
-            opened=self.queue.requeue,
-        )
+        group_of = [hooks.asked_group(call) for call in self._all("group_of")]
+        classes = ClassTable(table, class_keys, footprints)
+        cache = Cache(table, classes, self.profiles.__contains__, group_of, view=view, objects=objects,
+                      pre_enqueue=gates_of(self.profiles, objects.of), class_changed=self.queue.changed_class,
+                      opened=self.queue.requeue)  # fmt: skip
         cache.queues.configure(map(of_config, self.config.queues))
         return cache
 

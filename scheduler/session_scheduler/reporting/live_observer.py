@@ -32,14 +32,9 @@ class Teller(Observer):
     """Tells everything to a reporter and to metrics."""
 
     def __init__(
-        self,
-        reporter: Reporter,
-        metrics: Metrics,
-        clock: Clock,
-        profiles: Mapping[str, HookCalls] | None = None,
-        *,
+        self, reporter: Reporter, metrics: Metrics, clock: Clock, profiles: Mapping[str, HookCalls] | None = None, *,
         on_finished: Callable[[], None] = lambda: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`profiles`, by schedulerName, tell what of a pod nothing judges.
 
         `on_finished` is called when work in flight has ended.

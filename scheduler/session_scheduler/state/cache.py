@@ -43,19 +43,12 @@ class Cache:
     """Objects in, tasks and groups out. `serves(scheduler_name)` tells whose pods are ours to place."""
 
     def __init__(
-        self,
-        table: NodeTable,
-        classes: ClassTable,
-        serves: Callable[[str], bool],
-        group_of: Sequence[GroupOf] = (),
-        *,
-        coscheduling_served: bool = False,
-        view: ClusterView | None = None,
-        objects: ObjectTables | None = None,
+        self, table: NodeTable, classes: ClassTable, serves: Callable[[str], bool], group_of: Sequence[GroupOf] = (), *,
+        coscheduling_served: bool = False, view: ClusterView | None = None, objects: ObjectTables | None = None,
         pre_enqueue: Callable[[Pod], Gate | None] = lambda _: None,
         class_changed: Callable[..., None] = lambda *_, **__: None,
         opened: Callable[[str, str], None] = lambda *_: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`pre_enqueue` says what the plugins keep out of the queue.
 
         `class_changed` and `opened` are the queue's: called before an unbound task becomes one of another class, and

@@ -76,15 +76,10 @@ class SchedulingQueue:
     """Backoff and sleep by group: one group's failures never hurry or delay another's."""
 
     def __init__(
-        self,
-        initial: float = 1.0,
-        maximum: float = 10.0,
-        longest_sleep: float = 300.0,
-        hints: Hints | None = None,
-        *,
+        self, initial: float = 1.0, maximum: float = 10.0, longest_sleep: float = 300.0, hints: Hints | None = None, *,
         on_requeued: Callable[[str], None] = lambda _: None,
         on_event: Callable[[str, str, int], None] = lambda *_: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Seconds. `hints` tell what the plugins wait for; without them every event helps every plugin.
 
         `on_requeued` is called with each group that sleeps no more, to be tried; `on_event` with an event's name, the
