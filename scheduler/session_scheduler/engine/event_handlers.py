@@ -422,21 +422,16 @@ def gates_of(
     def ask(pod: Pod) -> Gate | None:
         for call in asked.get(pod.spec.scheduler_name, ()):
             try:
-                gate = _gate(call, call(pod, objects))
+                gate = call(pod, objects)
+                if gate is None:
+                    continue
+                if not isinstance(gate, Gate) or not isinstance(gate.reason, str):
+                    raise call.wrong(f"{gate!r} is no gate: return a Gate with a text, or None")
             except PluginError as error:
                 _log.error("a plugin cannot tell whether a pod is to wait", pod=pod.key, plugin=error.plugin,
                            error=str(error))  # fmt: skip
                 return Gate(str(error), plugin=error.plugin)
-            if gate is not None:
-                return gate
+            return Gate(gate.reason, gate.awaits, call.plugin)
         return None
 
     return ask
-
-
-def _gate(call: HookCall, answer: object) -> Gate | None:
-    if answer is None:
-        return None
-    if not isinstance(answer, Gate) or not isinstance(answer.reason, str):
-        raise call.wrong(f"{answer!r} is no gate: return a Gate with a text, or None")
-    return Gate(answer.reason, answer.awaits, call.plugin)

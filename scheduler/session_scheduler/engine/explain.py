@@ -132,12 +132,7 @@ def explain_task(
 
 
 def explain_gang(
-    scheduler: Scheduler,
-    group: Group,
-    ways: int = MOST_WAYS,
-    spent: Counter[str] | None = None,
-    *,
-    asks: bool = False,
+    scheduler: Scheduler, group: Group, ways: int = MOST_WAYS, spent: Counter[str] | None = None, *, asks: bool = False
 ) -> dict[str, Any]:
     """How much of a gang could be placed now, where, and why not the rest; nothing is changed.
 

@@ -78,15 +78,9 @@ class Replica:
         """Schedule until `stop` is set, or the lease is lost. Returns the exit status."""
         async with AsyncExitStack() as stack:
             if self._config.serving.enabled:
-                serving = Endpoints(
-                    self._config.serving,
-                    metrics=self.metrics,
-                    health=self._health,
-                    ready=self._ready,
-                    config=lambda: shown(self._config),
-                    explain=self._explain,
-                    plugins=PluginRoutes(self._profiles.values()),
-                )
+                serving = Endpoints(self._config.serving, metrics=self.metrics, health=self._health, ready=self._ready,
+                                    config=lambda: shown(self._config), explain=self._explain,
+                                    plugins=PluginRoutes(self._profiles.values()))  # fmt: skip
                 await stack.enter_async_context(serving)
             self.metrics.follow_leader(lambda: self._leadership.leading)
             return await self._leadership.lead(cluster, stop, partial(self._lead, cluster, stop))
