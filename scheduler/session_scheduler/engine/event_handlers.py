@@ -60,7 +60,8 @@ class EventHandlers:
         """Handle a watch event, ADDED, MODIFIED or DELETED: update the cache, free what ended, requeue."""
         known, gone = self.requeuer.known(obj), change == "DELETED"
         if gone:
-            self._remove(obj)
+            self._reported.pop(obj.metadata.uid, None)
+            self.cache.remove(obj)
         else:
             self.ingest(obj)
         if isinstance(obj, Pod):
@@ -72,10 +73,10 @@ class EventHandlers:
     async def _follow_pod(self, pod: Pod, known: _KnownPod | None, *, gone: bool) -> None:
         """What a pod's change means for its group, its bind and its preemptors."""
         task = self.cache.tasks.get(pod.metadata.uid)
-        if known is not None and known.key not in self.cache.groups:
-            self.queue.placed(known.key)
-            self.completion.outcomes.pop(known.key, None)
-            self.gang_starts.ended(known.key, self.cache.pod_group(known.key))
+        if known is not None and (key := known.ref.key) not in self.cache.groups:
+            self.queue.placed(key)
+            self.completion.outcomes.pop(key, None)
+            self.gang_starts.ended(key, self.cache.pod_group(key))
         if gone or pod.metadata.deletion_timestamp is not None:
             self.binder.ends(pod.metadata.uid)
         if task is None and known is not None:
@@ -99,10 +100,6 @@ class EventHandlers:
         elif self._reported.get(obj.metadata.uid) != problem:
             self._reported[obj.metadata.uid] = problem
             self.observer.wrong(obj, f"{problem}: {_therefore(obj)}")
-
-    def _remove(self, obj: KubeObject) -> None:
-        self._reported.pop(obj.metadata.uid, None)
-        self.cache.remove(obj)
 
     def failed(self, obj: KubeObject, error: Exception) -> None:
         """An object's event ended in an unexpected error."""
@@ -130,10 +127,6 @@ class _KnownPod(msgspec.Struct, frozen=True):
     phase: Phase
     priority: int
     node: str | None
-
-    @property
-    def key(self) -> str:
-        return self.ref.key
 
 
 @dataclass(eq=False, repr=False)

@@ -146,10 +146,8 @@ class GangStarts:
         starting = self._starting.get(group.key)
         if not starting or group.missing or group.key in self._evicting:
             return False
-        return any(uid in starting and self._may_be_bound(task) for uid, task in group.tasks.items())
-
-    def _may_be_bound(self, task: Task) -> bool:
-        return task.phase is Phase.BOUND or task.uid in self.unknown_binds
+        started = (task for uid, task in group.tasks.items() if uid in starting)
+        return any(task.phase is Phase.BOUND or task.uid in self.unknown_binds for task in started)
 
     def _give_places_up(self, group: Group | None) -> None:
         """What is kept of a start is anybody's."""

@@ -173,10 +173,11 @@ class PlanCache:
         return bool(self._gates) and self.clock.now() < self._started + _LONGEST_GATE
 
     def gate(self, key: str) -> None:
-        """Keep everything waiting, shortly after the start, until the found plan of a group is void."""
-        if (
-            self.clock.now() < self._started + _LONGEST_GATE
-        ):  # later no other replica's requests can be in flight; and anybody may write a plan
+        """Keep everything waiting, shortly after the start, until the found plan of a group is void.
+
+        Later no other replica's requests can be in flight; and anybody may write a plan.
+        """
+        if self.clock.now() < self._started + _LONGEST_GATE:
             self._gates.add(key)
 
     def ungate(self, key: str, answer: object) -> None:
