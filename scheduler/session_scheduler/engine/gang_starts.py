@@ -130,12 +130,10 @@ class GangStarts:
     def remind(self) -> None:
         """Acknowledge again what no PodGroup says: the cluster may not have answered for longer than that is tried."""
         for group in self.cache.groups.values():
-            if group.pod_group is not None and not self._is_acknowledged(group, group.pod_group):
-                self.acknowledge(group)
-
-    def _is_acknowledged(self, group: Group, pod_group: PodGroup) -> bool:
-        plan = self.plans.plan_of(group)
-        return ever_scheduled(pod_group) if plan is None else acknowledged(pod_group, plan)
+            if group.pod_group is not None:
+                plan = self.plans.plan_of(group)
+                if not (ever_scheduled(group.pod_group) if plan is None else acknowledged(group.pod_group, plan)):
+                    self.acknowledge(group)
 
     def may_have_begun(self, group: Group) -> bool:
         """Whether members of the group's start are bound, or may be, so that the others must follow.

@@ -110,6 +110,7 @@ class Scheduler:
             profiles, self.cache, self.queue, clock, observer, self.binder, in_flight, unknown, gang_starts, preemption,
             self.plugin_sync, requeuer.back_off, requeuer.freed,
         )  # fmt: skip
+        self.outcomes = self.completion.outcomes
         self.in_flight, self.unknown_binds, self.preemption = in_flight, unknown, preemption
         self.plans, self.gang_starts = plans, gang_starts
         self.sessions = Sessions(self.cache, clock, _session_options(config, evaluation))
@@ -120,11 +121,6 @@ class Scheduler:
         self.event_handlers = EventHandlers(
             self.cache, self.queue, requeuer, observer, self.binder, self.completion, gang_starts, preemption
         )
-
-    @property
-    def outcomes(self) -> dict[str, Outcome]:
-        """The last outcome of each group that is known, by its key."""
-        return self.completion.outcomes
 
     def _new_cache(self) -> Cache:
         table, view, objects = NodeTable(self.config.seed), ClusterView(), ObjectTables()

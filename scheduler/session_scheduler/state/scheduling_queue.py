@@ -129,16 +129,16 @@ class SchedulingQueue:
 
     def next_after(self, now: float) -> float | None:
         """When the next wait ends that has not ended yet; None where none is under way."""
-        while self._ends and not self._ends_then(*self._ends[0], now):
+        while self._ends:
+            end, key = self._ends[0]
+            waiting = self._waiting.get(key)
+            if end > now and waiting is not None and waiting.sleepers is None and waiting.until == end:
+                break
             heapq.heappop(self._ends)
         times = [self._ends[0][0]] if self._ends else []
         if self._asleep and self._flush_at is not None:
             times.append(self._flush_at)
         return min(times, default=None)
-
-    def _ends_then(self, end: float, key: str, now: float) -> bool:
-        waiting = self._waiting.get(key)
-        return end > now and waiting is not None and waiting.sleepers is None and waiting.until == end
 
     # ------------------------------------------------------------------ what became of a try
 
