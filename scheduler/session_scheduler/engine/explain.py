@@ -45,6 +45,12 @@ def reason_of(scheduler: Scheduler, task: Task) -> str:
     return outcome.refusal.reason if outcome.refusal else NOT_TRIED
 
 
+def head_of(task: Task) -> dict[str, Any]:
+    """Which pod, of which group and queue: how a pod's JSON begins."""
+    return {"namespace": task.namespace, "name": task.name, "group": None if task.group.single else task.group.name,
+            "queue": task.group.queue}  # fmt: skip
+
+
 def gated_reason(task: Task) -> str:
     """Why a task that is gated waits."""
     names = ", ".join(gate.name for gate in task.pod.spec.scheduling_gates)

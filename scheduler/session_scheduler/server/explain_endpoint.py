@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from session_scheduler.actions.best_part import is_gang
 from session_scheduler.base.clock import Clock
-from session_scheduler.engine.explain import explain_gang, explain_task, reason_of
+from session_scheduler.engine.explain import explain_gang, explain_task, head_of, reason_of
 from session_scheduler.model.groups import Phase
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ def explained(scheduler: Scheduler, key: str) -> Answer:
     task = next((task for task in scheduler.cache.tasks.values() if task.key == key), None)
     if task is None:
         return 404, {"error": f"pod {key}: no pod of this scheduler has that namespace and name, or it has ended"}
-    told = {"namespace": task.namespace, "name": task.name, "group": None if task.group.single else task.group.name,
-            "queue": task.group.queue, "phase": task.phase.value, "node": task.node}  # fmt: skip
+    told = {**head_of(task), "phase": task.phase.value, "node": task.node}
     if task.phase not in (Phase.PENDING, Phase.GATED):
         return 200, {**told, "lastCycle": None, "reason": None, "nodes": {}, "refusals": {}, "leftOut": 0, "gang": None}
     if task.pod.spec.scheduler_name not in scheduler.profiles:
