@@ -123,7 +123,7 @@ class Mirror:
     async def run(self) -> None:
         """Deliver every change since `start`, until cancelled: all watches are closed then.
 
-        Raises an ExceptionGroup of what nobody expected, and of Invalid or NotFound where a kind cannot be listed
+        Raises an ExceptionGroup of unexpected errors, and of Invalid or NotFound where a kind cannot be listed
         for longer than half a minute any more.
         """
         if not self._synced:

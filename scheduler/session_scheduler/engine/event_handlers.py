@@ -287,7 +287,7 @@ class Requeuer:
             self.queue.requeue(known.group.key, "UnschedulablePodDelete")
 
     def _own_change(self, task: Task, known: _KnownPod) -> None:
-        if not self.queue.is_asleep(task.group.key):
+        if not self.queue.is_unschedulable(task.group.key):
             return
         if task.priority != known.priority or _moves(task, known.pod):
             self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
@@ -303,7 +303,7 @@ class Requeuer:
     def _pod_group_changed(self, pod_group: PodGroup, known: PodGroup | None, gone: bool) -> None:
         if gone or known is None or not _same(known, pod_group):
             action = "Delete" if gone else "Add" if known is None else "Update"
-            self.queue.wake(pod_group_key(pod_group), self.clock.now(), f"PodGroup{action}")
+            self.queue.requeue_now(pod_group_key(pod_group), self.clock.now(), f"PodGroup{action}")
 
 
 def _together(group: Group) -> bool:

@@ -1,4 +1,7 @@
-"""Each pending pod judged alone, node by node: who refuses it and what would help, or of what its score is made."""
+"""Explanations: each pending pod evaluated alone, node by node; which plugin refuses it, what would help, its scores.
+
+The offline commands and the server's endpoint ask for them. A session is opened and nothing of it is committed.
+"""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class GangStarts:
         """Whether members of the group's start are bound, or may be, so that the others must follow.
 
         What these give back, because their binds fail, is kept for them until they are placed again, the gang has
-        started, or its time is over: else what runs of it would be ended for somebody who came later.
+        started, or its time is over: else its running members would be evicted for pods that came later.
         """
         starting = self._starting.get(group.key)
         if not starting or group.missing or group.key in self._evicting:

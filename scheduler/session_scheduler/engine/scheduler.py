@@ -85,7 +85,7 @@ class Scheduler:
         backoff = config.backoff
         self.queue = SchedulingQueue(
             backoff.initial_seconds, backoff.max_seconds, backoff.max_unschedulable_seconds, registered_hints(profiles),
-            on_requeued=lambda key: self.cache.stir(key), on_event=observer.woken,
+            on_requeued=lambda key: self.cache.requeued(key), on_event=observer.woken,
         )  # fmt: skip
         self.cache = self._new_cache()
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token, timed=observer.stage,
@@ -195,7 +195,7 @@ class Scheduler:
         self.queue.flush(now)
         for key in self.cache.moves.take_held_up(now):
             self.queue.activate(key, now)
-        self.cache.rest(self.queue.is_asleep)
+        self.cache.rest(self.queue.is_unschedulable)
         errors: list[BaseException] = []
         await kept(self.plan_recovery.review(failed), errors)
         for name in self.profiles if not self.plans.gated() else ():

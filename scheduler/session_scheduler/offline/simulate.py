@@ -66,7 +66,7 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
         instead = {one.task: one.anew for one in ended}
         ours = [instead.get(task) or task for task in ours]
         for group in groups:
-            scheduler.queue.wake(group.key, scheduler.clock.now())
+            scheduler.queue.requeue_now(group.key, scheduler.clock.now())
     bound_pods = {pod.metadata.uid: pod for pod in (await scheduler.cluster.list(Pod)).items}
     problems = {**wrong_durations(scheduler.cache.tasks.values()), **scheduler.cache.problems}
     pods = [

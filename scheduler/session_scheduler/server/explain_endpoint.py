@@ -1,4 +1,4 @@
-"""What a live scheduler answers at /explain/NS/POD: what its last cycle said of a pod, and each node's verdict now.
+"""The endpoint /explain/NS/POD of a live scheduler: what its last cycle said of a pod, and each node's verdict now.
 
 A session is opened for it between two turns, over the state that the next cycle would see, and nothing of it is
 committed. Bounded: few may wait, an answer shows so many nodes, and of the scheduler's time it takes a tenth at most.
@@ -67,7 +67,7 @@ class Explanations:
         key, future = self._asked.popleft()
         try:
             future.set_result(explained(self._scheduler, key))
-        except Exception as error:  # noqa: BLE001 (who asked is told, and the scheduler goes on)
+        except Exception as error:  # noqa: BLE001 (the request fails with it, and the scheduler goes on)
             future.set_exception(error)
         ended = self._clock.now()
         self._not_before = ended + _SHARE * (ended - started)

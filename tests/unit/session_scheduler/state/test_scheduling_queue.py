@@ -28,7 +28,7 @@ def test_a_wake_up_makes_due_at_once_but_forgets_no_attempt():
     queue = SchedulingQueue(1.0, 10.0)
     queue.failed("g", 0.0)
     queue.failed("g", 0.0)
-    queue.wake("g", 0.5)
+    queue.requeue_now("g", 0.5)
     assert queue.is_due("g", 0.5)
     assert queue.failed("g", 0.5) == 4.5
     queue.placed("g")
@@ -89,12 +89,12 @@ def test_a_plugins_wish_while_the_group_is_tried_is_kept_and_one_from_before_is_
     queue.activate("g", 0.0)
     queue.begin(["g"])
     queue.failed("g", 0.0, wants(cls))
-    assert queue.is_asleep("g")
+    assert queue.is_unschedulable("g")
     queue.activate("g", 0.0)
     queue.begin(["g"])
     queue.activate("g", 0.0)
     queue.failed("g", 0.0, wants(cls))
-    assert not queue.is_asleep("g")
+    assert not queue.is_unschedulable("g")
     assert queue.is_hurried("g")
 
 
@@ -108,7 +108,7 @@ def test_the_forgotten_are_tried_again_looked_for_every_thirty_seconds():
     queue.flush(29.0)
     queue.flush(310.0)
     assert queue.is_active("old", 310.0)
-    assert queue.is_asleep("new")
+    assert queue.is_unschedulable("new")
     queue.placed("old")
     queue.flush(339.0)
     queue.flush(401.0)
@@ -121,7 +121,7 @@ def test_a_sleep_that_is_shorter_than_thirty_seconds_is_looked_at_as_often():
     queue.failed("one", 0.0, wants(refused_class()))
     assert queue.next_after(0.0) == 5.0
     queue.flush(5.0)
-    assert queue.is_asleep("one"), "not longer than that"
+    assert queue.is_unschedulable("one"), "not longer than that"
     queue.flush(10.0)
     assert queue.is_active("one", 10.0)
 
@@ -143,7 +143,7 @@ def test_thousands_that_were_refused_alike_cost_one_hint_and_an_event_that_nobod
     assert asked == []
     queue.happened(ClusterEvent(Node, ActionType.ADD, None, node("n")))
     assert asked == [cls]
-    assert queue.is_asleep("g7")
+    assert queue.is_unschedulable("g7")
     queue.happened(ClusterEvent(Node, ActionType.ADD, None, node("m")))
     assert asked == [cls, cls]
     assert all(queue.is_hurried(f"g{number}") for number in range(10_000))
@@ -168,7 +168,7 @@ def test_a_plugin_that_changed_wakes_those_whom_it_refused_and_nobody_else():
     for key, plugins in (("a", {"mine"}), ("b", {"other"}), ("c", {"other", "mine"})):
         queue.failed(key, 0.0, frozenset({(cls, frozenset(plugins))}))
     queue.plugin_changed("mine")
-    assert [key for key in "abc" if queue.is_asleep(key)] == ["b"]
+    assert [key for key in "abc" if queue.is_unschedulable(key)] == ["b"]
     assert not queue.is_active("a", 0.5)  # its backoff stands
     assert queue.is_active("a", 1.0)
     assert woken == [("PluginChanged", "mine", 1)] * 2
