@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 DEMO := examples/01-quickstart/cluster.yaml examples/01-quickstart/workloads.yaml \
   --resources examples/01-quickstart/resources.yaml
 INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/setup.py \
-  $(wildcard fluxion_cy/src/fluxion_cy/*.pyx fluxion_cy/src/fluxion_cy/*.pxd)
+  $(wildcard fluxion_cy/src/fluxion_cy/engine/*.pyx fluxion_cy/src/fluxion_cy/engine/*.pxd)
 
 .PHONY: help setup demo test controlplane tools kwok test-controlplane test-restore faults e2e e2e-packages manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
@@ -149,7 +149,7 @@ asan-build: $(STAMP)
 	ln -sfn ../fluxion_cy $(ASAN)/src/fluxion_cy
 	cd $(ASAN) && CFLAGS='$(ASAN_FLAGS)' CXXFLAGS='$(ASAN_FLAGS)' LDFLAGS='$(ASAN_FLAGS)' \
 	  $(CURDIR)/$(BIN)/python setup.py -q build_ext --force --build-lib . --build-temp temp
-	for module in $(ASAN)/fluxion_cy/*.so; do nm -D $$module | grep -q __asan_report || exit 1; done
+	for module in $(ASAN)/fluxion_cy/engine/*.so; do nm -D $$module | grep -q __asan_report || exit 1; done
 
 fuzz-asan: asan-build
 	$(ASAN_RUN) $(BIN)/python -m tests.fuzz.run --engine plain --slower 10 $(FUZZ_ASAN)
@@ -188,7 +188,8 @@ bench-matcher: $(STAMP)
 bench-instructions: $(STAMP)
 	$(BIN)/python tests/benchmarks/instructions.py $(BENCH)
 
-# BENCH='--workload basic,gangs --nodes 5000 --pods 5000 --rounds 3 --json result.json' changes what is run.
+# BENCH='--workload basic,gangs --nodes 5000 --pods 5000 --rounds 3 --json result.json' changes what is run;
+# BENCH='--only fluence --other PATH --rounds 7' compares with the scheduler of another checkout.
 bench-live: controlplane
 	$(BIN)/python -m tests.controlplane.bench_live $(BENCH)
 
@@ -215,4 +216,4 @@ constraints: $(STAMP)
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	rm -rf fluxion_cy/build fluxion_cy/src/*.egg-info
-	rm -f fluxion_cy/src/fluxion_cy/*.cpp fluxion_cy/src/fluxion_cy/*.so
+	rm -f fluxion_cy/src/fluxion_cy/engine/*.cpp fluxion_cy/src/fluxion_cy/engine/*.so

@@ -16,7 +16,6 @@ import fluxion_cy
 
 HERE = Path(__file__).parent
 PACKAGE = Path(fluxion_cy.__file__).parent
-COMPILED = ("_admit", "_caps", "_columns", "_hosts", "_index", "_pick", "_plans", "_scan", "_select", "_store", "_walk")
 
 
 def example() -> dict[str, object]:
@@ -44,10 +43,12 @@ def prompt(names: dict[str, object]) -> None:
 def types() -> None:
     """Every compiled module is one, has a stub, and the package says that it is typed."""
     assert (PACKAGE / "py.typed").exists(), "py.typed is missing"
-    for name in COMPILED:
-        module = import_module(f"fluxion_cy.{name}")
-        assert str(module.__file__).endswith(".so"), f"{name} is not compiled"
-        ast.parse((PACKAGE / f"{name}.pyi").read_text())
+    sources = [*PACKAGE.glob("engine/*.pyx")]
+    assert sources, "the sources of the engine are missing"
+    for source in sources:
+        module = import_module(f"fluxion_cy.engine.{source.stem}")
+        assert str(module.__file__).endswith(".so"), f"{source.stem} is not compiled"
+        ast.parse(source.with_suffix(".pyi").read_text())
     assert not [*PACKAGE.rglob("*.cpp")], "generated code is in the wheel"
 
 

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from session_scheduler.config.settings import PluginArguments
     from session_scheduler.errors import FluenceError, InputError
     from session_scheduler.framework.answers import SKIP, Normalise, Placement, Prepared, Scope
-    from session_scheduler.framework.callbacks import Scenario
+    from session_scheduler.framework.callbacks import Event, Scenario
     from session_scheduler.framework.evaluation import NodeInfo
     from session_scheduler.framework.session import Session
-    from session_scheduler.framework.statement import Event
     from session_scheduler.hookspecs import API_VERSION, hookimpl
     from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
     from session_scheduler.model.refusals import Gate, Refusal
@@ -27,7 +26,7 @@ _LAZY = {
     "ActionType": "model.events",
     "ClusterEvent": "model.events",
     "ClusterEventWithHint": "model.events",
-    "Event": "framework.statement",
+    "Event": "framework.callbacks",
     "FluenceError": "errors",
     "Gate": "model.refusals",
     "InputError": "errors",

@@ -67,11 +67,14 @@ if TYPE_CHECKING:
     from session_scheduler.model.objects import Node, OwnerReference, Pod
 
 PROJECT: Final = "session_scheduler"
-API_VERSION: Final = "1"
+"""The name of the pluggy project."""
+API_VERSION: Final = "2"
 """The version of these specifications: a plugin's `api_version`, where it has one, must be equal."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
+"""Marks the specifications here."""
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a plugin's method as the implementation of the hook of its name."""
 
 
 # ------------------------------------------------------------------ start-up
@@ -393,6 +396,7 @@ HOOKS: Final = (
     "on_session_close", "prebind_needed", "prebind", "cancel", "simulated_node",
     "saved_arguments", "report", "shown_holding",
 )  # fmt: skip
+"""Every hook, in the order of this manual."""
 
 __all__ = [
     "API_VERSION", "HOOKS", "PROJECT", "SKIP", "Gate", "NoPreemption", "Normalise", "Placement", "Preemption",

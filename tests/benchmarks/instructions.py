@@ -27,11 +27,11 @@ from fluxion_cy import Busy, Matcher
 RECORDED = Path(__file__).with_suffix(".json")
 #: The one that does not begin like the others stands last: callgrind forgets patterns that it reads after such a one.
 COUNTED = [
-    "__pyx_pw_*Select_*match(*",
-    "__pyx_pw_*Select_*commit(*",
-    "__pyx_pw_*Hosts_*spell(*",
-    "__pyx_pw_*Plans_*release(*",
-    "__pyx_f_*Select_place_now(*",
+    "__pyx_pw_*Engine_*match(*",
+    "__pyx_pw_*Engine_*commit(*",
+    "__pyx_pw_*RLite_*spell(*",
+    "__pyx_pw_*Planner_*release(*",
+    "__pyx_f_*Engine_place_now(*",
 ]
 WORSE = 1.1
 SMALL = job(nodes(4, slot(1, core=4, gpu=1)))

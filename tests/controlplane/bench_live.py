@@ -4,7 +4,13 @@ The workloads are scheduler_perf's, see `workloads.py`. Contenders take turns at
 those of the one before are deleted first. All pods exist before the contender starts, so nobody waits for their
 creation. One observer, a watch of this process, notes when it sees each pod bound: pods/s is counted from the first
 sign of work (the first bind, or the first victim's end) to the last bind; then the events are waited for. Where there
-are groups, up to 100 more come at last, to see how long each waits. Each second round goes backwards.
+are groups, up to 100 more come at last, to see how long each waits.
+
+Each second round goes backwards. `--other PATH` names a second checkout of this project, in which `make setup` was run.
+Its scheduler runs right after ours in the first round (A B), right before it in the second (B A), and so on. The API
+server's database grows and the machine's speed drifts, so running first is an advantage or a disadvantage: the
+alternation gives it to each in turn. The two turns of a round are close in time, so the report compares processor time
+per pod within each round, and takes the median of these ratios.
 
 The exit status is 1 where a goal was missed.
 """
@@ -22,10 +28,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from .bench_report import Result, goals, summary, table
+from .bench_report import COMPARED, Result, compared, goals, summary, table
 from .bench_run import Run
-from .contenders import CONTENDERS, Contender
+from .contenders import CONTENDERS, FLUENCE, Contender, other
 from .harness import ControlPlane
+from .processes import StartError
 from .workloads import HIGH, WORKLOADS, Turn, Workload
 
 
@@ -54,6 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench_live", description="How fast pods are bound on a real API server.")
     parser.add_argument("--workload", default="all", help=f"all, or some of {', '.join(workloads)}, with commas")
     parser.add_argument("--only", default=",".join(contenders), help="some of these contenders")
+    parser.add_argument("--other", type=Path, metavar="PATH", help="a checkout whose scheduler runs beside fluence")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=2000, help="at most, where a workload has room for fewer")
     parser.add_argument("--rounds", type=int, default=1)
@@ -64,6 +72,14 @@ def main(arguments: Sequence[str]) -> int:
     only = options.only.split(",")
     if set(chosen) - set(workloads) or set(only) - set(contenders):
         parser.error(f"--workload: all, or some of {', '.join(workloads)}; --only: some of {', '.join(contenders)}")
+    competing = [contenders[name] for name in only]
+    if options.other:
+        if FLUENCE not in only:
+            parser.error(f"--other: is compared with {FLUENCE}, which --only leaves out")
+        try:
+            competing.insert(only.index(FLUENCE) + 1, other(options.other))
+        except StartError as error:
+            parser.exit(2, f"--other: {error}\n")
     if options.profile and shutil.which("py-spy") is None:
         parser.error("--profile: there is no py-spy: install it, for example with pip")
     folder = Path(tempfile.mkdtemp(prefix="bench-live-"))
@@ -72,17 +88,20 @@ def main(arguments: Sequence[str]) -> int:
     (folder / "plane").mkdir()
     with ControlPlane(folder / "plane") as plane:
         plane.create(HIGH)
-        results = run_all(plane, folder, [workloads[name] for name in chosen], [contenders[name] for name in only],
+        results = run_all(plane, folder, [workloads[name] for name in chosen], competing,
                           options.nodes, options.pods, options.rounds, options.profile)  # fmt: skip
     rows = summary(results)
     print(f"{options.nodes} nodes, {options.rounds} rounds, {os.cpu_count()} processors; logs: {folder}")
     print(f"{table(rows)}\n")
+    if paired := compared(results):
+        print(f"Processor time per pod, here and in {options.other}:\n{table(paired, COMPARED)}\n")
     reached = list(goals(rows))
     for text, met in reached:
         print(f"{'met   ' if met else 'MISSED'} {text}")
     if options.json:
         runs = [{**asdict(result), "rate": result.rate} for result in results]
-        options.json.write_text(json.dumps({"table": rows, "goals": reached, "runs": runs}, indent=2) + "\n")
+        report = {"table": rows, "compared": paired, "goals": reached, "runs": runs}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0 if all(met for _, met in reached) else 1
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any, Final
 
-from .contenders import FILTERS, FLUENCE, KUBE_SCHEDULER, RAW
+from .contenders import FILTERS, FLUENCE, KUBE_SCHEDULER, OTHER, RAW
 from .workloads import WORKLOADS
 
 EVENTS_WITHIN: Final = 10.0
@@ -79,6 +79,29 @@ def summary(results: Sequence[Result]) -> list[Row]:
     return rows
 
 
+def compared(results: Sequence[Result]) -> list[Row]:
+    """Milliseconds of processor time per pod of both checkouts, a row for each round in which both worked.
+
+    Each workload's last row has the medians of the ratios within a round: ours divided by the other one's.
+    """
+    worked = {(one.workload, one.contender, one.round): one for one in results if not one.failure}
+    rows: list[Row] = []
+    for workload in dict.fromkeys(one.workload for one in results if one.contender == OTHER):
+        paired: list[Row] = []
+        for number in sorted({one.round for one in results}):
+            ours, other = (worked.get((workload, name, number)) for name in (FLUENCE, OTHER))
+            if ours and other:
+                row: Row = {"workload": workload, "round": str(number)}
+                for key in ("cpu", "cpu_binding"):
+                    row[key], row[f"other_{key}"] = (1000 * getattr(one, key) / one.pods for one in (ours, other))
+                    row[f"ratio_{key}"] = row[key] / row[f"other_{key}"]
+                paired.append(row)
+        ratios = {key: _median([row[key] for row in paired]) for key in ("ratio_cpu", "ratio_cpu_binding")}
+        others = dict.fromkeys(("cpu", "other_cpu", "cpu_binding", "other_cpu_binding"))
+        rows += [*paired, {"workload": workload, "round": "median", **others, **ratios}]
+    return rows
+
+
 def _median(values: Sequence[float]) -> float | None:
     return median(values) if values else None
 
@@ -98,14 +121,25 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def table(rows: Sequence[Row]) -> str:
+COMPARED: Final = (
+    ("workload", "workload", "s"), ("round", "round", "s"),
+    ("cpu ms/pod", "cpu", ".3f"), ("other", "other_cpu", ".3f"), ("ratio", "ratio_cpu", ".3f"),
+    ("binding", "cpu_binding", ".3f"), ("other", "other_cpu_binding", ".3f"), ("ratio", "ratio_cpu_binding", ".3f"),
+)  # fmt: skip
+"""The columns of `compared`: from the start of the process to the last event, and the part while pods were bound.
+
+The first is the steadier one: how much was decided before the first bind was seen differs from run to run.
+"""
+
+
+def table(rows: Sequence[Row], columns: Sequence[tuple[str, str, str]] = _COLUMNS) -> str:
     """The rows as text."""
-    lines = [[title for title, _, _ in _COLUMNS]]
-    lines += [["-" if row[key] is None else format(row[key], form) for _, key, form in _COLUMNS] for row in rows]
+    lines = [[title for title, _, _ in columns]]
+    lines += [["-" if row[key] is None else format(row[key], form) for _, key, form in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) if form == "s" else cell.rjust(width)
-                  for cell, width, (_, _, form) in zip(line, widths, _COLUMNS, strict=True)).rstrip()
+                  for cell, width, (_, _, form) in zip(line, widths, columns, strict=True)).rstrip()
         for line in lines
     )  # fmt: skip
 

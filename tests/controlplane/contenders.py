@@ -14,15 +14,18 @@ from . import binaries
 from .harness import GATES, ControlPlane
 from .measured import Measured
 from .processes import free_ports
-from .scheduler_process import Settings, kubeconfig_for
+from .scheduler_process import Settings, fluence_of, kubeconfig_for
 from .workloads import Turn, Workload
 
 Start = Callable[[ControlPlane, Path, Workload, Turn], Measured]
 """Starts it over what there is; the folder is its own."""
 KUBE_SCHEDULER: Final = "kube-scheduler"
 FLUENCE: Final = "fluence"
+OTHER: Final = "other"
+"""The scheduler of another checkout, beside FLUENCE."""
 FILTERS: Final = "default-filters"
 RAW: Final = "raw"
+_OWN: Final = Path(sys.executable).with_name("fluence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +70,21 @@ def _kube_scheduler(plane: ControlPlane, folder: Path, workload: Workload, _: Tu
     return Measured(KUBE_SCHEDULER, command, folder / "kube-scheduler.log")
 
 
-def _fluence(ours: dict[str, Any]) -> Start:
+def _fluence(ours: dict[str, Any], program: Path = _OWN) -> Start:
     def start(plane: ControlPlane, folder: Path, _: Workload, __: Turn) -> Measured:
         (port,) = free_ports(1)
         settings = Settings(gang_bind_timeout_seconds=60, reconcile_seconds=60, more={"backoff": {}} | ours)
         config = folder / "fluence.yaml"
         config.write_text(yaml.safe_dump(settings.configuration(port, None)))
-        command: list[str | Path] = [sys.executable, "-m", "session_scheduler.cli", "run", "--config", config,
-                   "--kubeconfig", kubeconfig_for(plane, folder)]  # fmt: skip
+        command: list[str | Path] = [program, "run", "--config", config, "--kubeconfig", kubeconfig_for(plane, folder)]
         return Measured(FLUENCE, command, folder / "fluence.log")
 
     return start
+
+
+def other(checkout: Path) -> Contender:
+    """The scheduler of another checkout, started as FLUENCE is. Raises StartError where there is none."""
+    return Contender(OTHER, "fluence", _fluence({}, fluence_of(checkout)))
 
 
 _NO_GRAPH = {"profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "enabled": False}]}]}

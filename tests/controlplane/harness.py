@@ -14,6 +14,7 @@ import json
 import secrets
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -193,6 +194,17 @@ class ControlPlane(Served):
         revision = self._etcd("POST", "/v3/kv/range", {"key": _KEY})[1]["header"]["revision"]
         self._etcd("POST", "/v3/kv/compaction", {"revision": revision, "physical": True})
 
+    def restore(self, plural: str, manifest: dict[str, Any]) -> None:
+        """Write an object straight into etcd: its uid, status and deletionTimestamp stay what the manifest says."""
+        plural = {"nodes": "minions"}.get(plural, plural)
+        metadata = manifest["metadata"]
+        key = "/".join(part for part in ("/registry", plural, metadata.get("namespace"), metadata["name"]) if part)
+        pair = {"key": key, "value": json.dumps(manifest)}
+        status, answer = self._etcd("POST", "/v3/kv/put", {name: b64encode(text.encode()).decode()
+                                                           for name, text in pair.items()})  # fmt: skip
+        if status != http.HTTPStatus.OK:
+            raise StartError(f"writing {key}: {status}: {answer}")
+
     def _etcd(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self._etcd_port, timeout=10)
         return _exchange(connection, method, path, body, {})
@@ -252,10 +264,10 @@ class ControlPlane(Served):
         created: dict[str, Any] = answer
         return created
 
-    def new_namespace(self) -> str:
-        """A namespace of its own, in which pods can be created."""
+    def new_namespace(self, name: str = "") -> str:
+        """A namespace in which pods can be created: of this name, or one of its own."""
         self._names += 1
-        name = f"test-{self._names}"
+        name = name or f"test-{self._names}"
         self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}}
         if not self._controllers:  # nobody else makes the account without which no pod is admitted

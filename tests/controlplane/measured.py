@@ -1,13 +1,15 @@
-"""A program whose processor time and memory can be read while it runs (Linux: /proc)."""
+"""A program whose processor time and memory can be read while it runs (Linux: its CPU clock and /proc)."""
 
 from __future__ import annotations
 
-import os
+import ctypes
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from .processes import Program, StartError
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+_LIBC = ctypes.CDLL(None)
 
 
 class Measured(Program):
@@ -23,9 +25,15 @@ class Measured(Program):
         return Path("/proc") / str(self.pid)
 
     def cpu_seconds(self) -> float:
-        """Processor time since its start, in user and in system mode, of all its threads."""
-        fields = (self._proc / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """Processor time since its start, in user and in system mode, of all its threads. Raises StartError.
+
+        The kernel counts it in nanoseconds; /proc shows it in ticks of 10 ms, 2 % of what a thousand pods cost.
+        """
+        clock = ctypes.c_int()
+        if _LIBC.clock_getcpuclockid(self.pid, ctypes.byref(clock)) == 0:
+            with suppress(OSError):
+                return time.clock_gettime(clock.value)
+        raise StartError(f"{self.name} has ended:\n{self._tail()}")
 
     def peak_mib(self) -> float:
         """Its largest resident size so far."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluence_plugins.fluence.resources_file import ResourcesFile
+from fluence_plugins.resources.file import ResourcesFile
 from session_scheduler.cli import main
 
 ResourcesFile.changes.__kwdefaults__["every"] = 0.1

@@ -9,11 +9,12 @@ scheduler.kill()                                   # and start() again: the log 
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -50,6 +51,10 @@ class Settings:
     """Further arguments of the plugin `fluence`."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the configuration."""
+    profiles: Sequence[Mapping[str, Any]] = ()
+    """Further profiles, after the one of pods that name the scheduler `fluence`."""
+    checkout: Path | None = None
+    """Another checkout of this project, set up, whose scheduler is to run; this one's where None."""
     clock: Path | None = None
     """A file that holds by how many seconds the wall clock is off; see `shifted_clock`."""
 
@@ -59,7 +64,9 @@ class Settings:
         return {
             "apiVersion": "fluence.flux-framework.org/v1alpha1",
             "kind": "SchedulerConfiguration",
-            "profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "args": arguments}]}],
+            "profiles": [
+                {"schedulerName": "fluence", "plugins": [{"name": "fluence", "args": arguments}]}, *self.profiles
+            ],
             # tried again and again, also where nothing happens that could help: it is to come to the same each time
             "backoff": {"initialSeconds": 0.2, "maxSeconds": 1, "maxUnschedulableSeconds": 0.5},
             "gangBindTimeoutSeconds": self.gang_bind_timeout_seconds,
@@ -89,6 +96,14 @@ def kubeconfig_for(plane: ControlPlane, folder: Path, url: str | None = None, us
     path = folder / f"{user.rpartition(':')[2]}-{'api-server' if url is None else url.rpartition(':')[2]}.kubeconfig"
     path.write_text(yaml.safe_dump(document))
     return path
+
+
+def fluence_of(checkout: Path) -> Path:
+    """The command `fluence` of a checkout of this project. Raises StartError where `make setup` did not run there."""
+    program = checkout.absolute() / ".venv" / "bin" / "fluence"
+    if not os.access(program, os.X_OK):
+        raise StartError(f"{program} does not exist: run `make setup` in {checkout}")
+    return program
 
 
 class _Pausable(Program):
@@ -135,8 +150,13 @@ class SchedulerProcess:
         config.write_text(yaml.safe_dump(self.settings.configuration(0, resources)))
         with self.log.open("a") as log:
             log.write(f"{_STARTED} {time.strftime('%H:%M:%S')}\n")
-        self._program = _Pausable(self.name, [sys.executable, *self._module(), self.COMMAND, "--config", config,
+        self._program = _Pausable(self.name, [*self._command(), self.COMMAND, "--config", config,
                                               "--kubeconfig", self._kubeconfig], self.log)  # fmt: skip
+
+    def _command(self) -> list[str | Path]:
+        if self.settings.checkout is not None:
+            return [fluence_of(self.settings.checkout)]
+        return [sys.executable, *self._module()]
 
     def _module(self) -> list[str]:
         if self.settings.clock is None:

@@ -21,7 +21,7 @@ from session_scheduler.model.objects import (
     PodSpec,
     SchedulingPolicy,
 )
-from session_scheduler.reporting.recorder import Reporter
+from session_scheduler.reporting.recorder import Recorder
 
 from .harness import ADMIN, SCHEDULER, ControlPlane
 
@@ -44,13 +44,13 @@ class Meter:
 
 
 class Told:
-    """A reporter at work, and the cluster as people see it."""
+    """A recorder at work, and the cluster as people see it."""
 
     def __init__(self, plane: ControlPlane, cluster: KubernetesCluster, admin: KubernetesCluster) -> None:
         self.clock = StoppedClock()
         self.meter = Meter()
         self.slept: list[float] = []
-        self.reporter = Reporter(cluster, clock=self.clock, meter=self.meter, sleep=self._sleep)
+        self.recorder = Recorder(cluster, clock=self.clock, meter=self.meter, sleep=self._sleep)
         self.cluster = cluster
         self.namespace = plane.new_namespace()
         self._plane = plane
@@ -73,7 +73,7 @@ class Told:
                                 resource_version=pod.metadata.resource_version, annotations={})  # fmt: skip
 
     async def settle(self) -> None:
-        await asyncio.wait_for(self.reporter.flush(), PATIENCE)
+        await asyncio.wait_for(self.recorder.flush(), PATIENCE)
 
     def conditions(self, path: str) -> list[dict[str, Any]]:
         """Without the times, which the server's clock has a part in."""
@@ -100,7 +100,7 @@ async def told(control_plane: ControlPlane) -> AsyncIterator[Told]:
         await connect(str(control_plane.kubeconfig(ADMIN))) as admin,
     ):
         told = Told(control_plane, cluster, admin)
-        running = asyncio.create_task(told.reporter.run())
+        running = asyncio.create_task(told.recorder.run())
         try:
             yield told
         finally:
@@ -110,7 +110,7 @@ async def told(control_plane: ControlPlane) -> AsyncIterator[Told]:
 
 
 async def test_an_unschedulable_pod_shows_its_condition_and_event_as_kube_scheduler_writes_them(told: Told) -> None:
-    told.reporter.unschedulable(await told.pod("one"), NO_ROOM)
+    told.recorder.unschedulable(await told.pod("one"), NO_ROOM)
     await told.settle()
     assert told.conditions(POD) == [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_ROOM}
@@ -123,7 +123,7 @@ async def test_an_unschedulable_pod_shows_its_condition_and_event_as_kube_schedu
 async def test_a_bound_pod_shows_where_it_went(told: Told) -> None:
     one = await told.pod("one")
     await told.bind(one)
-    told.reporter.scheduled(one, "node")
+    told.recorder.scheduled(one, "node")
     await told.settle()
     (event,) = told.events()
     assert (event["type"], event["reason"], event["action"]) == ("Normal", "Scheduled", "Binding")
@@ -132,13 +132,13 @@ async def test_a_bound_pod_shows_where_it_went(told: Told) -> None:
 
 async def test_a_group_shows_its_condition_and_events_though_its_plan_is_written_beside(told: Told) -> None:
     gang = await told.gang("gang")
-    told.reporter.group(gang, "False", "Unschedulable", GANG_WAITS)
+    told.recorder.group(gang, "False", "Unschedulable", GANG_WAITS)
     await told.settle()
     assert told.conditions(GROUP) == [
         {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable", "message": GANG_WAITS}
     ]
     await told.cluster.patch_metadata(gang, annotations={"example.com/plan": "x"})
-    told.reporter.group(gang, "True", "Scheduled", "pod group is scheduled")
+    told.recorder.group(gang, "True", "Scheduled", "pod group is scheduled")
     await told.settle()
     assert told.conditions(GROUP) == [
         {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled", "message": "pod group is scheduled"}
@@ -152,11 +152,11 @@ async def test_a_group_shows_its_condition_and_events_though_its_plan_is_written
 async def test_a_failure_that_repeats_shows_its_count_in_one_event(told: Told) -> None:
     one = await told.pod("one")
     for _ in range(4):
-        told.reporter.unschedulable(one, NO_ROOM)
+        told.recorder.unschedulable(one, NO_ROOM)
         await told.settle()
     assert [event["series"]["count"] for event in told.events()] == [2]
     told.clock.advance(360)
-    told.reporter.unschedulable(one, NO_ROOM)
+    told.recorder.unschedulable(one, NO_ROOM)
     await told.settle()
     (event,) = told.events()
     assert event["series"]["count"] == 5
@@ -169,24 +169,24 @@ async def test_an_event_that_the_server_forgot_is_there_again_when_it_repeats(
 ) -> None:
     one = await told.pod("one")
     for _ in range(2):
-        told.reporter.unschedulable(one, NO_ROOM)
+        told.recorder.unschedulable(one, NO_ROOM)
         await told.settle()
         for event in told.events():
             name = event["metadata"]["name"]
             control_plane.request("DELETE", f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events/{name}")
     assert told.events() == []
     told.clock.advance(360)
-    told.reporter.unschedulable(one, NO_ROOM)
+    told.recorder.unschedulable(one, NO_ROOM)
     await told.settle()
     assert [(event["note"], event["series"]["count"]) for event in told.events()] == [(NO_ROOM, 3)]
 
 
 async def test_a_late_failure_does_not_land_on_a_pod_that_was_bound_meanwhile(told: Told) -> None:
     late = await told.pod("one")
-    told.reporter.unschedulable(late, NO_ROOM)
+    told.recorder.unschedulable(late, NO_ROOM)
     await told.settle()
     await told.bind(await told.cluster.get(Pod, told.namespace, "one"))
-    told.reporter.unschedulable(late, "0/5 nodes are available.")
+    told.recorder.unschedulable(late, "0/5 nodes are available.")
     await told.settle()
     assert [(c["type"], c["status"]) for c in told.conditions(POD)] == [("PodScheduled", "True")]
     assert told.meter.lost == [("condition", "Conflict")]
@@ -195,7 +195,7 @@ async def test_a_late_failure_does_not_land_on_a_pod_that_was_bound_meanwhile(to
 async def test_conditions_asked_faster_than_the_watch_tells_are_all_written(told: Told) -> None:
     one = await told.pod("one")
     for number in range(3):
-        told.reporter.unschedulable(one, f"0/{number} nodes are available.")
+        told.recorder.unschedulable(one, f"0/{number} nodes are available.")
         await told.settle()
     assert [condition["message"] for condition in told.conditions(POD)] == ["0/2 nodes are available."]
     assert told.meter.lost == []
@@ -204,7 +204,7 @@ async def test_conditions_asked_faster_than_the_watch_tells_are_all_written(told
 async def test_the_longest_note_is_taken_by_the_server_in_any_script(told: Told) -> None:
     one = await told.pod("one")
     for character in "xü€🦊":
-        told.reporter.unschedulable(one, character * 2000)
+        told.recorder.unschedulable(one, character * 2000)
         await told.settle()
     notes = {event["note"] for event in told.events()}
     assert {note[0] for note in notes} == set("xü€🦊")
@@ -215,7 +215,7 @@ async def test_the_longest_note_is_taken_by_the_server_in_any_script(told: Told)
 async def test_what_is_said_of_a_pod_that_is_gone_is_dropped(told: Told, control_plane: ControlPlane) -> None:
     one = await told.pod("one")
     control_plane.request("DELETE", f"/api/v1/namespaces/{told.namespace}/pods/one")
-    told.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    told.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await told.settle()
     assert told.meter.lost == [("condition", "NotFound")]
 
@@ -223,7 +223,7 @@ async def test_what_is_said_of_a_pod_that_is_gone_is_dropped(told: Told, control
 async def test_a_namespace_that_is_being_deleted_is_not_tried_again(told: Told, control_plane: ControlPlane) -> None:
     one = await told.pod("one")
     control_plane.request("DELETE", f"/api/v1/namespaces/{told.namespace}")  # nothing here finishes that
-    told.reporter.event(one, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
+    told.recorder.event(one, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
     await told.settle()
     assert told.meter.lost == [("event", "Forbidden")]
     assert told.slept == []

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from fluence_plugins.fluence.names import without_places
+from fluence_plugins.resources.names import without_places
 
 from .invariants import Manifest, has_ended, is_bound
 from .scenarios_world import Scenario

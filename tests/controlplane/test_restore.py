@@ -7,8 +7,7 @@ place that is not kept, and comes before the gang in priority, is there at the r
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -16,110 +15,27 @@ from pathlib import Path
 import pytest
 
 from ..tools.real_programs import told_where_it_fails
+from .faults.crash import FIRST, Crash, Where, acknowledgements, binds, plans, touches
 from .faults.world import SIZE, World
 from .harness import ControlPlane
-from .invariants import HELD, PLAN, Manifest, Plan, attempt_of, condition, held_jobs, is_bound, plan_of
-from .proxy import Fault, Rule
+from .invariants import HELD, PLAN, Manifest, Plan, condition, held_jobs, is_bound, plan_of
+from .proxy import Fault
 
-FIRST = "tests-first"
-"""The priority class of what comes before the gang."""
 BOUND = 3
 """Of eight, where some are bound."""
-Where = Callable[[str, str], bool]
 
 
-def plans(method: str, path: str) -> bool:
-    return method == "PATCH" and "/podgroups/" in path and not path.endswith("/status")
-
-
-def binds(method: str, path: str) -> bool:
-    return path.endswith("/binding")
-
-
-def acknowledgements(method: str, path: str) -> bool:
-    return method == "PATCH" and "/podgroups/" in path and path.endswith("/status")
-
-
-def touches(method: str, path: str) -> bool:
-    return method == "PATCH" and "/pods/" in path and path.endswith("/status")
-
-
-class Crash:
+def of_a_gang(world: World) -> Crash:
     """A gang, room for exactly that gang, and a scheduler that is killed where a test says."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.scheduler = world.new_scheduler()
-        self.proxy = world.proxies[0]
-        self.proxy.in_order = True
-        world.keep_alive(False)
-        world.add_room()
-        world.create_gang("gang")
-
-    def run_until(self, number: int, where: Where, fault: Fault = Fault.CALL_AFTER) -> None:
-        """Start the scheduler; it dies at the `number`th write of a kind: CALL_AFTER that was done, or CALL_BEFORE."""
-        rule = self.at(number, where, fault)
-        self.scheduler.start()
-        self.wait_for(rule)
-
-    def at(self, number: int, where: Where, fault: Fault = Fault.CALL_AFTER) -> Rule:
-        return self.proxy.at(number, fault, call=self.scheduler.kill, where=where)
-
-    def wait_for(self, rule: Rule) -> None:
-        self.world.keep_alive(False)
-
-        def happened() -> bool:
-            # The fault kills it first and is done a moment later: only an end of another kind is none of the test's.
-            assert self.scheduler.status in (None, -signal.SIGKILL), f"status {self.scheduler.status}"
-            return rule.done.is_set()
-
-        self.world.until(f"{rule.fault.value}, write {rule.number},", happened)
-
-    def run_whole(self) -> None:
-        """The gang is bound and acknowledged; then the scheduler dies."""
-        self.scheduler.start()
-        self.world.wait_whole("gang")
-        self.scheduler.kill()
-
-    def restart(self) -> None:
-        self.scheduler.start()
-        self.world.keep_alive(True)
-
-    def compete(self) -> None:
-        """A pod that takes the first place that is free of it."""
-        self.world.create_pod("competitor", priorityClassName=FIRST)
-
-    def assert_competitor_waits(self) -> None:
-        def judged() -> bool:
-            pod = self.world.pod("competitor")
-            assert not is_bound(pod), f"the competitor took {pod['spec']['nodeName']}"
-            scheduled = condition(pod, "PodScheduled")
-            return scheduled is not None and scheduled["status"] == "False"
-
-        self.world.until("a verdict about the competitor", judged)
-
-    @property
-    def plan(self) -> Plan:
-        plan = plan_of(self.world.group("gang"))
-        assert plan is not None
-        return plan
-
-    @property
-    def planned_places(self) -> dict[str, str]:
-        return {pod["name"]: pod["node"] for pod in self.plan.pods.values()}
-
-    def assert_rolled_forward(self, plan: Plan, places: dict[str, str]) -> None:
-        """The gang is whole where the plan had put it, by that plan."""
-        self.world.wait_whole("gang")
-        assert self.world.places("gang") == places
-        assert {attempt_of(pod) for pod in self.world.members("gang")} == {plan.attempt}
-        self.world.check("gang")
+    crash = Crash(world)
+    world.add_room()
+    world.create_gang("gang")
+    return crash
 
 
 @pytest.fixture(scope="session")
 def _priority(fault_plane: ControlPlane) -> None:
-    fault_plane.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000000,
-                        "preemptionPolicy": "Never", "metadata": {"name": FIRST}})  # fmt: skip
+    fault_plane.create(FIRST)
 
 
 @pytest.fixture
@@ -130,7 +46,7 @@ def world(fault_plane: ControlPlane, tmp_path: Path, _priority: None) -> Iterato
 
 @pytest.fixture
 def crash(world: World) -> Crash:
-    return Crash(world)
+    return of_a_gang(world)
 
 
 @pytest.fixture(autouse=True)
@@ -236,7 +152,7 @@ def test_members_whose_node_is_gone_are_placed_anew_around_the_bound_ones(world:
 
 def test_a_gang_that_cannot_become_whole_again_is_given_up_after_its_time_out(world: World) -> None:
     world.settings = replace(world.settings, gang_bind_timeout_seconds=2.0)
-    crash = Crash(world)
+    crash = of_a_gang(world)
     crash.run_until(BOUND, binds)
     places, before = crash.planned_places, world.places("gang")
     world.delete_node(sorted(set(places.values()) - set(before.values()))[0])

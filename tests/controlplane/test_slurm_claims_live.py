@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fluence_plugins.slurm_bridge.claims import claim
-from fluence_plugins.slurm_bridge.messages import Gres, NodeShare
+from fluence_plugins.slurm_bridge.devices.resource_claims import claim
+from fluence_plugins.slurm_bridge.slurm.model import Gres, NodeShare
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
 from session_scheduler.errors import AttemptError
 from session_scheduler.framework.bindings import Binding

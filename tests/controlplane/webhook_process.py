@@ -20,8 +20,8 @@ from typing import Any
 
 import yaml
 
+from fluence_plugins.env_injection.certificate_secret import material_of, new_secret, with_material
 from fluence_plugins.env_injection.certificates import Material
-from fluence_plugins.env_injection.secret import material_of, new_secret, with_material
 
 from .asking import ask, scraped
 from .harness import ADMIN, DEPLOY, ControlPlane

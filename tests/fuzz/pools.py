@@ -15,7 +15,7 @@ from fluence_plugins.master_queue.messages import (
     decoded,
     pool_of,
 )
-from fluence_plugins.master_queue.wire import Arrived, Line, Parser, WireError
+from fluence_plugins.master_queue.nats.parser import Arrived, Line, Parser, WireError
 
 _SUBJECT = "interlink.resources"
 

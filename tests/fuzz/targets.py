@@ -13,11 +13,13 @@ from tests.fuzz.one_machine import session
 from tests.fuzz.pools import nats_wire, pool_message
 from tests.fuzz.watch import Finding, note, nothing_is_held, refusals
 
-from fluxion_cy import FluxionError, InvalidJobspec, Matcher, building, constraint, rv1exec
-from fluxion_cy import ranges as fluxion_ranges
-from fluxion_cy.criteria import read_criteria
+from fluxion_cy import FluxionError, InvalidJobspec, Matcher
+from fluxion_cy.base import ranges as fluxion_ranges
+from fluxion_cy.base.ranges import hostlist, idset
+from fluxion_cy.formats import jgf, rv1exec
+from fluxion_cy.formats.criteria import read_criteria
+from fluxion_cy.jobspec import constraint
 from fluxion_cy.policy import policy_of, prune_filters_of
-from fluxion_cy.ranges import hostlist, idset
 
 FORMATS = ("jgf", "simple", "pretty_simple", "jgf_shorthand", "rlite", "rv1", "rv1_nosched", "rv1_shorthand", "rfc40")
 POLICIES = ("first", "low", "lonodex", "pack", "variation", "locality")
@@ -25,7 +27,7 @@ POLICIES = ("first", "low", "lonodex", "pack", "variation", "locality")
 
 def allow_little() -> None:
     """For the whole process: a few words may ask for millions of vertices or hosts, which take their time."""
-    building.MAX_VERTICES = rv1exec.MAX_VERTICES = 1000
+    jgf.MAX_VERTICES = rv1exec.MAX_VERTICES = 1000
     fluxion_ranges.MAX_HOSTS = 300
 
 
@@ -253,7 +255,7 @@ def ranges(data: bytes) -> None:
         asked = slot(("node", 1))
         limits = asked["attributes"]["system"]["constraints"] = {operation: [text]}
         with refusals:
-            rule = constraint.parse(limits)
+            rule = constraint.parse_constraint(limits)
             constraint.compile_rule(rule, matcher._engine.sym_ids, matcher._engine.props)
             if len(data) % 4 == 0:
                 matcher.satisfy(asked)

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 import yaml
 
-from fluence_plugins.master_queue import objects
-from fluence_plugins.master_queue.checks import problems
-from fluence_plugins.master_queue.desired import Desired, desired
-from fluence_plugins.master_queue.local_queues import asked
+from fluence_plugins.master_queue.api import master_queue
+from fluence_plugins.master_queue.api.informer_store import ObservedNamespace
+from fluence_plugins.master_queue.controller.desired_state import Desired, desired
+from fluence_plugins.master_queue.controller.local_queues import asked
+from fluence_plugins.master_queue.controller.pools import Pools
+from fluence_plugins.master_queue.controller.validation import problems
 from fluence_plugins.master_queue.messages import Message, decoded
-from fluence_plugins.master_queue.pools import Pools
-from fluence_plugins.master_queue.seen import SeenNamespace
 from fluence_plugins.master_queue.server import load
 from session_scheduler.cli import main
 
@@ -39,10 +39,10 @@ def message() -> Message:
     return decoded((FOLDER / "message.json").read_bytes())
 
 
-def master() -> objects.MasterQueue:
+def master() -> master_queue.MasterQueue:
     found = manifest("masterqueue.yaml")
     found["metadata"]["uid"] = "u1"
-    return msgspec.convert(found, objects.MasterQueue)
+    return msgspec.convert(found, master_queue.MasterQueue)
 
 
 def after(*pools: str, seconds: float = 0.0) -> Desired:
@@ -92,7 +92,7 @@ def test_without_an_active_pool_both_queues_are_held(found: Desired) -> None:
 
 
 def test_the_namespace_gets_the_queue_that_the_job_names() -> None:
-    namespace = msgspec.convert(manifest("namespace.yaml"), SeenNamespace)
+    namespace = msgspec.convert(manifest("namespace.yaml"), ObservedNamespace)
     (local,) = asked([namespace], {}, {"group1": master().owner}).wanted
     assert (local.metadata.namespace, local.spec.cluster_queue) == ("default", "group1")
     assert manifest("job.yaml")["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": local.metadata.name}

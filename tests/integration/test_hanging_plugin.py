@@ -17,7 +17,7 @@ from session_scheduler import hookimpl
 
 
 class Hanging:
-    api_version = "1"
+    api_version = "2"
     name = "hanging"
 
     def __init__(self, arguments):

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fluence_plugins.master_queue.nkeys import SEED, USER, text_of
+from fluence_plugins.master_queue.nats.nkeys import SEED, USER, text_of
 
 _OPERATOR: Final = 14 << 3
 _ACCOUNT: Final = 0

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from fluence_plugins.master_queue.connections import Connections
-from fluence_plugins.master_queue.connectors import ConnectorSettings, opened, shut
 from fluence_plugins.master_queue.errors import ConnectionFailedError
-from fluence_plugins.master_queue.nats_client import NatsClient
+from fluence_plugins.master_queue.nats.client import NatsClient
+from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
+from fluence_plugins.master_queue.nats.connections import Connections
+from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.config.parsing import validated
 
 from ..controlplane.processes import free_ports
@@ -52,7 +53,7 @@ def settings(*servers: str, **more: Any) -> ConnectorSettings:
 
 
 async def connect(found: ConnectorSettings) -> NatsClient:
-    return await opened(found, closed=print, error=print, name="test", within=_SECONDS)
+    return await open_connection(found, closed=print, error=print, name="test", within=_SECONDS)
 
 
 async def carries(found: ConnectorSettings) -> None:
@@ -69,7 +70,7 @@ async def carries(found: ConnectorSettings) -> None:
         await client.flush()
         assert await asyncio.wait_for(got, _SECONDS) == b"hello"
     finally:
-        await shut(client)
+        await close_connection(client)
 
 
 async def refused(found: ConnectorSettings, why: str) -> None:
@@ -258,7 +259,7 @@ async def test_subjects_that_a_user_may_not_have_are_told_and_the_others_heard(t
             client = await connect(settings(nats.bare_url.replace("://", "://u:p@")))
             await client.publish("a.pool", b"1")
             await client.flush()
-            await shut(client)
+            await close_connection(client)
             await world.heard_all(b"1")
             world.connections.follow({"pools": ["a"]})
             await world.connected(1)

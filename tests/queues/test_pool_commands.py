@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from fluence_plugins.master_queue.connectors import ConnectorSettings, opened, shut
+from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
+from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler.config.parsing import validated
 
 from ..controlplane.harness import ADMIN
@@ -82,13 +83,13 @@ async def heard(settings: ConnectorSettings) -> AsyncIterator[asyncio.Queue[tupl
     async def take(message: Any) -> None:
         messages.put_nowait((message.subject, json.loads(message.data)))
 
-    client = await opened(settings, closed=print, error=print, name="test")
+    client = await open_connection(settings, closed=print, error=print, name="test")
     try:
         await client.subscribe(f"{SUBJECT}.*", cb=take)
         await client.confirm(SECONDS)
         yield messages
     finally:
-        await shut(client)
+        await close_connection(client)
 
 
 def connector(nats: NatsServer, **more: Any) -> ConnectorSettings:

@@ -14,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
-from fluence_plugins.slurm_bridge.messages import Fixed, Job, PingAnswer
-from fluence_plugins.slurm_bridge.placeholder import Placeholder, PodIdentity
-from fluence_plugins.slurm_bridge.transport import Answer
+from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
+from fluence_plugins.slurm_bridge.slurm.messages import PingAnswer
+from fluence_plugins.slurm_bridge.slurm.model import Job, JobDefaults
+from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder, PodIdentity
+from fluence_plugins.slurm_bridge.slurm.transport import Answer
 from session_scheduler.errors import FluenceError
 
 from .peer import SlurmPeer
@@ -25,7 +26,7 @@ from .programs import ROOT
 
 FOLDER = ROOT / "tests" / "unit" / "fluence_plugins" / "slurm_bridge" / "exchanges"
 NODES = ("k8s-0", "k8s-1")
-FIXED = Fixed(cluster="recorded")
+FIXED = JobDefaults(cluster="recorded")
 GANG = Placeholder(
     name="gang",
     pods=(PodIdentity("default", "gang-0", "uid-0"), PodIdentity("default", "gang-1", "uid-1")),

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
-from fluence_plugins.slurm_bridge.errors import (
+from fluence_plugins.slurm_bridge.slurm.admin_comment import COMMENT_CHARACTERS
+from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
+from fluence_plugins.slurm_bridge.slurm.errors import (
     InvalidRequestError,
     JobNotPendingError,
     NodeBusyError,
@@ -20,13 +21,13 @@ from fluence_plugins.slurm_bridge.errors import (
     UnavailableError,
     UnknownNodeError,
 )
-from fluence_plugins.slurm_bridge.messages import COMMENT_CHARACTERS, Fixed, Gres, JobComment, NodeShare, SlurmNode
-from fluence_plugins.slurm_bridge.placeholder import Placeholder, PodIdentity
+from fluence_plugins.slurm_bridge.slurm.model import Gres, JobComment, JobDefaults, NodeShare, SlurmNode
+from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder, PodIdentity
 
 from .peer import API, SlurmPeer
 from .record import GANG, ONE, WRONG, until
 
-FIXED = Fixed(cluster="tests")
+FIXED = JobDefaults(cluster="tests")
 VERSIONS = ("v0.0.43", API)
 """That have external jobs."""
 FOUR = ("k8s-0", "k8s-1", "k8s-2", "k8s-3")

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fluence_plugins.slurm_bridge.client import SlurmClient
-from fluence_plugins.slurm_bridge.errors import UnavailableError
+from fluence_plugins.slurm_bridge.slurm.client import SlurmClient
+from fluence_plugins.slurm_bridge.slurm.errors import UnavailableError
 
 from .peer import SlurmPeer
 from .record import GANG, ONE, until

@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
-from fluence_plugins.slurm_bridge.external_nodes import NodeRules, mark_of
-from fluence_plugins.slurm_bridge.messages import SlurmNode
 from fluence_plugins.slurm_bridge.names import (
     EXTERNAL_NODE_LABEL,
     MANAGED_TAINT,
@@ -21,7 +18,10 @@ from fluence_plugins.slurm_bridge.names import (
     SCHEDULER_NAME,
     TOPOLOGY_ANNOTATION,
 )
-from fluence_plugins.slurm_bridge.nodes import NodeSettings, run
+from fluence_plugins.slurm_bridge.nodes.controller import NodeController, NodeSettings
+from fluence_plugins.slurm_bridge.nodes.external_nodes import NodeRules, mark_of
+from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
+from fluence_plugins.slurm_bridge.slurm.model import SlurmNode
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.objects import KubeObject, Node, Taint
@@ -62,7 +62,7 @@ class World:
         runtime = Runtime(lambda *_: None, lambda: True, self.cluster, tell=self._tell)
         rules = NodeRules(partition=PARTITION, address="127.0.0.1")
         settings = NodeSettings(rules=rules, cluster="tests", period=0.1, again=0.1, rest=0.05)
-        await run(self.cluster, self.client, runtime, settings)
+        await NodeController(self.cluster, self.client, runtime, settings).run()
 
     def _tell(self, about: KubeObject, reason: str, note: str) -> None:
         self.told.append(note)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from fluence_plugins.fluence.names import without_places
-from fluence_plugins.fluence.placement import overlap
+from fluence_plugins.fluence.graph.placement import overlap
+from fluence_plugins.resources.names import without_places
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.quantity import parse_quantity
 from session_scheduler.model.queue_objects import Queue
@@ -56,7 +56,7 @@ class Rules:
         """No core, device, or what is in or around one is two pods'."""
         held: Counter[str] = Counter()
         devices: list[str] = []
-        for share in self._world.plugin.live.shares.values():
+        for share in self._world.plugin.live.holdings.shares.values():
             for part in share.values():
                 held.update(f"{host.path}/core{core}" for host in part.hosts for core in host.cores)
                 devices += [device.path for device in part.devices]
@@ -70,14 +70,17 @@ class Rules:
         """Who holds something is on a node, and holds as many devices as it asks for, or misses them."""
         there = {pod.metadata.uid: pod for pod in self._world.pods()}
         live = self._world.plugin.live
-        for uid in {*live.shares, *live.missing}:
+        for uid in {*live.holdings.shares, *live.holdings.missing}:
             pod = there.get(uid)
             if pod is None or not pod.spec.node_name:
                 yield f"{uid if pod is None else pod.key} holds something and runs nowhere"
         for uid, pod in there.items():
             if not pod.spec.node_name or pod.status.phase in _ENDED:
                 continue
-            parts = [*live.shares.get(uid, {}).values(), *(part for _, part in live.missing.get(uid, ()))]
+            parts = [
+                *live.holdings.shares.get(uid, {}).values(),
+                *(part for _, part in live.holdings.missing.get(uid, ())),
+            ]
             paths = [without_places(device.path) for part in parts for device in part.devices]
             asked = sum(amount for name, amount in _requests(pod).items() if name.startswith("fluxion."))
             if len(paths) != asked or len(set(paths)) != asked:
@@ -89,8 +92,10 @@ class Rules:
     def _missing_for_cause(self) -> Iterator[str]:
         """What is missing is not there, or somebody else's by now."""
         live = self._world.plugin.live
-        held = [device.path for share in live.shares.values() for part in share.values() for device in part.devices]
-        for uid, parts in live.missing.items():
+        held = [
+            device.path for share in live.holdings.shares.values() for part in share.values() for device in part.devices
+        ]
+        for uid, parts in live.holdings.missing.items():
             for path in (device.path for _, part in parts for device in part.devices):
                 for one in live.graph.same_device(path):
                     if not any(overlap(one, other) for other in held):
@@ -101,7 +106,7 @@ class Rules:
         live = self._world.plugin.live
         found = live.matcher.find("sched-now=allocated") or {"graph": {"nodes": []}}
         allocated = {_without_levels(node["metadata"]["paths"]["containment"]) for node in found["graph"]["nodes"]}
-        for share in live.shares.values():
+        for share in live.holdings.shares.values():
             for part in share.values():
                 for path in (device.path for device in part.devices):
                     if path not in allocated:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluence_plugins.fluence.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.allocations import Allocations
 
 from .run import Found, fewest, options, play, run, summary
 
@@ -39,7 +39,7 @@ def test_equal_seeds_play_alike() -> None:
 
 def test_what_breaks_a_rule_is_found_and_brought_down_to_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that gives back nothing of a pod that ends."""
-    monkeypatch.setattr(LiveGraph, "free", lambda *_: None)
+    monkeypatch.setattr(Allocations, "free", lambda *_: None)
     found = Found(1, "first")
     played = play(found, iter(range(60)), lambda _: False, every=100, told=lambda _: None)
     assert found.problem.partition("\n")[0].endswith("runs nowhere")

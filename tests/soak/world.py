@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.resources import load_resources
+from fluence_plugins.resources.config import load_resources
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.durations import DURATION_ANNOTATION
 from session_scheduler.model.group_api import SCHEDULED

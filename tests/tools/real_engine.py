@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.engines import DEFAULT_CHUNK_MIB, Engine
-from fluence_plugins.fluence.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.engine import DEFAULT_CHUNK_MIB, Engine
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
 from fluxion_cy import Allocation, Matcher, NotSupported
 
 VARIABLE = "FLUXION_REAPI_LIB"
@@ -69,7 +69,7 @@ def stand_in(graph: Any, policy: str, path: str | None) -> Matcher:
 def use(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the library is the real one or the stand-in."""
     if library == "stand-in":
-        monkeypatch.setattr("fluence_plugins.fluence.library_matcher.opened", stand_in)
+        monkeypatch.setattr("fluence_plugins.fluence.graph.library_matcher.opened", stand_in)
 
 
 @pytest.fixture(autouse=True, params=ENGINES)

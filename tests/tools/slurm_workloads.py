@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fluence_plugins.slurm_bridge.names import JOB
-from fluence_plugins.slurm_bridge.workloads import Kind, NotAllowedError, Workload, kind_of
+from fluence_plugins.slurm_bridge.workloads.workload import Kind, NotAllowedError, Workload, kind_of
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import pod

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from fluence_plugins.fluence import names
+from fluence_plugins.resources import names
 from session_scheduler.binding.binder import LEADER_ANNOTATION
-from session_scheduler.binding.plan_store import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
 from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
 from session_scheduler.framework.bindings import HELD_ANNOTATION
+from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY
 
 from ..tools.deploying import NAMESPACE, Manifest, manifests, the

@@ -1,4 +1,4 @@
-"""The option master-queue fits together and the code; its definition says what the controller checks."""
+"""The option master-queue fits together and the code; its definition says what the controller validation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from fluence_plugins.master_queue import checks, patterns
+from fluence_plugins.master_queue import patterns
 from fluence_plugins.master_queue.amounts import RESOURCES
-from fluence_plugins.master_queue.arguments import MasterQueueConfiguration
-from fluence_plugins.master_queue.commands import master_queue
-from fluence_plugins.master_queue.kueue_objects import MOST_FLAVORS, QUEUEING_STRATEGIES, STOP_POLICIES
-from fluence_plugins.master_queue.objects import (
+from fluence_plugins.master_queue.api.kueue import MOST_FLAVORS, QUEUEING_STRATEGIES, STOP_POLICIES
+from fluence_plugins.master_queue.api.master_queue import (
     Flavor,
     LendTo,
     LocalFlavor,
@@ -24,6 +22,9 @@ from fluence_plugins.master_queue.objects import (
     PoolStatus,
     Template,
 )
+from fluence_plugins.master_queue.arguments import MasterQueueConfiguration
+from fluence_plugins.master_queue.commands import master_queue
+from fluence_plugins.master_queue.controller import validation
 from fluence_plugins.master_queue.server import load
 
 from ..tools.deploying import NAMESPACE, Manifest, manifests, the
@@ -152,7 +153,7 @@ def test_bounds_and_words_are_those_that_the_controller_checks() -> None:
     assert schema("spec", "flavors")["maxItems"] == MOST_FLAVORS
     assert schema(*NATS, "poolRegExp")["maxLength"] == patterns.LONGEST
     timeout = schema(*NATS, "poolTimeout")
-    assert (timeout["minimum"], timeout["maximum"]) == (1, checks.LONGEST_TIMEOUT)
+    assert (timeout["minimum"], timeout["maximum"]) == (1, validation.LONGEST_TIMEOUT)
     for field in ("nominalQuota", "canLendTo"):
         quota = schema(*FLAVOR, field)
         quota = quota["items"]["properties"]["lendingLimit"] if field == "canLendTo" else quota

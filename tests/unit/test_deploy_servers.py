@@ -15,10 +15,10 @@ from fluence_plugins.env_injection.commands import webhook
 from fluence_plugins.env_injection.gang import DEPLOYMENT, JOB
 from fluence_plugins.env_injection.handlers import HandlerSettings, load_handlers
 from fluence_plugins.env_injection.reviews import DEADLINE_SECONDS
-from fluence_plugins.fluence.coordination import COORDINATION, OBSERVE_LABEL, ROLE
-from fluence_plugins.fluence.label_groups import GROUP_LABEL
-from fluence_plugins.fluence.resources import fluxion_resource_names, load_resources
-from fluence_plugins.fluence.resources_file import CAPACITY_ENV, DEFAULT_CAPACITY, RESOURCES_ENV
+from fluence_plugins.resources.config import fluxion_resource_names, load_resources
+from fluence_plugins.resources.coordination import COORDINATION, OBSERVE_LABEL, ROLE
+from fluence_plugins.resources.file import CAPACITY_ENV, DEFAULT_CAPACITY, RESOURCES_ENV
+from fluence_plugins.resources.label_groups import GROUP_LABEL
 
 from ..tools.deploying import DEPLOY, NAMESPACE, Manifest, manifests, the
 

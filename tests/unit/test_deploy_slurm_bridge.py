@@ -11,7 +11,6 @@ import pytest
 from fluence_plugins.env_injection.commands import webhook
 from fluence_plugins.env_injection.reviews import DEADLINE_SECONDS
 from fluence_plugins.slurm_bridge.admission import SlurmBridgeHandler
-from fluence_plugins.slurm_bridge.cluster_workloads import _KINDS
 from fluence_plugins.slurm_bridge.names import (
     CORES_ANNOTATION,
     FINALIZER,
@@ -20,6 +19,7 @@ from fluence_plugins.slurm_bridge.names import (
     NODE_ANNOTATION,
     SCHEDULER_NAME,
 )
+from fluence_plugins.slurm_bridge.workloads.cluster_reader import _KINDS
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig, parse_config
 from session_scheduler.registry.registry import Registry

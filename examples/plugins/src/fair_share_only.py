@@ -13,7 +13,7 @@ class FairShareOnly:
     """
 
     name = "fair-share-only"
-    api_version = "1"
+    api_version = "2"
 
     def __init__(self, arguments: None) -> None:
         pass

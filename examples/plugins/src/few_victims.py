@@ -11,7 +11,7 @@ class FewVictims:
     """Refuses scenarios in which more pods end for each one that is placed."""
 
     name = "few-victims"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

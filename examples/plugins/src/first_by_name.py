@@ -9,7 +9,7 @@ class FirstByName:
     """Fills nodes in the order of their names where nothing else tells them apart."""
 
     name = "first-by-name"
-    api_version = "1"
+    api_version = "2"
 
     def __init__(self, arguments: None) -> None:
         pass

@@ -7,7 +7,7 @@ class GangsKeptWhole:
     """A gang ends as a whole, or keeps as many pods as it needs: what is left would hold its nodes for nothing."""
 
     name = "gangs-kept-whole"
-    api_version = "1"
+    api_version = "2"
 
     def __init__(self, arguments: None) -> None:
         pass

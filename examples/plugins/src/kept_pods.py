@@ -12,7 +12,7 @@ class KeptPods:
     """Spares groups of which a pod has the label."""
 
     name = "kept-pods"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

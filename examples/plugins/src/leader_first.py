@@ -8,7 +8,7 @@ class LeaderFirst:
     """Pods with the label `role: leader` come before the others of their group."""
 
     name = "leader-first"
-    api_version = "1"
+    api_version = "2"
 
     def __init__(self, arguments: None) -> None:
         pass

@@ -13,7 +13,7 @@ class Licences:
     """Counts the pods with the label, each of which uses a licence."""
 
     name = "licences"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

@@ -16,7 +16,7 @@ class MostPerTeam:
     """Counts pods by a label's value; those without it are not counted."""
 
     name = "most-per-team"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

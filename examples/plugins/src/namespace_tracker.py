@@ -10,7 +10,7 @@ class NamespaceAllocationTracker:
     """The plugin: event handlers, registered when a session opens."""
 
     name = "namespace-allocation-tracker"
-    api_version = "1"
+    api_version = "2"
 
     def __init__(self, arguments: None) -> None:
         self.pods_per_namespace: Counter[str] = Counter()

@@ -17,7 +17,7 @@ class OneRack:
     """Divides the nodes by a label; those without it are in no rack."""
 
     name = "one-rack"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

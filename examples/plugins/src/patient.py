@@ -12,7 +12,7 @@ class Patient:
     """A group is patient if one of its pods has the label."""
 
     name = "patient"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

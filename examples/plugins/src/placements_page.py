@@ -10,7 +10,7 @@ class PlacementsPage:
     """Counts since the scheduler began; `?node=n1` asks for one node."""
 
     name = "placements-page"
-    api_version = "1"
+    api_version = "2"
 
     def __init__(self, arguments: None) -> None:
         self.placed: Counter[str] = Counter()

@@ -14,7 +14,7 @@ class PodShares:
     """Shares are counted in pods: as many as the configuration says, for each queue alike whoever else wants some."""
 
     name = "pod-shares"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

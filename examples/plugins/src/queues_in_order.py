@@ -11,7 +11,7 @@ class QueuesInOrder:
     """Queues that are not listed come last."""
 
     name = "queues-in-order"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

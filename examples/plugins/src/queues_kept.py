@@ -12,7 +12,7 @@ class QueuesKept:
     """Spares the pods of the queues that are listed where another queue takes its share back."""
 
     name = "queues-kept"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

@@ -14,7 +14,7 @@ class Seats:
     """Each node has so many seats, and each pod takes one."""
 
     name = "seats"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

@@ -8,7 +8,7 @@ class SmallFirst:
     """Orders a queue's groups by the number of their pods."""
 
     name = "small-first"
-    api_version = "1"
+    api_version = "2"
 
     def __init__(self, arguments: None) -> None:
         pass

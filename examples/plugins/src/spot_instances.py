@@ -16,7 +16,7 @@ class SpotInstances:
     """The plugin: a predicate and a node order, registered when a session opens."""
 
     name = "spot-instance-manager"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

@@ -8,7 +8,7 @@ class SpreadGpus:
     """Of the GPUs that have room the emptiest is best: less is shared as long as there are enough of them."""
 
     name = "spread-gpus"
-    api_version = "1"
+    api_version = "2"
 
     def __init__(self, arguments: None) -> None:
         pass

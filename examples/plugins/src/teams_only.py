@@ -12,7 +12,7 @@ class TeamsOnly:
     """Refuses pods without the label."""
 
     name = "teams-only"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

@@ -8,7 +8,7 @@ class WorkersFirst:
     """Of the room that is left beside the minima, the sub-group that needs most pods has the most: the workers, say."""
 
     name = "workers-first"
-    api_version = "1"
+    api_version = "2"
 
     def __init__(self, arguments: None) -> None:
         pass

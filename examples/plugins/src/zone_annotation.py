@@ -16,7 +16,7 @@ class ZoneAnnotation:
     """Writes an annotation; `simulate` shows it in a column of its own."""
 
     name = "zone-annotation"
-    api_version = "1"
+    api_version = "2"
     Arguments = Arguments
 
     def __init__(self, arguments: Arguments) -> None:

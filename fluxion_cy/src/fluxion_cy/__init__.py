@@ -1,5 +1,7 @@
 """Fluxion's resource graph matcher for Python: an embedded engine, importable without Flux."""
 
+from fluxion_cy.engine.job_table import NO_JOBID
+from fluxion_cy.engine.jobs import Allocation, JobInfo
 from fluxion_cy.errors import (
     Busy,
     FluxionError,
@@ -10,7 +12,6 @@ from fluxion_cy.errors import (
     NotSupported,
     Unsatisfiable,
 )
-from fluxion_cy.jobs import NO_JOBID, Allocation, JobInfo
 from fluxion_cy.matcher import Matcher
 
 __all__ = [

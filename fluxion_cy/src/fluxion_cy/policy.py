@@ -17,6 +17,7 @@ class Policy:
     """0 by id; 1 by property perf_class; 2 by runs of consecutive ids; 3 fullest node first."""
 
 
+#: The policies by name.
 NAMED = {
     "first": Policy(high=True, node_centric=True, stop_on_1_matches=True),
     "firstnodex": Policy(high=True, node_centric=True, node_exclusive=True, stop_on_1_matches=True),

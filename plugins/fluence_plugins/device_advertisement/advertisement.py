@@ -21,7 +21,7 @@ from fluence_plugins.device_advertisement.metrics import Metrics, TypeState
 from fluence_plugins.device_advertisement.naming import socket_name
 from fluence_plugins.device_advertisement.server import DevicePluginServer
 from fluence_plugins.device_advertisement.sockets import Identity, OwnSocket, Place
-from fluence_plugins.fluence.names import resource_name
+from fluence_plugins.resources.names import resource_name
 
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 30.0
@@ -47,7 +47,7 @@ class Advertisement:
         self._server: DevicePluginServer | None = None
         self._began = False
         """Whether the name was ours once: who takes it after that is a successor."""
-        self._wake = asyncio.Event()
+        self._due = asyncio.Event()
         self._seen: Identity | None = None
         self._registered: Identity | None = None
         self._registered_at = 0.0
@@ -58,8 +58,8 @@ class Advertisement:
 
     # ------------------------------------------------------------------ what is asked once a second
 
-    def look(self, kubelet: Identity | None) -> None:
-        """Wake `run` where something is to be done and its time has come. `kubelet`: its socket, if there is one."""
+    def check(self, kubelet: Identity | None) -> None:
+        """Let `run` act if something is due. `kubelet`: its socket, if there is one."""
         now = self._clock()
         if kubelet != self._seen:  # another one: what an earlier one answered does not matter
             self._seen = kubelet
@@ -67,7 +67,7 @@ class Advertisement:
         elif self._is_watched() and now - self._registered_at >= STEADY_SECONDS:
             self._wait = FIRST_WAIT
         if now >= self._not_before and (not self._socket.is_ours() or self._must_register(now)):
-            self._wake.set()
+            self._due.set()
 
     def _must_register(self, now: float) -> bool:
         if self._seen is None:
@@ -99,10 +99,10 @@ class Advertisement:
     # ------------------------------------------------------------------ what is done
 
     async def run(self) -> None:
-        """Do what `look` finds, one thing after the other, until cancelled."""
+        """Do what `check` finds, one thing after the other, until cancelled."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._due.wait()
+            self._due.clear()
             if not self._socket.is_ours() and not await self._bound():
                 continue
             if self._server is not None and self._must_register(self._clock()):

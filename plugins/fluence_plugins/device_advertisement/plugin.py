@@ -14,8 +14,8 @@ from fluence_plugins.device_advertisement.devices import Devices
 from fluence_plugins.device_advertisement.kubelet import Kubelet
 from fluence_plugins.device_advertisement.metrics import Metrics, TypeState
 from fluence_plugins.device_advertisement.sockets import remove_stale
-from fluence_plugins.fluence.resources import resource_types
-from fluence_plugins.fluence.resources_file import ResourcesFile
+from fluence_plugins.resources.config import resource_types
+from fluence_plugins.resources.file import ResourcesFile
 from session_scheduler.errors import FluenceError
 
 TICK_SECONDS: Final = 1.0
@@ -64,7 +64,7 @@ class DevicePlugin:
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._offer(types, tasks)
-                running = [tasks.create_task(self._look())]
+                running = [tasks.create_task(self._watch_kubelet())]
                 if resources is not None:
                     running.append(tasks.create_task(self._follow(resources, tasks)))
                 await stop.wait()
@@ -74,7 +74,7 @@ class DevicePlugin:
         finally:
             await self._close()
 
-    async def _look(self) -> None:
+    async def _watch_kubelet(self) -> None:
         told = False
         while True:
             kubelet = self._kubelet.identity()
@@ -82,7 +82,7 @@ class DevicePlugin:
                 log.warning("there is no kubelet in %s: waiting for one", self._folder)
             told = kubelet is None
             for advertisement, _ in self._offered.values():
-                advertisement.look(kubelet)
+                advertisement.check(kubelet)
             self._ticked = self._clock()
             await asyncio.sleep(self._tick)
 

@@ -15,9 +15,9 @@ from fluence_plugins.device_advertisement.metrics import Metrics
 from fluence_plugins.device_advertisement.naming import MOST_DEVICES
 from fluence_plugins.device_advertisement.plugin import DevicePlugin
 from fluence_plugins.device_advertisement.sockets import check_folder
-from fluence_plugins.fluence.resources import ResourcesConfig, resource_types
-from fluence_plugins.fluence.resources_file import CAPACITY_ENV, ResourcesFile
-from fluence_plugins.fluence.resources_file import capacity as capacity_of_environment
+from fluence_plugins.resources.config import ResourcesConfig, resource_types
+from fluence_plugins.resources.file import CAPACITY_ENV, ResourcesFile
+from fluence_plugins.resources.file import capacity as capacity_of_environment
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.signals import stop_on_signals
 

@@ -22,9 +22,9 @@ from fluence_plugins.env_injection.patches import (
     devices_of,
     with_variables,
 )
-from fluence_plugins.fluence.names import BACKEND_ENV
-from fluence_plugins.fluence.resources import ResourcesConfig, env_contract
-from fluence_plugins.fluence.resources_file import ResourcesFile
+from fluence_plugins.resources.config import ResourcesConfig, env_contract
+from fluence_plugins.resources.file import ResourcesFile
+from fluence_plugins.resources.names import BACKEND_ENV
 from session_scheduler.model.gpu_shares import GPU, GPU_FRACTION, GPU_MEMORY
 
 GPUS_ENV: Final = "NVIDIA_VISIBLE_DEVICES"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fluence_plugins.env_injection import patches
 from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Operation, Refusal
-from fluence_plugins.fluence.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, LARGEST
+from fluence_plugins.resources.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, LARGEST
 from session_scheduler.errors import shown
 
 JOB, DEPLOYMENT = ("batch", "Job"), ("apps", "Deployment")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 from fluence_plugins.env_injection.handlers import Operation
-from fluence_plugins.fluence.names import requested_type
+from fluence_plugins.resources.names import requested_type
 
 Object = dict[str, Any]
 LISTS: Final = ("initContainers", "containers")

@@ -13,9 +13,9 @@ from fluence_plugins.env_injection import patches
 from fluence_plugins.env_injection.gang import JOB, TEMPLATE, pods_at_once, template_of, wrong_size
 from fluence_plugins.env_injection.handlers import PODS, AdmissionRequest, HandlerSettings, Operation, Refusal
 from fluence_plugins.env_injection.sidecar import CONTAINER, OPTION, checked_image, with_sidecar
-from fluence_plugins.fluence import coordination as words
-from fluence_plugins.fluence.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, LARGEST
-from fluence_plugins.fluence.names import REQUEST_PREFIX
+from fluence_plugins.resources import coordination as words
+from fluence_plugins.resources.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, LARGEST
+from fluence_plugins.resources.names import REQUEST_PREFIX
 from session_scheduler.errors import shown
 
 ROLE_ENV: Final = "FLUENCE_COORDINATION_ROLE"

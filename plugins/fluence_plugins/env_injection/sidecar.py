@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fluence_plugins.env_injection import patches
 from fluence_plugins.env_injection.handlers import Operation
-from fluence_plugins.fluence.label_groups import GROUP_LABEL
+from fluence_plugins.resources.label_groups import GROUP_LABEL
 from session_scheduler.errors import InputError, shown
 
 CONTAINER: Final = "fluence-sidecar"

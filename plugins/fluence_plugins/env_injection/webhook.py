@@ -7,17 +7,17 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Final, Protocol
+from typing import Final
 
+from fluence_plugins.env_injection.certificate_files import CertificateFiles
+from fluence_plugins.env_injection.certificate_reconciler import CHECK_SECONDS, CertificateReconciler, SecretPlace
 from fluence_plugins.env_injection.certificates import DamagedError, Material, service_names
-from fluence_plugins.env_injection.configuration import Configuration
-from fluence_plugins.env_injection.files import FileKeeper
 from fluence_plugins.env_injection.handlers import HandlerSettings, load_handlers
-from fluence_plugins.env_injection.keeping import CHECK_SECONDS, Keeper, SecretPlace
 from fluence_plugins.env_injection.logs import log
 from fluence_plugins.env_injection.metrics import WebhookMetrics
 from fluence_plugins.env_injection.reviews import Reviews
 from fluence_plugins.env_injection.server import TlsServer, load_chain, tls_context
+from fluence_plugins.env_injection.webhook_configuration import Configuration
 from session_scheduler.config.settings import Serving
 from session_scheduler.sdk.dynamic_client import connect
 from session_scheduler.sdk.http_server import Endpoints
@@ -55,14 +55,7 @@ class WebhookOptions:
     context: str | None = None
 
 
-class Keeping(Protocol):
-    """Where the certificate comes from."""
-
-    async def run(self, every: float) -> None:
-        """Look after it, without end."""
-
-    def problems(self) -> dict[str, str | None]:
-        """By check, what is missing."""
+_Certificate = CertificateReconciler | CertificateFiles
 
 
 async def serve(options: WebhookOptions) -> int:
@@ -98,15 +91,15 @@ class _Replica:
         """Until `stop` is set."""
         options = self._options
         listening = stack.enter_context(bound(options.host, options.tls_port, ("--host", "--tls-port")))
-        keeper = await self._keeper(stack)
+        certificate = await self._make_certificate(stack)
         for handler in self._handlers.values():
             log.info("%s", handler.contract())
         probes = Endpoints(
             Serving(host=options.host, port=options.port), metrics=self._metrics, health=lambda: None,
-            ready=lambda: self._ready(keeper), health_check="webhook", fields=("--host", "--port"),
+            ready=lambda: self._ready(certificate), health_check="webhook", fields=("--host", "--port"),
         )  # fmt: skip
         await stack.enter_async_context(probes)
-        works = [keeper.run(options.check_seconds), *(handler.run() for handler in self._handlers.values())]
+        works = [certificate.run(options.check_seconds), *(handler.run() for handler in self._handlers.values())]
         tasks = await stack.enter_async_context(background(*works))
         await first_of(stop.wait(), self._certified.wait(), beside=tasks)
         if stop.is_set():
@@ -120,17 +113,17 @@ class _Replica:
         log.info("stopping: reviews under way may end")
         await asyncio.sleep(LEAVING_SECONDS)
 
-    async def _keeper(self, stack: AsyncExitStack) -> Keeping:
+    async def _make_certificate(self, stack: AsyncExitStack) -> _Certificate:
         options = self._options
         if options.files is not None:
-            return FileKeeper(*options.files, serve=self._serve_chain, metrics=self._metrics, now=_now)
+            return CertificateFiles(*options.files, serve=self._serve_chain, metrics=self._metrics, now=_now)
         names = service_names(options.service, options.namespace, options.dns_names)
         api = await stack.enter_async_context(await connect(options.kubeconfig, options.context))
         configuration = Configuration(
             api, options.configuration, service=options.service, namespace=options.namespace, hosts=names, now=_now
         )
         place = SecretPlace(options.namespace, options.secret)
-        return Keeper(
+        return CertificateReconciler(
             api, place, configuration, names, serve=self._serve_material, metrics=self._metrics, now=_now
         )  # fmt: skip
 
@@ -146,10 +139,10 @@ class _Replica:
         load_chain(self._context, chain)
         self._certified.set()
 
-    def _ready(self, keeper: Keeping) -> Mapping[str, str | None]:
+    def _ready(self, certificate: _Certificate) -> Mapping[str, str | None]:
         if self._leaving:
             return {"serving": "this replica ends"}
-        return {"serving": None if self._serving else "reviews are not served yet"} | keeper.problems()
+        return {"serving": None if self._serving else "reviews are not served yet"} | certificate.problems()
 
 
 def _now() -> datetime:

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fluence_plugins.fluence import names
-from fluence_plugins.fluence.amounts import GPU_RESOURCES, Accounting
-from fluence_plugins.fluence.engines import DEFAULT_CHUNK_MIB, Engine, EngineName
-from fluence_plugins.fluence.resources import ResourcesConfig, load_resources
-from fluence_plugins.fluence.resources_file import ResourcesFile
-from fluence_plugins.fluence.topology import TopologyLevel, checked
+from fluence_plugins.fluence.graph.accounting import GPU_RESOURCES, Accounting
+from fluence_plugins.fluence.graph.engine import DEFAULT_CHUNK_MIB, Engine, EngineName
+from fluence_plugins.fluence.graph.topology import TopologyLevel, checked
+from fluence_plugins.resources import names
+from fluence_plugins.resources.config import ResourcesConfig, load_resources
+from fluence_plugins.resources.file import ResourcesFile
 from session_scheduler import PluginArguments
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.errors import shown

@@ -52,7 +52,7 @@ def backend(
     """
     import asyncio
 
-    from fluence_plugins.fluence.backends import ConfigMapText, Marked, set_in_config_map, set_in_file
+    from fluence_plugins.resources.backend_status import ConfigMapText, Marked, set_in_config_map, set_in_file
     from session_scheduler.sdk.logs import log_to_stderr
 
     log_to_stderr()
@@ -114,10 +114,10 @@ def graph(
     JGF is the JSON Graph Format; the graph holds the nodes of the manifests, below the levels that their labels name,
     and the virtual resources.
     """
-    from fluence_plugins.fluence.amounts import Accounting
     from fluence_plugins.fluence.arguments import FluenceArguments
-    from fluence_plugins.fluence.cluster_graph import build_graph
-    from fluence_plugins.fluence.topology import levels_from, levels_of
+    from fluence_plugins.fluence.graph.accounting import Accounting
+    from fluence_plugins.fluence.graph.cluster_graph import build_graph
+    from fluence_plugins.fluence.graph.topology import levels_from, levels_of
 
     if output is Output.TABLE:
         raise InputError("graph has no table: use -o json or -o yaml")

@@ -1,21 +1,9 @@
-"""What can be wrong with the fluence plugin's inputs, as types.
+"""Errors of the resource graph: building it, asking it for devices, reading its allocations.
 
 Each message is one line that names the object, the field and what to do about it.
 """
 
 from session_scheduler.errors import FluenceError, InputError
-
-
-class DocumentError(InputError):
-    """A text is not the YAML or JSON that it should be: syntax, a duplicate key, too large."""
-
-
-class ResourcesError(InputError):
-    """A field of a resources file is wrong. The message starts with the file and the field's path."""
-
-
-class NamingError(FluenceError):
-    """A type, attribute key or environment name is not usable where it has to appear."""
 
 
 class GraphError(InputError):
@@ -44,3 +32,7 @@ class AllocationError(FluenceError):
 
 class AttributeConflictError(AllocationError):
     """Devices of one pod disagree on an attribute, so the pod's environment has no single value for it."""
+
+    def __init__(self, problem: str, key: str) -> None:
+        super().__init__(problem)
+        self.key = key

@@ -1,40 +1,44 @@
-"""The plugin `fluence`: places groups and devices by matching jobspecs against a Fluxion resource graph."""
+"""The plugin `fluence`: places groups and devices by matching jobspecs against a Fluxion resource graph.
+
+The hooks, in the order of a pod's way; the work is done by the collaborators that the constructor makes.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from fluence_plugins.fluence import coordination, label_groups, names, needs
-from fluence_plugins.fluence.amounts import Amounts, less
 from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments
-from fluence_plugins.fluence.cluster_graph import HostResources
-from fluence_plugins.fluence.converting import as_counted
-from fluence_plugins.fluence.errors import ResourcesError
-from fluence_plugins.fluence.following import Following
-from fluence_plugins.fluence.group_asks import GroupAsks
-from fluence_plugins.fluence.group_placement import GroupPlacement, from_json
-from fluence_plugins.fluence.injection import not_injected, refusal_text
-from fluence_plugins.fluence.level_asks import pod_key
-from fluence_plugins.fluence.live_graph import LiveGraph
-from fluence_plugins.fluence.maintenance import Maintenance
-from fluence_plugins.fluence.matching import NO_MATCH, GroupMatcher, NoMatchError, direction_of, place_on
-from fluence_plugins.fluence.metrics import GraphMetrics, of_drift, of_resources
-from fluence_plugins.fluence.nominated import Nominated, amounts_of
-from fluence_plugins.fluence.placement import DeviceHolding, Placement
-from fluence_plugins.fluence.pod_group_maker import PodGroupMaker
-from fluence_plugins.fluence.producers import Producers
-from fluence_plugins.fluence.promising import Promising
-from fluence_plugins.fluence.requests import PodShape
-from fluence_plugins.fluence.resources import ResourcesConfig, env_contract, resource_types
-from fluence_plugins.fluence.resources_file import capacity
-from fluence_plugins.fluence.trials import Trials
-from fluence_plugins.fluence.windows import Closed
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.placement import Placement
+from fluence_plugins.fluence.graph.topology import levels_of
+from fluence_plugins.fluence.matching import pod_requests, topology_constraint
+from fluence_plugins.fluence.matching.group_matcher import NO_MATCH, direction_of
+from fluence_plugins.fluence.matching.group_placement import GroupPlacement
+from fluence_plugins.fluence.matching.group_topology import GroupTopology
+from fluence_plugins.fluence.matching.injected_env import not_injected, refusal_text
+from fluence_plugins.fluence.matching.maintenance import Maintenance
+from fluence_plugins.fluence.matching.node_loads import NodeLoads
+from fluence_plugins.fluence.matching.nominated_pods import NominatedPods
+from fluence_plugins.fluence.matching.recovery import recover_holdings
+from fluence_plugins.fluence.matching.reservation_finder import ReservationFinder
+from fluence_plugins.fluence.matching.row_ranks import RowRanks
+from fluence_plugins.fluence.matching.session_matcher import SessionMatcher
+from fluence_plugins.fluence.matching.simulated_removals import SimulatedRemovals
+from fluence_plugins.fluence.metrics import GraphMetrics, drift_metric, reload_metrics
+from fluence_plugins.fluence.tasks.consumer_gates import ConsumerGates
+from fluence_plugins.fluence.tasks.pod_group_maker import PodGroupMaker
+from fluence_plugins.fluence.tasks.resources_reload import ResourcesReload
+from fluence_plugins.fluence.tasks.window_ends import retry_after_windows
+from fluence_plugins.resources import coordination, label_groups, names
+from fluence_plugins.resources.config import ResourcesConfig, env_contract, resource_types
+from fluence_plugins.resources.errors import ResourcesError
+from fluence_plugins.resources.file import capacity
 from fluxion_cy import FluxionError
 from session_scheduler import (
     API_VERSION,
@@ -48,11 +52,12 @@ from session_scheduler import (
 )
 from session_scheduler.hookspecs import Reservation
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.columns import BoolColumn, IntColumn
+from session_scheduler.model.columns import IntColumn
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Task
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import QuantityError, parse_quantity
 from session_scheduler.sdk.bindings import Allocation, Binding, Holding, Runtime
+from session_scheduler.sdk.tasks import alongside
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -60,9 +65,6 @@ if TYPE_CHECKING:
     from session_scheduler.hookspecs import Trial
 
 log = logging.getLogger("fluence")
-
-_NO_RANK = 1 << 40
-"""More than any rank."""
 
 
 class FluencePlugin:
@@ -77,78 +79,80 @@ class FluencePlugin:
 
     def __init__(self, arguments: FluenceArguments) -> None:
         self._arguments = arguments
-        self._following = Following(arguments.file(), self.set_resources)
-        config = self._following.load() or arguments.load()
+        self._reload = ResourcesReload(arguments.file(), self.set_resources)
+        config = self._reload.load() or arguments.load()
         self._types = frozenset(resource_types(config))
         self._env = env_contract(config)
-        self._budget = arguments.match_budget
-        self._env_required = arguments.require_injected_env
         self._admitted = False
         """Whether pods come from an API server, which had them go through the webhook."""
         engine = arguments.matching()
         engine.check_resources(config)
         try:
             engine.check(arguments.policy)
-            self._live = LiveGraph(config, arguments.policy, arguments.accounting, engine)
+            live = LiveGraph(config, arguments.policy, arguments.accounting, engine)
         except FluxionError as error:
             raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
-        self._maker = PodGroupMaker() if arguments.make_pod_groups else None
-        self._producers = Producers()
-        self._asks = GroupAsks(self._live, arguments.topology, self._budget)
+        self.live = live
+        self.refused_actions = engine.refused_actions
+        """Actions that do not go with the engine, and why."""
         self._direction = direction_of(arguments.policy)
-        self._measured = GraphMetrics(self._live)
-        self._told_waiting = False
-        self._unsettled: set[str] = set()
-        """Pods of which the graph lost something, or got it back, at the last change."""
-        self._tasks_on: dict[str, tuple[Task, ...]] = {}
-        self._told_lost: set[str] = set()
-        """Pods of which it was told that what they have recorded is not held."""
-        self._needs: dict[TaskClass, needs.Needs] = {}
-        self._ranks: tuple[tuple[int, int], IntColumn] | None = None
-        self._nominated = Nominated(self._live, self._count_foreign, self._devices_of)
-        self._trials = Trials(self._live, self._nominated, self._count_foreign)
-        self._maintenance = Maintenance(self._live, config.windows)
-        self._promising = Promising(self._live, self._nominated, self._maintenance, self._needs_of, self._rank_of_rows)
+        self._requests = pod_requests.RequestsByClass(live.accounting)
+        self._ranks = RowRanks(live)
+        self._loads = NodeLoads(live)
+        self._maintenance = Maintenance(live, config.windows)
+        budget = arguments.match_budget
+        self._topology = GroupTopology(live, arguments.topology, self._ranks, self._loads.removed, budget)
+        self._matcher = SessionMatcher(live, self._requests, self._ranks, self._maintenance, self._topology, budget)
+        self._nominated = NominatedPods(live, self._loads, self._requests, self._matcher.devices_of)
+        self._removals = SimulatedRemovals(live, self._loads, self._nominated)
+        self._finder = ReservationFinder(live, self._nominated, self._maintenance, self._requests, self._ranks)
+        self._maker = PodGroupMaker() if arguments.make_pod_groups else None
+        self._gates = ConsumerGates()
+        self._metrics = GraphMetrics(live)
+        self._waiting_logged = False
+        self._lost: set[str] = set()
+        """Pods that were reported because what they have recorded is not held."""
         log.info("[fluence] known devices: %s", ", ".join(sorted(self._types)) or "none")
 
-    @property
-    def refused_actions(self) -> Mapping[str, str]:
-        """Actions that do not go with the engine, and why."""
-        return self._live.engine.refused_actions
-
-    @property
-    def live(self) -> LiveGraph:
-        """The graph as it is now."""
-        return self._live
-
-    # ------------------------------------------------------------------ classes and state
+    # ------------------------------------------------------------------ classes and groups
 
     @hookimpl
     def class_key(self, pod: Pod) -> Hashable | None:
         """What pods require, prefer and ask of levels tells them apart, and whether they lack the environment."""
-        bare = not_injected(pod) if self._env_required else None
-        required = needs.class_key(pod)
-        asked = pod_key(pod)
-        if asked is not None:
-            return required, bare, asked
+        bare = not_injected(pod) if self._arguments.require_injected_env else None
+        required = pod_requests.class_key(pod)
+        constraint = topology_constraint.class_key(pod)
+        if constraint is not None:
+            return required, bare, constraint
         return required if bare is None else (required, bare)
 
     @hookimpl
     def group_of(self, pod: Pod) -> GroupRef | None:
         """Pods that name no PodGroup may name a group by label."""
-        self._producers.look(pod)
+        self._gates.observe(pod)
         return label_groups.group_of(pod, made=self._maker is not None)
 
     @hookimpl
     def prefilter(self, group: Group) -> Refusal | None:
-        """Refuse a group that asks of the levels what cannot be, and one by label of a wrong size, or that waits for
+        """Refuse a group whose topology constraint cannot be met, and one by label of a wrong size, or that waits for
         its PodGroup.
         """
         pods = label_groups.members(group)
         reason = label_groups.wrong_size(pods) if pods else None
         if pods and reason is None and self._maker is not None:
-            reason = self._maker.awaited(group)
-        return Refusal(reason) if reason is not None else self._asks.refusal(group, self._trials.gone)
+            reason = self._maker.why_waiting(group)
+        return Refusal(reason) if reason is not None else self._topology.refusal(group)
+
+    @hookimpl
+    def prepare(self, cls: TaskClass) -> Refusal | None:
+        """Refuse a type that no resource tree has, and amounts that no host can have."""
+        reason = pod_requests.unsatisfiable(self._requests[cls], self.live, self._types)
+        if reason is None and self._arguments.require_injected_env and self._admitted:
+            bare = not_injected(cls.pod)
+            reason = None if bare is None else refusal_text(bare)
+        return None if reason is None else Refusal(reason)
+
+    # ------------------------------------------------------------------ tasks beside the sessions
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
@@ -161,88 +165,60 @@ class FluencePlugin:
     @asynccontextmanager
     async def _tasks(self, runtime: Runtime) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
-            following = self._following.serve(runtime, self.name)
-            if following is not None:
-                await stack.enter_async_context(following)
-            if following is not None or self._maintenance.windows:
-                await stack.enter_async_context(self._maintenance.serve(partial(runtime.change, self.name)))
+            reload = self._reload.serve(runtime, self.name)
+            if reload is not None:
+                await stack.enter_async_context(reload)
+            if reload is not None or self._maintenance.windows:
+                change = partial(runtime.change, self.name)
+                await stack.enter_async_context(alongside(retry_after_windows(self._maintenance, change)))
             if self._maker is not None:
                 await stack.enter_async_context(self._maker.serve(runtime))
-            await stack.enter_async_context(self._producers.serve(runtime))
+            await stack.enter_async_context(self._gates.serve(runtime))
             yield
+
+    # ------------------------------------------------------------------ the graph follows the cluster
 
     @hookimpl
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
         """Hosts grow, shrink, come and go; what others run there is foreign load."""
-        if not self._tasks_on:
-            self._following.look()  # it may have stood by for long
+        if not self._loads.tasks_on:
+            self._reload.check()  # it may have stood by for long
         hosts = {change.name: None if change.node is None else self._host(change.node) for change in changes}
-        for change in changes:
-            self._tasks_on[change.name] = change.tasks
-            if change.node is None:
-                del self._tasks_on[change.name]
-        before = set(self._live.missing)
-        self._nominated.let_go()
-        self._live.set_hosts(hosts)
-        self._tell_missing(before)
-        if not self._told_waiting:
-            self._tell_waiting()
-        self._recount({change.name for change in changes})
-        self._live.moved.clear()
+        self._loads.update(changes)
+        before = set(self.live.holdings.missing)
+        self._nominated.release_all()
+        self.live.set_hosts(hosts)
+        self._graph_changed(before, {change.name for change in changes})
+        if not self._waiting_logged:
+            self._log_waiting_trees()
+        self.live.holdings.moved.clear()
 
     def set_resources(self, config: ResourcesConfig) -> None:
         """Take over other virtual resources, between sessions: what pods hold stays theirs.
 
         Raises GraphError, and changes nothing, where they do not go together with the cluster's nodes.
         """
-        self._live.engine.check_resources(config)
-        before = set(self._live.missing)
-        self._nominated.let_go()
-        entered = self._live.set_config(config)
-        self._maintenance.follow(config.windows)
+        self.live.loaded.engine.check_resources(config)
+        before = set(self.live.holdings.missing)
+        self._nominated.release_all()
+        entered = self.live.set_config(config)
+        self._maintenance.set_windows(config.windows)
         self._types = frozenset(resource_types(config))
         self._env = env_contract(config)
-        self._tell_missing(before)
-        self._tell_waiting()
-        self._recount(entered)
+        self._graph_changed(before, entered)
+        self._log_waiting_trees()
         log.info("[fluence] the resources have changed; known devices: %s", ", ".join(sorted(self._types)) or "none")
 
-    def _tell_waiting(self) -> None:
-        for tree in self._live.graph.waiting_trees():
-            log.warning("[fluence] resource %s: waits for its parent, node %r", tree.name or tree.type, tree.parent)
-        self._told_waiting = True
-
-    def _recount(self, hosts: set[str]) -> None:
-        """Count foreign load anew on these hosts, and on those of pods whose holdings in the graph have changed."""
-        if self._unsettled:
-            hosts |= {name for name, tasks in self._tasks_on.items() if any(t.uid in self._unsettled for t in tasks)}
-        for name in sorted(hosts):
-            self._count_foreign(name)
-
-    def _tell_missing(self, before: set[str]) -> None:
-        self._unsettled = before | set(self._live.missing)
-        for uid in sorted(set(self._live.missing) - before):
+    def _graph_changed(self, missing_before: set[str], hosts: set[str]) -> None:
+        for uid in sorted(self.live.holdings.missing.keys() - missing_before):
             log.warning("[fluence] pod %s: the graph no longer has all that it holds", uid)
+        self._loads.graph_changed(missing_before)
+        self._loads.recount(hosts)
 
-    def _count_foreign(self, name: str) -> None:
-        """What runs on a host and is not held: pods of others, and what our own request beyond what they hold.
-
-        And what pods are to take of it that are nominated for it.
-        """
-        self._live.set_foreign(name, self._load_on(name, self._trials.gone, self._nominated.loads_on(name)))
-
-    def _load_on(self, name: str, gone: Container[Task], nominated: Iterable[Amounts]) -> Amounts | None:
-        accounting = self._live.accounting
-        foreign, short = [], [*nominated]
-        for task in self._tasks_on.get(name, ()):
-            if task in gone:
-                continue
-            held = self._live.held_of(task.uid, name)
-            if held is None:
-                foreign.append(task.cls.requests)
-            else:
-                short.append(less(accounting.asked(accounting.shape_of(task.cls.requests)), held))
-        return accounting.load_of(foreign, short)
+    def _log_waiting_trees(self) -> None:
+        for tree in self.live.graph.waiting_trees():
+            log.warning("[fluence] resource %s: waits for its parent, node %r", tree.name or tree.type, tree.parent)
+        self._waiting_logged = True
 
     def _host(self, node: Node) -> HostResources:
         allocatable = {}
@@ -251,108 +227,57 @@ class FluencePlugin:
                 allocatable[name] = parse_quantity(quantity, milli=name == "cpu")
             except QuantityError:
                 continue
-        host = self._live.accounting.host_of(node.metadata.name, allocatable)
-        return self._asks.placed_in_levels(host, node.metadata.labels) if self._asks.topology else host
-
-    def _offers(self, _: TaskClass, event: ClusterEvent) -> bool:
-        return event.old is None or self._host(event.old) != self._host(event.new)
+        host = self.live.accounting.host_of(node.metadata.name, allocatable)
+        levels = self._topology.levels
+        return replace(host, levels=levels_of(node.metadata.labels, levels)) if levels else host
 
     @hookimpl
     def recover(self, holdings: Sequence[Holding]) -> dict[str, str]:
-        """Hold again what live pods say that they hold; what cannot be held counts as foreign load."""
-        shares = {}
-        lost: dict[str, str] = {}
-        for holding in holdings:
-            requests = holding.task.cls.requests
-            share = from_json(holding.held, holding.node, self._live, requests) if holding.held is not None else None
-            if share is not None:
-                shares[holding.task.uid] = share
-            asked = needs.needs_of(holding.task.pod, requests, self._live.accounting).devices
-            if asked and not any(part.devices for part in (share or {}).values()):
-                wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
-                lost[holding.task.uid] = (
-                    f"it asks for {wanted}, and no record says which: others may be given them, too"
-                )
-            elif share is None and holding.held is not None:
-                lost[holding.task.uid] = "its record of what it holds is not valid here"
-        before = set(self._live.missing)
-        concerned = {holding.node for holding in holdings} & self._tasks_on.keys()
-        for name in concerned:
-            self._live.drop_foreign(name)
-        fresh = {uid: share for uid, share in shares.items() if uid not in self._live.shares}
-        self._live.replay(as_counted(fresh, {holding.task.uid: holding.task.cls for holding in holdings}, self._live))
-        self._unsettled = before | set(self._live.missing)
-        lost |= dict.fromkeys(
-            self._live.missing.keys() & shares, "the graph does not have all of it, or another holds it"
-        )
-        for name in sorted(concerned):
-            self._count_foreign(name)
-        self._told_lost |= lost.keys()
+        """Hold again what live pods have recorded; what cannot be held counts as foreign load."""
+        lost = recover_holdings(holdings, self.live, self._loads)
+        self._lost |= lost.keys()
         return lost
 
     @hookimpl
     def events_to_register(self) -> list[ClusterEventWithHint]:
         """The graph has more room where a pod ends or shrinks, or where a host comes or offers something else."""
         node = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE
-        if self._asks.topology:
+        if self._topology.levels:
             node |= ActionType.UPDATE_NODE_LABEL
         return [
             ClusterEventWithHint(Pod, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN),
-            ClusterEventWithHint(Node, node, self._offers),
+            ClusterEventWithHint(Node, node, self._offers_more),
         ]
+
+    def _offers_more(self, _: TaskClass, event: ClusterEvent) -> bool:
+        return event.old is None or self._host(event.old) != self._host(event.new)
 
     # ------------------------------------------------------------------ a session
 
     @hookimpl
     def offered(self) -> Mapping[str, int]:
         """What the graph has of each type: nodes advertise a quota that says nothing of it."""
-        return self._live.graph.offered(self._types)
+        return self.live.graph.offered(self._types)
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
-        """Follow what is thought away to see whether others would fit then."""
-        if self._live.left_crowd:
-            self._nominated.let_go()
-            self._live.settle_crowds()
-        self._maintenance.session_opens(session.wall)
-        session.add_trial_handler(partial(self._think_away, session), self._trials.put_back)
+        """Follow the session's trials, order equal nodes, and divide nodes by levels."""
+        if self.live.allocations.can_shrink:
+            self._nominated.release_all()
+            self.live.allocations.shrink_places()
+        self._maintenance.open_session(session.wall)
+        session.add_trial_handler(partial(self._simulate_removal, session), self._removals.put_back)
         if self._nominated:
-            self._nominated.forget_all_but(session.nominations.node_by_uid)
+            self._nominated.keep_only(session.nominations.node_by_uid)
         if self._direction is not None:
-            session.set_tie_break(self._order_of_rows(session))
-        if self._asks.topology:
-            session.add_subset_nodes(partial(self._divide, session))
-
-    def _divide(self, session: Session, group: Group, mask: BoolColumn) -> list[BoolColumn] | None:
-        return self._asks.subsets(session, group, mask, self._rank_of_rows(session), self._trials.gone)
-
-    def _needs_of(self, cls: TaskClass) -> needs.Needs:
-        found = self._needs.get(cls)
-        if found is None:  # a nominated pod need not be due
-            found = self._needs[cls] = needs.needs_of(cls.pod, cls.requests, self._live.accounting)
-        return found
+            session.set_tie_break(self._ranks.order(session, self._direction))
+        if self._topology.levels:
+            session.add_subset_nodes(partial(self._topology.subsets, session))
 
     @hookimpl
-    def prepare(self, cls: TaskClass) -> Refusal | None:
-        """Refuse a type that no resource tree has, and annotations that cannot be met by any."""
-        found = self._needs_of(cls)
-        beyond = self._live.accounting.beyond(found.shape, found.devices.values())
-        if beyond is not None:
-            return Refusal(beyond)
-        waiting = self._live.graph.waiting_trees()
-        absent = {tree.parent: tree for tree in waiting if set(found.devices) & tree.classes()}
-        if absent and not set(found.devices) <= {node.type for node in self._live.graph.virtual.values()}:
-            parent = min(absent)
-            return Refusal(f"its resource tree hangs below node {parent!r}, which the cluster does not have")
-        unknown = sorted(set(found.devices) - self._types)
-        if unknown:
-            known = ", ".join(sorted(self._types)) or "none"
-            return Refusal(
-                f"resource type {unknown[0]!r} ({names.resource_name(unknown[0])}) is in no resource tree; "
-                f"modelled are: {known}"
-            )
-        bare = not_injected(cls.pod) if self._env_required and self._admitted else None
-        return None if bare is None else Refusal(refusal_text(bare))
+    def on_session_close(self) -> None:
+        """What classes request is worked out anew in each session, once a class."""
+        self._requests.clear()
 
     @hookimpl
     def place_group(
@@ -365,133 +290,42 @@ class FluencePlugin:
     ) -> GroupPlacement | Refusal:
         """One match for each class and type; all of them, or none."""
         log.debug("[fluence] group %s: %d pods of %d classes", group.key, len(tasks), len(room))
-        self._promising.heard(tasks, room)
-        self._trials.settle()
-        self._leave_room(session, tasks)
-        closed = self._maintenance.closed(tasks)
-        if closed:
-            answer = self._place_beside_windows(session, group, tasks, room, scores, closed)
-        else:
-            answer = self._placed(session, group, tasks, room, scores, self._matcher(session))
-        if self._promising.asks and isinstance(answer, GroupPlacement):
-            self._promising.placed(answer.devices)
+        self._finder.note_room(tasks, room)
+        self._removals.count_loads()
+        self._nominated.leave_room(session, tasks)
+        answer = self._matcher.place(session, group, tasks, room, scores)
+        if self._finder.is_probing and isinstance(answer, GroupPlacement):
+            self._finder.note_devices(answer.devices)
         return answer
 
-    def _matcher(self, session: Session, open_devices: BoolColumn | None = None) -> GroupMatcher:
-        ranks, tells = self._rank_of_rows(session), session.reasons_wanted
-        return GroupMatcher(self._live, ranks, self._needs, self._budget, tells=tells, open_devices=open_devices)
-
-    def _placed(
-        self,
-        session: Session,
-        group: Group,
-        tasks: Sequence[Task],
-        room: Mapping[TaskClass, IntColumn],
-        scores: Mapping[TaskClass, IntColumn],
-        matcher: GroupMatcher,
-    ) -> GroupPlacement | Refusal:
-        """Within levels of the graph where the group asks for some."""
-        if not self._asks.topology:
-            return matcher.place(tasks, room, scores)
-        by_level = self._asks.by_level(session, group, matcher.place, self._rank_of_rows(session), self._trials.gone)
-        if by_level is None:
-            return matcher.place(tasks, room, scores)
-        if isinstance(by_level, Refusal):
-            return by_level
-        by_level.budget, by_level.tells = self._budget, session.reasons_wanted
-        return by_level.placed(tasks, room, scores)
-
-    def _place_beside_windows(
-        self,
-        session: Session,
-        group: Group,
-        tasks: Sequence[Task],
-        room: Mapping[TaskClass, IntColumn],
-        scores: Mapping[TaskClass, IntColumn],
-        closed: Closed,
-    ) -> GroupPlacement | Refusal:
-        """As if what is closed were not there; a refusal says what that is."""
-        left, nodes = self._maintenance.open_room(session, room, closed)
-        matcher = self._matcher(session, self._maintenance.open_devices(closed))
-        answer = self._placed(session, group, tasks, left, scores, matcher)
-        if isinstance(answer, GroupPlacement) or not session.reasons_wanted:
-            return answer
-        kinds = {kind for cls in room for kind in self._needs_of(cls).devices}
-        text, until = self._maintenance.told(closed, nodes, kinds)
-        return Refusal(f"{text}. {answer.reason}", until=until) if text else answer
-
-    def _leave_room(self, session: Session, tasks: Sequence[Task]) -> None:
-        """Hold what these tasks must leave to nominated pods."""
-        wanted = session.yields_to(tasks)
-        if not wanted and not self._nominated:
-            return
-        self._nominated.settle(wanted)
-        if self._live.whole_nodes or any(self._needs_of(task.cls).devices for task in tasks):
-            self._nominated.settle_devices(
-                [task for there in wanted.values() for task in there if self._needs_of(task.cls).devices],
-                [task for task in tasks if session.nominations.node_of(task) and self._needs_of(task.cls).devices],
-                None if self._trials.gone else partial(self._ending_with_devices, session),
-            )
-
-    def _think_away(self, session: Session, event: Event) -> None:
-        """Before the first of a trial goes it is planned which devices nominated pods are to have: later more seems
-        to be free than will be, and what the ends of others were for would be promised again.
-        """
-        if not self._trials.gone:
-            waiting = [task for _, there in session.nominations.waiting() for task in there]
-            with_devices = [task for task in waiting if self._needs_of(task.cls).devices]
-            if with_devices:
-                self._nominated.settle_devices(with_devices, (), partial(self._ending_with_devices, session))
-        self._trials.remove(event)
-
-    def _devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
-        found = {task.cls: self._needs_of(task.cls)}
-        closed = self._maintenance.closed((task,))
-        devices = self._maintenance.open_devices(closed) if closed else None
-        matcher = GroupMatcher(
-            self._live, np.zeros(0, np.int64), found, self._budget, tells=False, open_devices=devices
-        )
-        return matcher.devices_of(task)
-
-    def _ending_with_devices(self, session: Session, nominated: Task) -> frozenset[str]:
-        """The pods with devices that are ending, or end before a nominated one is to start.
-
-        Also the one that goes as the first of a trial: the core has it on no node any more when it tells of that.
-        """
-        shares = self._live.shares.items()
-        holding = {uid for uid, share in shares if any(part.devices for part in share.values())}
-        holders = [task for tasks in self._tasks_on.values() for task in tasks if task.uid in holding]
-        start = session.nominations.starts.get(nominated)
-        if start is None:
-            return frozenset(task.uid for task in holders if session.is_ending(task))
-        ends = ((task.uid, session.ends_at(task)) for task in holders)
-        return frozenset(uid for uid, end in ends if end is not None and end <= start)
+    def _simulate_removal(self, session: Session, event: Event) -> None:
+        if not self._loads.removed:
+            self._nominated.reserve_before_removals(session)
+        self._removals.remove(event)
 
     @hookimpl
     def reservation(self, session: Session, trial: Trial) -> Reservation | None:
-        """When the graph can have what the gang asks for, and where, once what ends by then has ended."""
-        self._trials.settle()
-        self._leave_room(session, trial.tasks)
-        return self._promising.first_start(session, trial)
+        """When the graph can have what the gang requests, and where, once what ends by then has ended."""
+        self._removals.count_loads()
+        self._nominated.leave_room(session, trial.tasks)
+        return self._finder.find(session, trial)
 
     @hookimpl
     def reserve(self, session: Session, task: Task, node: str) -> GroupPlacement | Refusal | None:
         """One match on that node; for pods without devices, where the policy orders nodes by themselves."""
-        found = self._needs[task.cls]
-        rank = self._live.graph.host_ranks.get(node)
-        if found.devices or rank is None or self._direction is None or self._asks.spreads(task.group):
+        rank = self.live.graph.host_ranks.get(node)
+        if self._requests[task.cls].devices or rank is None or self._direction is None:
+            return None
+        if self._topology.spreads(task.group):
             return None
         closed = self._maintenance.closed((task,))
         if node in closed.nodes:
             return Refusal(self._maintenance.refusal(closed, node), until=closed.nodes[node].end)
-        self._trials.settle()
+        self._removals.count_loads()
         wanted = session.yields_to((task,), (node,))
         if wanted or self._nominated:
-            self._nominated.settle_on(node, wanted.get(node, ()))
-        try:
-            return place_on(self._live, task, found.shape, rank)
-        except NoMatchError as error:
-            return Refusal(str(error))
+            self._nominated.count_on(node, wanted.get(node, ()))
+        return self._matcher.place_on(task, rank)
 
     @hookimpl
     def reservable(
@@ -500,62 +334,33 @@ class FluencePlugin:
         """Whether enough cores, MiB and gpus of a host would be free; for pods without devices, on shared hosts, while
         no window is to come: what that closes depends on how long a pod takes, and pods of a class differ in that.
         """
-        found = self._needs[task.cls]
-        if found.devices or not self._live.amounts_tell or self._asks.any_of(task.group):
+        requests = self._requests[task.cls]
+        if requests.devices or not self.live.shares_hosts or self._topology.constrains(task.group):
             return None
         if self._maintenance.is_due:
             return None
         wanted = session.yields_to((task,), nodes)
-        return [self._shortage(found.shape, node, gone, wanted.get(node, ())) for node in nodes]
-
-    def _shortage(self, shape: PodShape, node: str, gone: Container[Task], nominated: Iterable[Task]) -> str | None:
-        accounting = self._live.accounting
-        held = (self._live.held_of(task.uid, node) for task in self._tasks_on.get(node, ()) if task in gone)
-        load = self._load_on(node, gone, amounts_of(nominated, accounting))
-        free = self._live.free_on(node, filter(None, held), load)
-        if free is None:
-            return f"{NO_MATCH}: the node is not in it"
-        for unit, wanted, left in zip(accounting.units, accounting.asked(shape), free, strict=True):
-            if wanted > left:
-                return f"{NO_MATCH}: {wanted} {unit} wanted, {left} free"
-        return None
-
-    @hookimpl
-    def on_session_close(self) -> None:
-        """What classes need is worked out anew in each session, once a class."""
-        self._needs.clear()
-
-    def _order_of_rows(self, session: Session) -> IntColumn:
-        """Equal nodes as the policy takes them; those that are in no graph come last."""
-        ranks = self._rank_of_rows(session)
-        return np.where(ranks >= 0, (self._direction or 1) * ranks, _NO_RANK + np.arange(len(ranks)))
-
-    def _rank_of_rows(self, session: Session) -> IntColumn:
-        version = (session.table.static_version, self._live.version)
-        if self._ranks is None or self._ranks[0] != version:
-            ranks = np.full(session.table.size, -1, np.int64)
-            for name, row in session.table.row_of.items():
-                ranks[row] = self._live.graph.host_ranks.get(name, -1)
-            self._ranks = (version, ranks)
-        return self._ranks[1]
+        short = (self._loads.shortage(requests.shape, node, gone, wanted.get(node, ())) for node in nodes)
+        return [None if reason is None else f"{NO_MATCH}: {reason}" for reason in short]
 
     # ------------------------------------------------------------------ after the commit
 
     @hookimpl
     def prebind_needed(self, binding: Binding) -> bool:
         """Where the pod got something, or says what is not true any more."""
-        return bool(self._live.shares.get(binding.task.uid)) or any(map(_is_ours, binding.pod.metadata.annotations))
+        held = self.live.holdings.shares.get(binding.task.uid)
+        return bool(held) or any(map(names.is_answer, binding.pod.metadata.annotations))
 
     @hookimpl
     async def prebind(self, binding: Binding) -> None:
-        """Tell the workload what it got: backend, attributes, jobids."""
+        """Write what the workload got into annotations: backend, attributes, jobids."""
         written = binding.pod.metadata.annotations
         kept = partial(coordination.keeps, binding.pod)
-        binding.annotations.update({name: "" for name in written if _is_ours(name) and not kept(name)})
-        share = self._live.shares.get(binding.task.uid)
+        binding.annotations.update({name: "" for name in written if names.is_answer(name) and not kept(name)})
+        share = self.live.holdings.shares.get(binding.task.uid)
         if not share:
             return
-        for jobid, part in share.items():  # here it stands: what is only tried is in nobody's interest
+        for jobid, part in share.items():  # here, not with the match: what is only tried is not worth a line
             if part.devices:  # of a host alone its event says as much
                 log.info("[fluence] placement %d: %s: %s", jobid, binding.task.key, part.summary)
             log.debug("[fluence] placement %d: %s: %s", jobid, binding.task.key, part)
@@ -566,34 +371,21 @@ class FluencePlugin:
     @hookimpl
     async def cancel(self, allocation: Allocation) -> None:
         """The pod ended or was never bound: free its part."""
-        self._told_lost.discard(allocation.uid)
-        self._live.free(allocation.uid)
+        self._lost.discard(allocation.uid)
+        self.live.allocations.free(allocation.uid)
 
     # ------------------------------------------------------------------ what people see
 
     @hookimpl
     def metrics(self) -> list[Metric]:
         """Matches, the graph's size, who holds what, how far that is from what runs, and what became of the file."""
-        families = [*self._measured.families(), of_drift(self.drift), *of_resources(self._following)]
-        return [*families, self._producers.metric()]
+        families = [*self._metrics.families(), drift_metric(self.drift), *reload_metrics(self._reload)]
+        return [*families, self._gates.metric()]
 
     @property
     def drift(self) -> Mapping[str, int]:
-        """How many pods graph and cluster disagree about, but for those on whose way something is just now.
-
-        `unheld`: it runs, was told a jobid, and neither holds nor misses anything. `ended`: something of a node is held
-        for it, and it is not there. (Of a node that is gone nobody knows who runs there.)
-        """
-        running = {task.uid: task.pod for tasks in self._tasks_on.values() for task in tasks}
-        known = self._live.shares.keys() | self._live.missing.keys()
-        told = {uid for uid, pod in running.items() if names.JOBID_ANNOTATION in pod.metadata.annotations}
-        return {
-            "unheld": len(told - known - self._live.moved - self._told_lost),
-            "ended": sum(
-                not self._live.hosts_of(uid).isdisjoint(self._tasks_on)
-                for uid in known - running.keys() - self._live.moved
-            ),
-        }
+        """How many pods graph and cluster disagree about, by how: see `NodeLoads.drift`."""
+        return self._loads.drift(self._lost)
 
     @hookimpl
     def simulated_node(self, node: Node) -> Mapping[str, str] | None:
@@ -605,11 +397,11 @@ class FluencePlugin:
 
     @hookimpl
     def shown_holding(self, pod: Pod) -> Mapping[str, Any]:
-        """The jobids, as the workload was told them where it was, and the paths of its devices."""
-        share = self._live.shares.get(pod.metadata.uid, {})
-        told = pod.metadata.annotations.get(names.JOBID_ANNOTATION) or ",".join(map(str, sorted(share)))
-        held = Placement().merged(*share.values())
-        return {"jobid": told or None, "devices": [names.any_place(device.path) for device in held.devices]}
+        """The jobids, as its annotation has them where it has one, and the paths of its devices."""
+        share = self.live.holdings.shares.get(pod.metadata.uid, {})
+        jobids = pod.metadata.annotations.get(names.JOBID_ANNOTATION) or ",".join(map(str, sorted(share)))
+        devices = Placement().merged(*share.values()).devices
+        return {"jobid": jobids or None, "devices": [names.any_place(device.path) for device in devices]}
 
     @hookimpl
     def saved_arguments(self) -> Mapping[str, Any]:
@@ -619,16 +411,9 @@ class FluencePlugin:
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any]:
         """Backend, attributes, and the environment that the webhook's variables would have."""
-        held = Placement().merged(*self._live.shares.get(pod.metadata.uid, {}).values())
+        held = Placement().merged(*self.live.holdings.shares.get(pod.metadata.uid, {}).values())
         if not held.devices:
             return {"backend": None, "attributes": {}, "env": {}}
-        told = held.annotations()
-        env = {variable: told.get(annotation, "") for variable, annotation in self._env.items()}
+        written = held.annotations()
+        env = {variable: written.get(annotation, "") for variable, annotation in self._env.items()}
         return {"backend": held.backend, "attributes": held.attributes, "env": env}
-
-
-def _is_ours(annotation: str) -> bool:
-    """Whether only the scheduler may say it: what a user wrote there must not reach the workload."""
-    return annotation in (names.BACKEND_ANNOTATION, names.JOBID_ANNOTATION) or annotation.startswith(
-        names.ATTRIBUTE_ANNOTATION_PREFIX
-    )

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from fluence_plugins.master_queue.connectors import ConnectorSettings
+from fluence_plugins.master_queue.nats.settings import ConnectorSettings
 from session_scheduler import PluginArguments
 from session_scheduler.config.settings import LeaderElection, Serving
 

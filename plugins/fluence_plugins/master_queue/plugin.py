@@ -1,4 +1,4 @@
-"""The plugin `master-queue`: keeps MasterQueues where `fluence run` leads. It takes no part in sessions."""
+"""The plugin `master-queue`: reconciles MasterQueues while `fluence run` leads. It takes no part in sessions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from fluence_plugins.master_queue.arguments import MasterQueueArguments
-from fluence_plugins.master_queue.measured import Measured
+from fluence_plugins.master_queue.metrics import MasterQueueMetrics
 from session_scheduler import API_VERSION, hookimpl
 from session_scheduler.sdk.bindings import Runtime
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
+
+    from fluence_plugins.master_queue.controller.controller import Controller
 
 
 class MasterQueuePlugin:
@@ -24,22 +26,34 @@ class MasterQueuePlugin:
 
     def __init__(self, arguments: MasterQueueArguments) -> None:
         self._arguments = arguments
-        self.measured = Measured()
+        self.counters = MasterQueueMetrics()
+        self._controller: Controller | None = None
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
         """Keep MasterQueues. Nothing where there is no API server, as in a simulation."""
-        from fluence_plugins.master_queue.controller import controller, running
+        from fluence_plugins.master_queue.controller.controller import Controller, running
+        from fluence_plugins.master_queue.nats.connections import Connections
 
         api = runtime.api
         if api is None:
             return nullcontext()
         settings = self._arguments
-        return running(
-            lambda: controller(api, settings.connectors, self.measured, status_seconds=settings.status_seconds)
-        )
+
+        def make() -> Controller:
+            self._controller = Controller(
+                api,
+                lambda listener: Connections(settings.connectors, listener, meter=self.counters),
+                meter=self.counters,
+                status_seconds=settings.status_seconds,
+            )
+            return self._controller
+
+        return running(make)
 
     @hookimpl
     def metrics(self) -> list[Metric]:
         """Messages, pools and writes."""
-        return self.measured.families()
+        if self._controller is None:
+            return self.counters.families()
+        return self.counters.families(self._controller.pool_samples(), self._controller.connector_states())

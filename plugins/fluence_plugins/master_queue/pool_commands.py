@@ -25,8 +25,8 @@ def list_pools(
     import asyncio
     import time
 
-    from fluence_plugins.master_queue.pool_report import read
-    from fluence_plugins.master_queue.pool_tables import parts
+    from fluence_plugins.master_queue.pool.report import read
+    from fluence_plugins.master_queue.pool.tables import parts
     from session_scheduler.sdk.dynamic_client import connect
     from session_scheduler.sdk.logs import log_to_stderr
 
@@ -128,7 +128,7 @@ def publish(
     import asyncio
     import sys
 
-    from fluence_plugins.master_queue.publish_options import Options, Secrets, publish_pool
+    from fluence_plugins.master_queue.pool.publish_options import Options, Secrets, publish_pool
     from session_scheduler.sdk.logs import log_to_stderr
 
     form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)

@@ -11,23 +11,17 @@ from typing import Any, Final
 
 from fluence_plugins.env_injection import patches
 from fluence_plugins.env_injection.handlers import AdmissionRequest, HandlerSettings, Operation, Refusal
-from fluence_plugins.slurm_bridge.names import (
-    CORES_ANNOTATION,
-    FINALIZER,
-    GRES_ANNOTATION,
-    JOBID_LABEL,
-    MANAGED_TAINT,
-    NODE_ANNOTATION,
-)
+from fluence_plugins.slurm_bridge import names
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 NODE_USER: Final = "system:node:"
 """Before the user names of kubelets. The pods that these create run already: they show the node's own."""
-_LABEL: Final = f"metadata.labels[{JOBID_LABEL}]"
+_LABEL: Final = f"metadata.labels[{names.JOBID_LABEL}]"
 _ANNOTATIONS: Final = {
-    f"metadata.annotations[{name}]": name for name in (NODE_ANNOTATION, CORES_ANNOTATION, GRES_ANNOTATION)
+    f"metadata.annotations[{name}]": name
+    for name in (names.NODE_ANNOTATION, names.CORES_ANNOTATION, names.GRES_ANNOTATION)
 }
-_FINALIZER: Final = f"metadata.finalizers[{FINALIZER}]"
+_FINALIZER: Final = f"metadata.finalizers[{names.FINALIZER}]"
 _Marks = dict[str, str]
 """Of a pod's marks those that are there: the field, and what it says."""
 
@@ -92,7 +86,7 @@ class SlurmBridgeHandler:
 
     def _tolerating(self, spec: Mapping[str, Any]) -> list[Operation]:
         """The operations after which the pod tolerates the taint, for as long as it runs."""
-        wanted = {"key": MANAGED_TAINT, "operator": "Equal", "value": self._scheduler, "effect": "NoExecute"}
+        wanted = {"key": names.MANAGED_TAINT, "operator": "Equal", "value": self._scheduler, "effect": "NoExecute"}
         present = spec.get("tolerations") or []
         if not patches.are_objects(present) or wanted in ({"operator": "Equal"} | each for each in present):
             return []
@@ -119,9 +113,9 @@ def _marks(pod: Mapping[str, Any]) -> _Marks:
     finalizers = metadata.get("finalizers") if isinstance(metadata, dict) else None
     annotations = patches.texts_of(pod, "annotations") or {}
     found = {
-        _LABEL: (patches.texts_of(pod, "labels") or {}).get(JOBID_LABEL),
+        _LABEL: (patches.texts_of(pod, "labels") or {}).get(names.JOBID_LABEL),
         **{field: annotations.get(name) for field, name in _ANNOTATIONS.items()},
-        _FINALIZER: FINALIZER if isinstance(finalizers, list) and FINALIZER in finalizers else None,
+        _FINALIZER: names.FINALIZER if isinstance(finalizers, list) and names.FINALIZER in finalizers else None,
     }
     return {field: said for field, said in found.items() if said is not None}
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fluence_plugins.slurm_bridge.names import SCHEDULER_NAME
-from fluence_plugins.slurm_bridge.transport import Connection
+from fluence_plugins.slurm_bridge.slurm.transport import Connection
 from session_scheduler import PluginArguments
 
 

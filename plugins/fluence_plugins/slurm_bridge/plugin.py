@@ -1,7 +1,7 @@
-"""The plugin `slurm-bridge`: pods of its profile go where Slurm says.
+"""The plugin `slurm-bridge`: Slurm chooses the nodes of its profile's pods.
 
-In a session it reads what its task knows, and answers that a group waits, and for what, or where its pods go. Filters
-come first: only nodes that let a pod in are offered to Slurm.
+A session reads what the bridge knows of jobs. The plugin answers where a group's pods go, or what the group waits for.
+Filters come first: Slurm chooses only among nodes that fit the pods.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluence_plugins.slurm_bridge import claims, names, nodes
+from fluence_plugins.slurm_bridge import names
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
-from fluence_plugins.slurm_bridge.book import Book, Stand, identity
-from fluence_plugins.slurm_bridge.bridge import Bridge, Facts, Want
-from fluence_plugins.slurm_bridge.client import SlurmClient
-from fluence_plugins.slurm_bridge.external_nodes import NodeRules
-from fluence_plugins.slurm_bridge.measured import Measured
-from fluence_plugins.slurm_bridge.messages import Fixed, NodeShare
-from fluence_plugins.slurm_bridge.nodes import NodeSettings
-from fluence_plugins.slurm_bridge.seating import Seat, Seats, seated
-from fluence_plugins.slurm_bridge.translation import group_of
+from fluence_plugins.slurm_bridge.devices import resource_claims
+from fluence_plugins.slurm_bridge.jobs.assignment import Assignment, JobNode, assign
+from fluence_plugins.slurm_bridge.jobs.bridge import Bridge, Facts
+from fluence_plugins.slurm_bridge.jobs.job_table import JobTable, PodJob, identity
+from fluence_plugins.slurm_bridge.jobs.submitter import JobRequest
+from fluence_plugins.slurm_bridge.nodes.controller import NodeController, NodeSettings
+from fluence_plugins.slurm_bridge.nodes.external_nodes import NodeRules
+from fluence_plugins.slurm_bridge.slurm.client import SlurmClient
+from fluence_plugins.slurm_bridge.slurm.model import JobDefaults, NodeShare
+from fluence_plugins.slurm_bridge.workloads.translation import group_of
 from session_scheduler import API_VERSION, ActionType, ClusterEventWithHint, Refusal, Session, hookimpl
 from session_scheduler.errors import AttemptError
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import IntColumn
 from session_scheduler.model.groups import Group, GroupRef, NodeChange, Phase, Task
-from session_scheduler.model.objects import Node, OwnerReference, Pod
+from session_scheduler.model.meta import OwnerReference
+from session_scheduler.model.objects import Node, Pod
 from session_scheduler.sdk.bindings import Binding, Runtime
 from session_scheduler.sdk.tasks import alongside
 
@@ -59,24 +61,22 @@ class SlurmBridgePlugin:
         self._nodes: dict[str, str] = {}
         """By name in Slurm: the node."""
         cluster = identity(arguments.cluster, arguments.scheduler_name) if arguments.cluster else ""
-        fixed = Fixed(cluster, arguments.mcs_label, arguments.partition)
-        book = Book(arguments.scheduler_name, cluster)
-        unsure = 2 * arguments.timeout_seconds
-        self._bridge = Bridge(book, fixed, self._connect, tick=arguments.tick_seconds, unsure=unsure)
-        self._asked: dict[str, Want] = {}
-        """What was asked for in this session, by group: the first time is before anything was tried."""
-        self._thought_away: set[str] = set()
-        """The pods (uids) without which a trial looks for room now."""
-        self._offered: dict[bytes, tuple[str, ...]] = {}
+        self._bridge = Bridge(
+            JobTable(arguments.scheduler_name, cluster),
+            JobDefaults(cluster, arguments.mcs_label, arguments.partition),
+            self._connect,
+            tick=arguments.tick_seconds,
+            ambiguous_seconds=2 * arguments.timeout_seconds,
+        )
+        self._requested: dict[str, JobRequest] = {}
+        """The requests of this session, by group."""
+        self._removed: set[str] = set()
+        """The pods (uids) that the trial in progress simulates as removed."""
+        self._candidates: dict[bytes, tuple[str, ...]] = {}
         """In this session, by which rows: the nodes as Slurm calls them."""
 
     def _connect(self) -> SlurmClient:
         return SlurmClient(self._arguments)
-
-    @property
-    def measured(self) -> Measured:
-        """What is measured of the bridge."""
-        return self._bridge.measured
 
     # ------------------------------------------------------------------ between sessions
 
@@ -96,13 +96,13 @@ class SlurmBridgePlugin:
             await stack.enter_async_context(self._bridge.serve(runtime))
             if self._arguments.nodes and runtime.cluster is not None:
                 client = await stack.enter_async_context(self._connect())
-                keeping = nodes.run(runtime.cluster, client, runtime, _node_settings(self._arguments))
-                await stack.enter_async_context(alongside(keeping))
+                nodes = NodeController(runtime.cluster, client, runtime, _node_settings(self._arguments))
+                await stack.enter_async_context(alongside(nodes.run()))
             yield
 
     @hookimpl
     def events_to_register(self) -> list[ClusterEventWithHint]:
-        """Slurm's jobs are told of by the task; a node that comes, or is named otherwise, may be offered to Slurm."""
+        """The bridge requeues groups whose job changes; a node that is new, or has another name, may be a candidate."""
         return [ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_LABEL)]
 
     @hookimpl
@@ -126,19 +126,19 @@ class SlurmBridgePlugin:
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
-        """Another session. What is found in its trials is no room that there is."""
-        self._thought_away.clear()
+        """Forget the last session. A trial requests no job: it simulates that pods are removed."""
+        self._removed.clear()
         session.add_trial_handler(
-            lambda event: self._thought_away.add(event.task.uid),
-            lambda event: self._thought_away.discard(event.task.uid),
+            lambda event: self._removed.add(event.task.uid),
+            lambda event: self._removed.discard(event.task.uid),
         )
-        self._asked.clear()
-        self._offered.clear()
+        self._requested.clear()
+        self._candidates.clear()
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Refusal | None:
         """Refuse pods whose devices Slurm cannot choose."""
-        why = claims.refusal(cls.pod)
+        why = resource_claims.refusal(cls.pod)
         return Refusal(why) if why is not None else None
 
     @hookimpl
@@ -148,43 +148,45 @@ class SlurmBridgePlugin:
         group: Group,
         tasks: Sequence[Task],
         room: Mapping[TaskClass, IntColumn],
-    ) -> Seats | Refusal:
-        """Where Slurm says; those first whose job has nodes."""
+    ) -> Assignment | Refusal:
+        """Place the tasks whose job has nodes on those; request a job for the others."""
         facts: Facts = session.facts(self.name)
-        stands = {task: stand for task in tasks if (stand := facts.stands.get(task.uid)) is not None}
-        ready = {task: stand for task, stand in stands.items() if stand.nodes is not None}
-        self._bridge.note(group.key, group.tasks)
-        seats = self._seat(session, group, ready, room) if ready else None
-        if isinstance(seats, Seats):
-            return seats
+        jobs = {task: job for task in tasks if (job := facts.pod_jobs.get(task.uid)) is not None}
+        ready = {task: job for task, job in jobs.items() if job.nodes is not None}
+        self._bridge.track(group.key, group.tasks)
+        placed = self._place(session, group, ready, room) if ready else None
+        if isinstance(placed, Assignment):
+            return placed
         rest = tuple(task.uid for task in tasks if task not in ready)
-        if rest and session.reasons_wanted and not self._thought_away:
-            self._ask(session, group, rest, room)
-        if seats is not None:
-            return seats
+        if rest and session.reasons_wanted and not self._removed:
+            self._request(session, group, rest, room)
+        if placed is not None:
+            return placed
         if not self._bridge.served:
             return Refusal(_NO_SLURM)
-        text = facts.problems.get(group.key) or next((stand.text for stand in stands.values()), _BEING_MADE)
+        text = facts.problems.get(group.key) or next((job.text for job in jobs.values()), _BEING_MADE)
         return Refusal(text)
 
-    def _ask(self, session: Session, group: Group, uids: Sequence[str], room: Mapping[TaskClass, IntColumn]) -> None:
-        """Want a job for these, and for those of the group before them: where one is enough to start, each is tried by
-        itself, and a job is for all.
+    def _request(
+        self, session: Session, group: Group, uids: Sequence[str], room: Mapping[TaskClass, IntColumn]
+    ) -> None:
+        """Request one job for these and for the pods of the group before them: where one pod is enough to start, the
+        session places each by itself.
         """
-        known = self._asked.get(group.key)
+        known = self._requested.get(group.key)
         before = known.uids if known is not None else ()
         more = tuple(uid for uid in uids if uid not in before)
         if not more:
             return
-        candidates = self._candidates(session, room)
+        candidates = self._candidates_of(session, room)
         if known is not None and candidates != known.candidates:
             both, any_ = {*known.candidates} & {*candidates}, {*known.candidates} | {*candidates}
             candidates = tuple(sorted(both or any_))
-        want = Want(group.key, (*before, *more), group.min_count, candidates, tuple(group.tasks))
-        self._asked[group.key] = want
-        self._bridge.want(want)
+        request = JobRequest(group.key, (*before, *more), group.min_count, candidates, tuple(group.tasks))
+        self._requested[group.key] = request
+        self._bridge.request(request)
 
-    def _candidates(self, session: Session, room: Mapping[TaskClass, IntColumn]) -> tuple[str, ...]:
+    def _candidates_of(self, session: Session, room: Mapping[TaskClass, IntColumn]) -> tuple[str, ...]:
         """The nodes, as Slurm calls them, that have room for pods of each class; where there are too few of those, of
         any class.
         """
@@ -192,42 +194,42 @@ class SlurmBridgePlugin:
         fit = np.logical_and.reduce(columns)
         if len(columns) > 1 and not fit.any():
             fit = np.logical_or.reduce(columns)
-        known = self._offered.get(rows := fit.tobytes())
+        known = self._candidates.get(rows := fit.tobytes())
         if known is None:
             found = (session.node_at(int(row)) for row in np.flatnonzero(fit))
-            known = self._offered[rows] = tuple(sorted(self._names[name] for name in found if name in self._names))
+            known = self._candidates[rows] = tuple(sorted(self._names[name] for name in found if name in self._names))
         return known
 
-    def _seat(
-        self, session: Session, group: Group, ready: Mapping[Task, Stand], room: Mapping[TaskClass, IntColumn]
-    ) -> Seats | Refusal:
-        """Each on a node of its job that takes it, in the order of the job's pods: also of those that are not asked
-        about now, whose nodes are kept for them.
+    def _place(
+        self, session: Session, group: Group, ready: Mapping[Task, PodJob], room: Mapping[TaskClass, IntColumn]
+    ) -> Assignment | Refusal:
+        """Each task on a node of its job that fits, in the order of the job's pods. Pods of the job that are not placed
+        now keep their nodes.
         """
-        found: dict[Task, Seat] = {}
+        found: dict[Task, JobNode] = {}
         elsewhere = {task.uid: task.node for task in group.tasks.values() if task.node is not None}
-        for stand in {stand.job_id: stand for stand in ready.values()}.values():
-            nodes = [self._nodes[name] for name in stand.nodes or () if name in self._nodes]
-            place = {uid: number for number, uid in enumerate(stand.pods)}
+        for job in {job.job_id: job for job in ready.values()}.values():
+            nodes = [self._nodes[name] for name in job.nodes or () if name in self._nodes]
+            place = {uid: number for number, uid in enumerate(job.pods)}
             waiting = [task for task in group.tasks.values() if task in ready or task.phase is Phase.PENDING]
             tasks = sorted((task for task in waiting if task.uid in place), key=lambda task: place[task.uid])
             rows = {node: session.table.row_of[node] for node in nodes if node in session.table.row_of}
-            held = [elsewhere[uid] for uid in stand.pods if uid in elsewhere]
-            taken = seated(tasks, stand, list(rows), held, partial(_takes, room, rows))
-            found |= {task: Seat(node, stand.job_id) for task, node in taken.items() if task in ready}
+            held = [elsewhere[uid] for uid in job.pods if uid in elsewhere]
+            taken = assign(tasks, job, list(rows), held, partial(_fits, room, rows))
+            found |= {task: JobNode(node, job.job_id) for task, node in taken.items() if task in ready}
         if found:
-            return Seats(found)
-        stand = next(iter(ready.values()))
-        missing = [name for name in stand.nodes or () if name not in self._nodes]
+            return Assignment(found)
+        job = next(iter(ready.values()))
+        missing = [name for name in job.nodes or () if name not in self._nodes]
         if missing:
-            return Refusal(f"{stand.text}: {missing[0]} is no node of this cluster")
-        return Refusal(f"{stand.text}, none of which takes it now")
+            return Refusal(f"{job.text}: {missing[0]} is no node of this cluster")
+        return Refusal(f"{job.text}, none of which takes it now")
 
     # ------------------------------------------------------------------ after the commit
 
     @hookimpl
     async def prebind(self, binding: Binding) -> None:
-        """Tell the pod its node, and the cores and devices that Slurm gave it there."""
+        """Annotate the pod with its node, and with the cores and devices that Slurm gave it there."""
         job_id = binding.holds.get("job")
         if not isinstance(job_id, int):
             return
@@ -238,20 +240,20 @@ class SlurmBridgePlugin:
         found = await self._bridge.share_of(job_id, called)
         if found is not None:
             share, gres = found
-            binding.annotations |= told(share)
-            await claims.claim(binding, share, gres)
-        elif claims.needs(binding.pod):
+            binding.annotations |= share_annotations(share)
+            await resource_claims.claim(binding, share, gres)
+        elif resource_claims.needs(binding.pod):
             raise AttemptError(f"Slurm does not say which devices job {job_id} has on node {called}")
 
     @hookimpl
     async def cancel(self) -> None:
-        """The task sees pods that end; it looks at once."""
-        self._bridge.look_again()
+        """Take a turn at once: a pod may have ended."""
+        self._bridge.resync()
 
     @hookimpl
     def metrics(self) -> list[Metric]:
         """Jobs and requests."""
-        return self.measured.families()
+        return self._bridge.metrics.families()
 
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any]:
@@ -269,13 +271,13 @@ def _node_settings(arguments: SlurmBridgeArguments) -> NodeSettings:
     return NodeSettings(rules=rules, cluster=arguments.cluster or "", scheduler_name=arguments.scheduler_name)
 
 
-def _takes(room: Mapping[TaskClass, IntColumn], rows: Mapping[str, int], task: Task, node: str) -> bool:
+def _fits(room: Mapping[TaskClass, IntColumn], rows: Mapping[str, int], task: Task, node: str) -> bool:
     column = room.get(task.cls)
     return column is None or bool(column[rows[node]] > 0)
 
 
-def told(share: NodeShare) -> dict[str, str]:
-    """What a pod is told of its part of a node: `0-3`, and `gpu:v100(IDX:0-1)`, as Slurm writes it."""
+def share_annotations(share: NodeShare) -> dict[str, str]:
+    """A pod's part of a node as annotations: `0-3`, and `gpu:v100(IDX:0-1)`, as Slurm writes it."""
     gres = ",".join(f"{one.name}{f':{one.type}' if one.type else ''}(IDX:{ranges(one.indices)})" for one in share.gres)
     return {names.CORES_ANNOTATION: ranges(share.cores)} | ({names.GRES_ANNOTATION: gres} if gres else {})
 

@@ -1,7 +1,7 @@
-"""The allocate action: every group that is due, in order, placed whole or not at all.
+"""The allocate action: places every group that is due, in order, all or nothing.
 
 Queues in queue order, in each its groups in job order; queues' keys are read again whenever something was placed or
-taken off since, because that may move them (fair shares).
+taken off since, because that may move them (fair shares). The engine runs it in each cycle; `placing` does the rest.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from session_scheduler.actions.postfilter import preempt
 from session_scheduler.actions.reserving import reserve
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.hooks import PluginError
-from session_scheduler.framework.session import Outcome, Session
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 
@@ -25,15 +25,12 @@ _Waiting = list[tuple[tuple[Any, ...], Group]]
 
 
 def allocate(session: Session) -> Iterator[Decision | None]:
-    """Try group after group. Yields a decision where something was placed, else None; `session.outcomes` tells why."""
+    """Try group after group. Yields a decision where something was placed, else None; `session.outcomes` has why not.
+
+    Here as in all actions the engine goes on after each group, unless the cycle's time is over.
+    """
     for group in ordered(session):
-        if session.expired():
-            return
-        if group is None:
-            yield None
-            continue
-        outcome = session.outcomes[group] = Outcome(group)
-        yield try_group(session, group, outcome)
+        yield None if group is None else try_group(session, group)
 
 
 def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator[Group | None]:
@@ -44,9 +41,9 @@ def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator
     None, for a pause, where a plugin was waited for in vain.
     """
     queues: dict[str, _Waiting] = {}
-    for group in session.groups() if groups is None else groups:
+    for group in session.snapshot.due if groups is None else groups:
         try:
-            key = session.group_key(group)
+            key = session.runner.group_key(group)
         except PluginError as error:
             _fail(session, [group], error)
             if error.late:
@@ -60,8 +57,8 @@ def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator
             _fail(session, [group for _, group in queues.pop(queue)], error)
     first, seen = None, -1
     while queues:
-        if first not in queues or seen != len(session.touched):
-            first, seen = _first_queue(session, queues), len(session.touched)
+        if first not in queues or seen != len(session.ledger.touched):
+            first, seen = _first_queue(session, queues), len(session.ledger.touched)
         if first is not None:
             yield queues[first].pop()[1]
             if not queues[first]:
@@ -75,7 +72,7 @@ def _first_queue(session: Session, queues: dict[str, _Waiting]) -> str | None:
     keys: dict[str, tuple[Any, ...]] = {}
     for queue in list(queues):
         try:
-            keys[queue] = session.queue_key(queue)
+            keys[queue] = session.runner.queue_key(queue)
         except PluginError as error:
             _fail(session, [group for _, group in queues.pop(queue)], error)
     try:
@@ -89,70 +86,71 @@ def _first_queue(session: Session, queues: dict[str, _Waiting]) -> str | None:
 def _fail(session: Session, groups: Iterable[Group], error: PluginError) -> None:
     session.held_up += error.late
     for group in groups:
-        session.outcomes[group] = Outcome(group, refusal=Refusal(str(error), error.plugin, failed=True))
+        session.outcomes[group] = PlacementResult(group, refusal=Refusal(str(error), error.plugin, failed=True))
 
 
-def try_group(session: Session, group: Group, outcome: Outcome) -> Decision | None:
+def try_group(session: Session, group: Group) -> Decision | None:
     """Place what can be placed of a group; a plugin that fails fails this group only, and so does an unexpected error.
 
     Such an error is added to `session.errors`.
     """
-    with trying(session, outcome), session.statement(group) as statement:
-        place_group(session, statement, group, outcome)
-        preemptions = [] if outcome.scheduled else _helped(session, group, outcome)
-        nominated = _new_nominations(outcome)
-        if outcome.placed or preemptions or nominated:
-            mutations = session.bind_annotations(outcome.placed)
+    result = session.outcomes[group] = PlacementResult(group)
+    with trying(session, result), session.ledger.statement(group) as statement:
+        place_group(session, statement, group, result)
+        preemptions = [] if result.scheduled else _helped(session, group, result)
+        nominated = _new_nominations(result) if result.nominated else {}
+        if result.placed or preemptions or nominated:
+            mutations = session.runner.bind_annotations(result.placed)
             decision = statement.commit()
             decision.mutations = mutations
             decision.preemptions = preemptions
             decision.nominated = nominated
-            session.to_end.clear()  # who carries it out knows from now on
+            session.ledger.to_end.clear()  # what carries it out knows from now on
             return decision
     for task in group.in_phase(Phase.PENDING):
-        outcome.reasons.setdefault(task, outcome.refusal.reason if outcome.refusal else "not tried")
+        result.reasons.setdefault(task, result.refusal.reason if result.refusal else "not tried")
     return None
 
 
-def _new_nominations(outcome: Outcome) -> dict[Task, str]:
+def _new_nominations(result: PlacementResult) -> dict[Task, str]:
     """Those of which the pods' status does not tell already."""
-    before = outcome.nominated_before
+    before = result.nominated_before
     return {
         task: node
-        for task, node in outcome.nominated.items()
+        for task, node in result.nominated.items()
         if node != before[task] or node != task.pod.status.nominated_node_name
     }
 
 
-def _helped(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
+def _helped(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
     """What is done at once for a group of which something was refused."""
     options = session.options
-    preemptions = preempt(session, group, outcome) if options.preempts_at_once or not options.preempts else []
+    preemptions = preempt(session, group, result) if options.preempts_at_once or not options.preempts else []
     if options.reservations and not preemptions:
-        reserve(session, group, outcome)
+        reserve(session, group, result)
     return preemptions
 
 
 @contextmanager
-def trying(session: Session, outcome: Outcome) -> Iterator[None]:
-    """What is done here for a group fails that group only, and its outcome says so; see `try_group`."""
+def trying(session: Session, result: PlacementResult) -> Iterator[None]:
+    """What is done here for a group fails that group only, and its result says so; see `try_group`."""
     try:
         yield
     except PluginError as error:
         session.held_up += error.late
-        _give_up(session, outcome, Refusal(str(error), error.plugin, failed=True))
+        _give_up(session, result, Refusal(str(error), error.plugin, failed=True))
     except Exception as error:  # noqa: BLE001 (a bug that one group meets is told, and the others are tried)
         session.errors.append(error)
-        _give_up(session, outcome, Refusal(f"the scheduler failed: {type(error).__name__}: {error}", failed=True))
+        _give_up(session, result, Refusal(f"the scheduler failed: {type(error).__name__}: {error}", failed=True))
 
 
-def _give_up(session: Session, outcome: Outcome, refusal: Refusal) -> None:
+def _give_up(session: Session, result: PlacementResult, refusal: Refusal) -> None:
     """The statement was undone: what was found out on the way holds no more."""
-    session.forget_boards()
-    session.to_end.clear()
-    for task, node in outcome.nominated_before.items():  # nothing is written of what was decided since
-        session.nominate(task, node)
-    outcome.nominated.clear()
-    outcome.placed.clear()
-    outcome.reasons.clear()
-    outcome.refusal = refusal
+    session.evaluator.forget_boards()
+    session.ledger.to_end.clear()
+    for task, node in result.nominated_before.items():  # nothing is written of what was decided since
+        session.ledger.nominate(task, node)
+    result.nominated.clear()
+    result.placed.clear()
+    result.reasons.clear()
+    result.refusal = refusal

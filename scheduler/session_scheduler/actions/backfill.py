@@ -11,9 +11,8 @@ from collections.abc import Iterator
 
 from session_scheduler.actions.allocate import ordered, trying
 from session_scheduler.actions.placing import place_group
-from session_scheduler.framework.outcome import Outcome
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.durations import known_seconds
 from session_scheduler.model.groups import Group, Phase
 
@@ -24,19 +23,17 @@ def backfill(session: Session) -> Iterator[Decision | None]:
     if not starts:
         return
     latest = max(starts.values()) - session.wall
-    refused = [group for group, outcome in session.outcomes.items() if _ends_within(outcome, latest)]
+    refused = [group for group, result in session.outcomes.items() if _ends_within(result, latest)]
     for group in ordered(session, refused):
-        if session.expired():
-            return
         yield None if group is None else _fill(session, group)
 
 
-def _ends_within(outcome: Outcome, seconds: float) -> bool:
+def _ends_within(result: PlacementResult, seconds: float) -> bool:
     """Whether something of a group waits for room, or for what its queue may have, and ends within so many seconds."""
-    failed = outcome.refusal is not None and outcome.refusal.failed
-    if failed or any(outcome.nominated.values()) or (outcome.placed and not _each_alone(outcome.group)):
+    failed = result.refusal is not None and result.refusal.failed
+    if failed or any(result.nominated.values()) or (result.placed and not _each_alone(result.group)):
         return False
-    waits = [task for task in (*outcome.tried, *outcome.over_capacity) if task.phase is Phase.PENDING]
+    waits = [task for task in (*result.tried, *result.over_capacity) if task.phase is Phase.PENDING]
     known = [known_seconds(task) for task in waits]
     return bool(known) and all(one is not None and one <= seconds for one in known)
 
@@ -48,17 +45,17 @@ def _each_alone(group: Group) -> bool:
 
 def _fill(session: Session, group: Group) -> Decision | None:
     """As `try_group`, but nobody is asked to end; what `allocate` found out stands where nothing is placed."""
-    outcome = Outcome(group)
-    with trying(session, outcome), session.statement(group) as statement, session.backfilling():
-        place_group(session, statement, group, outcome)
-        if outcome.placed:
-            outcome.filled_in = True
-            mutations = session.bind_annotations(outcome.placed)
+    result = PlacementResult(group)
+    with trying(session, result), session.ledger.statement(group) as statement, session.nominated.backfilling():
+        place_group(session, statement, group, result)
+        if result.placed:
+            result.filled_in = True
+            mutations = session.runner.bind_annotations(result.placed)
             decision = statement.commit()
             decision.mutations = mutations
-            outcome.nominated = session.outcomes[group].nominated
-            session.outcomes[group] = outcome
+            result.nominated = session.outcomes[group].nominated
+            session.outcomes[group] = result
             return decision
-    if outcome.refusal is not None and outcome.refusal.failed:
-        session.outcomes[group] = outcome
+    if result.refusal is not None and result.refusal.failed:
+        session.outcomes[group] = result
     return None

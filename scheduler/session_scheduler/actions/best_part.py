@@ -1,4 +1,4 @@
-"""The largest part of a gang that could be placed: what people are told of one that does not start."""
+"""The largest part of a gang that could be placed: `explain` reports it of a gang that does not start."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from session_scheduler.actions.members import required_first
+from msgspec.structs import replace
+
 from session_scheduler.actions.node_sets import NotFitting, node_sets
-from session_scheduler.actions.placing import one_way, orders
+from session_scheduler.actions.placing import one_way, orders, required_first
+from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.framework.session import Session
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
@@ -29,10 +31,11 @@ def best_part(session: Session, group: Group, ways: int = MOST_WAYS) -> Part:
     """The part that lacks least of the sub-groups' minima, of these that with the most tasks, of equal ones the first
     that is found; all is as it was then. PluginError.
     """
-    tasks = required_first(session, group, sorted(group.in_phase(Phase.PENDING), key=session.task_key))
-    barred = {task: refusal.reason for task in tasks if (refusal := session.plan(task.cls).refusal) is not None}
+    tasks = required_first(session, group, sorted(group.in_phase(Phase.PENDING), key=session.runner.task_key))
+    refusals = {task: session.evaluator.evaluation(task.cls).refusal for task in tasks}
+    barred = {task: refusal.reason for task, refusal in refusals.items() if refusal is not None}
     tasks = [task for task in tasks if task not in barred]
-    barred |= {task: reason for task, (reason, _) in session.over_capacity(group, tasks).items()}
+    barred |= {task: reason for task, (reason, _) in session.runner.over_capacity(group, tasks).items()}
     tasks = [task for task in tasks if task not in barred]
     best: Part = ({}, barred, None)
     if not tasks:
@@ -42,12 +45,14 @@ def best_part(session: Session, group: Group, ways: int = MOST_WAYS) -> Part:
     except NotFitting as nowhere:
         return {}, barred, nowhere.refusal.reason
     masks = [None] if sets is None else [one.mask for one in sets]
-    for number, (order, mask) in enumerate(islice(_ways(session, tasks, masks), ways)):
-        placed, refused, reason = _placed(session, group, order, mask)
-        if not number or _worth(group, placed) > _worth(group, best[0]):
-            best = placed, {**barred, **refused}, reason
-        if len(placed) == len(tasks):
-            break
+    with session.ledger.statement(group) as statement:
+        request = PlacementRequest(session, statement, group, tasks, expected=len(tasks))
+        for number, way in enumerate(islice(_ways(request, masks), ways)):
+            placed, refused, reason = _placed(way)
+            if not number or _worth(group, placed) > _worth(group, best[0]):
+                best = placed, {**barred, **refused}, reason
+            if len(placed) == len(tasks):
+                break
     return best
 
 
@@ -56,30 +61,30 @@ def _worth(group: Group, placed: Collection[Task]) -> tuple[int, int]:
     return -sum(short.values()), len(placed)
 
 
-def _ways(
-    session: Session, tasks: Sequence[Task], masks: Sequence[BoolColumn | None]
-) -> Iterator[tuple[list[Task], BoolColumn | None]]:
+def _ways(request: PlacementRequest, masks: Sequence[BoolColumn | None]) -> Iterator[PlacementRequest]:
     for mask in masks:
-        for order in orders(session, tasks, mask):
-            yield order, mask
+        there = replace(request, subset=mask)
+        for order in orders(there):
+            yield replace(there, tasks=order)
 
 
-def _placed(session: Session, group: Group, tasks: Sequence[Task], mask: BoolColumn | None) -> Part:
+def _placed(request: PlacementRequest) -> Part:
     """What one way places: all together, and what is left then one by one; undone."""
-    with session.statement(group) as statement:
-        attempt = one_way(session, statement, group, tasks, mask, len(tasks), 1)
-        closed: dict[TaskClass, str] = {}  # why one of the class was refused; nothing has been placed since
-        for task in tasks:
-            if task.node is not None or task.cls in closed:
-                continue
-            mark = statement.checkpoint()
-            alone = one_way(session, statement, group, [task], mask, 1, 1)
-            if statement.placed_since(mark):
-                closed.clear()
-            else:
-                closed[task.cls] = alone.refused.get(task, "")
-        placed = {task: task.node or "" for task in statement.placed_since(0)}
-        left = [task for task in tasks if task not in placed]
-        refused = {task: closed.get(task.cls) or attempt.refused.get(task, "") for task in left}
-    session.forget_boards(mask)
+    statement = request.statement
+    attempt = one_way(request)
+    closed: dict[TaskClass, str] = {}  # why one of the class was refused; nothing has been placed since
+    for task in request.tasks:
+        if task.node is not None or task.cls in closed:
+            continue
+        mark = statement.checkpoint()
+        alone = one_way(replace(request, tasks=[task], expected=1))
+        if statement.placed_since(mark):
+            closed.clear()
+        else:
+            closed[task.cls] = alone.reasons.get(task, "")
+    placed = {task: task.node or "" for task in statement.placed_since(0)}
+    left = [task for task in request.tasks if task not in placed]
+    refused = {task: closed.get(task.cls) or attempt.reasons.get(task, "") for task in left}
+    statement.rollback()
+    request.session.evaluator.forget_boards(request.subset)
     return placed, refused, attempt.refusal.reason if attempt.refusal is not None else None

@@ -12,15 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from session_scheduler.actions.allocate import ordered, trying
-from session_scheduler.actions.members import required_first
 from session_scheduler.actions.moving import Moving
-from session_scheduler.actions.node_sets import NotFitting, divides_nodes, node_sets
+from session_scheduler.actions.node_sets import NotFitting, node_sets
+from session_scheduler.actions.placing import required_first
 from session_scheduler.actions.refused import waits_for_room
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.callbacks import Scenario
-from session_scheduler.framework.nominated_pods import left_out
-from session_scheduler.framework.session import Outcome, Session
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.framework.victims import Unit, importance
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task
@@ -36,13 +35,11 @@ _MOST_NAMED: Final = 5
 
 def consolidate(session: Session) -> Iterator[Decision | None]:
     """Try what was refused, in order, until pods are moved for one. Yields a decision then, else None."""
-    refused = [group for group, outcome in session.outcomes.items() if waits_for_room(session, outcome)]
+    refused = [group for group, result in session.outcomes.items() if waits_for_room(session, result)]
     if not refused:
         return
     moves, consolidation = session.snapshot.cache.moves, _Consolidation(session)
     for group in ordered(session, refused):
-        if session.expired():
-            return
         if group is not None and moves.in_flight(session.now):
             moves.hold_up(group.key)
         else:
@@ -58,32 +55,32 @@ class _Consolidation:
         self._in_vain: set[tuple[Any, ...]] = set()
         """What was tried in vain, and would be so again."""
 
-    def decide(self, group: Group, outcome: Outcome) -> Decision | None:
+    def decide(self, group: Group, result: PlacementResult) -> Decision | None:
         """Move pods for a group if it fits then."""
         session = self._session
-        with trying(session, outcome), session.statement(group) as statement:
-            preemption = self._found(group, outcome)
+        with trying(session, result), session.ledger.statement(group) as statement:
+            preemption = self._found(group, result)
             if preemption is not None:
                 decision = statement.commit()
                 decision.preemptions, decision.nominated = [preemption], preemption.nominated
-                self._note(outcome, preemption)
+                self._note(result, preemption)
                 return decision
         return None
 
-    def _note(self, outcome: Outcome, preemption: Preemption) -> None:
+    def _note(self, result: PlacementResult, preemption: Preemption) -> None:
         session = self._session
         for task, node in preemption.nominated.items():
-            outcome.nominated_before.setdefault(task, "")
-            session.nominate(task, node)
-            outcome.nominated[task] = node
-            outcome.reasons[task] = f"{outcome.reasons[task].removesuffix('.')}. {_awaited(preemption)}"
+            result.nominated_before.setdefault(task, "")
+            session.ledger.nominate(task, node)
+            result.nominated[task] = node
+            result.reasons[task] = f"{result.reasons[task].removesuffix('.')}. {_awaited(preemption)}"
         for task, node in preemption.moves.items():
             session.snapshot.cache.moves.decided(task, node, session.now)
-            session.touched.append(task.row)  # that it ends changes what a node costs
+            session.ledger.touched.append(task.row)  # that it ends changes what a node costs
 
-    def _found(self, group: Group, outcome: Outcome) -> Preemption | None:
+    def _found(self, group: Group, result: PlacementResult) -> Preemption | None:
         session = self._session
-        tasks = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
+        tasks = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
         if group.topology_key is not None or any(task.pod.spec.preemption_policy == "Never" for task in tasks):
             return None
         if group.needed > 1 or group.lacks:
@@ -94,22 +91,23 @@ class _Consolidation:
     def _for(self, group: Group, tasks: Sequence[Task], needed: int) -> Preemption | None:
         """What is to be moved so that so many of these tasks fit; None where nothing helps. Raises PluginError."""
         session, alone = self._session, len(tasks) == 1
-        key = (tasks[0].cls, tasks[0].preemptor_priority, left_out(session, tasks[0]), group.queue, group.preemptible)
+        first, own = tasks[0], session.nominated.left_out(tasks[0])
+        key = (first.cls, first.preemptor_priority, own, group.queue, group.preemptible)
         if len(tasks) < needed or (alone and key in self._in_vain):
             return None
-        if session.limits_capacity and session.over_capacity(group, tasks[:needed]):
+        if session.runner.limits_capacity and session.runner.over_capacity(group, tasks[:needed]):
             return None
         for subset in self._subsets(group):
             for aside in (False, True) if needed > 1 else (False,):
                 preemption = self._in_subset(group, tasks, needed, subset, aside=aside)
                 if preemption is not None:
                     return preemption
-        if alone and (session.preempts_alike or not session.limits_preemption):
+        if alone and (session.registered.preempts_alike or not session.runner.limits_preemption):
             self._in_vain.add(key)
         return None
 
     def _subsets(self, group: Group) -> Sequence[BoolColumn | None]:
-        if not divides_nodes(self._session):
+        if not self._session.runner.divides_nodes:
             return (None,)
         try:
             sets = node_sets(self._session, group)
@@ -125,11 +123,11 @@ class _Consolidation:
         with Moving(session, group, subset, movable.on, aside=aside) as moving:
             if not moving.seat_all(tasks, needed) or not moving.moves:
                 return None
-            seats = {task: session.node_at(row) for task, row in moving.seats.items()}
-            moves = {task: session.node_at(row) for task, row in moving.moves.items()}
+            seats = {task: session.ledger.node_at(row) for task, row in moving.seats.items()}
+            moves = {task: session.ledger.node_at(row) for task, row in moving.moves.items()}
         if self._budgets.parted(_units(moves))[0]:
             return None
-        if session.limits_preemption and session.preempt_refusal(Scenario(group, seats, tuple(moves))) is not None:
+        if session.runner.preempt_refusal(Scenario(group, seats, tuple(moves))) is not None:
             return None
         self._budgets.use(moves)
         return Preemption(seats, tuple(moves), ELSEWHERE, moves)
@@ -161,8 +159,8 @@ class _Movable:
         """Those on a node, the more important first: who can stay stays. Raises PluginError."""
         if node not in self._on:
             tasks = [task for task in self._session.snapshot.cache.tasks_on(node) if self._may_be_moved(task)]
-            if self._session.limits_preemption:
-                tasks = self._session.preemptable(self._group, tasks)
+            if self._session.runner.limits_preemption:
+                tasks = self._session.runner.preemptable(self._group, tasks)
             self._on[node] = [task for unit in sorted(_units(tasks), key=importance) for task in unit.tasks]
         return [task for task in self._on[node] if task.phase is Phase.BOUND and task.node == node]
 
@@ -179,10 +177,10 @@ class _Movable:
             and task.standing <= self._priority
             and group is not self._group
             and group.preemptible
-            and not session.is_ending(task)
+            and not session.ledger.is_ending(task)
             and not pod.spec.resource_claims
             and not has_ephemeral_claims(pod)
             and not session.snapshot.cache.moves.rests(task, session.now, session.options.rest_seconds)
             and not self._budgets.parted(_units((task,)))[0]
-            and session.plan(task.cls).refusal is None
+            and session.evaluator.evaluation(task.cls).refusal is None
         )

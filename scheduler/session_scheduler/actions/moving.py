@@ -17,7 +17,7 @@ from typing import Final, Self
 import numpy as np
 
 from session_scheduler.actions.placing import one_way
-from session_scheduler.actions.plugin_placement import has_placers
+from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.framework.hooks import PluginError
 from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import BoolColumn, IntColumn
@@ -67,7 +67,7 @@ class Moving:
         self._group = group
         self._subset = subset
         self._movable = movable
-        self._statement = session.statement(group)
+        self._statement = session.ledger.statement(group)
         self._away: dict[Task, tuple[str, Phase, Mapping[Hashable, int]]] = {}
         self._aside = aside
         self._use: IntColumn | None = None
@@ -94,7 +94,7 @@ class Moving:
         finally:
             self._put_back(list(self._away))
             if self._subset is not None:
-                self._session.forget_boards(self._subset)
+                self._session.evaluator.forget_boards(self._subset)
 
     def seat_all(self, tasks: Sequence[Task], needed: int) -> bool:
         """Seat so many of the tasks, and of each sub-group its minimum: whom the group needs most comes first in them.
@@ -133,7 +133,7 @@ class Moving:
     def _seat_freely(self, task: Task) -> bool:
         mark = self._statement.checkpoint()
         with self._session.without_reasons():
-            one_way(self._session, self._statement, self._group, [task], self._subset, 1, 1)
+            one_way(PlacementRequest(self._session, self._statement, self._group, [task], subset=self._subset))
         if self._statement.placed_since(mark):
             self._seated(task, task.row)
             return True
@@ -156,16 +156,16 @@ class Moving:
         first. Looked at are those that lack least.
         """
         session = self._session
-        board = session.board(task, self._subset)
+        board = session.evaluator.board(task, self._subset)
         rows = np.array(board.helpable(task), np.int64)
-        if has_placers(session):  # what filters offer was refused by who places groups
+        if session.calls.places_groups:  # what filters offer was refused by who places groups
             rows = np.concatenate([rows, np.flatnonzero(board.mask)])
         lacking = self._lacking(task)
         if self._aside:
             self._use = np.full(session.table.size, _NO_USE)
             self._use[rows] = lacking[rows]
         self._room.clear()
-        rows = rows[np.lexsort((session.ties()[rows], lacking[rows]))][:_MOST_LOOKED_AT]
+        rows = rows[np.lexsort((session.runner.ties()[rows], lacking[rows]))][:_MOST_LOOKED_AT]
         found: list[tuple[int, int]] = []
         for row in rows.tolist():
             tasks = self._movable_on(row)
@@ -197,14 +197,14 @@ class Moving:
 
     def _movable_on(self, row: int) -> list[Task]:
         """The tasks on a row that may be moved, and for which there is room elsewhere."""
-        return [task for task in self._movable(self._session.node_at(row)) if self._has_room(task, row)]
+        return [task for task in self._movable(self._session.ledger.node_at(row)) if self._has_room(task, row)]
 
     def _has_room(self, task: Task, left: int) -> bool:
         """Whether filters offer a task another row, as things are before anything is moved for the seat."""
         key = task.cls, task.standing, task.group.queue
         rows = self._room.get(key)
         if rows is None:
-            board = self._session.board(task)
+            board = self._session.evaluator.board(task)
             board.sync(task)
             rows = self._room[key] = board.mask.copy()
             rows[list(self._vacated)] = False
@@ -269,19 +269,19 @@ class Moving:
     def _elsewhere(self, task: Task, left: int) -> int | None:
         """The best row for a task that is moved, where it is put; not one that others leave: there it would wait."""
         session = self._session
-        board = session.board(task)
+        board = session.evaluator.board(task)
         board.sync(task)
         mask = board.mask.copy()
         mask[[left, *self._vacated]] = False
         rows = np.flatnonzero(mask)
         use = self._use[rows] if self._use is not None else np.zeros(len(rows), np.int64)
-        best = rows[np.lexsort((session.ties()[rows], -board.total[rows], -use))][:_MOST_TRIES]
+        best = rows[np.lexsort((session.runner.ties()[rows], -board.total[rows], -use))][:_MOST_TRIES]
         return next((row for row in best.tolist() if self._place(task, task.group, row)), None)
 
     def _fits(self, task: Task, row: int) -> bool:
-        if not self._session.fits_on(task, row):
+        if not self._session.evaluator.fits_on(task, row):
             return False
-        if not has_placers(self._session):
+        if not self._session.calls.places_groups:
             return True
         mark = self._statement.checkpoint()
         fits = self._place(task, self._group, row)
@@ -292,7 +292,7 @@ class Moving:
         """Whether a task could be put on a row, and was."""
         mark = self._statement.checkpoint()
         with self._session.without_reasons():
-            one_way(self._session, self._statement, group, [task], None, 1, 1, {task: row})
+            one_way(PlacementRequest(self._session, self._statement, group, [task], assignment={task: row}))
         if self._statement.placed_since(mark):
             return True
         self._statement.rollback(mark)
@@ -304,10 +304,10 @@ class Moving:
         node = task.node or ""
         self._away[task] = node, task.phase, task.counts
         try:
-            self._session.remove(task)
+            self._session.ledger.remove(task)
         finally:
             task.phase, task.counts = Phase.PENDING, NO_COUNTS  # elsewhere it has others
-        self._session.tell_deallocated(task, node)
+        self._session.runner.notify_deallocated(task, node)
 
     def _put_back(self, tasks: Sequence[Task]) -> None:
         """All of them, whatever plugins say. Raises PluginError."""
@@ -316,8 +316,8 @@ class Moving:
             if task not in self._away:
                 continue
             node, phase, task.counts = self._away.pop(task)
-            for tell in (partial(self._session.put_back, task, node, phase),
-                         partial(self._session.tell_allocated, task, node)):  # fmt: skip
+            for tell in (partial(self._session.ledger.put_back, task, node, phase),
+                         partial(self._session.runner.notify_allocated, task, node)):  # fmt: skip
                 try:
                     tell()
                 except PluginError as error:

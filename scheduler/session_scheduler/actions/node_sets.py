@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.framework.answers import Normalise
 from session_scheduler.framework.evaluation import bounds, normalised
 from session_scheduler.framework.hooks import HookCall, ScoreCall
@@ -46,15 +47,10 @@ class NotFitting(Exception):  # noqa: N818 (an answer, carried past those that d
         self.refusal = refusal
 
 
-def divides_nodes(session: Session) -> bool:
-    """Whether plugins may offer groups sets of nodes."""
-    return bool(session.calls.functions("node_subsets") or session.subset_calls)
-
-
 def node_sets(session: Session, group: Group) -> list[NodeSet] | None:
     """The sets to try, in order; None for a group that may go anywhere. Raises NotFitting, PluginError."""
     sets = _whole_sets(session, group)
-    for call in session.subset_calls:
+    for call in session.registered.subset_nodes:
         sets = _divided(session, call, group, sets)
     return sets
 
@@ -79,7 +75,7 @@ def _offered(session: Session, group: Group) -> list[BoolColumn] | None:
         if answer is not None:
             subsets: list[BoolColumn] = call.guarded(list, answer)
             for task in group.in_phase(Phase.PENDING):
-                session.note_rejected(task, (call.plugin,))
+                session.runner.note_rejected(task, (call.plugin,))
             for mask in subsets:
                 if getattr(mask, "shape", None) != (session.table.size,) or mask.dtype != np.bool_:
                     raise call.wrong(f"a subset is no mask of bools over all {session.table.size} rows")
@@ -90,11 +86,11 @@ def _offered(session: Session, group: Group) -> list[BoolColumn] | None:
 def _divided(session: Session, call: HookCall, group: Group, sets: list[NodeSet] | None) -> list[NodeSet] | None:
     """The sets, each divided by one plugin. Raises NotFitting where it leaves none, PluginError."""
     whole = [NodeSet(session.table.valid())] if sets is None else sets
-    parts = [(one, session.subsets(call, group, one.mask)) for one in whole]
+    parts = [(one, session.runner.subsets(call, group, one.mask)) for one in whole]
     if all(masks is None for _, masks in parts):
         return sets
     for task in group.in_phase(Phase.PENDING):
-        session.note_rejected(task, (call.plugin,))
+        session.runner.note_rejected(task, (call.plugin,))
     found = [NodeSet(mask, one.domain) for one, masks in parts for mask in ((one.mask,) if masks is None else masks)]
     if not found:
         raise NotFitting(Refusal("no set of nodes is left to the group", call.plugin))
@@ -165,30 +161,30 @@ def _ranked(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:
     return sorted(range(len(fits)), key=lambda index: (-totals[index], ties[index], -fits[index].score, index))
 
 
-def promising(
-    session: Session, group: Group, sets: Sequence[NodeSet], tasks: Sequence[Task], needed: int
-) -> tuple[list[NodeSet], bool]:
+def promising(request: PlacementRequest, sets: Sequence[NodeSet]) -> tuple[list[NodeSet], bool]:
     """The sets that are worth a try, and whether the first of them that holds the group is the best.
 
     Where each filter looks at one row only, the room on a domain's nodes says how many tasks it takes at most; of one
     class, placed by the core itself, exactly. Then the domains' scores are known before anything is tried: a group that
     is to stay on one of thousands of nodes costs hardly more than on one of three. Raises PluginError.
     """
+    session, group, tasks = request.session, request.group, request.tasks
     counts = Counter(task.cls for task in tasks)
-    if group.topology_key is None or len(sets) == 1 or any(session.plan(cls).any_filters for cls in counts):
+    beyond = any(session.evaluator.evaluation(cls).any_filters for cls in counts)
+    if group.topology_key is None or len(sets) == 1 or beyond:
         return list(sets), False
     room = {cls: _room(session, next(task for task in tasks if task.cls is cls), count)
             for cls, count in counts.items()}  # fmt: skip
     takes = [sum(min(count, int(room[cls][one.mask].sum())) for cls, count in counts.items()) for one in sets]
-    hopeful = [(one, count) for one, count in zip(sets, takes, strict=True) if count >= needed]
-    if not hopeful or len(counts) > 1 or session.calls.functions("place_group"):
+    hopeful = [(one, count) for one, count in zip(sets, takes, strict=True) if count >= request.needed]
+    if not hopeful or len(counts) > 1 or session.calls.places_groups:
         return [one for one, _ in hopeful], False
     fits = [Fit(one, tasks[:count], 0.0) for one, count in hopeful]
     return [fits[index].nodes for index in _ranked(session, group, fits)], True
 
 
 def _room(session: Session, task: Task, count: int) -> IntColumn:
-    board = session.board(task)
+    board = session.evaluator.board(task)
     board.sync(task)
     return board.room(count)
 

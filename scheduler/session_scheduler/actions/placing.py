@@ -1,89 +1,84 @@
-"""One group placed in a statement: the ways that are tried until as many of its tasks stand as must do so together."""
+"""The placement of one group in a statement: the ways that are tried until enough of its tasks are placed together.
+
+`allocate` calls it for each group, trials and `explain` with running pods simulated away or beside them. Node sets,
+plugins that place groups, and the exhaustive search for small gangs have files of their own below it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from session_scheduler.actions.members import can_start, required_first, too_few, wrong_sub_groups
+from msgspec.structs import replace
+
 from session_scheduler.actions.node_sets import Fit, NotFitting, best, node_sets, promising
-from session_scheduler.actions.own_placement import constrained_first, greedy, search
-from session_scheduler.actions.plugin_placement import ask_plugins, has_placers, reserve_best
+from session_scheduler.actions.plugin_placement import ask_plugins, reserve_best
+from session_scheduler.actions.request import PlacementRequest
+from session_scheduler.actions.search import constrained_first, search
 from session_scheduler.framework.evaluation import NO_NODES
-from session_scheduler.framework.session import Outcome, Session
-from session_scheduler.framework.statement import Operation, Statement
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Operation, PlacementResult, Statement
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
 from session_scheduler.model.refusals import Refusal
-from session_scheduler.model.sub_groups import as_text
+from session_scheduler.model.sub_groups import (
+    SUB_GROUP_LABEL,
+    SUB_GROUPS_ANNOTATION,
+    SubGroupsError,
+    as_text,
+    minima_of,
+)
 from session_scheduler.state.scheduling_queue import GANG_SCHEDULING
 
 UNSCHEDULABLE = "pod group is unschedulable"
 GANG_WAITS = f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled"
 
 
-@dataclass(slots=True)
-class Attempt:
-    """How a try ended: its score, and why tasks were refused. What it placed is in the statement."""
-
-    refused: dict[Task, str]
-    score: float = 0.0
-    refusal: Refusal | None = None
-    nowhere: bool = False
-    """Whether there was not even a node set to try: then the refusal says it all."""
-    placements: int = 0
-    """In how many topology domains the group was tried; 0 without a topology constraint."""
-    lacks: Mapping[str, int] = field(default_factory=dict)
-    """By sub-group: how many more would have been needed beside what stood; nothing where none did."""
-
-
-def place_group(session: Session, statement: Statement, group: Group, outcome: Outcome) -> None:
-    """Fill in the outcome; the statement holds what was placed. Raises PluginError."""
-    outcome.refusal = _group_refusal(session, group)
-    if outcome.refusal is not None:
+def place_group(session: Session, statement: Statement, group: Group, result: PlacementResult) -> None:
+    """Fill in the result; the statement holds what was placed. Raises PluginError."""
+    result.refusal = _group_refusal(session, group)
+    if result.refusal is not None:
         return
-    tasks = outcome.tried = required_first(session, group, _ready_tasks(session, group, outcome))
-    place_ready(session, statement, group, tasks, outcome)
+    tasks = result.tried = required_first(session, group, _ready_tasks(session, group, result))
+    place_ready(PlacementRequest(session, statement, group, tasks, group.needed), result)
 
 
-def place_ready(session: Session, statement: Statement, group: Group, tasks: Sequence[Task], outcome: Outcome) -> None:
+def place_ready(request: PlacementRequest, result: PlacementResult) -> None:
     """As `place_group` for tasks that nothing holds back, those first that are required. Raises PluginError."""
-    needed = group.needed
+    group, needed = request.group, request.needed
     if needed == 1 and group.topology_key is None and not group.lacks:
-        _place_each(session, statement, tasks, outcome)
-    elif can_start(group, tasks):
-        if session.limits_capacity:
-            tasks = _within_capacity(session, group, tasks, needed, outcome)
-        if tasks:
-            _place_together(session, statement, group, tasks, needed, outcome)
-            outcome.placed_in_part |= bool(outcome.placed and outcome.over_capacity)
+        _place_each(request, result)
+    elif can_start(group, request.tasks):
+        if request.session.runner.limits_capacity:
+            request = replace(request, tasks=_within_capacity(request, result))
+        if request.tasks:
+            _place_together(replace(request, expected=len(request.tasks)), result)
+            result.placed_in_part |= bool(result.placed and result.over_capacity)
     elif needed > 1 or group.lacks:
-        outcome.refusal = Refusal(too_few(group, tasks), GANG_SCHEDULING)
-        outcome.tried = []
+        result.refusal = Refusal(too_few(group, request.tasks), GANG_SCHEDULING)
+        result.tried = []
 
 
-def _within_capacity(
-    session: Session, group: Group, tasks: Sequence[Task], needed: int, outcome: Outcome
-) -> list[Task]:
+def _within_capacity(request: PlacementRequest, result: PlacementResult) -> list[Task]:
     """The tasks that may have what they request, together; none where these are too few to start, which is noted."""
-    over = session.over_capacity(group, tasks)
-    _note_over(outcome, over)
-    left = required_first(session, group, [task for task in tasks if task not in over])
+    group, tasks = request.group, request.tasks
+    over = request.session.runner.over_capacity(group, tasks)
+    _note_over(result, over)
+    left = required_first(request.session, group, [task for task in tasks if task not in over])
     if can_start(group, left):
         return left
-    outcome.over_capacity_together = list(tasks)
+    result.over_capacity_together = list(tasks)
     reason, plugin = next(iter(over.values()))
-    outcome.refusal = Refusal(f"{UNSCHEDULABLE}: {reason}" if needed > 1 or group.lacks else reason, plugin)
-    outcome.tried = []
+    together = request.needed > 1 or group.lacks
+    result.refusal = Refusal(f"{UNSCHEDULABLE}: {reason}" if together else reason, plugin)
+    result.tried = []
     return []
 
 
-def _note_over(outcome: Outcome, over: Mapping[Task, tuple[str, str]]) -> None:
-    outcome.over_capacity += over
-    outcome.reasons.update((task, reason) for task, (reason, _) in over.items())
-    outcome.tried = [task for task in outcome.tried if task not in over]
+def _note_over(result: PlacementResult, over: Mapping[Task, tuple[str, str]]) -> None:
+    result.over_capacity += over
+    result.reasons.update((task, reason) for task, (reason, _) in over.items())
+    result.tried = [task for task in result.tried if task not in over]
 
 
 def _group_refusal(session: Session, group: Group) -> Refusal | None:
@@ -107,27 +102,27 @@ def _group_refusal(session: Session, group: Group) -> Refusal | None:
             return call.refusal(answer)
         if answer is not None:
             raise call.wrong(f"{answer!r} is no refusal: return a Refusal, or None")
-    return session.pre_allocation(group)
+    return session.runner.pre_allocation(group)
 
 
-def _ready_tasks(session: Session, group: Group, outcome: Outcome) -> list[Task]:
+def _ready_tasks(session: Session, group: Group, result: PlacementResult) -> list[Task]:
     """The pending tasks in order, without those that a pre-predicate or a plugin's `prepare` refuses."""
     ready = []
-    for task in sorted(group.in_phase(Phase.PENDING), key=session.task_key):
-        reason = session.pre_predicate(task)
+    for task in sorted(group.in_phase(Phase.PENDING), key=session.runner.task_key):
+        reason = session.runner.pre_predicate(task)
         if reason is None:
-            refusal = session.plan(task.cls).refusal
+            refusal = session.evaluator.evaluation(task.cls).refusal
             if refusal is not None:
                 reason = _of_all_nodes(session, refusal)
-                outcome.barred.append(task)
+                result.barred.append(task)
                 if refusal.plugin:
-                    session.note_rejected(task, (refusal.plugin,))
+                    session.runner.note_rejected(task, (refusal.plugin,))
         if reason is None:
             ready.append(task)
         else:
-            outcome.reasons[task] = reason
-    if not ready and outcome.reasons:
-        outcome.refusal = Refusal(next(iter(outcome.reasons.values())))
+            result.reasons[task] = reason
+    if not ready and result.reasons:
+        result.refusal = Refusal(next(iter(result.reasons.values())))
     return ready
 
 
@@ -137,65 +132,65 @@ def _of_all_nodes(session: Session, refusal: Refusal) -> str:
     return NO_NODES if not nodes else f"0/{nodes} nodes are available: {refusal.reason}."
 
 
-def _place_each(session: Session, statement: Statement, tasks: Sequence[Task], outcome: Outcome) -> None:
+def _place_each(request: PlacementRequest, result: PlacementResult) -> None:
     """Tasks that stand for themselves: pods alone, basic groups, and the rest of a gang that has started."""
+    runner, statement, tasks = request.session.runner, request.statement, request.tasks
     for index, task in enumerate(tasks):
-        if session.limits_capacity and (over := session.over_capacity(task.group, (task,))):
-            _note_over(outcome, over)
+        if runner.limits_capacity and (over := runner.over_capacity(task.group, (task,))):
+            _note_over(result, over)
             continue
         mark = statement.checkpoint()
-        attempt = _try_subsets(session, statement, task.group, [task], 1, len(tasks) - index, lone=True)
+        attempt = _try_subsets(replace(request, tasks=[task], expected=len(tasks) - index, lone=True))
         if statement.placed_since(mark):
-            outcome.placed.append(task)
+            result.placed.append(task)
         else:
-            outcome.reasons[task] = attempt.refused.get(task) or (
+            result.reasons[task] = attempt.reasons.get(task) or (
                 attempt.refusal.reason if attempt.refusal else "no node was found"
             )
 
 
-def _place_together(
-    session: Session, statement: Statement, group: Group, tasks: Sequence[Task], needed: int, outcome: Outcome
-) -> None:
+def _place_together(request: PlacementRequest, result: PlacementResult) -> None:
     """A gang: all its tasks if they fit, else at least as many as it needs to start.
 
     So are all groups that must stay in one topology domain, a basic one, or the rest of a gang, with one as its need.
     """
-    attempt = _try_subsets(session, statement, group, tasks, needed, len(tasks))
+    group, tasks, needed, statement = request.group, request.tasks, request.needed, request.statement
+    attempt = _try_subsets(request)
     placed = statement.placed_since(0)
     if not placed and needed < len(tasks):
-        refused = attempt.refused
-        attempt = _try_subsets(session, statement, group, tasks[:needed], needed, needed)
-        attempt.refused = refused | attempt.refused
+        refused = attempt.reasons
+        attempt = _try_subsets(replace(request, tasks=tasks[:needed], expected=needed))
+        attempt.reasons = refused | attempt.reasons
         placed = statement.placed_since(0)
-    outcome.placed.extend(placed)
-    outcome.reasons.update(attempt.refused)
+    result.placed.extend(placed)
+    result.reasons.update(attempt.reasons)
     for task in placed:
-        outcome.reasons.pop(task, None)
+        result.reasons.pop(task, None)
     if placed:
-        outcome.placed_in_part = len(placed) < len(tasks)
+        result.placed_in_part = len(placed) < len(tasks)
         for task in tasks:
             if task.phase is Phase.PENDING:
-                outcome.reasons.setdefault(task, "the gang has started without it; it is tried again on its own")
-                session.forget_rejections(task)  # it was refused beside others, who may not be there now
+                result.reasons.setdefault(task, "the gang has started without it; it is tried again on its own")
+                request.session.runner.forget_rejections(task)  # it was refused beside others, which may be gone
         return
     waits = _waits(attempt, together=needed > 1 or bool(group.lacks))
-    outcome.refusal = _refusal(attempt, waits)
+    result.refusal = _refusal(attempt, waits)
     for task in tasks:
-        outcome.reasons.setdefault(task, outcome.refusal.reason if attempt.nowhere else waits)
+        result.reasons.setdefault(task, result.refusal.reason if attempt.nowhere else waits)
 
 
-def _waits(attempt: Attempt, *, together: bool) -> str:
+def _waits(attempt: PlacementResult, *, together: bool) -> str:
     """Why a task waits that would fit by itself."""
     waits = GANG_WAITS if together else UNSCHEDULABLE
-    refused = list(attempt.refused.values())
+    refused = list(attempt.reasons.values())
     if attempt.lacks:
-        refused = [why for task, why in attempt.refused.items() if task.sub_group in attempt.lacks] or refused
+        refused = [why for task, why in attempt.reasons.items() if task.sub_group in attempt.lacks] or refused
         waits = f"{waits}, and {as_text(attempt.lacks)} for which there is no place"
     blocking = next(iter(refused), attempt.refusal.reason if attempt.refusal else "")
     return f"{waits}: {blocking}" if blocking else waits
 
 
-def _refusal(attempt: Attempt, waits: str) -> Refusal:
+def _refusal(attempt: PlacementResult, waits: str) -> Refusal:
     """Why nothing of the group was placed."""
     if attempt.nowhere and attempt.refusal is not None:
         return attempt.refusal
@@ -204,35 +199,29 @@ def _refusal(attempt: Attempt, waits: str) -> Refusal:
     return Refusal(tried + waits, plugin)
 
 
-def _try_subsets(
-    session: Session,
-    statement: Statement,
-    group: Group,
-    tasks: Sequence[Task],
-    needed: int,
-    expected: int,
-    *,
-    lone: bool = False,
-) -> Attempt:
-    """Try each node set on its own, undone; the best of those that hold the group is done again.
+# ------------------------------------------------------------------ the ways that are tried
 
-    `lone`: it is one task, of whose group no sub-group is short; that costs to find out in large groups.
-    """
+
+def _try_subsets(request: PlacementRequest) -> PlacementResult:
+    """Try each node set on its own, undone; the best of those that hold the group is done again."""
+    session, group, statement = request.session, request.group, request.statement
+    if group.topology_key is None and not session.runner.divides_nodes:
+        return _try_ways(request)
     try:
         sets = node_sets(session, group)
     except NotFitting as nowhere:
-        return Attempt({}, refusal=nowhere.refusal, nowhere=True)
+        return PlacementResult(group, refusal=nowhere.refusal, nowhere=True)
     if sets is None:
-        return _try_ways(session, statement, group, tasks, needed, None, expected, lone=lone)
-    tried, best_first = promising(session, group, sets, tasks, needed)
-    attempts: list[Attempt] = []
-    fits: list[tuple[Fit, Attempt, list[Operation]]] = []
+        return _try_ways(request)
+    tried, best_first = promising(request, sets)
+    attempts: list[PlacementResult] = []
+    fits: list[tuple[Fit, PlacementResult, list[Operation]]] = []
     mark = statement.checkpoint()
     for nodes in tried or sets[:1]:  # one is tried for its reasons
-        attempt = _try_ways(session, statement, group, tasks, needed, nodes.mask, expected, lone=lone)
+        attempt = _try_ways(replace(request, subset=nodes.mask))
         attempts.append(attempt)
         placed = statement.placed_since(mark)
-        session.forget_boards(nodes.mask)
+        session.evaluator.forget_boards(nodes.mask)
         if placed and best_first:
             return attempt
         undone = statement.rollback(mark)
@@ -245,143 +234,217 @@ def _try_subsets(
     return attempt
 
 
-def _fits_nowhere(group: Group, attempts: Sequence[Attempt], sets: int) -> Attempt:
+def _fits_nowhere(group: Group, attempts: Sequence[PlacementResult], sets: int) -> PlacementResult:
     """The first set's reasons; kube-scheduler, too, tells of one placement only, and how many there were."""
     if not attempts:
-        return Attempt({}, refusal=Refusal("no subset of nodes is offered to the group"))
+        return PlacementResult(group, refusal=Refusal("no subset of nodes is offered to the group"))
     if group.topology_key is not None:
         attempts[0].placements = sets
     return attempts[0]
 
 
-def _try_ways(
-    session: Session,
-    statement: Statement,
-    group: Group,
-    tasks: Sequence[Task],
-    needed: int,
-    subset: BoolColumn | None,
-    expected: int,
-    *,
-    lone: bool = False,
-) -> Attempt:
-    """Try orders of the tasks, then the exhaustive search, until as many stand as start the group."""
+def _try_ways(request: PlacementRequest) -> PlacementResult:
+    """Try orders of the tasks, then the exhaustive search, until as many are placed as start the group."""
+    session, statement, group, tasks, needed = (
+        request.session, request.statement, request.group, request.tasks, request.needed)  # fmt: skip
     mark = statement.checkpoint()
-    kept = _nominated_rows(session, tasks)
+    kept = _nominated_rows(session, tasks) if session.nominations.node_by_uid else {}
     if len(kept) >= needed:
-        placed = [task for task in tasks if task in kept]
-        attempt = one_way(session, statement, group, placed, subset, expected, needed, kept)
-        if _stands(group, statement, mark, len(placed), lone=lone):
+        attempt = _as_assigned(request, kept)
+        if _is_enough(request, mark, len(kept)):
             return attempt
         statement.rollback(mark)
-    elif kept and subset is None and not has_placers(session):  # somebody else chose for some of them
-        others = _beside_nominated(session, statement, tasks, kept)
-        attempt = one_way(session, statement, group, others, None, expected, needed)
-        if _stands(group, statement, mark, needed, lone=lone):
+    elif kept and request.subset is None and not session.calls.places_groups:  # nodes were chosen for some of them
+        attempt = one_way(replace(request, tasks=_beside_nominated(request, kept)))
+        if _is_enough(request, mark, needed):
             return attempt
         statement.rollback(mark)
-    first: Attempt | None = None
-    for order in orders(session, tasks, subset):
-        attempt = one_way(session, statement, group, order, subset, expected, needed)
-        if _stands(group, statement, mark, needed, lone=lone):
+    first: PlacementResult | None = None
+    for order in orders(request):
+        attempt = one_way(replace(request, tasks=order))
+        if _is_enough(request, mark, needed):
             return attempt
         attempt.lacks = group.lacks if statement.placed_since(mark) else {}
         statement.rollback(mark)
         if first is None:
             first = attempt
-            if not _worth_trying_on(session, tasks, needed, subset):
+            if not _other_orders_may_help(request):
                 return first
     if first is None:
-        return Attempt({}, refusal=Refusal("the group has no task to place"))
-    found = search(session, statement, tasks, subset, needed)
+        return PlacementResult(group, refusal=Refusal("the group has no task to place"))
+    found = search(request)
     if found is not None:
-        placed = [task for task in tasks if task in found]
-        attempt = one_way(session, statement, group, placed, subset, expected, needed, found)
-        if _stands(group, statement, mark, needed, lone=lone):
+        attempt = _as_assigned(request, found)
+        if _is_enough(request, mark, needed):
             return attempt
         statement.rollback(mark)
     return first
 
 
-def _stands(group: Group, statement: Statement, mark: int, needed: int, *, lone: bool) -> bool:
-    """Whether what was placed since the mark lets the group start: as many tasks, and of each sub-group its minimum."""
-    return len(statement.placed_since(mark)) >= needed and (lone or not group.lacks)
+def _as_assigned(request: PlacementRequest, rows: Mapping[Task, int]) -> PlacementResult:
+    return one_way(replace(request, tasks=[task for task in request.tasks if task in rows], assignment=rows))
+
+
+def _is_enough(request: PlacementRequest, mark: int, needed: int) -> bool:
+    """Whether what was placed since the mark starts the group: as many tasks, and of each sub-group its minimum."""
+    return len(request.statement.placed_since(mark)) >= needed and (request.lone or not request.group.lacks)
 
 
 def _nominated_rows(session: Session, tasks: Sequence[Task]) -> dict[Task, int]:
     """Where tasks are nominated: these nodes are tried before all others."""
-    if not session.nominations.node_by_uid:
-        return {}
     rows = {task: session.table.row_of.get(session.nominations.node_of(task) or "", -1) for task in tasks}
     return {task: row for task, row in rows.items() if row >= 0}
 
 
-def _beside_nominated(
-    session: Session, statement: Statement, tasks: Sequence[Task], kept: Mapping[Task, int]
-) -> list[Task]:
+def _beside_nominated(request: PlacementRequest, kept: Mapping[Task, int]) -> list[Task]:
     """Place those that fit where they are nominated; returns the others."""
     others = []
-    for task in tasks:
-        if task in kept and session.fits_on(task, kept[task]):
-            statement.allocate(task, kept[task])
+    for task in request.tasks:
+        if task in kept and request.session.evaluator.fits_on(task, kept[task]):
+            request.statement.allocate(task, kept[task])
         else:
             others.append(task)
     return others
 
 
-def orders(session: Session, tasks: Sequence[Task], subset: BoolColumn | None) -> Iterator[list[Task]]:
+def orders(request: PlacementRequest) -> Iterator[list[Task]]:
     """The task order first; then, for tasks of several classes, the most constrained first and rotations of it."""
-    yield list(tasks)
-    if len(unique_classes(tasks)) == 1:
+    yield list(request.tasks)
+    if len(unique_classes(request.tasks)) == 1:
         return
-    ordered = constrained_first(session, tasks, subset)
+    ordered = constrained_first(request)
     of_class: dict[TaskClass, list[Task]] = {}
-    for task in tasks:
+    for task in request.tasks:
         of_class.setdefault(task.cls, []).append(task)
-    for _ in range(session.options.placement_retries):
+    for _ in range(request.session.options.placement_retries):
         yield [task for cls in ordered for task in of_class[cls]]
         ordered = [*ordered[1:], ordered[0]]
 
 
-def _worth_trying_on(session: Session, tasks: Sequence[Task], needed: int, subset: BoolColumn | None) -> bool:
+def _other_orders_may_help(request: PlacementRequest) -> bool:
     """Whether another order may place what one did not.
 
     Not where each filter looks at one row only, and there is but one class, or too little room even if each class had
     the nodes for itself.
     """
+    evaluator, tasks = request.session.evaluator, request.tasks
     counts = Counter(task.cls for task in tasks)
-    if any(session.plan(cls).any_filters for cls in counts):
+    if any(evaluator.evaluation(cls).any_filters for cls in counts):
         return len(tasks) > 1
     first = {task.cls: task for task in reversed(tasks)}
     possible = 0
     for cls, count in counts.items():
-        board = session.board(first[cls], subset)
+        board = evaluator.board(first[cls], request.subset)
         board.sync(first[cls])
         possible += min(count, int(board.room(count).sum()))
-    return len(counts) > 1 and possible >= needed
+    return len(counts) > 1 and possible >= request.needed
 
 
-def one_way(
-    session: Session,
-    statement: Statement,
-    group: Group,
-    tasks: Sequence[Task],
-    subset: BoolColumn | None,
-    expected: int,
-    needed: int,
-    assignment: dict[Task, int] | None = None,
-) -> Attempt:
-    """Ask the plugins that place groups, else place task by task; what stands is in the statement. PluginError."""
-    mark = statement.checkpoint()
-    if has_placers(session):
-        answer = None
-        if len(tasks) == 1:
-            row = assignment[tasks[0]] if assignment is not None else None
-            answer = reserve_best(session, statement, tasks[0], subset, expected, row)
-        if answer is None:
-            answer = ask_plugins(session, statement, group, tasks, subset, assignment, needed)
-        if answer is not None:
-            return Attempt(answer.refused, answer.score, answer.refusal)
-        statement.rollback(mark)
-    refused, score = greedy(session, statement, tasks, subset, expected, assignment)
-    return Attempt(refused, score)
+def one_way(request: PlacementRequest) -> PlacementResult:
+    """Ask the plugins that place groups, else place task by task; what is placed is in the statement. PluginError."""
+    if request.session.calls.places_groups:
+        mark = request.statement.checkpoint()
+        found = reserve_best(request) if len(request.tasks) == 1 else None
+        if found is None:
+            found = ask_plugins(request)
+        if found is not None:
+            return found
+        request.statement.rollback(mark)
+    return _one_by_one(request)
+
+
+def _one_by_one(request: PlacementRequest) -> PlacementResult:
+    """The core's own placement: the best node for each task in turn.
+
+    Refused tasks are retried as long as others were placed meanwhile and some filter looks beyond its own row: an
+    affinity may be satisfied only by a member placed later. With an `assignment` tasks go where it says; without a
+    `subset` beside it there is nothing that their scores are compared with, and they are not asked for.
+    """
+    session, statement, subset, assignment = request.session, request.statement, request.subset, request.assignment
+    evaluator, expected, score = session.evaluator, request.expected, 0.0
+    left: Sequence[Task] = request.tasks
+    while True:
+        refused: dict[Task, str] = {}
+        for index, task in enumerate(left):
+            if assignment is not None and subset is None and evaluator.fits_on(task, assignment[task]):
+                statement.allocate(task, assignment[task])
+                continue
+            board = evaluator.board(task, subset)
+            if assignment is None:
+                row = board.pick(task, expected - index)
+            else:
+                row = assignment[task] if board.fits(assignment[task], task) else -1
+            if row < 0:
+                refused[task] = board.why(task) if session.reasons_wanted else ""
+                continue
+            score += float(board.total[row])
+            statement.allocate(task, row)
+            board.took(row)
+        again = len(refused) < len(left) and any(evaluator.evaluation(task.cls).any_filters for task in refused)
+        if not again:
+            return PlacementResult(request.group, reasons=refused, score=score)
+        left = list(refused)
+
+
+# ------------------------------------------------------------------ the members of a gang
+
+
+def wrong_sub_groups(group: Group) -> str | None:
+    """Why a PodGroup's annotation names no sub-groups; None where it does, or there is none."""
+    pod_group = group.pod_group
+    text = pod_group.metadata.annotations.get(SUB_GROUPS_ANNOTATION) if pod_group is not None else None
+    if text is None:
+        return None
+    try:
+        minima_of(text)
+    except SubGroupsError as error:
+        return (
+            f"PodGroup {group.namespace}/{group.name}: metadata.annotations[{SUB_GROUPS_ANNOTATION}] {error}; "
+            "or remove the annotation"
+        )
+    return None
+
+
+def can_start(group: Group, tasks: Sequence[Task]) -> bool:
+    """Whether these pending tasks are enough to start the group, beside those that have started."""
+    if not group.minima:
+        return len(tasks) >= group.needed
+    return bool(tasks) and group.suffice([*group.in_phase(Phase.BOUND, Phase.ASSUMED), *tasks])
+
+
+def too_few(group: Group, ready: Sequence[Task]) -> str:
+    """The reason of a gang of which too few members can be placed at all; `ready` are pending and not held back."""
+    gated = len(group.in_phase(Phase.GATED))
+    held_back = f", {gated} of them gated" if gated else ""
+    name = f"pod group {group.namespace}/{group.name}"
+    can = len(ready) + group.started
+    short = group.short_of([*group.in_phase(Phase.BOUND, Phase.ASSUMED), *ready])
+    if not short:
+        return (
+            f"{name} needs {group.min_count} pods to start and has {len(group.tasks)}{held_back}: {can} can be placed"
+        )
+    has = Counter(task.sub_group for task in group.tasks.values())
+    least = ((one, group.minima[one]) for one in short)
+    needs = (f"{n} pod{'s' * (n != 1)} of sub-group {one} to start and has {has[one]}" for one, n in least)
+    unnamed = f"; {has['']} of its pods name none of its sub-groups (label {SUB_GROUP_LABEL})" if has[""] else ""
+    return f"{name} needs {', and '.join(needs)}{held_back and f' ({gated} of its pods are gated)'}{unnamed}"
+
+
+def required_first(session: Session, group: Group, tasks: list[Task]) -> list[Task]:
+    """Tasks in task order as they are to be placed: first those that the sub-groups need to start, then the others.
+
+    Both by sub-group, in sub-group order; tasks of none come last. Without sub-groups the order stays. PluginError.
+    """
+    if not group.minima:
+        return tasks
+    names = sorted(group.minima, key=lambda name: session.runner.sub_group_key(group, name))
+    rank = {name: number for number, name in enumerate([*names, ""])}
+    ordered = sorted(tasks, key=lambda task: rank[task.sub_group])
+    lacks = Counter(group.lacks)
+    required: list[Task] = []
+    others: list[Task] = []
+    for task in ordered:
+        part = required if lacks[task.sub_group] > 0 else others
+        lacks[task.sub_group] -= 1
+        part.append(task)
+    return required + others

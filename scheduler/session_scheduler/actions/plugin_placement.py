@@ -1,8 +1,9 @@
-"""Placement by plugins (`place_group`): asked, checked task by task, and asked again for what did not stand.
+"""Placement by plugins (`place_group`): asked, checked task by task, and asked again for the tasks that were refused.
 
 Ports, anti-affinity and spread inside a gang depend on the members placed before, so a plugin's answer is only a
-proposal: each of its tasks goes through the filters again. Refused tasks are released, what stands is kept, room is
-computed anew and the plugin is asked for the rest, until all stand or no task advances.
+proposal: each of its tasks goes through the filters again. Refused tasks are released, the others are placed, room is
+computed again and the plugin is asked for the rest, until all are placed or no task advances. `placing` asks here
+before it places task by task; trials ask `reservable_on`.
 """
 
 from __future__ import annotations
@@ -11,73 +12,55 @@ import heapq
 import operator
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
+from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.framework.answers import Placement
-from session_scheduler.framework.board import Board
 from session_scheduler.framework.hooks import HookCall
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.statement import Held, Statement
+from session_scheduler.framework.statement import Held, PlacementResult, Statement
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn
-from session_scheduler.model.groups import Group, Task, unique_classes
+from session_scheduler.model.groups import Task, unique_classes
 from session_scheduler.model.refusals import Refusal
 
-
-@dataclass(slots=True)
-class Answer:
-    """How asking ended: why tasks were refused, the summed score of those that stand, the plugin's refusal."""
-
-    refused: dict[Task, str] = field(default_factory=dict)
-    score: float = 0.0
-    refusal: Refusal | None = None
-
-
+Columns = Mapping[TaskClass, IntColumn]
+"""By class: a number for each row."""
 _Proposal = tuple[HookCall, object, Sequence[Task]]
-"""Who proposed, what, and for which tasks."""
+"""Which plugin proposed, what, and for which tasks."""
 
 
-def has_placers(session: Session) -> bool:
-    """Whether any plugin places groups."""
-    return bool(session.calls.functions("place_group"))
-
-
-def reserve_best(
-    session: Session,
-    statement: Statement,
-    task: Task,
-    subset: BoolColumn | None,
-    expected: int,
-    assigned: int | None = None,
-) -> Answer | None:
-    """Put a task on its best node, where the plugins that place groups can take its share of it; None: they are asked.
-
-    `expected`: how many tasks of the class will follow, a hint. With `assigned` it is that row or none.
+def reserve_best(request: PlacementRequest) -> PlacementResult | None:
+    """Put the one task on its best node, where the plugins that place groups can reserve its share of it; None: they
+    are asked to place it. With an `assignment` it is that row or none.
     """
+    session, (task,) = request.session, request.tasks
     calls = session.calls.functions("reserve")
     if {call.plugin for call in calls} != {call.plugin for call in session.calls.functions("place_group")}:
         return None
-    board = session.board(task, subset)
-    row = board.pick(task, expected) if assigned is None else assigned
+    assigned = request.assignment[task] if request.assignment is not None else None
+    board = session.evaluator.board(task, request.subset)
+    row = board.pick(task, request.expected) if assigned is None else assigned
     if row < 0 or (assigned is not None and not board.fits(row, task)):
         return None
+    node = session.ledger.node_at(row)
     for call in calls:
-        proposal = call(session, task, session.node_at(row))
+        proposal = call(session, task, node)
         if proposal is None:
             continue
         if isinstance(proposal, Refusal):
             return None
-        _, nodes = _take_over(statement, call, proposal)
-        if nodes != {task: session.node_at(row)}:
-            raise call.wrong(f"it placed {nodes!r} in place of {task.key} on {session.node_at(row)!r}")
-        answer = Answer(score=float(board.total[row]))
-        statement.allocate(task, row)
+        _, nodes = _hold(request.statement, call, proposal)
+        if nodes != {task: node}:
+            raise call.wrong(f"it placed {nodes!r} in place of {task.key} on {node!r}")
+        score = float(board.total[row])
+        request.statement.allocate(task, row)
         if assigned is None:
             board.took(row)
-        return answer
+        return PlacementResult(request.group, score=score)
     return None
 
 
@@ -88,8 +71,8 @@ def tells_of_each_node(session: Session, task: Task) -> bool:
     placers, calls = session.calls.functions("place_group"), session.calls.functions("reservable")
     if not placers or not calls or placers[0].plugin != calls[0].plugin:
         return False
-    unfollowed = not session.trial_followers <= {call.plugin for call in calls}
-    if unfollowed or session.plan_for(task).any_filters:
+    unfollowed = not session.runner.trial_followers <= {call.plugin for call in calls}
+    if unfollowed or session.evaluator.evaluation_for(task).any_filters:
         return False
     return calls[0](session, task, (), ()) is not None
 
@@ -110,82 +93,66 @@ def _is_reason(answer: object) -> bool:
     return answer is None or isinstance(answer, str)
 
 
-def ask_plugins(
-    session: Session,
-    statement: Statement,
-    group: Group,
-    tasks: Sequence[Task],
-    subset: BoolColumn | None,
-    assignment: Mapping[Task, int] | None = None,
-    needed: int = 1,
-) -> Answer | None:
-    """Keep and ask until every task stands or none advances; None where no plugin has an opinion.
+def ask_plugins(request: PlacementRequest) -> PlacementResult | None:
+    """Ask until every task is placed or none advances; None where no plugin has an opinion.
 
-    Tasks for which no node has room are not asked for, and nothing is where fewer than `needed` can stand. With an
+    Tasks for which no node has room are not asked for, and none is where fewer than are needed can be placed. With an
     `assignment` the room is exactly its rows.
     """
-    answer = Answer()
-    assigned = _assigned_rows(session, assignment) if assignment is not None else None
+    session, tasks = request.session, request.tasks
+    result = PlacementResult(request.group)
+    assigned = _assigned_rows(session, request.assignment) if request.assignment is not None else None
     left = list(tasks)
     while left:
-        room, scores = _room_and_scores(session, left, subset, assigned)
-        answer.refused = {t: _why(session, t, subset) for t in left if not room[t.cls].any()}
-        asked = [task for task in left if task not in answer.refused]
-        if not asked or (answer.refused and _too_few(session, tasks, answer.refused, needed)):
-            return answer
+        room, scores = _room_and_scores(request, left, assigned)
+        result.reasons = {t: _why(request, t) for t in left if not room[t.cls].any()}
+        asked = [task for task in left if task not in result.reasons]
+        if not asked or (result.reasons and _too_few(request, result.reasons)):
+            return result
         if assigned is None:
-            stood = _ask_by_quota(session, statement, group, asked, subset, answer, room, scores)
-            if stood:
-                left = [task for task in left if task not in stood]
+            placed = _ask_by_quota(replace(request, tasks=asked), result, room, scores)
+            if placed:
+                left = [task for task in left if task not in placed]
                 continue
-        call, proposal = _first_answer(session, group, asked, room, scores)
+        call, proposal = _first_answer(replace(request, tasks=asked), room, scores)
         if proposal is None:
             _note(session, call, asked)
-            return None if len(left) == len(tasks) else _refused(answer, asked, Refusal(f"{len(asked)} tasks are left"))
+            return None if len(left) == len(tasks) else _refused(result, asked, Refusal(f"{len(asked)} tasks are left"))
         if isinstance(proposal, Refusal):
             _note(session, call, asked)
-            return _refused(answer, asked, call.refusal(proposal))
-        stood = _stand(session, statement, [(call, proposal, asked)], subset, answer, room)
-        if not stood:
+            return _refused(result, asked, call.refusal(proposal))
+        placed = _place(request, [(call, proposal, asked)], result, room)
+        if not placed:
             _note(session, call, asked)
             refusal = Refusal(f"none of {call.plugin}'s placements passed the filters", call.plugin)
-            return _refused(answer, asked, refusal)
+            return _refused(result, asked, refusal)
         if assigned is not None:
-            for task in stood:
-                assigned[task.cls][task.row] -= (
-                    1  # its share of the assignment, whichever of its class was meant for it
-                )
-        left = [task for task in left if task not in stood]
-    return answer
+            for task in placed:  # its share of the assignment, whichever of its class was meant for it
+                assigned[task.cls][task.row] -= 1
+        left = [task for task in left if task not in placed]
+    return result
 
 
-def _ask_by_quota(
-    session: Session,
-    statement: Statement,
-    group: Group,
-    tasks: Sequence[Task],
-    subset: BoolColumn | None,
-    answer: Answer,
-    room: Mapping[TaskClass, IntColumn],
-    scores: Mapping[TaskClass, IntColumn],
-) -> set[Task]:
+def _ask_by_quota(request: PlacementRequest, result: PlacementResult, room: Columns, scores: Columns) -> set[Task]:
     """Ask for the share of one domain after the other, where a plugin says what these are.
 
-    What was proposed is checked in turns when all is there: a spread holds at every step. Returns the tasks that stand.
+    What was proposed is checked in turns when all is there: a spread holds at every step. Returns the tasks that are
+    placed.
     """
+    session, tasks = request.session, request.tasks
     proposals: list[_Proposal] = []
     cls = tasks[0].cls
-    quotas = _quotas(session, cls, len(tasks)) if len(room) == 1 and session.plan(cls).any_filters else ()
+    by_quota = len(room) == 1 and session.evaluator.evaluation(cls).any_filters
     begin = 0
-    for mask, share in quotas:
+    for mask, share in _quotas(session, cls, len(tasks)) if by_quota else ():
         part, begin = tasks[begin : begin + share], begin + share
         there = {cls: np.where(mask, room[cls], 0)}
         if not part or not there[cls].any():
             continue
-        call, proposal = _first_answer(session, group, part, there, scores)
+        call, proposal = _first_answer(replace(request, tasks=part), there, scores)
         if proposal is not None and not isinstance(proposal, Refusal):
             proposals.append((call, proposal, part))
-    return _stand(session, statement, proposals, subset, answer, room)
+    return _place(request, proposals, result, room)
 
 
 def _quotas(session: Session, cls: TaskClass, count: int) -> Sequence[tuple[BoolColumn, int]]:
@@ -205,23 +172,26 @@ def _as_quotas(answer: Any) -> list[tuple[BoolColumn, int]]:
     return [(np.asarray(mask), operator.index(share)) for mask, share in answer]
 
 
-def _why(session: Session, task: Task, subset: BoolColumn | None) -> str:
-    return session.board(task, subset).why(task) if session.reasons_wanted else ""
+def _why(request: PlacementRequest, task: Task) -> str:
+    session = request.session
+    return session.evaluator.board(task, request.subset).why(task) if session.reasons_wanted else ""
 
 
 def _note(session: Session, call: HookCall, tasks: Sequence[Task]) -> None:
-    """Whoever is refused here is so by the plugin, or by a filter on a node that the plugin would have taken."""
+    """What is refused here is so by the plugin, or by a filter on a node that the plugin would have taken."""
     for task in tasks:
-        session.note_rejected(task, session.filters_of(task.cls) | {call.plugin})
+        filters = session.evaluator.evaluation(task.cls).filter_plugins
+        session.runner.note_rejected(task, filters | {call.plugin})
 
 
-def _too_few(session: Session, tasks: Sequence[Task], refused: Mapping[Task, str], needed: int) -> bool:
+def _too_few(request: PlacementRequest, refused: Mapping[Task, str]) -> bool:
     """Whether the others alone cannot start the group; a filter that looks beyond its row may yet let the rest in."""
+    tasks, needed, evaluator = request.tasks, request.needed, request.session.evaluator
     enough = len(tasks) - len(refused) >= needed
     if enough and needed > 1 and (lacks := tasks[0].group.lacks):
         possible = Counter(task.sub_group for task in tasks if task.node is None and task not in refused)
         enough = all(possible[name] >= count for name, count in lacks.items())
-    return not enough and not any(session.plan(cls).any_filters for cls in unique_classes(tasks))
+    return not enough and not any(evaluator.evaluation(cls).any_filters for cls in unique_classes(tasks))
 
 
 def _assigned_rows(session: Session, assignment: Mapping[Task, int]) -> dict[TaskClass, IntColumn]:
@@ -233,94 +203,81 @@ def _assigned_rows(session: Session, assignment: Mapping[Task, int]) -> dict[Tas
     return rows
 
 
-def _refused(answer: Answer, left: Sequence[Task], refusal: Refusal) -> Answer:
-    answer.refusal = refusal
+def _refused(result: PlacementResult, left: Sequence[Task], refusal: Refusal) -> PlacementResult:
+    result.refusal = refusal
     for task in left:
-        answer.refused.setdefault(task, refusal.reason)
-    return answer
+        result.reasons.setdefault(task, refusal.reason)
+    return result
 
 
 def _room_and_scores(
-    session: Session,
-    tasks: Sequence[Task],
-    subset: BoolColumn | None,
-    assigned: Mapping[TaskClass, IntColumn] | None,
-) -> tuple[dict[TaskClass, IntColumn], dict[TaskClass, IntColumn]]:
+    request: PlacementRequest, tasks: Sequence[Task], assigned: Columns | None
+) -> tuple[Columns, Columns]:
+    """By class: how many of some tasks each row takes, and what it is worth.
+
+    Of an assignment that is what fits now: where a task was nominated there may be no room yet. Filters that look
+    beyond a row are asked task by task, where one may let the next one in.
+    """
+    evaluator = request.session.evaluator
     room: dict[TaskClass, IntColumn] = {}
     scores: dict[TaskClass, IntColumn] = {}
     for cls, wanted in Counter(task.cls for task in tasks).items():
         task = next(task for task in tasks if task.cls is cls)
-        board = session.board(task, subset)
+        board = evaluator.board(task, request.subset)
         board.sync(task)
-        room[cls] = _room(session, board, cls, wanted, assigned)
+        if assigned is None:
+            room[cls] = board.room(wanted)
+        elif evaluator.evaluation(cls).any_filters:
+            room[cls] = assigned[cls]
+        else:
+            room[cls] = np.minimum(assigned[cls], board.room(wanted))
         scores[cls] = board.total.astype(np.int64, copy=True)
     return room, scores
 
 
-def _room(
-    session: Session, board: Board, cls: TaskClass, wanted: int, assigned: Mapping[TaskClass, IntColumn] | None
-) -> IntColumn:
-    """How many tasks of a class each row takes; of its assignment what fits now: where somebody was nominated there may
-    be no room yet. Filters that look beyond a row are asked task by task, where one may let the next one in.
-    """
-    if assigned is None:
-        return board.room(wanted)
-    return assigned[cls] if session.plan(cls).any_filters else np.minimum(assigned[cls], board.room(wanted))
-
-
-def _first_answer(
-    session: Session,
-    group: Group,
-    tasks: Sequence[Task],
-    room: Mapping[TaskClass, IntColumn],
-    scores: Mapping[TaskClass, IntColumn],
-) -> tuple[HookCall, object]:
-    for call in session.calls.functions("place_group"):
+def _first_answer(request: PlacementRequest, room: Columns, scores: Columns) -> tuple[HookCall, object]:
+    for call in request.session.calls.functions("place_group"):
         own = {cls: column.copy() for cls, column in room.items()}  # a plugin may count down in it
-        answer = call(session, group, tuple(tasks), own, scores)
+        answer = call(request.session, request.group, tuple(request.tasks), own, scores)
         if answer is not None:
             return call, answer
     return call, None
 
 
-def _stand(
-    session: Session,
-    statement: Statement,
-    proposals: Sequence[_Proposal],
-    subset: BoolColumn | None,
-    answer: Answer,
-    room: Mapping[TaskClass, IntColumn],
+def _place(
+    request: PlacementRequest, proposals: Sequence[_Proposal], result: PlacementResult, room: Columns
 ) -> set[Task]:
-    """Allocate each proposed task that passes its filters; release the others. Returns those that stand."""
-    taken = [(call, *_take_over(statement, call, proposal), tasks) for call, proposal, tasks in proposals]
-    for call, _, nodes, tasks in taken:
+    """Allocate each proposed task that passes its filters; release the others. Returns those that are placed."""
+    session, statement = request.session, request.statement
+    held = [(call, *_hold(statement, call, proposal), tasks) for call, proposal, tasks in proposals]
+    for call, _, nodes, tasks in held:
         known = set(tasks)
         if strangers := [task for task in nodes if task not in known]:
             raise call.wrong(f"it placed {strangers[0]!r}, which it was not asked for")
-    trusted = len(room) == 1 and not session.plan(next(iter(room))).any_filters
+    trusted = len(room) == 1 and not session.evaluator.evaluation(next(iter(room))).any_filters
     on_row: Counter[int] = Counter()
-    stood: set[Task] = set()
+    placed: set[Task] = set()
     refused: dict[int, list[Task]] = {}
-    for number, task in _in_turns([tasks for _, _, _, tasks in taken]):
-        call, _, nodes, _ = taken[number]
+    for number, task in _in_turns([tasks for _, _, _, tasks in held]):
+        call, _, nodes, _ = held[number]
         name = nodes.get(task)
         if name is None:
             continue
         row = session.table.row_of.get(name) if isinstance(name, str) else None
         if row is None:
             raise call.wrong(f"it placed {task.key} on {name!r}, which is no node")
-        board = session.board(task, subset)
+        board = session.evaluator.board(task, request.subset)
         fits = on_row[row] < room[task.cls][row] if trusted else board.fits(row, task)
         if not fits:
             refused.setdefault(number, []).append(task)
             continue
-        answer.score += float(board.total[row])
+        result.score += float(board.total[row])
         on_row[row] += 1
         statement.allocate(task, row)
-        stood.add(task)
+        placed.add(task)
     for number, tasks in refused.items():
-        taken[number][1].release(tasks)
-    return stood
+        held[number][1].release(tasks)
+    return placed
 
 
 def _in_turns(shares: Sequence[Sequence[Task]]) -> Iterator[tuple[int, Task]]:
@@ -336,8 +293,8 @@ def _in_turns(shares: Sequence[Sequence[Task]]) -> Iterator[tuple[int, Task]]:
             heapq.heappop(left)
 
 
-def _take_over(statement: Statement, call: HookCall, proposal: object) -> tuple[Held, dict[Task, str]]:
-    """Take the placement over, so that it is undone whatever comes, and read where it put the tasks."""
+def _hold(statement: Statement, call: HookCall, proposal: object) -> tuple[Held, dict[Task, str]]:
+    """Add the placement to the statement, so that it is undone whatever comes, and read where it put the tasks."""
     if not call.guarded(_is_placement, proposal):
         raise call.wrong(f"{type(proposal).__name__} is no Placement, Refusal or None")
     placement: Placement = proposal  # type: ignore[assignment]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from session_scheduler.actions.node_sets import divides_nodes
-from session_scheduler.actions.plugin_placement import has_placers, tells_of_each_node
+from session_scheduler.actions.plugin_placement import tells_of_each_node
 from session_scheduler.actions.trial import Trial
 from session_scheduler.framework.answers import NoPreemption, Preemption
-from session_scheduler.framework.nominated_pods import left_out
-from session_scheduler.framework.session import Outcome, Session
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.trial_cache import KnownNoPreemption
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
@@ -19,76 +18,80 @@ from session_scheduler.state.scheduling_queue import GANG_SCHEDULING
 MOVES_GO_ON: Final = "pods that are moved are still on the nominated node."
 
 
-def preempt(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
-    """Ask for what was tried and refused; the outcome says what came of it. Raises PluginError.
+def preempt(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
+    """Ask for what was tried and refused; the result says what came of it. Raises PluginError.
 
     Where nobody is to be asked, places for which nobody ends are given up.
     """
-    give_up_places(session, outcome, [task for task in outcome.over_capacity if not _has_room_made(session, task)])
-    if outcome.placed_in_part or (outcome.refusal is not None and outcome.refusal.failed):
+    give_up_places(session, result, [task for task in result.over_capacity if not _has_room_made(session, task)])
+    if result.placed_in_part or (result.refusal is not None and result.refusal.failed):
         return []
-    if outcome.refusal is not None and outcome.refusal.plugin == GANG_SCHEDULING and not outcome.tried:
-        _give_up_all(session, group, outcome, outcome.refusal)
+    if result.refusal is not None and result.refusal.plugin == GANG_SCHEDULING and not result.tried:
+        _give_up_all(session, group, result, result.refusal)
         return []
-    refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
+    refused = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
     if any(_are_moved_for(session, task) for task in refused):
         for task in refused:
-            outcome.reasons[task] = _joined(outcome.reasons[task], "consolidation", MOVES_GO_ON)
+            result.reasons[task] = _joined(result.reasons[task], "consolidation", MOVES_GO_ON)
         return []
     if not session.options.preempts or not session.calls.functions("postfilter"):
-        give_up_places(session, outcome, [task for task in (*outcome.barred, *refused) if _is_idle(session, task)])
+        give_up_places(session, result, [task for task in (*result.barred, *refused) if _is_idle(session, task)])
         return []
-    outcome.preempts = True
+    result.preempts = True
     together = group.topology_key is not None or (not group.single and not group.whole)
     if together:
-        give_up_places(session, outcome, outcome.barred)
+        give_up_places(session, result, result.barred)
         answer, _ = _asked(session, group, refused, alone=False) if refused else (None, ())
-        return _note(session, outcome, refused, answer)
+        return _note(session, result, refused, answer)
     found: list[Preemption] = []
-    for task in outcome.barred if session.table.row_of else ():
-        found += _note(session, outcome, [task], _ask_once(session, group, task, alone=True))
+    for task in result.barred if session.table.row_of else ():
+        found += _note(session, result, [task], _ask_once(session, group, task, alone=True))
     for task in refused:
-        alone = not (has_placers(session) and session.board(task).mask.any()) or tells_of_each_node(session, task)
-        found += _note(session, outcome, [task], _ask_once(session, group, task, alone=alone))
+        placeable = session.calls.places_groups and session.evaluator.board(task).mask.any()
+        alone = not placeable or tells_of_each_node(session, task)
+        found += _note(session, result, [task], _ask_once(session, group, task, alone=alone))
     return found
 
 
-def reclaimed(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
+def reclaimed(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
     """Ask whose end would give the group's queue its share, for what was tried and refused. Raises PluginError.
 
     Where nothing can be taken the reasons stay as they are.
     """
-    refused = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
+    refused = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
     if group.topology_key is not None or (group.is_gang and not group.whole):
-        if session.can_reclaim(group) is not None:
+        if session.runner.can_reclaim(group) is not None:
             return []
-        outcome.preempts = True
-        together = refused or outcome.over_capacity_together
+        result.preempts = True
+        together = refused or result.over_capacity_together
         answer, _ = _asked(session, group, together, alone=False, reclaims=True) if together else (None, ())
-        return _reclaimed(session, outcome, together, answer)
+        return _reclaimed(session, result, together, answer)
     found: list[Preemption] = []
-    for task in (*refused, *outcome.over_capacity):
-        with session.asking_for(task):
-            if session.can_reclaim(group) is None:
-                outcome.preempts = True
-                found += _reclaimed_alone(session, group, outcome, task)
+    for task in (*refused, *result.over_capacity):
+        session.asked_for = task
+        try:
+            if session.runner.can_reclaim(group) is None:
+                result.preempts = True
+                found += _reclaimed_alone(session, group, result, task)
+        finally:
+            session.asked_for = None
     return found
 
 
-def _reclaimed_alone(session: Session, group: Group, outcome: Outcome, task: Task) -> list[Preemption]:
+def _reclaimed_alone(session: Session, group: Group, result: PlacementResult, task: Task) -> list[Preemption]:
     """Who must end for one beyond a limit may be anywhere below the queue that is full."""
-    placed = has_placers(session) and session.board(task).mask.any()
-    alone = task not in outcome.over_capacity and (not placed or tells_of_each_node(session, task))
+    placed = session.calls.places_groups and session.evaluator.board(task).mask.any()
+    alone = task not in result.over_capacity and (not placed or tells_of_each_node(session, task))
     answer = _ask_once(session, group, task, alone=alone, reclaims=True)
-    return _reclaimed(session, outcome, [task], answer)
+    return _reclaimed(session, result, [task], answer)
 
 
 def _reclaimed(
-    session: Session, outcome: Outcome, tasks: Sequence[Task], answer: Preemption | NoPreemption | None
+    session: Session, result: PlacementResult, tasks: Sequence[Task], answer: Preemption | NoPreemption | None
 ) -> list[Preemption]:
     if isinstance(answer, Preemption):
-        return _note(session, outcome, tasks, answer)
-    session.note_unreclaimed(tasks)
+        return _note(session, result, tasks, answer)
+    session.runner.note_unreclaimed(tasks)
     return []
 
 
@@ -99,19 +102,20 @@ def _ask_once(
     limited: object = None
     if reclaims:
         limited = "reclaim", group.queue, group.preemptible
-    elif session.limits_preemption:
-        limited = group.queue if session.preempts_alike else group
-    offered = group if divides_nodes(session) and not group.single else None  # groups may be offered other nodes each
-    key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, left_out(session, task), limited,
-           offered)  # fmt: skip
-    state = (session.committed, session.nominations.version)
-    known = None if session.naive else session.no_preemption.get(key)
+    elif session.runner.limits_preemption:
+        limited = group.queue if session.registered.preempts_alike else group
+    # groups may be offered other nodes each
+    offered = group if session.runner.divides_nodes and not group.single else None
+    key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, session.nominated.left_out(task),
+           limited, offered)  # fmt: skip
+    state = (session.ledger.committed, session.nominations.version)
+    known = None if session.evaluator.naive else session.trials.no_preemption.get(key)
     if known is not None and known.state == state and session.nominations.node_of(task) is None:
-        session.note_rejected(task, known.waiting)
+        session.runner.note_rejected(task, known.waiting)
         return known.answer
     answer, waiting = _asked(session, group, [task], alone=alone, reclaims=reclaims)
-    if isinstance(answer, NoPreemption) and not answer.keep and state[0] == session.committed:
-        session.no_preemption[key] = KnownNoPreemption(state, answer, waiting)
+    if isinstance(answer, NoPreemption) and not answer.keep and state[0] == session.ledger.committed:
+        session.trials.no_preemption[key] = KnownNoPreemption(state, answer, waiting)
     return answer
 
 
@@ -133,32 +137,33 @@ def _asked(
             answer = answer if objection is None else NoPreemption(objection)
         waiting = (call.plugin,) if trial.awaits_binds and isinstance(answer, NoPreemption) else ()
         for task in tasks if waiting else ():
-            session.note_rejected(task, waiting)
+            session.runner.note_rejected(task, waiting)
         return answer, waiting
     return None, ()
 
 
 def _note(
-    session: Session, outcome: Outcome, tasks: Sequence[Task], answer: Preemption | NoPreemption | None
+    session: Session, result: PlacementResult, tasks: Sequence[Task], answer: Preemption | NoPreemption | None
 ) -> list[Preemption]:
     """Nominate, or nominate no more; say why nothing can be done."""
     if isinstance(answer, Preemption):
         for task, node in answer.nominated.items():
-            nominate(session, outcome, task, node)
+            nominate(session, result, task, node)
         budgets = session.snapshot.cache.budgets.now()
-        budgets.use(task for task in answer.victims if not session.is_ending(task))
-        session.to_end.update(task.uid for task in answer.victims)
-        session.touched.extend(task.row for task in answer.victims if task.row >= 0)  # that they end changes a price
+        ledger = session.ledger
+        budgets.use(task for task in answer.victims if not ledger.is_ending(task))
+        ledger.to_end.update(task.uid for task in answer.victims)
+        ledger.touched.extend(task.row for task in answer.victims if task.row >= 0)  # that they end changes a price
         return [answer]
     if answer is None:
         return []
     for task in tasks:
-        outcome.reasons[task] = _joined(outcome.reasons[task], "preemption", answer.reason)
+        result.reasons[task] = _joined(result.reasons[task], "preemption", answer.reason)
     if not answer.keep:
-        give_up_places(session, outcome, tasks)
-    if outcome.refusal is not None:
-        refusal = outcome.refusal
-        outcome.refusal = Refusal(_joined(refusal.reason, "preemption", answer.reason), refusal.plugin, refusal.failed)
+        give_up_places(session, result, tasks)
+    if result.refusal is not None:
+        refusal = result.refusal
+        result.refusal = Refusal(_joined(refusal.reason, "preemption", answer.reason), refusal.plugin, refusal.failed)
     return []
 
 
@@ -181,27 +186,27 @@ def _are_moved_for(session: Session, task: Task) -> bool:
 def _is_idle(session: Session, task: Task) -> bool:
     """Whether nobody ends on the node that a task is to have."""
     cache, node = session.snapshot.cache, session.nominations.node_of(task)
-    return node is None or not any(map(session.is_ending, cache.tasks_on(node)))
+    return node is None or not any(map(session.ledger.is_ending, cache.tasks_on(node)))
 
 
-def _give_up_all(session: Session, group: Group, outcome: Outcome, refusal: Refusal) -> None:
+def _give_up_all(session: Session, group: Group, result: PlacementResult, refusal: Refusal) -> None:
     """A gang that cannot start without other pods, or at all, keeps no places from those that could have them."""
-    give_up_places(session, outcome, [task for task in group.tasks.values() if task.node is None])
+    give_up_places(session, result, [task for task in group.tasks.values() if task.node is None])
     for task in group.in_phase(Phase.PENDING):
-        outcome.reasons.setdefault(task, refusal.reason)
+        result.reasons.setdefault(task, refusal.reason)
 
 
-def give_up_places(session: Session, outcome: Outcome, tasks: Sequence[Task]) -> None:
+def give_up_places(session: Session, result: PlacementResult, tasks: Sequence[Task]) -> None:
     """Nominate these tasks no more, also where only their pods' status still says so; but who keeps a node does so."""
     for task in tasks:
         if task.uid in session.nominations.kept:
             continue
         if session.nominations.node_of(task) is not None or task.pod.status.nominated_node_name:
-            nominate(session, outcome, task, "")
+            nominate(session, result, task, "")
 
 
-def nominate(session: Session, outcome: Outcome, task: Task, node: str, *, start: float | None = None) -> None:
-    """Nominate a task for a node, or for none; `start`: as for `session.nominate`."""
-    outcome.nominated_before.setdefault(task, session.nominations.node_of(task) or "")
-    session.nominate(task, node, start)
-    outcome.nominated[task] = node
+def nominate(session: Session, result: PlacementResult, task: Task, node: str, *, start: float | None = None) -> None:
+    """Nominate a task for a node, or for none; `start`: as for `session.ledger.nominate`."""
+    result.nominated_before.setdefault(task, session.nominations.node_of(task) or "")
+    session.ledger.nominate(task, node, start)
+    result.nominated[task] = node

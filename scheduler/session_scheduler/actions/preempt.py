@@ -13,9 +13,8 @@ from session_scheduler.actions.postfilter import nominate
 from session_scheduler.actions.postfilter import preempt as ask
 from session_scheduler.actions.refused import ask_in_order
 from session_scheduler.framework.answers import Preemption
-from session_scheduler.framework.outcome import Outcome
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.groups import Group
 
 
@@ -25,17 +24,17 @@ def preempt(session: Session) -> Iterator[Decision | None]:
         starts = session.nominations.starts
         yield from ask_in_order(
             session,
-            lambda outcome: not any(node and task not in starts for task, node in outcome.nominated.items()),
+            lambda result: not any(node and task not in starts for task, node in result.nominated.items()),
             _ask,
         )
 
 
-def _ask(session: Session, group: Group, outcome: Outcome) -> list[Preemption]:
+def _ask(session: Session, group: Group, result: PlacementResult) -> list[Preemption]:
     """As in a group's try; where nobody ends for it, the nodes that are kept for it for later still are."""
     nominations = session.nominations
     kept = {task: (node, start) for task, start in nominations.starts.items()
             if task.group is group and (node := nominations.node_of(task))}  # fmt: skip
-    preemptions = ask(session, group, outcome)
+    preemptions = ask(session, group, result)
     for task, (node, start) in kept.items() if not preemptions else ():
-        nominate(session, outcome, task, node, start=start)
+        nominate(session, result, task, node, start=start)
     return preemptions

@@ -12,18 +12,18 @@ from functools import partial
 
 from session_scheduler.actions.postfilter import reclaimed
 from session_scheduler.actions.refused import ask_in_order, waits_for_room
-from session_scheduler.framework.session import Outcome, Session
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Decision, PlacementResult
 
 
 def reclaim(session: Session) -> Iterator[Decision | None]:
     """Try what was refused, in order. Yields a decision where pods are to end for a group, else None."""
-    if session.reclaims:
+    if session.runner.reclaims:
         yield from ask_in_order(session, partial(_waits_for_share, session), reclaimed)
 
 
-def _waits_for_share(session: Session, outcome: Outcome) -> bool:
+def _waits_for_share(session: Session, result: PlacementResult) -> bool:
     """As `waits_for_room`; or a limit was in the way, and nobody ends for it already."""
-    if not outcome.over_capacity:
-        return waits_for_room(session, outcome)
-    return not any(session.nominations.node_of(task) for task in (*outcome.tried, *outcome.over_capacity))
+    if not result.over_capacity:
+        return waits_for_room(session, result)
+    return not any(session.nominations.node_of(task) for task in (*result.tried, *result.over_capacity))

@@ -14,30 +14,30 @@ from typing import Final
 from session_scheduler.actions.postfilter import give_up_places, nominate
 from session_scheduler.actions.trial import Trial
 from session_scheduler.framework.answers import Reservation
-from session_scheduler.framework.outcome import Outcome
 from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.groups import Group, Phase, Task
 
 _LATEST: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 
 
-def reserve(session: Session, group: Group, outcome: Outcome) -> None:
+def reserve(session: Session, group: Group, result: PlacementResult) -> None:
     """Keep nodes for a gang that was refused, unless they are kept for enough others. Raises PluginError.
 
-    The outcome says where. What was kept for the group before, and cannot be so any more, is given up.
+    The result says where. What was kept for the group before, and cannot be so any more, is given up.
     """
-    tasks = _waiting(session, group, outcome)
+    tasks = _waiting(session, group, result)
     found = first_start(session, group, tasks) if tasks and _may_reserve(session, group) else None
     starts = session.nominations.starts
     kept = found.nominated if found is not None else {}
-    give_up_places(session, outcome, [task for task in group.tasks.values() if task in starts and task not in kept])
+    give_up_places(session, result, [task for task in group.tasks.values() if task in starts and task not in kept])
     if found is None:
         return
     for task, node in found.nominated.items():
-        nominate(session, outcome, task, node, start=found.start)
+        nominate(session, result, task, node, start=found.start)
     where = f"nodes are kept for it, where it can start {_at(session, found.start)}"
     for task in tasks:
-        outcome.reasons[task] = f"{outcome.reasons[task].removesuffix('.')}. {where}"
+        result.reasons[task] = f"{result.reasons[task].removesuffix('.')}. {where}"
 
 
 def _at(session: Session, start: float) -> str:
@@ -47,11 +47,11 @@ def _at(session: Session, start: float) -> str:
     return f"at {datetime.fromtimestamp(min(start, _LATEST), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _waiting(session: Session, group: Group, outcome: Outcome) -> list[Task]:
+def _waiting(session: Session, group: Group, result: PlacementResult) -> list[Task]:
     """The tasks of a gang for which nodes were looked for in vain, and for which nobody is asked to end."""
-    if not outcome.refused or not (group.needed > 1 or group.lacks):
+    if not result.refused or not (group.needed > 1 or group.lacks):
         return []
-    tasks = [task for task in outcome.tried if task.phase is Phase.PENDING and task in outcome.reasons]
+    tasks = [task for task in result.tried if task.phase is Phase.PENDING and task in result.reasons]
     known, starts = session.nominations, session.nominations.starts
     return [] if any(known.node_of(task) and task not in starts for task in tasks) else tasks
 
@@ -122,7 +122,7 @@ def _known_ends(session: Session) -> dict[float, list[Task]]:
     """The tasks on nodes by when they end, in seconds since 1970."""
     found: dict[float, list[Task]] = {}
     for task in sorted(session.running(), key=lambda task: task.uid):
-        end = session.ends_at(task)
+        end = session.ledger.ends_at(task)
         if end is not None:
             found.setdefault(end, []).append(task)
     return found

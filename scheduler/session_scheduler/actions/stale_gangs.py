@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from session_scheduler.actions.allocate import trying
-from session_scheduler.framework.outcome import Outcome
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.groups import Group, Phase
 
 
 def evict_stale_gangs(session: Session) -> Iterator[Decision | None]:
     """Ask for each stale gang. Yields a decision where members are to end, else None."""
     for group in session.snapshot.stale:
-        if session.expired():
-            return
         yield _evicted(session, group)
 
 
@@ -28,8 +25,8 @@ def _evicted(session: Session, group: Group) -> Decision | None:
     running = {task: task.node or "" for task in sorted(group.in_phase(Phase.BOUND), key=lambda task: task.uid)}
     if not running or group.in_phase(Phase.ASSUMED):
         return None
-    outcome = Outcome(group)
-    with trying(session, outcome), session.statement(group) as statement:
+    result = PlacementResult(group)
+    with trying(session, result), session.ledger.statement(group) as statement:
         for task in running:
             statement.evict(task)
         statement.rollback()  # they are there until they have ended

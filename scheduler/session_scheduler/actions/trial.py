@@ -9,23 +9,22 @@ from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
-from session_scheduler.actions.members import can_start
-from session_scheduler.actions.node_sets import NotFitting, divides_nodes, node_sets
-from session_scheduler.actions.placing import one_way, place_ready
-from session_scheduler.actions.plugin_placement import has_placers, reservable_on, tells_of_each_node
+from session_scheduler.actions.node_sets import NotFitting, node_sets
+from session_scheduler.actions.placing import can_start, one_way, place_ready
+from session_scheduler.actions.plugin_placement import reservable_on, tells_of_each_node
+from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.callbacks import Scenario
-from session_scheduler.framework.evaluation import judge, summarise
+from session_scheduler.framework.evaluation import evaluate, summarise
 from session_scheduler.framework.hooks import PluginError
-from session_scheduler.framework.nominated_pods import expected_on, left_out
-from session_scheduler.framework.session import Outcome, Session
+from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.watchdog import answer_in_time
 from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.disruption import PREEMPTED, is_disrupted
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
 
 _T = TypeVar("_T")
-_DISRUPTED = "DisruptionTarget"
-_PREEMPTED = "PreemptionByScheduler"
 ABOVE_ALL: Final = 2**31
 """Above every priority that a pod can have."""
 
@@ -48,17 +47,17 @@ class Trial:
         self._removed: dict[Task, tuple[str, Phase]] = {}
         self._binding: set[str] = set()
         self._held: dict[Group, bool] = {}
-        self._plan = session.plan_for(tasks[0])
-        self._placers = has_placers(session)
-        self._limited = reclaims or session.limits_preemption
-        alike = session.reclaim_alike(group) if reclaims else ""
-        promised = alike is not None if reclaims else session.preempts_alike
-        self._memorable = promised and not session.naive
+        self._evaluation = session.evaluator.evaluation_for(tasks[0])
+        self._placers = session.calls.places_groups
+        self._limited = reclaims or session.runner.limits_preemption
+        alike = session.runner.reclaim_alike(group) if reclaims else ""
+        promised = alike is not None if reclaims else session.registered.preempts_alike
+        self._memorable = promised and not session.evaluator.naive
         self._preemptible: dict[Group, bool] = {}
         self._cache = session.snapshot.cache
-        asked = alone and self._placers and self._plan.refusal is None
+        asked = alone and self._placers and self._evaluation.refusal is None
         self._asks_reservable = asked and tells_of_each_node(session, tasks[0])
-        unknown = self._placers or self._plan.any_filters or session.trial_followers
+        unknown = self._placers or self._evaluation.any_filters or session.runner.trial_followers
         self.by_node = alone and (self._asks_reservable or not unknown)
         """Whether each node's answer depends on that node alone: then several can be looked at together."""
         self.beyond_nodes = alone and self._placers and not self.by_node
@@ -66,10 +65,10 @@ class Trial:
         in the way.
         """
         limited = alike if reclaims else group.queue if self._limited else ""
-        traits = (group.preemptible, group.priority, group.queue) if session.predicates else ()
-        self._key = (tasks[0].cls, self.priority, left_out(session, tasks[0]), limited, traits)
+        traits = (group.preemptible, group.priority, group.queue) if session.registered.predicates else ()
+        self._key = (tasks[0].cls, self.priority, session.nominated.left_out(tasks[0]), limited, traits)
         self._objections: dict[object, str | None] | None = (
-            {} if self._memorable and alone and session.judges_alike else None
+            {} if self._memorable and alone and session.registered.validates_alike else None
         )
         """To reclaiming, by what is alike of the victims; None where nothing is promised."""
         self._not_reservable: dict[str, str] = {}
@@ -107,13 +106,13 @@ class Trial:
         Where it is asked node by node what the plugin that places groups would do, these are among them, too, that it
         refuses and filters do not. None where the task is refused whatever the node.
         """
-        if self._plan.refusal is not None:
+        if self._evaluation.refusal is not None:
             return []
         task, nodes = self.tasks[0], self._session.table.nodes
-        board = self._session.board(task)
+        board = self._session.evaluator.board(task)
         rows = board.helpable(task)
         if self._asks_reservable and board.mask.any():
-            ties = self._session.ties()
+            ties = self._session.runner.ties()
             rows = sorted((*rows, *np.flatnonzero(board.mask).tolist()), key=ties.__getitem__)
         offered = self._offered()
         found = (nodes[row] for row in rows if offered is None or offered[row])
@@ -121,7 +120,7 @@ class Trial:
 
     def _offered(self) -> BoolColumn | None:
         """The nodes that plugins offer the group, in whatever sets; None for all."""
-        if not divides_nodes(self._session):
+        if not self._session.runner.divides_nodes:
             return None
         try:
             sets = node_sets(self._session, self.group)
@@ -135,13 +134,13 @@ class Trial:
         callbacks spare. Raises PluginError.
         """
         answer_in_time()
-        tasks = self._cache.tasks_on(node)
+        runner, tasks = self._session.runner, self._cache.tasks_on(node)
         found = [task for task in tasks if not self._is_being_bound(task)]
         if any(task.standing < self.priority for task in tasks if task not in found):
             self._binding.add(node)
         if self.reclaims:
-            return self._session.reclaimable(self.group, filter(self._of_other_queue, found))
-        return self._session.preemptable(self.group, filter(self._is_outranked, found)) if self._limited else found
+            return runner.reclaimable(self.group, filter(self._of_other_queue, found))
+        return runner.preemptable(self.group, filter(self._is_outranked, found)) if self._limited else found
 
     def _is_outranked(self, task: Task) -> bool:
         """Whether a task, or its group as a whole, is of lower priority: callbacks are asked about no others."""
@@ -156,7 +155,7 @@ class Trial:
 
     def others_end_on(self, node: str) -> bool:
         """Whether tasks on a node were made to end that these outrank, or that may end for their queue's share."""
-        reclaims, queue = self._session.reclaims, self.group.queue
+        reclaims, queue = self._session.runner.reclaims, self.group.queue
         return any(
             task.standing < self.priority or (reclaims and task.group.queue != queue)
             for task in self._cache.tasks_on(node)
@@ -168,11 +167,11 @@ class Trial:
         if not self._limited:
             return None
         if not self.reclaims:
-            refusal = self._session.preempt_refusal(Scenario(self.group, nominated, victims))
+            refusal = self._session.runner.preempt_refusal(Scenario(self.group, nominated, victims))
             return refusal.reason if refusal is not None else None
         if self._objections is None:
             return self._objection(Scenario(self.group, nominated, victims), spared=True)
-        leaves = self._session.leaves
+        leaves = self._session.ledger.leaves
         kind = tuple([(task.group.queue, task.cls, leaves(task)) for task in victims])
         if kind not in self._objections:
             self._objections[kind] = self._objection(Scenario(self.group, nominated, victims), spared=False)
@@ -180,7 +179,7 @@ class Trial:
 
     def _objection(self, scenario: Scenario, *, spared: bool) -> str | None:
         """`spared`: whether plugins may spare victims that `running` named."""
-        refusal = self._session.reclaim_refusal(scenario, spared=spared)
+        refusal = self._session.runner.reclaim_refusal(scenario, spared=spared)
         return refusal.reason if refusal is not None else None
 
     def _is_being_bound(self, task: Task) -> bool:
@@ -200,11 +199,11 @@ class Trial:
     def more_room_helps(self) -> bool:
         """Whether the tasks that can be placed can be so, too, when more is gone: no filter looks beyond its row."""
         classes = unique_classes(self.tasks)
-        return not any(self._session.plan(cls).any_filters for cls in classes)
+        return not any(self._session.evaluator.evaluation(cls).any_filters for cls in classes)
 
     def is_ending(self, task: Task) -> bool:
         """Whether a running task was asked to end, by whomever."""
-        return self._session.is_ending(task)
+        return self._session.ledger.is_ending(task)
 
     def ends_for_others(self, task: Task) -> bool:
         """Whether a running task was made to end already, so that another one has its place."""
@@ -212,8 +211,7 @@ class Trial:
             return True
         if task.pod.metadata.deletion_timestamp is None:
             return False
-        told = next((one for one in task.pod.status.conditions if one.type == _DISRUPTED), None)
-        return told is not None and told.status == "True" and told.reason == _PREEMPTED
+        return is_disrupted(task.pod, PREEMPTED)
 
     def nominated(self, task: Task) -> str | None:
         """The node that a task is nominated for."""
@@ -229,7 +227,7 @@ class Trial:
         row_of, trials = session.table.row_of, session.trials
         found = dict(zip(nodes, trials.recall((self._key, now, None), [row_of[node] for node in nodes]), strict=True))
         for node in filter(session.nominations.is_awaited, nodes):
-            expected = expected_on(session, task, node)
+            expected = session.nominated.expected_on(task, node)
             if expected is not None:
                 found[node] = trials.recall((self._key, now, expected), [row_of[node]])[0]
         return found
@@ -238,7 +236,7 @@ class Trial:
         """Keep something that the node's own pods decide, and `now`, for the next task like this one."""
         if self.by_node and self._memorable and node not in self._binding:
             session = self._session
-            key = self._key, now, expected_on(session, self.tasks[0], node)
+            key = self._key, now, session.nominated.expected_on(self.tasks[0], node)
             session.trials.put(key, session.table.row_of[node], found)
 
     # ------------------------------------------------------------------ thinking away
@@ -251,7 +249,7 @@ class Trial:
             if self.by_node:
                 self._count(task, -1)
             else:
-                self._session.remove(task)
+                self._session.ledger.remove(task)
 
     def put_back(self, tasks: Iterable[Task]) -> None:
         """Let tasks be there again that were thought away: all of them, whatever plugins say. Raises PluginError."""
@@ -262,7 +260,7 @@ class Trial:
                 if self.by_node:
                     self._count(task, 1)
                 else:
-                    self._session.put_back(task, node, phase)
+                    self._session.ledger.put_back(task, node, phase)
             except PluginError as error:
                 failure = failure or error
                 self._lost_track = True
@@ -279,7 +277,7 @@ class Trial:
             return find()
         except PluginError as error:
             self.put_back([task for task in self._removed if task not in before])
-            self._session.forget_boards()
+            self._session.evaluator.forget_boards()
             if self._lost_track or error.late:  # else it may hang for each node
                 raise
             return error
@@ -306,7 +304,7 @@ class Trial:
         answer_in_time()
         view = self._view(nodes)
         mask = np.ones(len(view), np.bool_)
-        for filtering in self._plan.filters:
+        for filtering in self._evaluation.filters:
             filtering.run(view, mask, self.tasks[0])
             if not mask.any():
                 break
@@ -328,17 +326,17 @@ class Trial:
     def _placeable(self, row: int) -> bool:
         """Whether the plugin that places groups would place it there."""
         task = self.tasks[0]
-        with self._session.statement(self.group) as statement:
-            attempt = one_way(self._session, statement, self.group, [task], None, 1, 1, {task: row})
+        with self._session.ledger.statement(self.group) as statement:
+            attempt = one_way(PlacementRequest(self._session, statement, self.group, [task], assignment={task: row}))
             if statement.placed_since(0):
                 return True
-            self.reason = attempt.refusal.reason if attempt.refusal else attempt.refused.get(task, "")
+            self.reason = attempt.refusal.reason if attempt.refusal else attempt.reasons.get(task, "")
             return False
 
     def why_each(self, nodes: Sequence[str]) -> list[list[str]]:
         """Why the one task cannot go to each of these nodes now. Raises PluginError."""
         view = self._view(nodes)
-        refused = judge(self._plan, view, np.ones(len(view), np.bool_), self.tasks[0])
+        refused = evaluate(self._evaluation, view, np.ones(len(view), np.bool_), self.tasks[0])
         return [refused[index].reasons if index in refused else [self._why_not_placed(node)]
                 for index, node in enumerate(nodes)]  # fmt: skip
 
@@ -355,18 +353,18 @@ class Trial:
         long.
         """
         answer_in_time()
-        outcome = Outcome(self.group)
+        result = PlacementResult(self.group)
         session, options = self._session, self._session.options
         session.options = options if thorough else replace(options, search_steps=0)
         try:
-            with session.statement(self.group) as statement:
-                place_ready(session, statement, self.group, self.tasks, outcome)
-                found = {task: task.node or "" for task in outcome.placed}
+            with session.ledger.statement(self.group) as statement:
+                place_ready(PlacementRequest(session, statement, self.group, self.tasks, self.group.needed), result)
+                found = {task: task.node or "" for task in result.placed}
         finally:
             session.options = options
         if found:
             return found
-        self.reason = outcome.refusal.reason if outcome.refusal else next(iter(outcome.reasons.values()), "")
+        self.reason = result.refusal.reason if result.refusal else next(iter(result.reasons.values()), "")
         return None
 
     def is_placeable(self, *, thorough: bool = False) -> bool:
@@ -375,20 +373,20 @@ class Trial:
         """
         answer_in_time()
         session, group = self._session, self.group
-        elsewhere = self._placers or group.topology_key is not None or divides_nodes(session)
-        if elsewhere or self._plan.any_filters or len(unique_classes(self.tasks)) > 1:
+        elsewhere = self._placers or group.topology_key is not None or session.runner.divides_nodes
+        if elsewhere or self._evaluation.any_filters or len(unique_classes(self.tasks)) > 1:
             with self._session.without_reasons():
                 return self.place(thorough=thorough) is not None
         needed = group.needed
-        if session.limits_capacity and not can_start(group, self._within_capacity()):
+        if session.runner.limits_capacity and not can_start(group, self._within_capacity()):
             return False
-        board = session.board(self.tasks[0])
+        board = session.evaluator.board(self.tasks[0])
         board.sync(self.tasks[0])
         return can_start(group, self.tasks) and int(board.room(needed).sum()) >= needed
 
     def _within_capacity(self) -> list[Task]:
         """The tasks that may have what they request."""
-        over = self._session.over_capacity(self.group, self.tasks)
+        over = self._session.runner.over_capacity(self.group, self.tasks)
         return [task for task in self.tasks if task not in over]
 
     def summary(self, reasons: Iterable[Iterable[str]]) -> str:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
+
+
+def utc_now() -> datetime:
+    """The machine's time of day, for the times that are written to objects."""
+    return datetime.now(UTC)
 
 
 class Clock(Protocol):

@@ -1,19 +1,18 @@
-"""Plans: where each pod of a gang goes and what it holds there, written on its PodGroup before the first bind.
+"""Writes gang plans to PodGroups by compare-and-swap, before the first bind, and removes them after the last.
 
-A plan is written, changed and taken away by compare-and-swap, so of two replicas one wins; whoever finds a plan after a
-crash knows what its writer wanted. It records names only (nodes, device paths, indices), which outlive a restart. One
-that is too large for an annotation lies in a ConfigMap that is named by the attempt and written first.
+Of two replicas that write a plan one wins; a replica that finds one after a crash knows what its writer wanted. A plan
+that is too large for an annotation goes to a ConfigMap, which is written first.
+
+Before a plan replaces another or is aborted, the old one must not bind a pod any more. So its state becomes "abort"
+first; then every unbound pod of it is touched (`touch`); and if one of them turns out to be bound, the old plan stays.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
-import uuid
-import zlib
-from collections.abc import Container, Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -21,129 +20,63 @@ import structlog
 
 from session_scheduler.cluster.errors import AlreadyExists, ClusterError, Conflict, Invalid, NotFound, Unavailable
 from session_scheduler.cluster.port import Cluster
-from session_scheduler.errors import FluenceError
-from session_scheduler.model.objects import ConfigMap, ObjectMeta, OwnerReference, PodGroup
+from session_scheduler.model.gang_plan import (
+    ANNOTATION_LIMIT,
+    ATTEMPT_ANNOTATION,
+    PLAN_ANNOTATION,
+    GangPlan,
+    PlanError,
+    PlannedPod,
+    WrittenPlan,
+    config_map_in,
+    config_map_name,
+    new_attempt,
+    packed_pods,
+    parsed_plan,
+    plan_here,
+    unpacked_plan,
+    written_plan,
+)
+from session_scheduler.model.objects import ConfigMap, ObjectMeta, OwnerReference, Pod, PodGroup
 
 _log = structlog.get_logger(__name__)
-
-PLAN_ANNOTATION = "fluence.flux-framework.org/plan"
-"""On a PodGroup: its plan."""
-ATTEMPT_ANNOTATION = "fluence.flux-framework.org/attempt"
-"""On a pod: the plan that it was bound by; or, while it is not bound, anything new that moves its resourceVersion."""
-ANNOTATION_LIMIT = 200 * 1024
-"""Bytes of a plan on its PodGroup, with what else is there; all annotations of an object may have 256 KiB."""
-_LARGEST = 16 * 1024 * 1024
-"""Bytes of an unpacked plan: what others wrote into one is not to fill the memory."""
-_MOST_PACKED = 100
-"""Bytes of a plan, beyond the first 64 KiB, that are packed into one at most."""
-_SMALL = 64 * 1024
 _TRIES = 5
 _KEY = "pods"
-_ATTEMPT = re.compile(r"[0-9A-Za-z-]{1,63}")
-"""What an attempt is called: it becomes a pod's annotation and part of a ConfigMap's name, whoever wrote it."""
-_UNREADABLE = (msgspec.DecodeError, RecursionError)
-"""What decoding ends in where a text is not what it should be; the second where it nests too deep."""
 
 
-class PlanError(FluenceError):
-    """What stands where a plan should be is none."""
+@dataclass(slots=True)
+class PlanSwap:
+    """The plan that the binds of a start which is in flight follow, to be put in the place of the one there is."""
+
+    pod_group: PodGroup
+    previous: GangPlan | None = None
+    """The plan that the PodGroup shows."""
+    resumed: bool = False
+    """Whether `previous` itself is carried out, instead of being replaced."""
+    bound: Mapping[str, PlannedPod] = field(default_factory=dict)
+    """By uid: the members of this start that are bound already."""
+    others: Sequence[Pod] = ()
+    """The pods of `previous` that are neither bound nor to be bound now."""
+    attempt: str = field(default_factory=new_attempt)
+    written: PodGroup | None = None
+    """The PodGroup with the plan, once it is written."""
+    error: ClusterError | None = None
+    """Why it could not be written."""
+    in_force: bool = False
+    """Whether the plan is written, and nothing can be bound by the one before it any more."""
 
 
-class PlannedPod(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One pod of a plan: its node, and what each plugin holds for it there. Make one with `of`."""
+async def touch(cluster: Cluster, pod: Pod) -> Pod:
+    """Make sure that no request that was guarded by this or an older resourceVersion can bind the pod any more.
 
-    name: str
-    node: str
-    plugins: msgspec.Raw = msgspec.Raw(b"{}")
-    """As it is written: what others may have written there is decoded only for a pod that is to be bound by it."""
-    bound: bool = False
-    """Whether it was bound already when the plan was made: by another one."""
-
-    @classmethod
-    def of(cls, name: str, node: str, plugins: Mapping[str, Any], *, bound: bool = False) -> PlannedPod:
-        """`plugins`: what each of them holds for the pod, as JSON values."""
-        return cls(name, node, msgspec.Raw(msgspec.json.encode(plugins, order="sorted")), bound)
-
-    @property
-    def holds(self) -> dict[str, Any]:
-        """What each plugin holds for the pod; nothing where that cannot be read."""
-        try:
-            return msgspec.json.decode(self.plugins, type=dict[str, Any])
-        except _UNREADABLE:
-            return {}
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """One attempt to start a gang. `pods` is by uid."""
-
-    attempt: str
-    holder: str
-    pods: dict[str, PlannedPod]
-    state: Literal["active", "abort"] = "active"
-    gone: int = 0
-    """How many more pods it has, of which `of_interest` knows nothing."""
-
-    def of_interest(self, uids: Container[str], names: Container[str], spare: int) -> Plan:
-        """The plan with its pods that are known by uid or name, and so many others: no more is kept of a found one."""
-        kept: dict[str, PlannedPod] = {}
-        for uid, pod in self.pods.items():
-            known = uid in uids or pod.name in names
-            if known or spare > 0:
-                spare -= not known
-                kept[uid] = msgspec.structs.replace(pod, plugins=pod.plugins.copy())
-        return msgspec.structs.replace(self, pods=kept, gone=self.gone + len(self.pods) - len(kept))
-
-
-class _Written(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The annotation: what people may want to see as it is, and the pods packed, here or in a ConfigMap."""
-
-    attempt: str
-    holder: str = ""
-    state: Literal["active", "abort"] = "active"
-    pods: str = ""
-    config_map: str = ""
-
-
-def new_attempt() -> str:
-    """A name for an attempt that nobody else gives."""
-    return str(uuid.uuid4())
-
-
-def attempt_of(pod_group: PodGroup) -> str:
-    """The attempt of the plan that a PodGroup shows; empty without one, or where it is unreadable."""
+    Returns the pod as it is then: bound, perhaps, by one that came before. Raises NotFound, ClusterError.
+    """
+    metadata, annotations = pod.metadata, {ATTEMPT_ANNOTATION: new_attempt()}
     try:
-        written = _annotation(pod_group)
-    except PlanError:
-        return ""
-    return written.attempt if written is not None else ""
-
-
-def is_active(pod_group: PodGroup, attempt: str) -> bool:
-    """Whether a PodGroup shows this attempt, not being aborted."""
-    try:
-        written = _annotation(pod_group)
-    except PlanError:
-        return False
-    return written is not None and written.attempt == attempt and written.state == "active"
-
-
-def plan_here(pod_group: PodGroup) -> Plan | None:
-    """The plan on a PodGroup, None without one. Raises PlanError, `NeedsConfigMap` where it lies elsewhere."""
-    written = _annotation(pod_group)
-    if written is None:
-        return None
-    if written.config_map:
-        raise NeedsConfigMap(f"{_name(pod_group)}: its plan lies in ConfigMap {written.config_map}")
-    return _plan(pod_group, written, written.pods)
-
-
-def config_map_of(pod_group: PodGroup) -> str:
-    """The name of the ConfigMap, in its namespace, in which a PodGroup's plan lies; empty where it lies in none."""
-    return _config_map(pod_group.metadata.annotations.get(PLAN_ANNOTATION))
-
-
-class NeedsConfigMap(PlanError):  # noqa: N818 (a state)
-    """The plan lies in a ConfigMap, which is to be read first."""
+        return await cluster.patch_metadata(pod, annotations=annotations, resource_version=metadata.resource_version)
+    except Conflict:
+        pass  # its resourceVersion has moved already
+    return await cluster.get(Pod, metadata.namespace, metadata.name)
 
 
 class PlanStore:
@@ -157,59 +90,58 @@ class PlanStore:
         self._slots = slots or nullcontext()
         self.holder = holder
 
-    async def read(self, pod_group: PodGroup) -> Plan | None:
+    async def read(self, pod_group: PodGroup) -> GangPlan | None:
         """The plan that a PodGroup shows. Raises PlanError, ClusterError."""
-        written = _annotation(pod_group)
+        written = written_plan(pod_group)
         if written is None or not written.config_map:
             return plan_here(pod_group)
         namespace = pod_group.metadata.namespace
         try:
             found = await self._cluster.get(ConfigMap, namespace, written.config_map)
         except NotFound:
-            raise PlanError(f"{_name(pod_group)}: its plan's ConfigMap {written.config_map} does not exist") from None
-        return _plan(pod_group, written, found.data.get(_KEY, ""))
+            raise PlanError(
+                f"PodGroup {pod_group.key}: its plan's ConfigMap {written.config_map} does not exist"
+            ) from None
+        return unpacked_plan(pod_group, written, found.data.get(_KEY, ""))
 
     async def fresh(self, pod_group: PodGroup) -> PodGroup:
         """The same PodGroup as it is now. Raises NotFound, also where another has its name; ClusterError."""
         metadata = pod_group.metadata
         found = await self._cluster.get(PodGroup, metadata.namespace, metadata.name, api_version=pod_group.api_version)
         if found.metadata.uid != metadata.uid:
-            raise NotFound(f"{_name(pod_group)} was deleted and created again")
+            raise NotFound(f"PodGroup {pod_group.key} was deleted and created again")
         return found
 
-    async def swap(self, pod_group: PodGroup, plan: Plan | None) -> PodGroup:
+    async def swap(self, pod_group: PodGroup, plan: GangPlan | None) -> PodGroup:
         """Put a plan (None: none) in place of the one that `pod_group` shows. Returns the PodGroup with it.
 
         Raises Conflict where it shows another one by now, Unavailable where nobody knows, other ClusterErrors.
         """
         async with self._slots:
-            return await self._swap(pod_group, plan)
-
-    async def _swap(self, pod_group: PodGroup, plan: Plan | None) -> PodGroup:
-        before = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
-        text = await self._text(pod_group, plan) if plan is not None else None
-        try:
-            swapped = await self._exchange(pod_group, before, text)
-        except Unavailable:
-            raise  # it may be there
-        except ClusterError:
-            await self._clear(pod_group, text, before)
-            raise
-        await self._clear(pod_group, before, text)
-        return swapped
+            before = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
+            text = await self._text(pod_group, plan) if plan is not None else None
+            try:
+                swapped = await self._exchange(pod_group, before, text)
+            except Unavailable:
+                raise  # it may be there
+            except ClusterError:
+                await self._clear(pod_group, text, before)
+                raise
+            await self._clear(pod_group, before, text)
+            return swapped
 
     async def restate(
         self, pod_group: PodGroup, *, state: Literal["active", "abort"] | None = None, holder: str | None = None
     ) -> PodGroup:
-        """Put the plan that `pod_group` shows into another state, or other hands; its pods stay as they are written.
+        """Give the plan that `pod_group` shows another state or holder; its pods stay as they are written.
 
         Returns and raises as `swap`; Conflict, too, where it shows none.
         """
         before = pod_group.metadata.annotations.get(PLAN_ANNOTATION, "")
         try:
-            written = _written(before)
+            written = parsed_plan(before)
         except ValueError:
-            raise Conflict(f"{_name(pod_group)} has no plan") from None
+            raise Conflict(f"PodGroup {pod_group.key} has no plan") from None
         written = msgspec.structs.replace(
             written,
             state=written.state if state is None else state,
@@ -232,17 +164,20 @@ class PlanStore:
                 if shown == text:
                     return pod_group
                 if shown != before:
-                    raise Conflict(f"{_name(pod_group)} has another plan by now") from None
+                    raise Conflict(f"PodGroup {pod_group.key} has another plan by now") from None
                 if not left:
                     raise
         raise AssertionError("unreachable: the last try returns or raises")
 
-    async def _text(self, pod_group: PodGroup, plan: Plan) -> str:
-        packed = _packed(plan)
-        written = _Written(plan.attempt, plan.holder, plan.state, packed)
+    async def _text(self, pod_group: PodGroup, plan: GangPlan) -> str:
+        try:
+            packed = packed_pods(plan)
+        except PlanError as error:
+            raise Invalid(str(error)) from None
+        written = WrittenPlan(plan.attempt, plan.holder, plan.state, packed)
         others = {key: value for key, value in pod_group.metadata.annotations.items() if key != PLAN_ANNOTATION}
         if len(packed) > ANNOTATION_LIMIT - sum(len(key) + len(value.encode()) for key, value in others.items()):
-            written = _Written(plan.attempt, plan.holder, plan.state, config_map=_config_map_name(plan.attempt))
+            written = WrittenPlan(plan.attempt, plan.holder, plan.state, config_map=config_map_name(plan.attempt))
             await self._create(pod_group, written.config_map, packed)
         return msgspec.json.encode(written).decode()
 
@@ -259,7 +194,7 @@ class PlanStore:
 
     async def _clear(self, pod_group: PodGroup, gone: str | None, now: str | None) -> None:
         """Delete the ConfigMap of a plan that is no more, or never was."""
-        old, new = (_config_map(text) for text in (gone, now))
+        old, new = (config_map_in(text) for text in (gone, now))
         if not old or old == new:
             return
         metadata = ObjectMeta(name=old, namespace=pod_group.metadata.namespace)
@@ -270,67 +205,81 @@ class PlanStore:
         except ClusterError as error:
             _log.warning("a plan's ConfigMap is left behind", name=old, namespace=metadata.namespace, error=str(error))
 
+    # ------------------------------------------------------------------ replacing a plan
 
-def _name(pod_group: PodGroup) -> str:
-    return f"PodGroup {pod_group.key}"
+    async def put_in_force(
+        self, swap: PlanSwap, planned: Mapping[str, PlannedPod], pods: Sequence[Pod]
+    ) -> tuple[PodGroup, dict[str, Pod]]:
+        """Write a plan for these `pods`, each `planned` by uid. Raises ClusterError: then nothing must be bound.
 
+        Returns the PodGroup with it, and the pods that had to be touched as they are now, by uid.
+        """
+        touched: dict[str, Pod] = {}
+        if swap.resumed:  # recovered: what its writer may still send is void
+            swap.written = await self.restate(swap.pod_group, holder=self.holder)
+        else:
+            touched = await self._void_previous(swap, pods)
+            plan = GangPlan(swap.attempt, self.holder, {**swap.bound, **planned})
+            swap.written = await self.swap(swap.written or swap.pod_group, plan)
+        swap.in_force = True
+        return swap.written, touched
 
-def _config_map_name(attempt: str) -> str:
-    return f"fluence-plan-{attempt}"
+    async def _void_previous(self, swap: PlanSwap, pods: Sequence[Pod]) -> dict[str, Pod]:
+        """Make sure that nothing can be bound by the plan before this one any more. Returns its pods as they are then.
 
+        As for `abort`: a request of that plan that is still in flight must not come between. Raises ClusterError.
+        """
+        previous = swap.previous
+        if previous is None:  # a PodGroup that is younger than its pods: the plan of the one before went with that
+            created = swap.pod_group.metadata.creation_timestamp or ""
+            older = [pod for pod in pods if (pod.metadata.creation_timestamp or "") < created]
+            return {pod.metadata.uid: pod for pod in await self._touch_all(older)}
+        tied = [pod for pod in (*pods, *swap.others) if pod.metadata.uid in previous.pods]
+        if not tied:
+            return {}
+        swap.written = await self.restate(swap.pod_group, state="abort")
+        touched = await self._touch_all(tied)
+        for pod in touched:
+            if pod.spec.node_name:
+                swap.written = await self.restate(swap.written, state="active")
+                raise Conflict(f"pod {pod.key} was bound by the plan before this one")
+        return {pod.metadata.uid: pod for pod in touched}
 
-def _annotation(pod_group: PodGroup) -> _Written | None:
-    text = pod_group.metadata.annotations.get(PLAN_ANNOTATION)
-    if text is None:
-        return None
-    try:
-        return _written(text)
-    except ValueError as error:
-        raise PlanError(f"{_name(pod_group)}: annotation {PLAN_ANNOTATION} is no plan: {error}") from None
+    async def strike(self, swap: PlanSwap) -> PodGroup:
+        """Take the pods that are not bound out of a plan, its `others`. Returns the PodGroup. Raises ClusterError.
 
+        Conflict where one of them was bound by it after all: then the plan stays.
+        """
+        pod_group, _ = await self.put_in_force(swap, {}, ())
+        return pod_group
 
-def _written(text: str) -> _Written:
-    """The annotation, read. Raises ValueError, also where it names what is not a plan's: others may write it."""
-    try:
-        written = msgspec.json.decode(text, type=_Written)
-    except _UNREADABLE as error:
-        raise ValueError(str(error)) from None
-    if not _ATTEMPT.fullmatch(written.attempt):
-        raise ValueError("its attempt is none")
-    if written.config_map not in ("", _config_map_name(written.attempt)):
-        raise ValueError("its ConfigMap is not its own")
-    return written
+    async def abort(self, pod_group: PodGroup, plan: GangPlan, pods: Sequence[Pod]) -> PodGroup:
+        """Remove a plan by which nothing was bound yet; where one of its `pods` was after all it is active again.
 
+        Returns the PodGroup as it is then. Raises ClusterError: try again.
+        """
+        if plan.state == "active":
+            pod_group = await self.restate(pod_group, state="abort")
+        bound = any(pod.spec.node_name for pod in pods)
+        if not bound:  # as far as was known: only now nothing can be bound by it any more
+            bound = any(pod.spec.node_name for pod in await self._touch_all(pods))
+        if bound:
+            return await self.restate(pod_group, state="active")
+        return await self.swap(pod_group, None)
 
-def _config_map(text: str | None) -> str:
-    try:
-        return _written(text).config_map if text is not None else ""
-    except ValueError:
-        return ""
+    async def _touch_all(self, pods: Sequence[Pod]) -> list[Pod]:
+        """The pods that are still there, each as it finally is. Raises ClusterError."""
+        answers = await asyncio.gather(*map(self.touch, pods), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, NotFound):
+                raise answer
+        return [
+            answer
+            for pod, answer in zip(pods, answers, strict=True)
+            if not isinstance(answer, BaseException) and answer.metadata.uid == pod.metadata.uid
+        ]
 
-
-def _packed(plan: Plan) -> str:
-    """The pods, packed. Raises Invalid for what nobody would read again."""
-    pods = msgspec.json.encode(plan.pods, order="sorted")
-    binary = zlib.compress(pods, 1)
-    if len(pods) > _most_unpacked(binary):
-        raise Invalid(f"a plan of {len(plan.pods)} pods has {len(pods)} bytes, more than a plan may have")
-    return base64.b64encode(binary).decode()
-
-
-def _most_unpacked(binary: bytes) -> int:
-    return min(_LARGEST, _SMALL + _MOST_PACKED * len(binary))
-
-
-def _plan(pod_group: PodGroup, written: _Written, packed: str) -> Plan:
-    try:
-        binary = base64.b64decode(packed, validate=True)
-        limit = _most_unpacked(binary)
-        unpacking = zlib.decompressobj()
-        text = unpacking.decompress(binary, limit)
-        if unpacking.unconsumed_tail:
-            raise PlanError(f"{_name(pod_group)}: its plan cannot be read: it unpacks to more than {limit} bytes")
-        pods = msgspec.json.decode(text, type=dict[str, PlannedPod])
-    except (binascii.Error, zlib.error, ValueError, RecursionError) as error:
-        raise PlanError(f"{_name(pod_group)}: its plan cannot be read: {error}") from None
-    return Plan(written.attempt, written.holder, pods, written.state)
+    async def touch(self, pod: Pod) -> Pod:
+        """As the function `touch`, as one of the requests whose number is bounded."""
+        async with self._slots:
+            return await touch(self._cluster, pod)

@@ -44,8 +44,8 @@ from session_scheduler.model.objects import Node, Pod
 
 if TYPE_CHECKING:
     from session_scheduler.framework.bindings import Holding
+    from session_scheduler.framework.callbacks import Event
     from session_scheduler.framework.session import Session
-    from session_scheduler.framework.statement import Event
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, IntColumn
     from session_scheduler.model.events import ClusterEvent

@@ -35,7 +35,7 @@ class PodsNear:
         self._count_all()
 
     def _count_all(self) -> None:
-        self._cursor = len(self._session.touched)
+        self._cursor = len(self._session.ledger.touched)
         rows = self._session.table.size
         self._by_row = np.zeros(rows, np.int64)
         for weight, column in self._columns:
@@ -43,9 +43,9 @@ class PodsNear:
         self._by_domain = self.domains.sums(self._by_row, self._where)
 
     def _sync(self) -> None:
-        touched = self._session.touched
+        touched = self._session.ledger.touched
         behind = len(touched) - self._cursor
-        if self._session.naive or behind > _MANY:
+        if self._session.evaluator.naive or behind > _MANY:
             self._count_all()
         elif behind:
             for row in touched[self._cursor :]:

@@ -144,7 +144,7 @@ class Reclaiming:
         """Take in how things are; what is tried out for the group changes nothing of it."""
         session, asked = self._session, self._session.asked_for
         cls = asked.cls if asked is not None else None
-        key = group, cls, session.committed, session.nominations.version, len(session.to_end)
+        key = group, cls, session.ledger.committed, session.nominations.version, len(session.ledger.to_end)
         if self._of == key:
             return
         self._of = key
@@ -165,7 +165,7 @@ class Reclaiming:
     def _together(self, group: Group) -> list[Task]:
         """The tasks that must be placed together."""
         lacks = group.lacks
-        pending = sorted(group.in_phase(Phase.PENDING), key=self._session.task_key)
+        pending = sorted(group.in_phase(Phase.PENDING), key=self._session.runner.task_key)
         pending.sort(key=lambda task: task.sub_group not in lacks)
         return pending[: group.needed]
 
@@ -198,10 +198,10 @@ class Reclaiming:
     def _thought_away(self) -> list[Change]:
         """What differs just now from what was decided: tasks thought away, and what is being decided."""
         session = self._session
-        tasks = (session.snapshot.cache.tasks.get(uid) for uid in session.to_end)
+        tasks = (session.snapshot.cache.tasks.get(uid) for uid in session.ledger.to_end)
         ending = [task for task in tasks if task is not None and task.uid not in session.snapshot.cache.preempted]
-        back = [task for task in session.away if not session.leaves(task)]
-        changes = [(task, -1) for task in ending if task not in session.away] + [(task, 1) for task in back]
+        back = [task for task in session.ledger.away if not session.leaves(task)]
+        changes = [(task, -1) for task in ending if task not in session.ledger.away] + [(task, 1) for task in back]
         return [_change(task, sign) for task, sign in changes if session.queues.concerns(task)]
 
     def _after(self, changes: Iterable[Change], shares: QueueShares) -> QueueShares:

@@ -28,8 +28,8 @@ from session_scheduler.model.storage import PersistentVolume, PersistentVolumeCl
 
 if TYPE_CHECKING:
     from session_scheduler.framework.bindings import Allocation, Binding
+    from session_scheduler.framework.callbacks import Event
     from session_scheduler.framework.session import Session
-    from session_scheduler.framework.statement import Event
     from session_scheduler.model.classes import TaskClass
     from session_scheduler.model.columns import BoolColumn, NodeView
     from session_scheduler.model.events import ClusterEventWithHint

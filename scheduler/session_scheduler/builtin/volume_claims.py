@@ -54,7 +54,7 @@ def pod_claims(session: Session, pod: Pod) -> PodClaims | Refusal:
             return claim
         claims.append(claim)
     found = PodClaims()
-    classes = session.objects(StorageClass)
+    classes = session.objects(StorageClass) if claims else {}
     for claim in {claim.key: claim for claim in claims}.values():
         if claim.bound:
             found.bound.append(claim)

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import msgspec
 
-from session_scheduler.cluster.field_checks import FieldError
 from session_scheduler.cluster.label_keys import with_label_keys
 from session_scheduler.cluster.workloads import made_up_uid
+from session_scheduler.model.field_checks import FieldError
 from session_scheduler.model.objects import (
     Container,
     KubeObject,
@@ -25,7 +25,7 @@ from session_scheduler.model.objects import (
     PodSpec,
     PriorityClass,
 )
-from session_scheduler.model.times import parsed_time
+from session_scheduler.model.times import micro_time_text, parsed_time
 
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -139,8 +139,7 @@ class Stamps:
         return msgspec.structs.replace(value, metadata=stamped)
 
     def _time(self) -> str:
-        time = self._start + timedelta(microseconds=self._count)
-        return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return micro_time_text(self._start + timedelta(microseconds=self._count))
 
 
 def _what(value: KubeObject) -> str:

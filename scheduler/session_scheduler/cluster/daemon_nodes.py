@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from session_scheduler.cluster.field_checks import requirement_holds
+from session_scheduler.model.field_checks import requirement_holds
 from session_scheduler.model.objects import (
     Affinity,
     LabelSelectorRequirement,

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from session_scheduler.cluster.errors import ManifestError
-from session_scheduler.cluster.type_errors import explain_type_error
 from session_scheduler.config.settings import CONFIG_API_VERSION
 from session_scheduler.config.yaml_text import Limits, YamlError, read_json
 from session_scheduler.config.yaml_text import read_documents as read_values
+from session_scheduler.model.type_errors import explain_type_error
 
 MAX_BYTES = 256 * 1024 * 1024
 """How large one file may be: a saved cluster of some 50,000 pods."""

@@ -36,9 +36,13 @@ from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
 from session_scheduler.cluster.unreadable import UNREADABLE
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+"""A patch of RFC 7386."""
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+"""A merge patch that merges lists by their items' keys; not for custom resources."""
 JSON_PATCH: Final = "application/json-patch+json"
+"""A patch of RFC 6902."""
 APPLY_PATCH: Final = "application/apply-patch+yaml"
+"""The fields that one manager wants: server-side apply."""
 _SETTINGS: Final = RequestSettings(timeout=10.0, write_timeout=10.0, read_patience=15.0, connections=8)
 _PAGE: Final = 500
 """Objects in a page of a list: it has no more time than any other request."""

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from session_scheduler.cluster.field_checks import FieldError, check_metadata, is_dns_label
 from session_scheduler.cluster.object_checks import check_group_policy
 from session_scheduler.cluster.workload_types import JobSpec
+from session_scheduler.model.field_checks import FieldError, check_metadata, is_dns_label
 from session_scheduler.model.meta import ObjectMeta
 from session_scheduler.model.objects import PodGroup, SchedulingConstraints, SchedulingPolicy
 

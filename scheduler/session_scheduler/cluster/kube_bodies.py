@@ -15,6 +15,7 @@ from session_scheduler.model.group_api import version_of
 from session_scheduler.model.objects import Node, Pod, PodCondition, PodGroup, RequestMapping, Taint
 from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
+from session_scheduler.model.times import micro_time_text
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -33,6 +34,7 @@ def object_body(obj: Kube) -> bytes:
     return msgspec.json.encode(body)
 
 
+# more than five parameters: the fields of a Binding
 def binding_body(
     namespace: str, name: str, node: str, uid: str, resource_version: str, annotations: Mapping[str, str]
 ) -> bytes:
@@ -215,7 +217,7 @@ def event_body(event: Event, namespace: str, name: str, time: datetime, instance
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"namespace": namespace, "name": name},
-        "eventTime": _micro_time(time),
+        "eventTime": micro_time_text(time),
         "type": "Warning" if event.warning else "Normal",
         "reason": event.reason,
         "action": event.action,
@@ -229,13 +231,8 @@ def event_body(event: Event, namespace: str, name: str, time: datetime, instance
 
 def series_patch(series: EventSeries) -> bytes:
     """A merge patch of an event: all else of it cannot be changed."""
-    said = {"count": series.count, "lastObservedTime": _micro_time(series.last_observed)}
+    said = {"count": series.count, "lastObservedTime": micro_time_text(series.last_observed)}
     return msgspec.json.encode({"series": said})
-
-
-def _micro_time(time: datetime) -> str:
-    """metav1.MicroTime, which always has six digits after the point."""
-    return time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def _guarded(fields: dict[str, Any], resource_version: str | None) -> dict[str, Any]:

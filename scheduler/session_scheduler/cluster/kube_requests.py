@@ -21,6 +21,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from session_scheduler.base.backoff import backoff
 from session_scheduler.base.clock import Clock, SystemClock
 from session_scheduler.cluster.errors import Unavailable, one_line
 from session_scheduler.cluster.kube_access import Access
@@ -136,6 +137,7 @@ class ApiClient:
         request = _Request("GET", path, what, seconds, query=query or {})
         return await self._persist(lambda: self._exchange(request), _READ_AGAIN, self.settings.read_patience)
 
+    # more than five parameters: a request's parts and what its failure means, most with a default
     async def write(
         self,
         method: str,
@@ -196,8 +198,7 @@ class ApiClient:
         settings = self.settings
         if retry_after is not None:
             return retry_after + self._chance.uniform(0.0, settings.first_pause)
-        longest = min(settings.first_pause * 2.0 ** (tried - 1), settings.longest_pause)
-        return self._chance.uniform(longest / 2, longest)
+        return backoff(settings.first_pause, tried - 1, settings.longest_pause, self._chance)
 
     async def _renewed(self, used: Access) -> bool:
         """Read the configuration again, unless another request just did; whether there is another access now."""

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from urllib.parse import quote
 import structlog
 from msgspec.structs import replace
 
+from session_scheduler.base.clock import utc_now
 from session_scheduler.cluster.errors import Invalid
 from session_scheduler.cluster.group_discovery import GroupDiscovery
 from session_scheduler.cluster.kube_access import load_access
@@ -85,10 +86,6 @@ async def connect(
     return KubernetesCluster(ApiClient(await load_access(kubeconfig, context), settings))
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class KubernetesCluster:
     """A live cluster; implements `port.Cluster`. `now` gives the times of events."""
 
@@ -97,7 +94,7 @@ class KubernetesCluster:
         client: ApiClient,
         *,
         page_size: int = PAGE,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
         instance: str | None = None,
     ) -> None:
         self._client = client
@@ -201,6 +198,7 @@ class KubernetesCluster:
         body = object_body(obj)
         return resource.object(await self._client.write("PUT", path, body, what=described(obj), fenced=False))
 
+    # more than five parameters: the fields of a Binding
     async def bind(
         self,
         namespace: str,

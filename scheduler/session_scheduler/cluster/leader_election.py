@@ -22,17 +22,18 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import structlog
 from msgspec.structs import replace
 
-from session_scheduler.base.clock import Clock
+from session_scheduler.base.clock import Clock, utc_now
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound, NotLeading, Unavailable
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.config.settings import LeaderElection
 from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta
+from session_scheduler.model.times import micro_time_text
 
 _log = structlog.get_logger(__name__)
 _Got = TypeVar("_Got")
@@ -48,10 +49,6 @@ def new_identity() -> str:
     """A name for this process that no other has: the host's name and a random part."""
     host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:_HOST_LIMIT]
     return f"{host}_{secrets.token_hex(8)}"
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Fence:
@@ -104,7 +101,7 @@ class Elector:
 
     def __init__(
         self, cluster: Cluster, settings: LeaderElection, *, identity: str, clock: Clock,
-        now: Callable[[], datetime] = _utc_now, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        now: Callable[[], datetime] = utc_now, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         failed: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """`failed` is called for each renewal that fails."""
@@ -263,9 +260,9 @@ class Elector:
 
     def _spec(self, old: LeaseSpec | None, *, transitions: int | None) -> LeaseSpec:
         """The spec as we write it: in a term that goes on (`old`), or in a new one."""
-        now = _time_text(self._now())
+        now = micro_time_text(self._now())
         if old is not None and old.renew_time == now:  # what changes nothing is no renewal: others would not see it
-            now = _time_text(self._now() + timedelta(microseconds=1))
+            now = micro_time_text(self._now() + timedelta(microseconds=1))
         return LeaseSpec(
             holder_identity=self.identity,
             lease_duration_seconds=self._settings.lease_seconds,
@@ -329,8 +326,3 @@ class Elector:
         if told != self._told:
             self._told = told
             log(event, **fields)
-
-
-def _time_text(time: datetime) -> str:
-    """metav1.MicroTime."""
-    return f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"

@@ -21,7 +21,6 @@ from session_scheduler.cluster.admission import Admission, Stamps, with_defaults
 from session_scheduler.cluster.claim_controller import ClaimMaker
 from session_scheduler.cluster.documents import SNAPSHOT, Document, read_documents
 from session_scheduler.cluster.errors import one_line
-from session_scheduler.cluster.field_checks import FieldError, check_labels, check_metadata, check_name
 from session_scheduler.cluster.group_templates import GroupWorkload, check_group_workload, check_template
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.saved_state import saved_object
@@ -37,6 +36,7 @@ from session_scheduler.model.devices import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from session_scheduler.model.field_checks import FieldError, check_labels, check_metadata, check_name
 from session_scheduler.model.group_api import V1BETA1, GroupVersion, WirePodGroup
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PortObject, PriorityClass
 from session_scheduler.model.policy import PodDisruptionBudget

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import AlreadyExists, Invalid, NotFound, TooManyRequests
-from session_scheduler.cluster.field_checks import FieldError, check_annotations, check_labels
 from session_scheduler.cluster.port import (
     EVENT_NOTE_LIMIT,
     Change,
@@ -47,10 +46,10 @@ from session_scheduler.cluster.write_rules import (
     merged_conditions,
     merged_taints,
     merged_texts,
-    time_text,
     with_metadata,
 )
 from session_scheduler.model.devices import CONSUMERS_LIMIT, DEVICE_KINDS, FINALIZER, ResourceClaim, ResourceClaimStatus
+from session_scheduler.model.field_checks import FieldError, check_annotations, check_labels
 from session_scheduler.model.objects import (
     ConfigMap,
     ExtendedClaimStatus,
@@ -70,6 +69,7 @@ from session_scheduler.model.policy import POLICY_KINDS
 from session_scheduler.model.queue_objects import QUEUE_KINDS, Queue, QueueStatus
 from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS, PersistentVolume, PersistentVolumeClaim, StorageClass
+from session_scheduler.model.times import time_text
 from session_scheduler.model.workload_objects import WORKLOAD_KINDS
 
 _IDENTITY = uuid.UUID("0c6f3c5e-1f0e-5d0c-8f3b-2f9d6a7c4b11")
@@ -174,6 +174,7 @@ class MemoryCluster:
         check_unchanged(current, obj.metadata.uid)
         return current if obj.spec == current.spec else self._write(current, spec=obj.spec)
 
+    # more than five parameters: the fields of a Binding
     async def bind(
         self,
         namespace: str,
@@ -435,30 +436,13 @@ class MemoryCluster:
         created = metadata.creation_timestamp or time_text(self._now())
         return with_metadata(obj, uid=uid, creation_timestamp=created, resource_version=str(self._version))
 
-    def _write(
-        self,
-        current: Kube,
-        *,
-        spec: object = None,
-        status: object = None,
-        annotations: dict[str, str] | None = None,
-        labels: dict[str, str] | None = None,
-        deletion_timestamp: str | None = None,
-        finalizers: tuple[str, ...] | None = None,
-    ) -> Kube:
-        """Replace what is given and publish the change."""
+    def _write(self, current: Kube, *, spec: object = None, status: object = None, **metadata: object) -> Kube:
+        """Replace what is given, fields of the metadata by their names, and publish the change."""
         self._version += 1
-        old = current.metadata
-        metadata = replace(
-            old,
-            resource_version=str(self._version),
-            annotations=old.annotations if annotations is None else annotations,
-            labels=old.labels if labels is None else labels,
-            deletion_timestamp=deletion_timestamp or old.deletion_timestamp,
-            finalizers=old.finalizers if finalizers is None else finalizers,
-        )
+        given = {name: value for name, value in metadata.items() if value is not None}
         changes = {name: value for name, value in (("spec", spec), ("status", status)) if value is not None}
-        written = replace(current, metadata=metadata, **changes)
+        changes["metadata"] = replace(current.metadata, resource_version=str(self._version), **given)
+        written = replace(current, **changes)
         self._publish(Change.MODIFIED, written)
         return written
 

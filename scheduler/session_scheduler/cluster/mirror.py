@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from session_scheduler.base.backoff import Backoff
 from session_scheduler.base.clock import Clock
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.port import Change, Cluster, Listing, WatchEvent
@@ -29,7 +30,6 @@ Delivery = tuple[Change, KubeObject]
 _FIRST_PAUSE = 0.1
 """Seconds before what failed or ended is asked for again; doubled each time, less a random part up to half."""
 _LONGEST_PAUSE = 10.0
-_DOUBLINGS = 16
 """More of them change nothing."""
 _LASTING = 5.0
 """A watch that was open for so many seconds works, even where it told nothing."""
@@ -151,7 +151,7 @@ class _Follower:
         self._settings = settings
         self._known = KnownObjects()
         self._version = ""
-        self._backoff = _Backoff(settings.chance)
+        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, settings.chance)
         self._events = 0
         self._optional = optional
         self.refused = False
@@ -380,24 +380,6 @@ def _same(one: KubeObject, other: KubeObject) -> bool:
 
 
 # ------------------------------------------------------------------ patience
-
-
-class _Backoff:
-    """Pauses that grow with each failure in a row."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self._failures = 0
-
-    def reset(self) -> None:
-        """What was tried has worked."""
-        self._failures = 0
-
-    def next(self) -> float:
-        """Seconds to wait now."""
-        longest = min(_FIRST_PAUSE * 2.0 ** min(self._failures, _DOUBLINGS), _LONGEST_PAUSE)
-        self._failures += 1
-        return self._chance.uniform(longest / 2, longest)
 
 
 class _Patience:

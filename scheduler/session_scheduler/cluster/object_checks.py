@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
-from session_scheduler.cluster.field_checks import (
+from session_scheduler.model.field_checks import (
     FieldError,
     at,
     check_key,

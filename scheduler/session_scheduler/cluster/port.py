@@ -132,6 +132,7 @@ class Cluster(Protocol):
         Invalid without a resourceVersion. What changes nothing does not move the resourceVersion.
         """
 
+    # more than five parameters: the fields of a Binding
     async def bind(
         self,
         namespace: str,

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from session_scheduler.cluster.type_errors import explain_type_error
 from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.type_errors import explain_type_error
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding ends in: the last where a text nests too deep."""

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from session_scheduler.cluster.field_checks import (
-    FieldError,
-    check_annotations,
-    check_label_selector,
-    check_labels,
-    check_metadata,
-    selects,
-)
 from session_scheduler.cluster.object_checks import check_pod_spec
 from session_scheduler.cluster.workload_types import (
     DaemonSet,
@@ -26,6 +18,14 @@ from session_scheduler.cluster.workload_types import (
     Workload,
     job_specs,
     pod_templates,
+)
+from session_scheduler.model.field_checks import (
+    FieldError,
+    check_annotations,
+    check_label_selector,
+    check_labels,
+    check_metadata,
+    selects,
 )
 from session_scheduler.model.objects import LabelSelector
 

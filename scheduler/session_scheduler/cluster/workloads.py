@@ -9,10 +9,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from session_scheduler.cluster import daemon_nodes
-from session_scheduler.cluster.field_checks import FieldError, selects
 from session_scheduler.cluster.group_templates import is_gang_of_job
 from session_scheduler.cluster.workload_checks import MAX_REPLICAS
 from session_scheduler.cluster.workload_types import (
@@ -31,6 +30,7 @@ from session_scheduler.cluster.workload_types import (
     Workload,
 )
 from session_scheduler.model import related
+from session_scheduler.model.field_checks import FieldError, selects
 from session_scheduler.model.objects import Node, ObjectMeta, OwnerReference, Pod, PodGroup, PodSpec, SchedulingGroup
 
 _IDENTITY = uuid.UUID("6f2f6c1e-57a9-5a3e-9d7b-3a6c1f0e8b42")
@@ -208,7 +208,7 @@ class Expansion:
         missing = [node for node in nodes if node not in served]
         names = self._free_names(workload, workload.metadata.name, len(missing))
         for name, node in zip(names, missing, strict=True):
-            yield _pod(workload, template, name, spec=daemon_nodes.for_node(spec, node))
+            yield _pod(workload, replace(template, spec=daemon_nodes.for_node(spec, node)), name)
 
     def _job(
         self, owner: Workload, name: str, spec: JobSpec, status: JobStatus, labels: Mapping[str, str] | None = None
@@ -218,10 +218,10 @@ class Expansion:
         pods = self._owned(owner) if isinstance(owner, Job) else []
         job_labels = {"batch.kubernetes.io/job-name": name, "job-name": name, **(labels or {})}
         if spec.completion_mode == "Indexed":
-            grouped = self._grouped(owner, spec)
+            template = replace(spec.template, spec=self._grouped(owner, spec))
             for index in _missing_indexes(spec, status, pods):
                 own, pod_name = {_INDEX: str(index)}, self._indexed_name(owner, name, index)
-                yield _pod(owner, spec.template, pod_name, {**job_labels, **own}, own, grouped)
+                yield _pod(owner, template, pod_name, {**job_labels, **own}, own)
             return
         for pod_name in self._free_names(owner, name, _missing_pods(spec, status, pods)):
             yield _pod(owner, spec.template, pod_name, job_labels)
@@ -231,7 +231,7 @@ class Expansion:
         names = {name for handle in _handles(owner.kind, owner.metadata) for name in self._groups.get(handle, ())}
         if not isinstance(owner, Job) or len(names) != 1 or not is_gang_of_job(spec):
             return spec.template.spec
-        return msgspec.structs.replace(spec.template.spec, scheduling_group=SchedulingGroup(pod_group_name=names.pop()))
+        return replace(spec.template.spec, scheduling_group=SchedulingGroup(pod_group_name=names.pop()))
 
     def _indexed_name(self, owner: Workload, name: str, index: int) -> str:
         wanted = f"{name}-{index}"
@@ -345,7 +345,6 @@ def _pod(
     name: str,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
-    spec: PodSpec | None = None,
 ) -> Pod:
     metadata = owner.metadata
     uid = metadata.uid or made_up_uid(owner.kind, metadata.namespace, metadata.name)
@@ -358,5 +357,5 @@ def _pod(
             annotations={**template.metadata.annotations, **(annotations or {})},
             owner_references=(ref,),
         ),
-        spec=spec or template.spec,
+        spec=template.spec,
     )

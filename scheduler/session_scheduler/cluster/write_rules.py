@@ -6,16 +6,15 @@ Source: pkg/registry/core/pod (BindingREST, the strategies for creation and dele
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import Conflict, Invalid
-from session_scheduler.cluster.field_checks import FieldError, check_metadata
 from session_scheduler.cluster.object_checks import check_node, check_pod_group, check_pod_spec
 from session_scheduler.cluster.port import Kube
 from session_scheduler.model import devices
+from session_scheduler.model.field_checks import FieldError, check_metadata
 from session_scheduler.model.objects import (
     Node,
     ObjectMeta,
@@ -189,8 +188,3 @@ def merged_conditions(old: Sequence[PodCondition], new: Sequence[PodCondition]) 
     """The conditions, new ones in the place of old ones of their type."""
     by_type = {condition.type: condition for condition in (*old, *new)}
     return tuple(by_type.values())
-
-
-def time_text(time: datetime) -> str:
-    """The time as the API server writes it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

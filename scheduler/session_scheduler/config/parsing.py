@@ -14,6 +14,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from session_scheduler.config.yaml_text import Limits, YamlError, read_value
 from session_scheduler.errors import InputError
 
+__all__ = ["read_values", "validated", "wrong_value"]
+
 _LIMITS: Final = Limits(bytes=1 << 20, aliased=100_000)
 """A configuration that holds more is a mistake."""
 

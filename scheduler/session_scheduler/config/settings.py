@@ -18,6 +18,11 @@ from pydantic.alias_generators import to_camel
 from session_scheduler.config.parsing import read_values, validated, without_users, wrong_value
 from session_scheduler.errors import InputError
 
+__all__ = [
+    "LeaderElection", "PluginArguments", "PluginConfig", "Profile", "SchedulerConfig", "Serving", "Strict",
+    "without_secrets",
+]  # fmt: skip
+
 CONFIG_API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"
 KIND: Final = "SchedulerConfiguration"
 DEFAULT_SCHEDULER_NAME: Final = "fluence"

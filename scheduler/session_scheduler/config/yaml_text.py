@@ -19,7 +19,7 @@ import yaml
 from session_scheduler.config.yaml_scalars import PLAIN, Scalars
 from session_scheduler.errors import plain, shown
 
-__all__ = ["Limits", "NotJsonError", "Scalars", "YamlError", "read_documents", "read_json", "read_value"]
+__all__ = ["Limits", "Scalars", "YamlError", "read_value"]
 
 _TAG = "tag:yaml.org,2002:"
 _JSON_START = re.compile(rb"[ \t\r\n]*[{\[]")

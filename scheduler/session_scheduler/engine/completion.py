@@ -14,7 +14,8 @@ from time import perf_counter
 import structlog
 
 from session_scheduler.base.clock import Clock
-from session_scheduler.binding.binder import Binder, Planning, cancel, unexpected
+from session_scheduler.binding.binder import Binder, BindResult, cancel, unexpected
+from session_scheduler.binding.plan_store import PlanSwap
 from session_scheduler.engine.gang_starts import GangStarts
 from session_scheduler.engine.in_flight import InFlight, raise_first
 from session_scheduler.engine.plugin_sync import PluginSync
@@ -23,8 +24,7 @@ from session_scheduler.engine.unknown_binds import UnknownBind, UnknownBinds
 from session_scheduler.framework.bindings import Allocation, Failure
 from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
-from session_scheduler.framework.session import Outcome
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.state.cache import Cache
@@ -65,13 +65,15 @@ class BindCompletion:
     """Lets a group (its key) wait."""
     freed: Callable[[Task], None]
     """Called with each task that gives up its place unbound."""
-    outcomes: dict[str, Outcome] = field(default_factory=dict, init=False)
+    outcomes: dict[str, PlacementResult] = field(default_factory=dict, init=False)
     """The last outcome of each group that is known, by its key."""
 
     # ------------------------------------------------------------------ outcomes of sessions
 
     def record(
-        self, outcomes: Mapping[Group, Outcome], wants: Callable[[Outcome], Wants | None] = lambda _: None
+        self,
+        outcomes: Mapping[Group, PlacementResult],
+        wants: Callable[[PlacementResult], Wants | None] = lambda _: None,
     ) -> None:
         """`wants`: what those that were not placed wait for; None for those that failed by an error."""
         now = self.clock.now()
@@ -88,21 +90,26 @@ class BindCompletion:
 
     def plugin_failed(self, groups: Iterable[Group], error: PluginError) -> None:
         """A plugin failed when these groups were to be placed: they wait."""
-        self.record({group: Outcome(group, refusal=Refusal(str(error), error.plugin, failed=True)) for group in groups})
+        self.record(
+            {group: PlacementResult(group, refusal=Refusal(str(error), error.plugin, failed=True)) for group in groups}
+        )
 
     # ------------------------------------------------------------------ decisions
 
-    def carry_out(self, decision: Decision, calls: HookCalls, planning: Planning | None) -> None:
+    def carry_out(self, decision: Decision, calls: HookCalls, planning: PlanSwap | None) -> None:
         """Bind what was decided, in flight; a later turn completes it."""
         work = self.binder.carry_out(decision, calls, planning)
         self.in_flight.start(decision.group.key, work, partial(self._carried_out, decision, calls, planning))
 
     async def _carried_out(
-        self, decision: Decision, calls: HookCalls, planning: Planning | None, _: str,
-        answer: list[Failure] | BaseException,
+        self, decision: Decision, calls: HookCalls, planning: PlanSwap | None, _: str,
+        answer: BindResult | BaseException,
     ) -> Bound:  # fmt: skip
         started = perf_counter()
-        failures = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
+        result = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
+        failures = result.failures
+        for stage, seconds in result.seconds.items():
+            self.observer.stage(stage, seconds)
         bound = await self._complete(decision, failures, calls)
         self.gang_starts.completed(decision.group, planning)
         self.observer.stage("settle", perf_counter() - started)

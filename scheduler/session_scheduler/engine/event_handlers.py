@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from session_scheduler.base.clock import Clock
 from session_scheduler.binding.binder import Binder
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION
 from session_scheduler.engine.completion import BindCompletion
 from session_scheduler.engine.gang_starts import GangStarts
 from session_scheduler.engine.preemption_executor import PreemptionExecutor
@@ -28,6 +27,7 @@ from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.events import EVERY_EVENT, ActionType, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
 from session_scheduler.model.object_changes import ADD, DELETE, OTHER, node_actions, object_actions, pod_actions
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PriorityClass

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from session_scheduler.actions.best_part import MOST_WAYS, best_part, is_gang
-from session_scheduler.actions.members import can_start, required_first, too_few, wrong_sub_groups
-from session_scheduler.actions.placing import UNSCHEDULABLE
-from session_scheduler.actions.plugin_placement import ask_plugins, has_placers
+from session_scheduler.actions.placing import UNSCHEDULABLE, can_start, required_first, too_few, wrong_sub_groups
+from session_scheduler.actions.plugin_placement import ask_plugins
+from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.actions.reserving import first_start
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.errors import InputError
-from session_scheduler.framework.evaluation import ClassPlan, ScorePart, Verdict, judge, score_parts, totals
+from session_scheduler.framework.evaluation import Evaluation, ScorePart, Verdict, evaluate, score_parts, totals
 from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.session import Session
 from session_scheduler.model.columns import natural
@@ -174,7 +174,7 @@ def _reservation(session: Session, group: Group, *, asks: bool) -> dict[str, Any
     known, starts = session.nominations, session.nominations.starts
     nodes = {task: node for task in group.tasks.values() if task in starts and (node := known.node_of(task))}
     start = max((starts[task] for task in nodes), default=0.0)
-    tasks = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
+    tasks = sorted(group.in_phase(Phase.PENDING), key=session.runner.task_key)
     if not nodes and asks and tasks and session.options.reservations:
         found = first_start(session, group, tasks)
         if found is not None:
@@ -200,7 +200,7 @@ def _opened(scheduler: Scheduler, calls: HookCalls, group: Group, spent: Counter
             yield session
     finally:
         if spent is not None:
-            spent.update(session.callback_seconds())
+            spent.update(session.registered.seconds())
         session.forget()
 
 
@@ -209,19 +209,19 @@ def _opened(scheduler: Scheduler, calls: HookCalls, group: Group, spent: Counter
 
 def _nodes(session: Session, task: Task, most: int | None, told: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Every node's verdict, by name in natural order; with `most` as of `explain_task`, which fills in `told`."""
-    plan = session.plan_for(task)
+    evaluation = session.evaluator.evaluation_for(task)
     view = session.table.all_rows()
-    mask = session.candidates()
-    refused = judge(plan, view, mask, task)
-    total = totals(plan, view, mask, task)
-    parts = score_parts(plan, view, mask, task)
+    mask = session.table.valid()
+    refused = evaluate(evaluation, view, mask, task)
+    total = totals(evaluation, view, mask, task)
+    parts = score_parts(evaluation, view, mask, task)
     rows: Mapping[str, int] = session.table.row_of
     if most is not None:
         told["refusals"].update(verdict.plugin for verdict in refused.values())
         told["leftOut"] = max(0, len(rows) - most)
         shown = sorted(rows, key=lambda name: (rows[name] in refused, -total[rows[name]], natural(name)))[:most]
         rows = {name: session.table.row_of[name] for name in shown}
-    changes = _changes(session, plan, task, {row: refused[row] for row in rows.values() if row in refused})
+    changes = _changes(session, evaluation, task, {row: refused[row] for row in rows.values() if row in refused})
     return {
         name: _refusal(refused[row], changes.get(row, [])) if (row := rows[name]) in refused
         else {"fits": True, "score": total[row].item(), "scores": [_part(part, row) for part in parts]}
@@ -247,13 +247,13 @@ def _refusal(verdict: Verdict, changes: Sequence[Mapping[str, Any]]) -> dict[str
 
 
 def _changes(
-    session: Session, plan: ClassPlan, task: Task, refused: Mapping[int, Verdict]
+    session: Session, evaluation: Evaluation, task: Task, refused: Mapping[int, Verdict]
 ) -> dict[int, list[dict[str, Any]]]:
     """By row: each plugin that refuses it, whoever does so first, and what would have to be so that it did not."""
     found: dict[int, list[dict[str, Any]]] = {}
     view = session.table.all_rows()
-    for filtering in plan.filters if refused else ():
-        mask = session.candidates()
+    for filtering in evaluation.filters if refused else ():
+        mask = session.table.valid()
         try:
             filtering.run(view, mask, task)
             gone = np.array([row for row in refused if not mask[row]], np.int64)
@@ -289,7 +289,7 @@ def _reason(session: Session, task: Task, told: dict[str, Any] | None = None) ->
         return wrong
     if task.phase is Phase.PENDING and not can_start(group, ready):
         return too_few(group, ready)
-    refusal = session.plan(task.cls).refusal
+    refusal = session.evaluator.evaluation(task.cls).refusal
     if refusal is not None:
         return refusal.reason
     if task.group.ref.refusal is not None:
@@ -298,15 +298,15 @@ def _reason(session: Session, task: Task, told: dict[str, Any] | None = None) ->
         answer = call(session, task.group)
         if isinstance(answer, Refusal):
             return call.refusal(answer).reason
-    refusal = session.pre_allocation(task.group)
+    refusal = session.runner.pre_allocation(task.group)
     if refusal is not None:
         return refusal.reason
-    reason = session.pre_predicate(task) or _over_capacity(session, task)
-    placeable = task.phase is Phase.PENDING and has_placers(session)
-    if reason is not None or not placeable or not session.board(task).mask.any():
+    reason = session.runner.pre_predicate(task) or _over_capacity(session, task)
+    placeable = task.phase is Phase.PENDING and session.calls.places_groups
+    if reason is not None or not placeable or not session.evaluator.board(task).mask.any():
         return reason
-    with session.statement(task.group) as statement:
-        placed = ask_plugins(session, statement, task.group, [task], None)
+    with session.ledger.statement(task.group) as statement:
+        placed = ask_plugins(PlacementRequest(session, statement, task.group, [task]))
         refusal = placed.refusal if placed is not None else None
     if refusal is not None and refusal.until is not None and told is not None:
         told["until"] = _time(refusal.until)
@@ -319,19 +319,19 @@ def _changes_of_all(session: Session, task: Task, gate: Gate | None, reason: str
         return [f"{gate.awaits[0].__name__} {gate.awaits[1]} existed and could be used"] if gate.awaits else []
     if task.group.missing:
         return [f"PodGroup {task.group.ref.namespace}/{task.group.ref.name} existed"]
-    refusal = session.plan(task.cls).refusal
+    refusal = session.evaluator.evaluation(task.cls).refusal
     return list(refusal.fits_if) if refusal is not None and refusal.reason == reason else []
 
 
 def _over_capacity(session: Session, task: Task) -> str | None:
     """Why the pod may not have what it requests, whatever is free: its queue's limit, say; of a gang all together."""
     group = task.group
-    if not session.limits_capacity or task.phase is not Phase.PENDING:
+    if not session.runner.limits_capacity or task.phase is not Phase.PENDING:
         return None
     together = group.needed > 1 or bool(group.lacks)
-    pending = sorted(group.in_phase(Phase.PENDING), key=session.task_key)
+    pending = sorted(group.in_phase(Phase.PENDING), key=session.runner.task_key)
     tasks = required_first(session, group, pending) if together else [task]
-    over = session.over_capacity(group, tasks)
+    over = session.runner.over_capacity(group, tasks)
     if together and not can_start(group, [one for one in tasks if one not in over]):
         return f"{UNSCHEDULABLE}: {next(iter(over.values()))[0]}"
     return over[task][0] if task in over else None

@@ -13,14 +13,16 @@ import structlog
 from msgspec.structs import replace
 
 from session_scheduler.base.clock import Clock
-from session_scheduler.binding.binder import Binder, Planning, held_by
-from session_scheduler.binding.plan_store import ATTEMPT_ANNOTATION, PLAN_ANNOTATION, Plan, PlannedPod
+from session_scheduler.binding.binder import Binder
+from session_scheduler.binding.held_record import held_by
+from session_scheduler.binding.plan_store import PlanSwap
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
 from session_scheduler.engine.in_flight import InFlight
 from session_scheduler.engine.plan_cache import PlanCache, acknowledged, ever_scheduled
 from session_scheduler.engine.preemption_executor import PreemptionExecutor
 from session_scheduler.engine.unknown_binds import UnknownBinds
 from session_scheduler.framework.observer import Observer
+from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, PLAN_ANNOTATION, GangPlan, PlannedPod
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import PodGroup
 from session_scheduler.state.cache import Cache
@@ -61,7 +63,7 @@ class GangStarts:
 
     # ------------------------------------------------------------------ decisions and their binds
 
-    def planning(self, group: Group, allocated: Sequence[Task]) -> Planning | None:
+    def planning(self, group: Group, allocated: Sequence[Task]) -> PlanSwap | None:
         """The plan that carrying out a decision must write; None where each Binding stands for itself."""
         if not group.is_gang or _stood_before(group, allocated):
             return None
@@ -74,7 +76,7 @@ class GangStarts:
             return None
         return self.replacing(group, group.pod_group, allocated)
 
-    def replacing(self, group: Group, pod_group: PodGroup, allocated: Sequence[Task]) -> Planning:
+    def replacing(self, group: Group, pod_group: PodGroup, allocated: Sequence[Task]) -> PlanSwap:
         """A new plan for some tasks in place of the one that there is."""
         plan = self.plans.plan_of(group)
         known = plan.pods if plan is not None else {}
@@ -89,7 +91,7 @@ class GangStarts:
             for uid, task in group.tasks.items()
             if uid in known and task.phase is Phase.PENDING and task not in allocated
         ]
-        return Planning(pod_group, plan, bound=bound, others=others)
+        return PlanSwap(pod_group, plan, bound=bound, others=others)
 
     def holds_back(self, group: Group) -> bool:
         """Whether nothing of the group is to be placed now: the members that it was bound with are being evicted."""
@@ -100,7 +102,7 @@ class GangStarts:
         self.forget_start(group.key)
         return False
 
-    def completed(self, group: Group, planning: Planning | None = None) -> None:
+    def completed(self, group: Group, planning: PlanSwap | None = None) -> None:
         """Binds of a group are completed, as far as possible: note whether the gang has started."""
         if planning is not None:
             self.plans.carried_out(group.key, planning)
@@ -192,7 +194,7 @@ class GangStarts:
         """These tasks belong to the start that is in flight."""
         self._starting.setdefault(group.key, set()).update(task.uid for task in tasks)
 
-    def resume_start(self, group: Group, plan: Plan) -> None:
+    def resume_start(self, group: Group, plan: GangPlan) -> None:
         """A start that was in flight concerns all of its plan; from now on it has the time that a start has."""
         self._starting.setdefault(group.key, set()).update(plan.pods)
         self._limit(group)
@@ -292,7 +294,7 @@ class GangStarts:
         starting = self._starting.get(group.key, ())
         return [task for task in group.in_phase(*phases) if task.uid in starting]
 
-    def _has_started(self, group: Group, plan: Plan) -> bool:
+    def _has_started(self, group: Group, plan: GangPlan) -> bool:
         """Whether the gang has started by this plan: then its members run, and are no part of a later start."""
         told = group.pod_group is not None and acknowledged(group.pod_group, plan)
         return told or self._whole.get(group.key) == plan.attempt

@@ -19,7 +19,7 @@ from session_scheduler.engine.in_flight import raise_first
 from session_scheduler.engine.scheduler import INGESTED_AT_ONCE, Scheduler
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import KubeObject
-from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import PENDING_STATES, Metrics
 
 _log = structlog.get_logger(__name__)
@@ -51,11 +51,16 @@ class SchedulerLoop:
     """Runs one started scheduler. `deliver` is what a mirror of the cluster calls."""
 
     def __init__(
-        self, scheduler: Scheduler, teller: Teller, metrics: Metrics, clock: Clock, due: asyncio.Event | None = None
+        self,
+        scheduler: Scheduler,
+        observer: LiveObserver,
+        metrics: Metrics,
+        clock: Clock,
+        due: asyncio.Event | None = None,
     ) -> None:
         """Whoever sets `due` ends the rest between two turns."""
         self._scheduler = scheduler
-        self._teller = teller
+        self._observer = observer
         self._metrics = metrics
         self._clock = clock
         self._changes: deque[tuple[Change, KubeObject]] = deque()
@@ -161,7 +166,7 @@ class SchedulerLoop:
             await asyncio.sleep(_AFTER_ERROR)
         else:
             self._metrics.cycle(perf_counter() - started)
-        self._teller.tell_later(self._clock.now())
+        self._observer.report_incomplete(self._clock.now())
         self._turned = self._clock.now()
 
     async def _ingest(self) -> None:
@@ -179,7 +184,7 @@ class SchedulerLoop:
             except Exception as error:  # noqa: BLE001 (it is raised, below)
                 self._scheduler.event_handlers.failed(obj, error)
                 errors.append(error)
-            self._teller.seen(change, obj)
+            self._observer.seen(change, obj)
         if errors:
             raise_first(errors)
 
@@ -208,7 +213,7 @@ class SchedulerLoop:
             self._scheduler.queue.next_after(decided_at),
             self._scheduler.gang_starts.next_deadline(decided_at),
             self._check_at if self._scheduler.unknown_binds else None,
-            self._teller.next_time(),
+            self._observer.next_time(),
             *(task.next_time() for task in self._idle_tasks),
         )
         until = min((time for time in times if time is not None), default=now + _LONGEST_REST)

@@ -13,11 +13,11 @@ from typing import Any
 import structlog
 
 from session_scheduler.base.clock import Clock
-from session_scheduler.binding.binder import Planning
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION, NeedsConfigMap, Plan, PlanError, PlanStore, plan_here
+from session_scheduler.binding.plan_store import PlanStore, PlanSwap
 from session_scheduler.cluster.errors import ClusterError, TooManyRequests, Unavailable
 from session_scheduler.engine.in_flight import InFlight
 from session_scheduler.framework.observer import Observer
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION, GangPlan, NeedsConfigMap, PlanError, plan_here
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.groups import Group
 from session_scheduler.model.objects import PodGroup
@@ -37,7 +37,7 @@ class _Read:
     """A plan as it was read, and the pods that were known then: what is kept of it depends on them."""
 
     text: str
-    plan: Plan | None
+    plan: GangPlan | None
     of: set[str]
 
     def says(self, text: str, pods: Collection[str]) -> bool:
@@ -85,7 +85,7 @@ class PlanCache:
         """Read a group's plan now, wherever it lies. Raises ClusterError."""
         self._read[key] = _Read(text, await self._fetched(pod_group), {*self.cache.groups[key].tasks})
 
-    def plan_of(self, group: Group) -> Plan | None:
+    def plan_of(self, group: Group) -> GangPlan | None:
         """The plan on the group's PodGroup; None where there is none that can be read."""
         pod_group = group.pod_group
         text = pod_group.metadata.annotations.get(PLAN_ANNOTATION) if pod_group is not None else None
@@ -97,7 +97,7 @@ class PlanCache:
             read = self._read[group.key] = _Read(text, plan, {*group.tasks})
         return read.plan
 
-    def _parsed(self, key: str, pod_group: PodGroup) -> Plan | None:
+    def _parsed(self, key: str, pod_group: PodGroup) -> GangPlan | None:
         try:
             return self._of_interest(key, plan_here(pod_group))
         except NeedsConfigMap:
@@ -106,7 +106,7 @@ class PlanCache:
             self.observer.problem(pod_group, str(error))
         return None
 
-    async def _fetched(self, pod_group: PodGroup) -> Plan | None:
+    async def _fetched(self, pod_group: PodGroup) -> GangPlan | None:
         """The plan, wherever it lies; one that cannot be read is reported. Raises ClusterError."""
         try:
             plan = await self.plans.read(pod_group)
@@ -115,13 +115,13 @@ class PlanCache:
             return None
         return self._of_interest(pod_group_key(pod_group), plan)
 
-    def _of_interest(self, key: str, plan: Plan | None) -> Plan | None:
+    def _of_interest(self, key: str, plan: GangPlan | None) -> GangPlan | None:
         """What is kept of a plan: anybody who may create a PodGroup may have written it."""
         group = self.cache.groups.get(key)
         tasks = group.tasks if group is not None else {}
         return plan.of_interest(tasks, {task.name for task in tasks.values()}, len(tasks)) if plan is not None else None
 
-    async def _loaded(self, pod_group: PodGroup, key: str, answer: Plan | BaseException | None) -> None:
+    async def _loaded(self, pod_group: PodGroup, key: str, answer: GangPlan | BaseException | None) -> None:
         text = pod_group.metadata.annotations[PLAN_ANNOTATION]
         if isinstance(answer, ClusterError):
             _log.warning("a plan cannot be read yet", group=key, error=str(answer))
@@ -156,10 +156,10 @@ class PlanCache:
         """An attempt that was found is carried out from now on."""
         self._recovering[key] = attempt
 
-    def carried_out(self, key: str, planning: Planning) -> None:
+    def carried_out(self, key: str, planning: PlanSwap) -> None:
         """A plan was carried out, as far as possible. One that was found is void only once its successor stands."""
         found = self._recovering.pop(key, None)
-        if found is None or planning.settled:
+        if found is None or planning.in_force:
             self._gates.discard(key)
             self.give_up(key, planning.attempt)
         elif isinstance(planning.error, _MAY_YET_COME):
@@ -191,7 +191,7 @@ def ever_scheduled(pod_group: PodGroup) -> bool:
     return any(one.type == SCHEDULED and one.status == "True" for one in pod_group.status.conditions)
 
 
-def acknowledged(pod_group: PodGroup, plan: Plan) -> bool:
+def acknowledged(pod_group: PodGroup, plan: GangPlan) -> bool:
     """Whether the PodGroup says that the gang has started by this plan."""
     conditions = pod_group.status.conditions
     return any(one.type == SCHEDULED and one.status == "True" and plan.attempt in one.message for one in conditions)

@@ -14,8 +14,8 @@ from typing import Any
 import structlog
 
 from session_scheduler.base.clock import Clock
-from session_scheduler.binding.binder import Binder, Planning
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION, Plan, PlannedPod, attempt_of
+from session_scheduler.binding.binder import Binder
+from session_scheduler.binding.plan_store import PlanSwap
 from session_scheduler.cluster.errors import ClusterError
 from session_scheduler.engine.completion import BindCompletion
 from session_scheduler.engine.gang_starts import GangStarts
@@ -27,6 +27,7 @@ from session_scheduler.framework.bindings import Holding
 from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
 from session_scheduler.framework.statement import Decision
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION, GangPlan, PlannedPod, attempt_of
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import PodGroup
 from session_scheduler.state.cache import Cache, pod_group_key, schedulers_of
@@ -118,13 +119,13 @@ class PlanRecovery:
             if parts and begun and group.pod_group is not None:
                 self.plans.gate(group.key)
                 planning = self.gang_starts.replacing(group, group.pod_group, ())
-                self.in_flight.start(group.key, self.binder.strike(planning), self._struck)
+                self.in_flight.start(group.key, self.binder.plans.strike(planning), self._struck)
         if parts and not begun:
             self._abort(group, plan, parts, found=found)
 
     # ------------------------------------------------------------------ carrying out
 
-    async def _recover(self, group: Group, plan: Plan, parts: Mapping[Task, PlannedPod], *, begun: bool) -> bool:
+    async def _recover(self, group: Group, plan: GangPlan, parts: Mapping[Task, PlannedPod], *, begun: bool) -> bool:
         """Carry out another replica's plan. False where that is not possible any more.
 
         Before its first bind it is done whole or not at all; after that each pod that can goes where it says. `parts`
@@ -160,7 +161,9 @@ class PlanRecovery:
         self._carry_on(group, pod_group, plan, decision, calls)
         return True
 
-    def _carry_on(self, group: Group, pod_group: PodGroup, plan: Plan, decision: Decision, calls: HookCalls) -> None:
+    def _carry_on(
+        self, group: Group, pod_group: PodGroup, plan: GangPlan, decision: Decision, calls: HookCalls
+    ) -> None:
         self.plans.give_up(group.key, plan.attempt)
         self.gang_starts.joins_start(group, decision.allocated)
         self.observer.recovered("rolled forward", len(decision.allocated))
@@ -168,7 +171,7 @@ class PlanRecovery:
         if planning.others:
             self.plans.gate(group.key)
         elif all(task.uid in plan.pods for task in decision.allocated):
-            planning = Planning(pod_group, plan, resumed=True, attempt=plan.attempt)
+            planning = PlanSwap(pod_group, plan, resumed=True, attempt=plan.attempt)
         self.plans.recover(group.key, plan.attempt)
         self.completion.carry_out(decision, calls, planning)
 
@@ -181,17 +184,17 @@ class PlanRecovery:
         """
         session = self.sessions.open(calls, (group,))
         try:
-            with session.statement(group) as statement:
+            with session.ledger.statement(group) as statement:
                 for task, part in parts.items():
                     row = session.table.row_of.get(part.node)
-                    if row is None or session.plan(task.cls).refusal is not None:
+                    if row is None or session.evaluator.evaluation(task.cls).refusal is not None:
                         continue
-                    if session.board(task).fits(row, task):
+                    if session.evaluator.board(task).fits(row, task):
                         statement.allocate(task, row)
                 placed = statement.placed_since(0)
                 if not placed or (whole and len(placed) < len(parts)):
                     return None
-                mutations = session.bind_annotations(placed)
+                mutations = session.runner.bind_annotations(placed)
                 decision = statement.commit()
                 decision.mutations = mutations
                 return decision
@@ -212,14 +215,14 @@ class PlanRecovery:
 
     # ------------------------------------------------------------------ taking back
 
-    def _abort(self, group: Group, plan: Plan, tasks: Iterable[Task], *, found: bool) -> None:
+    def _abort(self, group: Group, plan: GangPlan, tasks: Iterable[Task], *, found: bool) -> None:
         if group.pod_group is None:
             return
         if found:
             self.plans.gate(group.key)
         pods = [task.pod for task in tasks]
         self.plans.give_up(group.key, plan.attempt)
-        self.in_flight.start(group.key, self.binder.abort(group.pod_group, plan, pods), self._aborted)
+        self.in_flight.start(group.key, self.binder.plans.abort(group.pod_group, plan, pods), self._aborted)
 
     async def _struck(self, key: str, answer: PodGroup | BaseException) -> None:
         if self._written(key, answer, "a plan cannot be changed yet") is None:
@@ -248,7 +251,7 @@ class PlanRecovery:
         return None
 
 
-def _vacated(group: Group, plan: Plan) -> dict[Task, PlannedPod]:
+def _vacated(group: Group, plan: GangPlan) -> dict[Task, PlannedPod]:
     """Pending pods that are not in the plan, each with the place of one that is gone: its namesake's, as a rule."""
     free = [part for uid, part in plan.pods.items() if uid not in group.tasks]
     found: dict[Task, PlannedPod] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from session_scheduler.binding.binder import holding_of, record_problem
+from session_scheduler.binding.held_record import holding_of, record_problem
 from session_scheduler.framework.bindings import Holding
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.framework.observer import Observer

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -23,24 +23,21 @@ import structlog
 from session_scheduler.base.clock import Clock
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound
 from session_scheduler.cluster.port import Cluster
-from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.engine.in_flight import InFlight, raise_first
 from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.observer import Observer
-from session_scheduler.framework.session import Outcome
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.statement import Decision, PlacementResult
+from session_scheduler.model.disruption import DISRUPTION_TARGET, MOVED, PREEMPTED
 from session_scheduler.model.groups import SYSTEM_CRITICAL, Group, Phase, Task
 from session_scheduler.model.objects import Pod, PodCondition
+from session_scheduler.model.times import time_text
 from session_scheduler.state.cache import Cache
-from session_scheduler.state.moves import MOVED
 from session_scheduler.state.scheduling_queue import SchedulingQueue
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 _TRIES = 5
 """Of a write, against others that write to the pod."""
-DISRUPTED: Final = "DisruptionTarget"
-PREEMPTED: Final = "PreemptionByScheduler"
 _NotEnded = Mapping[Task, str]
 """Victims that are not known to end, and why."""
 
@@ -88,7 +85,7 @@ class _Preemptor:
         else:
             text, reason = f"{self.scheduler}: preempting to accommodate a higher priority {self.kind}", PREEMPTED
             event = f"Preempted by {self.kind} {self.uid} on node {preemption.where}"
-        return _End(PodCondition(DISRUPTED, "True", reason, text), event, task in preemption.moves)
+        return _End(PodCondition(DISRUPTION_TARGET, "True", reason, text), event, task in preemption.moves)
 
 
 @dataclass(eq=False, repr=False)
@@ -136,7 +133,7 @@ class PreemptionExecutor:
             self.observer.preempts(group, preempted)
         self._spawn(group, nominations, asked)
 
-    def tried(self, outcomes: Mapping[Group, Outcome]) -> None:
+    def tried(self, outcomes: Mapping[Group, PlacementResult]) -> None:
         """What failed by an error gives up its places, as in kube-scheduler; unless it was preemption that failed.
 
         A gang that is bound in part keeps what its members had.

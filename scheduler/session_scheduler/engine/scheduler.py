@@ -7,6 +7,7 @@ Events are applied between sessions, never in one.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from time import perf_counter
@@ -30,8 +31,8 @@ from session_scheduler.errors import InputError
 from session_scheduler.framework import hooks
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
-from session_scheduler.framework.session import Outcome, Session, SessionOptions
-from session_scheduler.framework.statement import Decision
+from session_scheduler.framework.session import Session, SessionOptions
+from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.cluster_view import ClusterView
 from session_scheduler.model.columns import NodeTable
@@ -77,6 +78,7 @@ class Scheduler:
         self.clock = clock
         self.in_session = False
         """Whether a session is open: its plugins' state is half way."""
+        self._cycle_ends = math.inf
         self.stopping = False
         """Whether a session is to start no further group."""
         self.left_over = False
@@ -88,13 +90,13 @@ class Scheduler:
             on_requeued=lambda key: self.cache.requeued(key), on_event=observer.woken,
         )  # fmt: skip
         self.cache = self._new_cache()
-        self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token, timed=observer.stage,
+        self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,
                              objects=self.cache.objects.of, tell=observer.says,
                              nominated=self.cache.nominations.put)  # fmt: skip
         requeuer = Requeuer(self.cache, self.queue, clock)
         self._release_nominations = requeuer.release_nominations
         in_flight: InFlight[Bound] = InFlight(observer.finished)
-        unknown = UnknownBinds(self.cache.groups, in_flight, self.binder.look)
+        unknown = UnknownBinds(self.cache.groups, in_flight, self.binder.resolve)
         preemption = PreemptionExecutor(
             cluster, self.cache, self.queue, clock, observer, in_flight, requeuer.back_off,
             requeuer.release_nominations, asyncio.Semaphore(config.bindings_in_flight),
@@ -214,7 +216,7 @@ class Scheduler:
         """Open a session, run the actions, carry out what they decide, close it."""
         self.queue.begin(group.key for group in due)
         try:
-            session = self.sessions.open(calls, due, stale)
+            session = self.sessions.open(calls, due, stale, self._is_cycle_over)
         except PluginError as error:
             self.completion.plugin_failed(due, error)
             return
@@ -233,7 +235,7 @@ class Scheduler:
             self.in_session = False
             self.left_over |= len(session.outcomes) < len(due) and session.expired()
             self.sessions.close(session)
-            self.completion.record(session.outcomes, session.wants)
+            self.completion.record(session.outcomes, session.evaluator.wants)
             self.preemption.tried(session.outcomes)
             session.forget()
             self._release_nominations()
@@ -242,10 +244,17 @@ class Scheduler:
 
     def _decisions(self, session: Session) -> Iterator[Decision | None]:
         """What every action yields; no new group is started after the cycle's time is over."""
-        end = self.clock.now() + self.config.cycle_seconds
-        session.expired = lambda: self.stopping or self.clock.now() > end
+        self._cycle_ends = self.clock.now() + self.config.cycle_seconds
         for action in self.config.actions:
-            yield from ACTIONS[action](session)
+            if session.expired():
+                return
+            for decision in ACTIONS[action](session):
+                yield decision
+                if session.expired():
+                    return
+
+    def _is_cycle_over(self) -> bool:
+        return self.stopping or self.clock.now() > self._cycle_ends
 
     def _carry_out(self, decision: Decision, session: Session, calls: HookCalls) -> None:
         """Bind, evict and nominate what was decided, in flight."""
@@ -284,7 +293,7 @@ class Scheduler:
         for group in mixed:
             names = " and ".join(schedulers_of(group))
             reason = f"{group.key}: its pods name different schedulers, {names}: give all of them one schedulerName"
-            outcome = Outcome(group, refusal=Refusal(reason, GANG_SCHEDULING))
+            outcome = PlacementResult(group, refusal=Refusal(reason, GANG_SCHEDULING))
             self.completion.record({group: outcome}, _wants_other_pods)
         return tuple(group for group in due if group not in mixed)
 
@@ -301,7 +310,7 @@ def _session_options(config: SchedulerConfig, evaluation: str) -> SessionOptions
     )
 
 
-def _wants_other_pods(outcome: Outcome) -> Wants:
+def _wants_other_pods(outcome: PlacementResult) -> Wants:
     """Only a change of its own pods helps the group."""
     rejector = frozenset((GANG_SCHEDULING,))
     return frozenset((task.cls, rejector) for task in outcome.group.in_phase(Phase.PENDING))

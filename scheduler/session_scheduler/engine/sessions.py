@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -24,13 +25,22 @@ class Sessions:
     clock: Clock
     options: SessionOptions
 
-    def open(self, calls: HookCalls, due: tuple[Group, ...], stale: tuple[Group, ...] = ()) -> Session:
-        """A session over these groups, with each plugin's facts. Raises PluginError."""
+    def open(
+        self,
+        calls: HookCalls,
+        due: tuple[Group, ...],
+        stale: tuple[Group, ...] = (),
+        expired: Callable[[], bool] = lambda: False,
+    ) -> Session:
+        """A session over these groups, with each plugin's facts. Raises PluginError.
+
+        After `expired` answers True the session starts no further group.
+        """
         facts = {call.plugin: call() for call in calls.functions("facts")}
         self.refresh_offered(calls)
         self.cache.table.pods.trim()
         session = Session(
-            Snapshot(self.cache, due, self.clock.now(), facts, self.clock.wall(), stale), calls, self.options
+            Snapshot(self.cache, due, self.clock.now(), facts, self.clock.wall(), stale), calls, self.options, expired
         )
         session.open()
         return session

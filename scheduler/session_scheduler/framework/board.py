@@ -1,4 +1,6 @@
-"""A class's board: where its tasks fit and what each node is worth, kept up to date as tasks are placed.
+"""The evaluator of a session: each class's evaluation, and its boards, from which the actions pick nodes.
+
+A board says where a class's tasks fit and what each node is worth, and is kept up to date as tasks are placed.
 
 Three ways to answer the same question, "the best node for one more task of this class", with the same answer:
 
@@ -14,20 +16,32 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from session_scheduler.framework.answers import Normalise, Scope
-from session_scheduler.framework.evaluation import ClassPlan, Scoring, Verdict, bounds, judge, normalised, summarise
-from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
-from session_scheduler.model.groups import Task
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
+from session_scheduler.framework.evaluation import (
+    Evaluation,
+    Scoring,
+    Verdict,
+    bounds,
+    evaluate,
+    evaluation_of,
+    normalised,
+    summarise,
+)
+from session_scheduler.framework.hooks import HookCalls
+from session_scheduler.framework.nominated_pods import Key, NominatedPods
+from session_scheduler.framework.statement import Ledger, PlacementResult
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, RowIndex
+from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.state.scheduling_queue import TOPOLOGY_PLACEMENT, Wants
 
 Totals = np.ndarray[Any, np.dtype[Any]]
 
+_MOST_BOARDS = 64
 _DEPTH = 8
 """How many more tasks of the class a virtual row looks ahead."""
 _AHEAD = 48
@@ -38,31 +52,37 @@ _LARGEST_SUM = 2**62
 
 
 class Board:
-    """One class's standing over all rows, or over the rows of a subset."""
+    """Where one class's tasks fit, and what each row is worth to them: over all rows, or over those of a subset."""
 
-    def __init__(self, session: Session, plan: ClassPlan, subset: BoolColumn | None, task: Task | None) -> None:
-        self._session = session
-        self._table = session.table
-        self.plan = plan
+    def __init__(
+        self, table: NodeTable, ledger: Ledger, evaluation: Evaluation, subset: BoolColumn | None, task: Task, mode: str
+    ) -> None:
+        self._table = table
+        self._touched = ledger.touched
+        self._runner = ledger.runner
+        self.evaluation = evaluation
         self._task = task
-        """Whose callbacks are asked; the same answer for every task of the class unless their scope is ANY."""
+        """Its callbacks are asked; they answer alike for every task of the class unless their scope is ANY."""
         self._subset = subset
-        self._use_heap = session.use_heap and plan.heap_safe
+        self._naive = mode == "naive"
+        heap_safe = evaluation.heap_safe
+        self._use_heap = mode == "heap" and heap_safe
+        self._has_any = not heap_safe
+        self._asks_each_task = ledger.runner.has_any_callbacks
         self._run = 0
         """How many tasks of the class were placed since anything else was."""
-        self._untold = 0
+        self._unread = 0
         """How many of them the rows were not brought up to date for: the next `sync` does it."""
         self._rejectors: frozenset[str] = frozenset()
         """The plugins that refused a node when `why` was asked last."""
-        self._has_any = not plan.heap_safe
         self._refused: dict[int, Verdict] | None = None
         """By row: what refused it when `why` was asked last; None before."""
-        self._judged_at = 0
+        self._evaluated_at = 0
         self._refusing: Counter[str | None] = Counter()
         """By plugin, how many rows it refuses of those in `_refused`."""
         self._helpable: BoolColumn = np.zeros(0, np.bool_)
         """The rows in `_refused` that might not refuse if pods there ended."""
-        self._is_judged = False
+        self._is_evaluated = False
         """Whether these are what is so now."""
         self._build()
 
@@ -71,10 +91,10 @@ class Board:
     def _build(self) -> None:
         view = self._table.all_rows()
         self._version = self._table.static_version
-        self._cursor = len(self._session.touched)
-        self._ties = self._session.ties()
+        self._cursor = len(self._touched)
+        self._ties = self._runner.ties()
         self._tie_order: IntColumn | None = None
-        start = self._session.candidates()
+        start = self._table.valid()
         if self._subset is not None:
             start &= self._subset
         self._static_mask = start
@@ -84,10 +104,10 @@ class Board:
         self.mask = self._node_mask.copy()
         self._run_filters(view, self.mask, Scope.ANY)
         self._raw = [  # copies: a plugin may have answered with a column of the table, or keep its array
-            scoring.run(view, self._mask_for(scoring.scope), self._task).copy() for scoring in self.plan.scores
+            scoring.run(view, self._mask_for(scoring.scope), self._task).copy() for scoring in self.evaluation.scores
         ]
         self._by_row: IntColumn | None = None
-        self._settle()
+        self._total()
 
     def _mask_for(self, scope: Scope) -> BoolColumn:
         """Where a score must be known: its answer outlives what filters of a wider scope say now."""
@@ -96,11 +116,11 @@ class Board:
         return self._node_mask if scope is Scope.NODE else self.mask
 
     def _run_filters(self, view: NodeView, mask: BoolColumn, scope: Scope) -> None:
-        for filtering in self.plan.filters:
+        for filtering in self.evaluation.filters:
             if filtering.scope is scope:
                 filtering.run(view, mask, self._task)
 
-    def _settle(self, *, moving: bool = True) -> None:
+    def _total(self, *, moving: bool = True) -> None:
         """Bounds and totals from raw scores and mask; the heap starts anew.
 
         Without `moving` the points that follow each row's usage stand as they are: picks keep them up to date.
@@ -119,11 +139,11 @@ class Board:
                 self._moving = self._moving + points
         self.total: Totals = self._fixed + self._moving
         self._reason: str | None = None
-        self._is_judged = False
+        self._is_evaluated = False
         self._forget_heap()
 
     def _scored(self) -> list[tuple[Scoring, IntColumn]]:
-        return list(zip(self.plan.scores, self._raw, strict=True))
+        return list(zip(self.evaluation.scores, self._raw, strict=True))
 
     def sync(self, task: Task | None = None) -> None:
         """Bring the board up to date with what was placed, evicted or undone since it was last asked."""
@@ -131,8 +151,8 @@ class Board:
             raise RuntimeError("the nodes changed while a session was open: events are applied between sessions")
         if task is not None:
             self._task = task
-        touched = self._session.touched
-        if self._session.naive:
+        touched = self._touched
+        if self._naive:
             self._build()
         elif self._has_any:
             if self._cursor < len(touched) or self._asks_each_task:
@@ -140,32 +160,28 @@ class Board:
                 self._refresh_rows(rows)
                 self._refresh_any(rows)
         elif self._cursor < len(touched):
-            if len(touched) - self._cursor != self._untold:
+            if len(touched) - self._cursor != self._unread:
                 self._run = 0
             self._refresh_rows(self._unseen_rows())
 
-    @property
-    def _asks_each_task(self) -> bool:
-        return self._session.has_any_callbacks
-
     def _unseen_rows(self) -> RowIndex:
-        touched = self._session.touched
+        touched = self._touched
         rows = np.array(sorted(set(touched[self._cursor :])), np.int64)
         self._cursor = len(touched)
-        self._untold = 0
+        self._unread = 0
         return rows
 
     def _refresh_rows(self, rows: RowIndex) -> None:
         """Evaluate node-scope answers of some rows again."""
         if not len(rows):
             return
-        self._reason, self._is_judged = None, False
+        self._reason, self._is_evaluated = None, False
         view = NodeView(self._table, rows)
         mask = self._static_mask[rows]
         self._run_filters(view, mask, Scope.NODE)
         self._node_mask[rows] = mask
         if self._has_any:
-            for place, scoring in enumerate(self.plan.scores):
+            for place, scoring in enumerate(self.evaluation.scores):
                 if scoring.scope is Scope.NODE:
                     self._raw[place][rows] = scoring.run(view, mask, self._task)
             return
@@ -173,7 +189,7 @@ class Board:
         self.mask[rows] = mask
         self._moving[rows] = self._moving_of(view, mask)
         if flipped and self._bounds_moved():
-            self._settle(moving=False)
+            self._total(moving=False)
             return
         self.total[rows] = self._fixed[rows] + self._moving[rows]
         self._push_rows(rows)
@@ -185,13 +201,13 @@ class Board:
         self._run_filters(view, mask, Scope.ANY)
         same = np.array_equal(mask, self.mask)
         self.mask = mask
-        for place, scoring in enumerate(self.plan.scores):
+        for place, scoring in enumerate(self.evaluation.scores):
             if scoring.scope is Scope.ANY:
                 self._raw[place] = scoring.run(view, self.mask, self._task)
         if same and self._by_row is not None:
-            self._settle_any(rows, self._by_row)
+            self._total_any(rows, self._by_row)
         else:
-            self._settle()
+            self._total()
             self._by_row = self._points_by_row()
 
     def _points_by_row(self) -> IntColumn | None:
@@ -204,8 +220,8 @@ class Board:
                 points += scoring.weight * raw
         return points
 
-    def _settle_any(self, rows: RowIndex, by_row: IntColumn) -> None:
-        """As `_settle` where the same nodes fit as before, so that static points stand, and node-scope ones but for
+    def _total_any(self, rows: RowIndex, by_row: IntColumn) -> None:
+        """As `_total` where the same nodes fit as before, so that static points stand, and node-scope ones but for
         some rows."""
         moving: Totals = by_row
         by_row[rows] = 0
@@ -218,12 +234,12 @@ class Board:
                 moving = moving + scoring.weight * normalised(raw, limits, scoring.normalise)
         self._moving = moving
         self.total = self._fixed + moving
-        self._reason, self._is_judged = None, False
+        self._reason, self._is_evaluated = None, False
 
     def _moving_of(self, view: NodeView, mask: BoolColumn) -> Totals:
         """Node-scope points of a view's rows; heap-safe classes normalise none of them."""
         moving: Totals = np.zeros(len(view), np.int64)
-        for scoring in self.plan.scores:
+        for scoring in self.evaluation.scores:
             if scoring.scope is Scope.NODE:
                 moving = moving + scoring.weight * scoring.run(view, mask, self._task)
         return moving
@@ -254,21 +270,21 @@ class Board:
 
     def took(self, row: int) -> None:
         """One task of the class was placed on `row` by whoever asked `pick`, and nothing else has happened since."""
-        if not self._use_heap or self._cursor != len(self._session.touched) - 1:
+        if not self._use_heap or self._cursor != len(self._touched) - 1:
             return
         self._run += 1
         if self._run == 1:  # classes may be taking turns: what is looked ahead would be thrown away
-            self._untold = 1
+            self._unread = 1
             return
         self._cursor += 1
-        self._reason, self._is_judged = None, False
+        self._reason, self._is_evaluated = None, False
         fits, moving = self._next_head(row)
         self._heads_at[row] = self._heads_at.get(row, 0) + 1
         if not fits:
             self.mask[row] = self._node_mask[row] = False
             self._stamp[row] = self._stamp.get(row, 0) + 1
             if self._bounds_moved():
-                self._settle(moving=False)
+                self._total(moving=False)
             return
         self._moving[row] = moving
         self.total[row] = self._fixed[row] + self._moving[row]
@@ -347,7 +363,7 @@ class Board:
         rows = np.array([row, *others], np.int64)
         extra = np.tile(np.arange(1, _DEPTH + 1), len(rows))
         extra[:_DEPTH] -= 1
-        view = NodeView(self._table, np.repeat(rows, _DEPTH), self.plan.cls, extra)
+        view = NodeView(self._table, np.repeat(rows, _DEPTH), self.evaluation.cls, extra)
         mask = np.repeat(self._static_mask[rows], _DEPTH)
         self._run_filters(view, mask, Scope.NODE)
         fits, worth = mask.tolist(), self._moving_of(view, mask).tolist()
@@ -372,7 +388,7 @@ class Board:
 
         `Scope.ANY` filters answer for one more task only: the core checks the others one by one.
         """
-        limit = max(1, min(limit, _LARGEST_SUM // max(amount for _, amount in self.plan.cls.usage)))
+        limit = max(1, min(limit, _LARGEST_SUM // max(amount for _, amount in self.evaluation.cls.usage)))
         if limit == 1:
             return self.mask.astype(np.int64)
         room = np.zeros(len(self.mask), np.int64)
@@ -381,7 +397,7 @@ class Board:
         high = np.full(len(rows), limit, np.int64)
         while (open_ := low < high).any():
             middle = (low + high + 1) // 2
-            view = NodeView(self._table, rows, self.plan.cls, middle - 1)
+            view = NodeView(self._table, rows, self.evaluation.cls, middle - 1)
             mask = np.ones(len(rows), np.bool_)
             self._run_filters(view, mask, Scope.NODE)
             low = np.where(open_ & mask, middle, low)
@@ -391,7 +407,7 @@ class Board:
 
     def why(self, task: Task) -> str:
         """Why no node takes one more task now, in kube-scheduler's words."""
-        refused = self._judged(task)
+        refused = self._refusals(task)
         if self._reason is None:
             nodes = int(self._asked_rows().sum())
             self._reason = summarise(nodes, [verdict.reasons for verdict in refused.values()])
@@ -399,40 +415,40 @@ class Board:
 
     def helpable(self, task: Task) -> list[int]:
         """The rows that refuse one more task now, and might not if pods there ended; in the order of the tie-break."""
-        self._judged(task)
+        self._refusals(task)
         if self._tie_order is None:
             self._tie_order = np.argsort(self._ties, kind="stable")
         ordered: list[int] = self._tie_order[self._helpable[self._tie_order]].tolist()
         return ordered
 
     def _asked_rows(self) -> BoolColumn:
-        mask = self._session.candidates()
+        mask = self._table.valid()
         if self._subset is not None:  # kube-scheduler counts the nodes of the placement that is tried, too
             mask &= self._subset
         return mask
 
-    def _judged(self, task: Task) -> dict[int, Verdict]:
+    def _refusals(self, task: Task) -> dict[int, Verdict]:
         """What refuses each row; and who did so is noted."""
         self.sync(task)
-        if not self._is_judged:
-            self._judge(self._asked_rows(), task)
-            self._is_judged = True
+        if not self._is_evaluated:
+            self._evaluate(self._asked_rows(), task)
+            self._is_evaluated = True
             found = frozenset(plugin for plugin, count in self._refusing.items() if count and plugin)
-            self._rejectors = found or self._session.filters_of(self.plan.cls)  # one of them, on a node to come
-        self._session.note_rejected(task, self._rejectors)
+            self._rejectors = found or self.evaluation.filter_plugins  # one of them, on a node to come
+        self._runner.note_rejected(task, self._rejectors)
         return self._refused or {}
 
-    def _judge(self, mask: BoolColumn, task: Task) -> None:
+    def _evaluate(self, mask: BoolColumn, task: Task) -> None:
         """Take in what refuses each row: where filters look at one row only, what is known of untouched ones holds."""
-        touched = self._session.touched
-        if self._refused is None or self._session.naive or self.plan.any_filters or self._asks_each_task:
-            found = judge(self.plan, self._table.all_rows(), mask, task)
+        touched = self._touched
+        if self._refused is None or self._naive or self.evaluation.any_filters or self._asks_each_task:
+            found = evaluate(self.evaluation, self._table.all_rows(), mask, task)
             self._refused = {}
             self._refusing.clear()
             self._helpable = np.zeros(len(mask), np.bool_)
-        elif self._judged_at < len(touched):
-            rows = np.array(sorted(set(touched[self._judged_at :])), np.int64)
-            anew = judge(self.plan, NodeView(self._table, rows), mask[rows], task)
+        elif self._evaluated_at < len(touched):
+            rows = np.array(sorted(set(touched[self._evaluated_at :])), np.int64)
+            anew = evaluate(self.evaluation, NodeView(self._table, rows), mask[rows], task)
             found = {row: anew[place] for place, row in enumerate(rows.tolist()) if place in anew}
             for row in rows.tolist():
                 before = self._refused.pop(row, None)
@@ -441,7 +457,138 @@ class Board:
                     self._helpable[row] = False
         else:
             return
-        self._judged_at = len(touched)
+        self._evaluated_at = len(touched)
         self._refused.update(found)
         self._refusing.update(verdict.plugin for verdict in found.values())
         self._helpable[[row for row, verdict in found.items() if not verdict.unresolvable]] = True
+
+
+class Evaluator:
+    """One session's evaluations by class, and its boards."""
+
+    def __init__(self, session: object, calls: HookCalls, nominated: NominatedPods, mode: str) -> None:
+        """`session` is what hooks are given; `mode`: naive, board or heap."""
+        self._session: object | None = session
+        self._calls = calls
+        self._runner = nominated.ledger.runner
+        self._nominated_pods = nominated
+        self._nominations = nominated.nominations
+        self._nominated = nominated.nominations.node_by_uid
+        self._ledger = nominated.ledger
+        self._table = nominated.cache.table
+        self.mode = mode
+        self.naive = mode == "naive"
+        self._evaluations: dict[TaskClass, Evaluation] = {}
+        self._beside: dict[tuple[TaskClass, Key], Evaluation] = {}
+        self._boards: dict[tuple[Any, ...], Board] = {}
+        self._traits: dict[Group, tuple[Any, ...]] = {}
+
+    def evaluation(self, cls: TaskClass) -> Evaluation:
+        """What is left to ask for a class. Raises PluginError."""
+        found = self._evaluations.get(cls)
+        if found is None:
+            known, plugins = self._runner.registered, self._calls.plugins
+            found = evaluation_of(self._session, cls, plugins, known.predicates, known.node_orders)
+            self._evaluations[cls] = found
+        return found
+
+    def evaluation_for(self, task: Task) -> Evaluation:
+        """What is left to ask for a task: its class's, and where pods are nominated whether it fits beside them.
+
+        Raises PluginError.
+        """
+        return self._with_nominated(task, self._nominated_pods.key(task) if self._nominated else None)
+
+    def _with_nominated(self, task: Task, yields: Key | None) -> Evaluation:
+        evaluation = self.evaluation(task.cls)
+        if yields is None:
+            return evaluation
+        found = self._beside.get((task.cls, yields))
+        if found is None:
+            found = self._beside[task.cls, yields] = self._nominated_pods.beside(evaluation, yields)
+        return found
+
+    def board(self, task: Task, subset: BoolColumn | None = None) -> Board:
+        """The board of the task's class; with callbacks, of its class among groups that they may treat alike."""
+        traits: tuple[Any, ...] = ()
+        registered = self._runner.registered
+        if registered.predicates or registered.node_orders:
+            found = self._traits.get(task.group)
+            if found is None:
+                group = task.group
+                found = self._traits[group] = (group.preemptible, group.priority, group.queue)
+            traits = found
+        evaluation = None
+        if self._nominated:
+            evaluation = self._evaluation_of_board(task)
+            traits = (*traits, id(evaluation))
+        key = (task.cls.index, None if subset is None else id(subset), *traits)
+        board = self._boards.pop(key, None)
+        if board is None:
+            evaluation = evaluation or self.evaluation(task.cls)
+            board = Board(self._table, self._ledger, evaluation, subset, task, self.mode)
+            if len(self._boards) >= _MOST_BOARDS:
+                del self._boards[next(iter(self._boards))]
+        self._boards[key] = board
+        return board
+
+    def _evaluation_of_board(self, task: Task) -> Evaluation:
+        """As `evaluation_for`. A pod that is nominated for a node that it does not fit is evaluated like others of its
+        class: that it need not leave room for itself only matters there.
+        """
+        node = self._nominations.node_of(task)
+        if node is None or task.group.is_gang:
+            return self.evaluation_for(task)
+        row = self._table.row_of.get(node, -1)
+        if row >= 0 and self.fits_on(task, row):
+            return self.evaluation_for(task)
+        return self._with_nominated(task, self._nominated_pods.key(task, beside_itself=True))
+
+    def fits_on(self, task: Task, row: int) -> bool:
+        """Whether the filters let a task go to a row now: that row alone is evaluated. Raises PluginError."""
+        view, mask = NodeView(self._table, np.array([row], np.int64)), self._table.valid()[row : row + 1]
+        for filtering in self.evaluation_for(task).filters:
+            filtering.run(view, mask, task)
+        return bool(mask[0])
+
+    def forget_boards(self, subset: BoolColumn | None = None) -> None:
+        """Drop the boards of a subset, or all: after a plugin failed in one, its half-made answers must not be used."""
+        if subset is None:
+            self._boards.clear()
+        else:
+            self._boards = {key: board for key, board in self._boards.items() if key[1] != id(subset)}
+
+    def forget(self) -> None:
+        """Let go of all that refers back to the session."""
+        self._session = None
+        for kept in (self._evaluations, self._beside, self._boards):
+            kept.clear()
+
+    def wants(self, result: PlacementResult) -> Wants | None:
+        """The plugins that refused each class of what the group has left to place; None where an error ended it,
+        nothing where the scheduler retries it whatever happens.
+
+        The tasks of a gang could have been placed in other ways than those that were tried: every filter of the classes
+        for which nodes were looked for counts, those of tasks, too, that wait for others only.
+        """
+        group, refusal = result.group, result.refusal
+        if refusal is not None and refusal.failed:
+            return None
+        of_group = frozenset((refusal.plugin,)) if refusal is not None and refusal.plugin else frozenset()
+        together = group.needed > 1 or bool(group.lacks) or group.topology_key is not None
+        tried = set(result.tried) if together else ()
+        wants = set()
+        for task in group.in_phase(Phase.PENDING):
+            known = self._runner.rejected_by(task)
+            plugins = (known or frozenset()) | of_group
+            if known is not None and not plugins:
+                return frozenset()
+            if task in tried:
+                plugins |= self.evaluation(task.cls).filter_plugins
+                plugins |= {call.plugin for call in self._calls.functions("place_group")}
+            if not plugins:
+                return None
+            if group.topology_key is not None:
+                plugins |= {TOPOLOGY_PLACEMENT}
+            wants.add((task.cls, plugins))
+        return frozenset(wants) or None

@@ -1,19 +1,21 @@
-"""What the callbacks of a session answer: asked here, and checked."""
+"""The runner of a session's callbacks: asks them, checks what they answer, and notes which plugin refused which task.
+
+The actions and the evaluator ask here; `callbacks` is where plugins register.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Final, TypeGuard
+from dataclasses import dataclass
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
-from session_scheduler.framework.callbacks import Callbacks, Scenario, Share
+from session_scheduler.framework.callbacks import Event, Key, Registered, Scenario, Share
 from session_scheduler.framework.evaluation import NodeInfo
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
-from session_scheduler.framework.order_keys import Key, OrderKey
-from session_scheduler.framework.statement import Event, Mutation
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, natural
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
@@ -23,63 +25,69 @@ NOT_RECLAIMABLE: Final = "a pod must not give its share back to it"
 _LARGEST: Final = 2**56
 
 
-class CallbackAnswers(Callbacks):
-    """The callbacks with what asks them. What is asked raises PluginError."""
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """What a plugin adds to the annotations of a pod that is to be bound."""
 
-    def __init__(self, table: NodeTable, calls: HookCalls) -> None:
-        super().__init__(table, calls)
+    call: HookCall
+    annotations: Mapping[str, str]
+
+
+class CallbackRunner:
+    """Asks what is registered. Whatever asks plugins raises PluginError."""
+
+    def __init__(self, registered: Registered, table: NodeTable, calls: HookCalls) -> None:
+        self.registered = registered
+        self._table = table
+        self._calls = calls
         self._rejected: dict[Task, frozenset[str]] = {}
 
     @property
     def has_any_callbacks(self) -> bool:
         """Whether a predicate or node order must be asked for every task anew."""
-        scopes = [call.scope for call in self.predicates] + [call.scope for call in self.node_orders]
+        known = self.registered
+        scopes = [one.scope for one in known.predicates] + [one.scope for one in known.node_orders]
         return Scope.ANY in scopes
 
     def ties(self) -> IntColumn:
         """What decides between equal totals, shape [rows of the table]; the smaller wins. To be read only."""
-        return self.table.ties() if self._tie_break is None else self._tie_break
+        return self._table.ties() if self.registered.tie_break is None else self.registered.tie_break
 
     def queue_key(self, queue: str) -> tuple[Key, ...]:
         """What orders queues."""
-        return (*(OrderKey(call, call(queue)) for call in self._queue_orders), queue)
+        return (*(OrderKey(call, call(queue)) for call in self.registered.queue_orders), queue)
 
     def group_key(self, group: Group) -> tuple[Key, ...]:
         """What orders groups within a queue."""
-        own = (OrderKey(call, call(group)) for call in self._job_orders)
+        own = (OrderKey(call, call(group)) for call in self.registered.job_orders)
         return (*own, -group.priority, group.queued, group.creation, group.uid, group.key)
 
     def task_key(self, task: Task) -> tuple[Key, ...]:
         """What orders tasks within a group."""
-        own = (OrderKey(call, call(task)) for call in self._task_orders)
+        own = (OrderKey(call, call(task)) for call in self.registered.task_orders)
         return (*own, -task.priority, task.pod.metadata.creation_timestamp or "", task.uid, task.key)
 
     def sub_group_key(self, group: Group, sub_group: str) -> tuple[Key, ...]:
         """What orders the sub-groups of a group, by name."""
-        return (*(OrderKey(call, call(group, sub_group)) for call in self._sub_group_orders), sub_group)
+        return (*(OrderKey(call, call(group, sub_group)) for call in self.registered.sub_group_orders), sub_group)
 
-    @property
-    def orders_gpus(self) -> bool:
-        """Whether any plugin has an opinion of GPUs."""
-        return bool(self._gpu_orders)
-
-    def gpu_score(self, task: Task, node: str, gpu: str) -> float:
-        """What a GPU of a node is worth to a task, all plugins together; 0 where none has an opinion."""
-        if not self._gpu_orders:
-            return 0.0
-        info = NodeInfo(NodeView(self.table, np.array([self.table.row_of[node]], np.int64)), 0)
-        return math.fsum(_number(call, call(task, info, gpu)) for call in self._gpu_orders)
+    def _gpu_score(self, task: Task, node: str, gpu: str) -> float:
+        """What a GPU of a node is worth to a task, all plugins together."""
+        info = NodeInfo(NodeView(self._table, np.array([self._table.row_of[node]], np.int64)), 0)
+        return math.fsum(_number(call, call(task, info, gpu)) for call in self.registered.gpu_orders)
 
     def gpu_order(self, task: Task, node: str, gpus: Iterable[str]) -> list[str]:
         """A node's GPUs, the best for a task first, else in the order of their indices."""
         ordered = sorted(gpus, key=natural)
-        return sorted(ordered, key=lambda gpu: -self.gpu_score(task, node, gpu)) if self._gpu_orders else ordered
+        if not self.registered.gpu_orders:
+            return ordered
+        return sorted(ordered, key=lambda gpu: -self._gpu_score(task, node, gpu))
 
     # ------------------------------------------------------------------ what may be placed where
 
     def pre_allocation(self, group: Group) -> Refusal | None:
         """The first reason why a group is not to be tried now."""
-        for call in self._pre_allocations:
+        for call in self.registered.pre_allocations:
             reason = _reason(call, call(group))
             if reason is not None:
                 return Refusal(reason, call.plugin)
@@ -87,7 +95,7 @@ class CallbackAnswers(Callbacks):
 
     def pre_predicate(self, task: Task) -> str | None:
         """The first reason why a task cannot be placed on any node."""
-        for call in self._pre_predicates:
+        for call in self.registered.pre_predicates:
             reason = call(task, task.group)
             if reason is not None:
                 self.note_rejected(task, (call.plugin,))
@@ -95,12 +103,12 @@ class CallbackAnswers(Callbacks):
         return None
 
     @property
-    def subset_calls(self) -> Sequence[HookCall]:
-        """What divides sets of nodes, in order."""
-        return self._subset_nodes
+    def divides_nodes(self) -> bool:
+        """Whether plugins may offer groups sets of nodes."""
+        return bool(self.registered.subset_nodes or self._calls.functions("node_subsets"))
 
     def subsets(self, call: HookCall, group: Group, mask: BoolColumn) -> list[BoolColumn] | None:
-        """The parts in which one of `subset_calls` divides a set of nodes; None where it leaves it as it is."""
+        """The parts in which a registered `subset_nodes` divides a set of nodes; None where it leaves it as it is."""
         answer = call(group, mask.copy())
         if answer is None:
             return None
@@ -117,33 +125,23 @@ class CallbackAnswers(Callbacks):
     @property
     def limits_preemption(self) -> bool:
         """Whether what may be preempted is for callbacks to say, too."""
-        return bool(self._preemptable or self._preempt_validators)
-
-    @property
-    def preempts_alike(self) -> bool:
-        """Whether what may be preempted is the same for all tasks of one class, queue and priority."""
-        return self._preempts_alike
+        return bool(self.registered.preemptable or self.registered.preempt_validators)
 
     @property
     def reclaims(self) -> bool:
         """Whether any plugin says what may be reclaimed."""
-        return bool(self._reclaimable)
+        return bool(self.registered.reclaimable)
 
     def reclaim_alike(self, group: Group) -> Hashable | None:
         """What decides whose tasks a group may reclaim, beside its class; None where that is not promised."""
-        calls = [call for call in self._reclaims_alike if call is not None]
-        if len(calls) < len(self._reclaims_alike):
+        calls = [call for call in self.registered.reclaims_alike if call is not None]
+        if len(calls) < len(self.registered.reclaims_alike):
             return None
         return tuple(call(group) for call in calls)
 
-    @property
-    def judges_alike(self) -> bool:
-        """Whether scenarios of one pod are judged by their victims' queues and classes alone."""
-        return self._judges_alike
-
     def can_reclaim(self, group: Group) -> Refusal | None:
         """Why a group may take no share back, whoever would end."""
-        for call in self._can_reclaim:
+        for call in self.registered.can_reclaim:
             reason = _reason(call, call(group))
             if reason is not None:
                 self._note_group(group, call.plugin)
@@ -152,28 +150,29 @@ class CallbackAnswers(Callbacks):
 
     def note_unreclaimed(self, tasks: Iterable[Task]) -> None:
         """Whoever says what may be reclaimed left some tasks without."""
-        plugins = {call.plugin for call in (*self._reclaimable, *self._reclaim_validators)}
+        plugins = {call.plugin for call in (*self.registered.reclaimable, *self.registered.reclaim_validators)}
         for task in tasks:
             self.note_rejected(task, plugins)
 
     def preemptable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
         """Those of some running tasks that may end for a group that nothing takes."""
-        return self._spared(self._preemptable, group, victims)
+        return self._spared(self.registered.preemptable, group, victims)
 
     def reclaimable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
         """Those of some running tasks that may end so that a group's queue gets its share."""
-        return self._spared(self._reclaimable, group, victims)
+        return self._spared(self.registered.reclaimable, group, victims)
 
     def preempt_refusal(self, scenario: Scenario) -> Refusal | None:
         """Why a whole scenario of preemption must not be done."""
-        return self._judged(scenario, self._preemptable, self._preempt_validators, NOT_PREEMPTABLE)
+        known = self.registered
+        return self._validated(scenario, known.preemptable, known.preempt_validators, NOT_PREEMPTABLE)
 
     def reclaim_refusal(self, scenario: Scenario, *, spared: bool = True) -> Refusal | None:
         """Why a whole scenario of reclaiming a queue's share must not be done; without `spared`, of victims of which it
         is known that no plugin spares them.
         """
-        sparing = self._reclaimable if spared else ()
-        return self._judged(scenario, sparing, self._reclaim_validators, NOT_RECLAIMABLE)
+        sparing = self.registered.reclaimable if spared else ()
+        return self._validated(scenario, sparing, self.registered.reclaim_validators, NOT_RECLAIMABLE)
 
     def _spared(self, calls: Sequence[HookCall], group: Group, victims: Iterable[Task]) -> list[Task]:
         """The victims without those that a plugin spares, each group of them asked about once."""
@@ -201,7 +200,7 @@ class CallbackAnswers(Callbacks):
                 return call.plugin
         return None
 
-    def _judged(
+    def _validated(
         self, scenario: Scenario, sparing: Sequence[HookCall], validators: Sequence[HookCall], spared: str
     ) -> Refusal | None:
         for victim in dict.fromkeys(task.group for task in scenario.victims) if sparing else ():
@@ -220,25 +219,25 @@ class CallbackAnswers(Callbacks):
 
     def queue_allocated(self, queue: str) -> Share | None:
         """What a queue uses; None where no plugin knows."""
-        return _first_share(self._queue_allocated, queue)
+        return _first_share(self.registered.queue_allocated, queue)
 
     def queue_deserved(self, queue: str) -> Share | None:
         """What a queue is to have whenever it wants it; None where no plugin knows."""
-        return _first_share(self._queue_deserved, queue)
+        return _first_share(self.registered.queue_deserved, queue)
 
     def queue_fair_share(self, queue: str) -> Share | None:
         """What a queue is to have beside what others want now; None where no plugin knows."""
-        return _first_share(self._queue_fair_share, queue)
+        return _first_share(self.registered.queue_fair_share, queue)
 
     @property
     def limits_capacity(self) -> bool:
         """Whether `over_capacity` may refuse anybody."""
-        return bool(self._over_capacity)
+        return bool(self.registered.over_capacity)
 
     def over_capacity(self, group: Group, tasks: Sequence[Task]) -> dict[Task, tuple[str, str]]:
         """Those of some tasks of a group that may not have what they request: (reason, plugin)."""
         refused: dict[Task, tuple[str, str]] = {}
-        for call in self._over_capacity:
+        for call in self.registered.over_capacity:
             asked = [task for task in tasks if task not in refused]
             answer = call(group, asked)
             if not isinstance(answer, list | tuple) or len(answer) != len(asked):
@@ -254,11 +253,15 @@ class CallbackAnswers(Callbacks):
 
     def bind_annotations(self, tasks: Iterable[Task]) -> dict[Task, list[Mutation]]:
         """What plugins add to the annotations of tasks that were placed."""
-        if not self._bind_mutations:
+        if not self.registered.bind_mutations:
             return {}
-        return {task: [m for call in self._bind_mutations if (m := _mutation(call, task))] for task in tasks}
+        return {task: [m for call in self.registered.bind_mutations if (m := _mutation(call, task))] for task in tasks}
 
-    # ------------------------------------------------------------------ who refused whom
+    # ------------------------------------------------------------------ which plugin refused which task
+
+    def rejected_by(self, task: Task) -> frozenset[str] | None:
+        """The plugins that refused a task; None where that was not noted."""
+        return self._rejected.get(task)
 
     def note_rejected(self, task: Task, plugins: Iterable[str]) -> None:
         """These plugins refused a task, on some node or altogether: one of them must be helped before it can fit."""
@@ -273,39 +276,39 @@ class CallbackAnswers(Callbacks):
             self.note_rejected(task, (plugin,))
 
     def forget_rejections(self, task: Task) -> None:
-        """What refused the task holds no more: it is to be tried again whatever happens."""
+        """What refused the task holds no more: the scheduler retries it whatever happens."""
         self._rejected[task] = frozenset()
 
     # ------------------------------------------------------------------ events
 
     @property
     def trial_followers(self) -> frozenset[str]:
-        """The plugins that follow what is thought away."""
-        return frozenset(call.plugin for call in (*self._on_remove, *self._on_put_back))
+        """The plugins that follow simulated removals."""
+        return frozenset(call.plugin for call in (*self.registered.on_remove, *self.registered.on_put_back))
 
-    def tell_removed(self, task: Task, node: str) -> None:
-        """Tell who follows trials of a task that was thought away. Raises PluginError; the change itself stands."""
-        if self._on_remove:
-            tell(self._on_remove, Event(task, node))
+    def notify_removed(self, task: Task, node: str) -> None:
+        """Notify trial handlers of a task whose removal is simulated. Raises PluginError; the change itself stands."""
+        if self.registered.on_remove:
+            notify(self.registered.on_remove, Event(task, node))
 
-    def tell_put_back(self, task: Task, node: str) -> None:
-        """Tell who follows trials of its return. Raises PluginError; the change itself stands."""
-        if self._on_put_back:
-            tell(self._on_put_back, Event(task, node))
+    def notify_put_back(self, task: Task, node: str) -> None:
+        """Notify trial handlers of its return. Raises PluginError; the change itself stands."""
+        if self.registered.on_put_back:
+            notify(self.registered.on_put_back, Event(task, node))
 
-    def tell_allocated(self, task: Task, node: str) -> None:
-        """Tell the event handlers. Raises PluginError; the change itself stands."""
-        if self._on_allocate:
-            tell(self._on_allocate, Event(task, node))
+    def notify_allocated(self, task: Task, node: str) -> None:
+        """Notify the event handlers. Raises PluginError; the change itself stands."""
+        if self.registered.on_allocate:
+            notify(self.registered.on_allocate, Event(task, node))
 
-    def tell_deallocated(self, task: Task, node: str) -> None:
-        """Tell the event handlers. Raises PluginError; the change itself stands."""
-        if self._on_deallocate:
-            tell(self._on_deallocate, Event(task, node))
+    def notify_deallocated(self, task: Task, node: str) -> None:
+        """Notify the event handlers. Raises PluginError; the change itself stands."""
+        if self.registered.on_deallocate:
+            notify(self.registered.on_deallocate, Event(task, node))
 
 
-def tell(handlers: Sequence[HookCall], event: object) -> None:
-    """All of them, so that each is told of a change and of its undo; the first failure is raised then."""
+def notify(handlers: Sequence[HookCall], event: object) -> None:
+    """Notify all, so that each hears of a change and of its undo; the first failure is raised then."""
     failure: PluginError | None = None
     for call in handlers:
         try:
@@ -358,3 +361,35 @@ def _mutation(call: HookCall, task: Task) -> Mutation | None:
     if not isinstance(answer, Mapping) or not all(isinstance(text, str) for entry in own.items() for text in entry):
         raise call.wrong(f"{answer!r} is no mapping of annotations: return texts by key, or None")
     return Mutation(call, own) if own else None
+
+
+class OrderKey:
+    """What an order callback answered: where it does not compare, its plugin is named."""
+
+    __slots__ = ("_call", "value")
+
+    def __init__(self, call: HookCall, value: Any) -> None:
+        self._call = call
+        self.value = value
+        if call.guarded(_unequal, value, value):
+            raise call.wrong(f"{value!r} is no key: it does not even equal itself")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OrderKey) and self._call.guarded(_equal, self.value, other.value)
+
+    def __lt__(self, other: OrderKey) -> bool:
+        return self._call.guarded(_less, self.value, other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _equal(left: Any, right: Any) -> bool:
+    return bool(left == right)
+
+
+def _unequal(left: Any, right: Any) -> bool:
+    return bool(left != right)
+
+
+def _less(left: Any, right: Any) -> bool:
+    return bool(left < right)

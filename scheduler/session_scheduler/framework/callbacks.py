@@ -13,8 +13,8 @@ They are registered in `on_session_open`, and hold for that session. What holds 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -22,11 +22,11 @@ import numpy as np
 from session_scheduler.framework.answers import Scope
 from session_scheduler.framework.evaluation import NodeInfo, NodeOrderCall, PredicateCall
 from session_scheduler.framework.hooks import HookCall, HookCalls
-from session_scheduler.framework.order_keys import Key
-from session_scheduler.framework.statement import Event
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable
 from session_scheduler.model.groups import Group, Task
 
+Key = Any
+"""What orders: anything that compares; smaller comes first."""
 Share = Mapping[str, float]
 """Amounts by resource: cpu in millicores, parts of GPUs in thousandths, the rest in base units.
 
@@ -37,9 +37,17 @@ HTTP_PATHS: Final = 16
 _HTTP_PATH: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,3}")
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What an event handler is given: a task that was placed on, or taken from, a node."""
+
+    task: Task
+    node: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scenario:
-    """What would be done for a group that nothing takes: judged as a whole before any of it is done."""
+    """What would be done for a group that fits nowhere: evaluated as a whole before any of it is done."""
 
     group: Group
     nominated: Mapping[Task, str]
@@ -48,41 +56,69 @@ class Scenario:
     """The running tasks that would end, those included that end already."""
 
 
+@dataclass
+class Registered:
+    """What plugins registered for one session, by kind, each in order of registration."""
+
+    predicates: list[PredicateCall] = field(default_factory=list)
+    node_orders: list[NodeOrderCall] = field(default_factory=list)
+    tie_break: IntColumn | None = None
+    pre_allocations: list[HookCall] = field(default_factory=list)
+    pre_predicates: list[HookCall] = field(default_factory=list)
+    queue_orders: list[HookCall] = field(default_factory=list)
+    job_orders: list[HookCall] = field(default_factory=list)
+    sub_group_orders: list[HookCall] = field(default_factory=list)
+    task_orders: list[HookCall] = field(default_factory=list)
+    gpu_orders: list[HookCall] = field(default_factory=list)
+    subset_nodes: list[HookCall] = field(default_factory=list)
+    preemptable: list[HookCall] = field(default_factory=list)
+    preempts_alike: bool = True
+    """Whether what may be preempted is the same for all tasks of one class, queue and priority."""
+    preempt_validators: list[HookCall] = field(default_factory=list)
+    can_reclaim: list[HookCall] = field(default_factory=list)
+    reclaimable: list[HookCall] = field(default_factory=list)
+    reclaims_alike: list[HookCall | None] = field(default_factory=list)
+    reclaim_validators: list[HookCall] = field(default_factory=list)
+    validates_alike: bool = True
+    """Whether reclaim validators look at nothing of one pod's scenarios but their victims' queues and classes."""
+    queue_allocated: list[HookCall] = field(default_factory=list)
+    queue_deserved: list[HookCall] = field(default_factory=list)
+    queue_fair_share: list[HookCall] = field(default_factory=list)
+    bind_mutations: list[HookCall] = field(default_factory=list)
+    over_capacity: list[HookCall] = field(default_factory=list)
+    on_allocate: list[HookCall] = field(default_factory=list)
+    on_deallocate: list[HookCall] = field(default_factory=list)
+    on_remove: list[HookCall] = field(default_factory=list)
+    on_put_back: list[HookCall] = field(default_factory=list)
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds spent in each plugin's callbacks so far."""
+        total: dict[str, float] = {}
+        for registered in self._lists():
+            for one in filter(None, registered):
+                call: HookCall = getattr(one, "call", one)
+                total[call.plugin] = total.get(call.plugin, 0.0) + call.seconds
+        return total
+
+    def clear(self) -> None:
+        """Let go of them: they refer back to the session."""
+        for registered in self._lists():
+            registered.clear()
+
+    def _lists(self) -> Iterator[list[Any]]:
+        return (value for value in vars(self).values() if isinstance(value, list))
+
+
 class Callbacks:
-    """The registry: `Session` is one, so plugins register with `session.add_…`."""
+    """Where plugins register: `Session` is one, so they call `session.add_…`."""
 
     def __init__(self, table: NodeTable, calls: HookCalls) -> None:
         self.table = table
+        """The nodes, and the columns of what is on them."""
         self.calls = calls
-        self.predicates: list[PredicateCall] = []
-        self.node_orders: list[NodeOrderCall] = []
-        self._tie_break: IntColumn | None = None
-        self._pre_allocations: list[HookCall] = []
-        self._pre_predicates: list[HookCall] = []
-        self._queue_orders: list[HookCall] = []
-        self._job_orders: list[HookCall] = []
-        self._sub_group_orders: list[HookCall] = []
-        self._task_orders: list[HookCall] = []
-        self._gpu_orders: list[HookCall] = []
-        self._subset_nodes: list[HookCall] = []
-        self._preemptable: list[HookCall] = []
-        self._preempts_alike = True
-        self._preempt_validators: list[HookCall] = []
-        self._can_reclaim: list[HookCall] = []
-        self._reclaimable: list[HookCall] = []
-        self._reclaims_alike: list[HookCall | None] = []
-        self._judges_alike = True
-        self._reclaim_validators: list[HookCall] = []
-        self._queue_allocated: list[HookCall] = []
-        self._queue_deserved: list[HookCall] = []
-        self._queue_fair_share: list[HookCall] = []
-        self._bind_mutations: list[HookCall] = []
-        self._over_capacity: list[HookCall] = []
-        self._on_allocate: list[HookCall] = []
-        self._on_deallocate: list[HookCall] = []
-        self._on_remove: list[HookCall] = []
-        self._on_put_back: list[HookCall] = []
+        self.registered = Registered()
         self._registering = "?"
+        """The plugin that is opening."""
 
     # ------------------------------------------------------------------ order
 
@@ -92,7 +128,7 @@ class Callbacks:
         Asked again, of all queues that have groups left, whenever something was placed or taken off since, which may
         move it; where it fails, the groups of that queue fail.
         """
-        self._queue_orders.append(self._callback("queue order", key))
+        self.registered.queue_orders.append(self._callback("queue order", key))
 
     def add_job_order(self, key: Callable[[Group], Key]) -> None:
         """`key(group) -> anything that compares`; smaller first, within a queue, in order of registration.
@@ -100,7 +136,7 @@ class Callbacks:
         Then decide priority (higher first), since when it waits (it came, or was last tried), creation time and uid:
         there are no ties. Asked once a group and session.
         """
-        self._job_orders.append(self._callback("job order", key))
+        self.registered.job_orders.append(self._callback("job order", key))
 
     def add_sub_group_order(self, key: Callable[[Group, str], Key]) -> None:
         """`key(group, sub-group's name) -> anything that compares`; smaller first, within a group. Then the name.
@@ -109,18 +145,18 @@ class Callbacks:
         minima need, then the others, both in this order; within a sub-group the task order decides. It may raise: then
         the group fails.
         """
-        self._sub_group_orders.append(self._callback("sub-group order", key))
+        self.registered.sub_group_orders.append(self._callback("sub-group order", key))
 
     def add_task_order(self, key: Callable[[Task], Key]) -> None:
         """`key(task) -> anything that compares`; smaller first, within a group. Then as for groups."""
-        self._task_orders.append(self._callback("task order", key))
+        self.registered.task_orders.append(self._callback("task order", key))
 
     def add_node_order(self, score: Callable[[Task, NodeInfo], float], scope: Scope = Scope.ANY) -> None:
         """`score(task, node) -> number`, added to the weighted sum of scores as it is; higher is better.
 
         `scope` is a promise: STATIC and NODE also mean that tasks of one class, queue and priority score alike.
         """
-        self.node_orders.append(NodeOrderCall(self._callback("node order", score), scope))
+        self.registered.node_orders.append(NodeOrderCall(self._callback("node order", score), scope))
 
     def add_gpu_order(self, score: Callable[[Task, NodeInfo, str], float]) -> None:
         """`score(task, node, gpu) -> number`: what one of the node's GPUs is worth to a task; higher is better.
@@ -128,7 +164,7 @@ class Callbacks:
         The scores of all plugins are added; between equal ones the GPU's index decides. Asked by whatever chooses GPUs
         on the node that was picked, with `session.gpu_order`, of those that can take the task.
         """
-        self._gpu_orders.append(self._callback("gpu order", score))
+        self.registered.gpu_orders.append(self._callback("gpu order", score))
 
     def set_tie_break(self, order: IntColumn) -> None:
         """Which of several nodes with equal totals is taken: that with the smallest number, shape [rows of the table].
@@ -137,8 +173,8 @@ class Callbacks:
         """
         if order.shape != (self.table.size,) or order.dtype != np.int64:
             raise ValueError(f"the order of equal nodes is no int64 for each of the {self.table.size} rows")
-        if self._tie_break is None:
-            self._tie_break = order.copy()
+        if self.registered.tie_break is None:
+            self.registered.tie_break = order.copy()
 
     # ------------------------------------------------------------------ what may be placed where
 
@@ -148,18 +184,18 @@ class Callbacks:
         Called when the group's turn has come and no `prefilter` refuses it, before anything is tried: a plugin may
         prepare itself for the group, too. A reason refuses the whole group.
         """
-        self._pre_allocations.append(self._callback("pre-allocation", check))
+        self.registered.pre_allocations.append(self._callback("pre-allocation", check))
 
     def add_pre_predicate(self, check: Callable[[Task, Group], str | None]) -> None:
         """`check(task, group) -> None, or the reason why the task cannot be placed now`; once a task."""
-        self._pre_predicates.append(self._callback("pre-predicate", check))
+        self.registered.pre_predicates.append(self._callback("pre-predicate", check))
 
     def add_predicate(self, check: Callable[[Task, Group, NodeInfo], str | None], scope: Scope = Scope.ANY) -> None:
         """`check(task, group, node) -> None where the node fits, or the reason why not`.
 
         `scope` as for `add_node_order`. It runs once a node: a `filter` hook with a mask is a thousand times faster.
         """
-        self.predicates.append(PredicateCall(self._callback("predicate", check), scope))
+        self.registered.predicates.append(PredicateCall(self._callback("predicate", check), scope))
 
     def add_over_capacity(self, check: Callable[[Group, Sequence[Task]], Sequence[str | None]]) -> None:
         """`check(group, tasks) -> for each task None, or the reason why it cannot have what it requests on any node`.
@@ -169,7 +205,7 @@ class Callbacks:
         and undone, are to be counted: see `add_event_handler`. For tasks that are refused nobody is asked to end by
         priority; where queues take their shares back it is asked again as if some pods were gone.
         """
-        self._over_capacity.append(self._callback("over capacity", check))
+        self.registered.over_capacity.append(self._callback("over capacity", check))
 
     def add_subset_nodes(self, divide: Callable[[Group, BoolColumn], Iterable[BoolColumn] | None]) -> None:
         """`divide(group, mask) -> masks to try in turn, or None`: parts of a set of nodes that are tried one by one.
@@ -179,7 +215,7 @@ class Callbacks:
         each of those parts. None leaves the set as it is; no parts at all take it away. Of the parts that hold the
         group the best is taken, as for `node_subsets`.
         """
-        self._subset_nodes.append(self._callback("subset nodes", divide))
+        self.registered.subset_nodes.append(self._callback("subset nodes", divide))
 
     # ------------------------------------------------------------------ whose end may make room
 
@@ -191,8 +227,8 @@ class Callbacks:
         `postfilter`, to say. `alike` is a promise: tasks of one class, queue and priority get the same answers in a
         session, and what was found out for one of them holds for the others; without it each is tried for itself.
         """
-        self._preemptable.append(self._callback("preemptable", may_end))
-        self._preempts_alike = self._preempts_alike and alike
+        self.registered.preemptable.append(self._callback("preemptable", may_end))
+        self.registered.preempts_alike &= alike
 
     def add_preempt_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:
         """`check(scenario) -> None, or the reason why all of this must not be done`.
@@ -200,8 +236,8 @@ class Callbacks:
         Asked of each candidate, so of each node that some victims' end would make fit, before the cheapest one is
         taken; for a gang, of the one way that was found. The first reason counts. `alike` as for `add_preemptable`.
         """
-        self._preempt_validators.append(self._callback("preempt validator", check))
-        self._preempts_alike = self._preempts_alike and alike
+        self.registered.preempt_validators.append(self._callback("preempt validator", check))
+        self.registered.preempts_alike &= alike
 
     def add_can_reclaim(self, check: Callable[[Group], str | None]) -> None:
         """`check(group) -> None, or the reason why the group may take no share back, whoever would end`.
@@ -209,7 +245,7 @@ class Callbacks:
         Asked once a group, before any running pods are looked at; the first reason counts. Where its pods need not
         start together it is asked for each of them, which is `session.asked_for` then.
         """
-        self._can_reclaim.append(self._callback("can reclaim", check))
+        self.registered.can_reclaim.append(self._callback("can reclaim", check))
 
     def add_reclaimable(
         self, may_end: Callable[[Group, Group], bool], *, alike: Callable[[Group], Hashable] | None = None
@@ -219,8 +255,8 @@ class Callbacks:
         `alike(group)` is a promise: where it returns an equal value, for this group or another one, `may_end` answers
         the same for victims in the same queue and of the same classes.
         """
-        self._reclaimable.append(self._callback("reclaimable", may_end))
-        self._reclaims_alike.append(None if alike is None else self._callback("reclaimable alike", alike))
+        self.registered.reclaimable.append(self._callback("reclaimable", may_end))
+        self.registered.reclaims_alike.append(None if alike is None else self._callback("reclaimable alike", alike))
 
     def add_reclaim_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:
         """As `add_preempt_validator`, where a queue that has less than its share takes it back from others.
@@ -228,22 +264,22 @@ class Callbacks:
         `alike` is a promise: of the scenarios of one pod, those whose victims are in the same queues, of the same
         classes and made to end already or not alike are judged alike, whatever the node.
         """
-        self._reclaim_validators.append(self._callback("reclaim validator", check))
-        self._judges_alike = self._judges_alike and alike
+        self.registered.reclaim_validators.append(self._callback("reclaim validator", check))
+        self.registered.validates_alike &= alike
 
     # ------------------------------------------------------------------ queues
 
     def add_queue_allocated(self, share: Callable[[str], Share | None]) -> None:
         """`share(queue) -> what it uses now, this session's placements included, or None`; the first answer wins."""
-        self._queue_allocated.append(self._callback("queue allocated", share))
+        self.registered.queue_allocated.append(self._callback("queue allocated", share))
 
     def add_queue_deserved(self, share: Callable[[str], Share | None]) -> None:
         """`share(queue) -> what it is to have whenever it wants it, or None`; the first answer wins."""
-        self._queue_deserved.append(self._callback("queue deserved", share))
+        self.registered.queue_deserved.append(self._callback("queue deserved", share))
 
     def add_queue_fair_share(self, share: Callable[[str], Share | None]) -> None:
         """`share(queue) -> what it is to have beside what others want now, or None`; the first answer wins."""
-        self._queue_fair_share.append(self._callback("queue fair share", share))
+        self.registered.queue_fair_share.append(self._callback("queue fair share", share))
 
     # ------------------------------------------------------------------ what is told, and carried out
 
@@ -255,7 +291,7 @@ class Callbacks:
         own keys, and what is no annotation, fail the group. Asked again where another replica carries out the places
         that were written down for a gang.
         """
-        self._bind_mutations.append(self._callback("bind mutation", annotate))
+        self.registered.bind_mutations.append(self._callback("bind mutation", annotate))
 
     def add_event_handler(
         self,
@@ -267,17 +303,17 @@ class Callbacks:
         Answers are ignored; a handler that raises fails the group being placed. Keep it lean.
         """
         if allocate is not None:
-            self._on_allocate.append(self._callback("allocate handler", allocate))
+            self.registered.on_allocate.append(self._callback("allocate handler", allocate))
         if deallocate is not None:
-            self._on_deallocate.append(self._callback("deallocate handler", deallocate))
+            self.registered.on_deallocate.append(self._callback("deallocate handler", deallocate))
 
     def add_trial_handler(self, remove: Callable[[Event], None], put_back: Callable[[Event], None]) -> None:
         """Told of each running task that is thought away, and of its return before the trial ends.
 
         A plugin that keeps a state of its own lets go of what the task holds, and takes the same again.
         """
-        self._on_remove.append(self._callback("remove handler", remove))
-        self._on_put_back.append(self._callback("put back handler", put_back))
+        self.registered.on_remove.append(self._callback("remove handler", remove))
+        self.registered.on_put_back.append(self._callback("put back handler", put_back))
 
     def add_http_handler(self, path: str, handler: Callable[[Mapping[str, str]], Any]) -> None:
         """`handler(query) -> a text, or JSON values`: what GET /plugins/PLUGIN/PATH answers, `query` by name.
@@ -300,28 +336,3 @@ class Callbacks:
 
     def _callback(self, kind: str, function: Callable[..., Any]) -> HookCall:
         return HookCall(self._registering, kind, function, self.calls.budgets.get(self._registering))
-
-    def callback_seconds(self) -> dict[str, float]:
-        """Seconds spent in each plugin's callbacks so far."""
-        total: dict[str, float] = {}
-        for callbacks in self._registered():
-            for callback in callbacks:
-                call: HookCall = getattr(callback, "call", callback)
-                total[call.plugin] = total.get(call.plugin, 0.0) + call.seconds
-        return total
-
-    def _registered(self) -> tuple[list[Any], ...]:
-        return (
-            self.predicates, self.node_orders, self._pre_allocations, self._pre_predicates, self._queue_orders,
-            self._job_orders, self._sub_group_orders, self._task_orders, self._gpu_orders, self._subset_nodes,
-            self._preemptable, self._preempt_validators, self._can_reclaim, self._reclaimable,
-            self._reclaims_alike, self._reclaim_validators,
-            self._queue_allocated, self._queue_deserved, self._queue_fair_share, self._bind_mutations,
-            self._over_capacity,
-            self._on_allocate, self._on_deallocate, self._on_remove, self._on_put_back,
-        )  # fmt: skip
-
-    def _forget_callbacks(self) -> None:
-        """Let go of them: they refer back to the session."""
-        for callbacks in self._registered():
-            callbacks.clear()

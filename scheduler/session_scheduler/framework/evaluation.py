@@ -1,6 +1,6 @@
-"""A class judged against nodes: its plan (what is left to ask after `prepare`), filters in order, scores normalised.
+"""The evaluation of a class: the filters and scores that are left after `prepare`, and what they say of nodes.
 
-Functions here hold no state of their own: `board` keeps answers, `explain` asks afresh.
+`board` keeps their answers for the actions; `explain` asks afresh. Functions here hold no state of their own.
 """
 
 from __future__ import annotations
@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from session_scheduler.framework.answers import SKIP, Normalise, Prepared, Scope, Skip
-from session_scheduler.framework.hooks import FilterCall, HookCall, HookCalls, PluginCalls, PluginError, ScoreCall
+from session_scheduler.framework.hooks import FilterCall, HookCall, PluginCalls, ScoreCall
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.gpu_shares import EVERY, MEMORY_SUFFIX, WHOLE, GpuUse
 from session_scheduler.model.groups import Task
 from session_scheduler.model.refusals import Refusal
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
 
 _LARGEST_SCORES = {Normalise.NONE: 2**40, Normalise.MAX: 2**56, Normalise.MAX_REVERSED: 2**56, Normalise.SPREAD: 2**55}
 """With these, raw scores times 100, differences of them, and the weighted sum stay within 64 bits."""
@@ -116,17 +113,18 @@ class Scoring:
     weight: int
     normalise: Normalise
     run: Callable[[NodeView, BoolColumn, Task | None], np.ndarray[Any, np.dtype[Any]]]
-    prepared: bool = True
 
 
 @dataclass(slots=True)
-class ClassPlan:
+class Evaluation:
     """What is left to ask for a class in a session, or the refusal that ends it."""
 
     cls: TaskClass
     refusal: Refusal | None = None
     filters: list[Filtering] = field(default_factory=list)
     scores: list[Scoring] = field(default_factory=list)
+    filter_plugins: frozenset[str] = frozenset()
+    """The plugins that may refuse the class a node."""
 
     @property
     def heap_safe(self) -> bool:
@@ -141,27 +139,34 @@ class ClassPlan:
         return any(f.scope is Scope.ANY for f in self.filters)
 
 
-def make_plan(session: Session, calls: HookCalls, cls: TaskClass) -> ClassPlan:
-    """Ask every plugin to prepare for the class; the first refusal is kept, the others still judge. PluginError."""
-    plan = ClassPlan(cls, cls.refusal)
-    for plugin in calls.plugins:
+def evaluation_of(
+    session: object, cls: TaskClass, plugins: Iterable[PluginCalls],
+    predicates: Iterable[PredicateCall], node_orders: Iterable[NodeOrderCall],
+) -> Evaluation:  # fmt: skip
+    """Ask every plugin to prepare for the class; the first refusal is kept, the others still count. PluginError.
+
+    `session` is what hooks are given.
+    """
+    found = Evaluation(cls, cls.refusal)
+    for plugin in plugins:
         state = plugin.prepare(session, cls) if plugin.prepare else None
         if state is SKIP:
             continue
         if plugin.prepare and isinstance(state, Refusal):
-            plan.refusal = plan.refusal or plugin.prepare.refusal(state)
+            found.refusal = found.refusal or plugin.prepare.refusal(state)
             continue
         filtering, scoring = plugin.filter, plugin.score
         if isinstance(state, Prepared):
             filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
             state = state.state
         if filtering:
-            plan.filters.append(_hook_filtering(session, cls, filtering, plugin, state))
+            found.filters.append(_hook_filtering(session, cls, filtering, plugin, state))
         if scoring:
-            plan.scores.append(_hook_scoring(session, cls, scoring, state))
-    plan.filters.extend(_predicate_filtering(predicate) for predicate in session.predicates)
-    plan.scores.extend(_node_order_scoring(order) for order in session.node_orders)
-    return plan
+            found.scores.append(_hook_scoring(session, cls, scoring, state))
+    found.filters.extend(_predicate_filtering(predicate) for predicate in predicates)
+    found.scores.extend(_node_order_scoring(order) for order in node_orders)
+    found.filter_plugins = frozenset([filtering.plugin for filtering in found.filters])
+    return found
 
 
 def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
@@ -174,7 +179,7 @@ def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
 
 
 def _hook_filtering(
-    session: Session, cls: TaskClass, filtering: FilterCall, plugin: PluginCalls, state: Any
+    session: object, cls: TaskClass, filtering: FilterCall, plugin: PluginCalls, state: Any
 ) -> Filtering:
     call, why, lasting = filtering.call, plugin.why, plugin.unresolvable
 
@@ -218,7 +223,7 @@ def _clauses(call: HookCall, answer: Any, nodes: int) -> list[list[str] | None]:
     return [text or None for text in texts]
 
 
-def _hook_scoring(session: Session, cls: TaskClass, scoring: ScoreCall, state: Any) -> Scoring:
+def _hook_scoring(session: object, cls: TaskClass, scoring: ScoreCall, state: Any) -> Scoring:
     call = scoring.call
     largest = _LARGEST_SCORES[scoring.normalise]
 
@@ -325,20 +330,19 @@ def normalised(raw: IntColumn, limits: Bounds, how: Normalise) -> IntColumn:
 
 @dataclass(slots=True)
 class Verdict:
-    """What one node says of a class: the first plugin that refused and its texts, or None and the score."""
+    """What one node says of a class: the first plugin that refused it and its texts; None where it fits."""
 
     plugin: str | None = None
     reasons: list[str] = field(default_factory=list)
-    score: int | float = 0
     unresolvable: bool = False
     """Whether it would refuse all the same if pods ended."""
 
 
-def judge(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) -> dict[int, Verdict]:
+def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> dict[int, Verdict]:
     """Position in the view → the refusal by the first plugin in order; `mask` ends as the feasible nodes."""
     refused: dict[int, Verdict] = {}
     rows = view.row_numbers
-    for filtering in plan.filters:
+    for filtering in evaluation.filters:
         before = mask.copy()
         filtering.run(view, mask, task)
         gone = np.flatnonzero(before & ~mask)
@@ -352,12 +356,13 @@ def judge(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) 
     return refused
 
 
-def totals(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) -> np.ndarray[Any, np.dtype[Any]]:
+def totals(
+    evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None
+) -> np.ndarray[Any, np.dtype[Any]]:
     """The weighted sum of normalised scores; meaningless where the mask is cleared."""
     total: np.ndarray[Any, np.dtype[Any]] = np.zeros(len(view), np.int64)
-    for scoring in plan.scores:
-        raw = scoring.run(view, mask, task)
-        total = total + scoring.weight * normalised(raw, bounds(raw, mask, scoring.normalise), scoring.normalise)
+    for part in score_parts(evaluation, view, mask, task):
+        total = total + part.weight * part.normalised
     return total
 
 
@@ -371,10 +376,10 @@ class ScorePart:
     normalised: IntColumn
 
 
-def score_parts(plan: ClassPlan, view: NodeView, mask: BoolColumn, task: Task | None) -> list[ScorePart]:
+def score_parts(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> list[ScorePart]:
     """The parts of which `totals` is the sum, each times its weight."""
     parts = []
-    for scoring in plan.scores:
+    for scoring in evaluation.scores:
         raw = scoring.run(view, mask, task)
         scored = normalised(raw, bounds(raw, mask, scoring.normalise), scoring.normalise)
         parts.append(ScorePart(scoring.plugin, scoring.weight, raw, scored))
@@ -393,10 +398,3 @@ def summarise(nodes: int, reasons: Iterable[Iterable[str]]) -> str:
     parts = sorted(f"{count} {text}" for text, count in counts.items())
     sentence = f"0/{nodes} nodes are available"
     return f"{sentence}: {', '.join(parts)}." if parts else f"{sentence}."
-
-
-__all__ = [
-    "ClassPlan", "Filtering", "NodeInfo", "NodeOrderCall", "PluginError", "PredicateCall", "ScorePart", "Scoring",
-    "Verdict",
-    "bounds", "judge", "make_plan", "normalised", "score_parts", "summarise", "totals",
-]  # fmt: skip

@@ -319,6 +319,8 @@ class HookCalls:
                 patience = getattr(plugin, "prebind_seconds", None)
                 waits = bool(getattr(plugin, "prebind_waits", True))
                 self.prebinds.append(PrebindCall(prebind, calls.get("prebind_needed"), patience, waits))
+        self.places_groups = "place_group" in self.hooks
+        """Whether any plugin places groups."""
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent in each plugin so far."""

@@ -1,7 +1,8 @@
-"""Nominated pods in filters: a pod must fit beside those of its priority or more that are to come to a node.
+"""Nominated pods in filters: a task must fit beside the pods of its priority or more that are nominated for a node.
 
-Judged are only the nodes for which pods are nominated, each with its own ones, and then without them too: as
-kube-scheduler does it (RunFilterPluginsWithNominatedPods, Kubernetes 1.36).
+Only the nodes for which pods are nominated are evaluated with them, each with its own ones, and then without them too:
+as kube-scheduler does it (RunFilterPluginsWithNominatedPods, Kubernetes 1.36). The evaluator adds this as one more
+filter to the evaluation of a class.
 """
 
 from __future__ import annotations
@@ -10,18 +11,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
-from session_scheduler.framework.evaluation import ClassPlan, Filtering, Verdict, judge
+from session_scheduler.framework.evaluation import Evaluation, Filtering, Verdict, evaluate
+from session_scheduler.framework.statement import Ledger
 from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.durations import known_seconds
 from session_scheduler.model.groups import SYSTEM_CRITICAL, Task
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
+from session_scheduler.state.cache import Cache
 
 NAME = "NominatedPods"
 _FEW = 64
@@ -37,62 +36,102 @@ Expected = Mapping[int, Sequence[Task]]
 """By row: the nominated tasks that are to come there."""
 
 
-def nominated_key(session: Session, task: Task, *, beside_itself: bool = False) -> Key | None:
-    """What a task's answers depend on beside its class; None where it yields to nobody.
+class NominatedPods:
+    """What a session's tasks leave room for."""
 
-    With `beside_itself` it leaves room for itself, too, where it is nominated.
-    """
-    key, nominations = _key(session, (task,), task.preemptor_priority), session.nominations
-    if beside_itself:
-        key = (key[0], frozenset(), *key[2:])
-    if key[1] or nominations.starts:
-        others = (other for _, tasks in nominations.waiting() for other in tasks)
-        return key if any(_counts(other, key, nominations.starts) for other in others) else None
-    counts = {_is_first(standing, queue, key) for standing, queue in nominations.kinds}
-    return None if True not in counts else _ALL if False not in counts else key
+    def __init__(self, cache: Cache, ledger: Ledger, wall: float) -> None:
+        """`wall` is the time of day at which the session opened."""
+        self.cache = cache
+        self.ledger = ledger
+        self.nominations = cache.nominations
+        self.backfills = False
+        """Whether tasks use what is kept for others that start only when they have ended."""
+        self._runner = ledger.runner
+        self._wall = wall
+        self._behind: dict[str, tuple[tuple[int, int], frozenset[str]]] = {}
+        """By queue: for which state of things the answer of `queues_behind` is."""
 
+    @contextmanager
+    def backfilling(self) -> Iterator[None]:
+        """While it lasts, tasks need not leave the room of those that start only when they have ended."""
+        self.backfills = True
+        try:
+            yield
+        finally:
+            self.backfills = False
 
-def yielded_to(session: Session, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
-    """By node, of all or of these: the nominated tasks that some tasks of one group must leave room for."""
-    key = _key(session, tasks, min(task.preemptor_priority for task in tasks))
-    waiting, starts = session.nominations.waiting(nodes), session.nominations.starts
-    found = {node: [task for task in there if _counts(task, key, starts)] for node, there in waiting}
-    return {node: there for node, there in found.items() if there}
+    def key(self, task: Task, *, beside_itself: bool = False) -> Key | None:
+        """What a task's answers depend on beside its class; None where it need leave no room.
 
+        With `beside_itself` it leaves room for itself, too, where it is nominated.
+        """
+        key, nominations = self._key((task,), task.preemptor_priority), self.nominations
+        if beside_itself:
+            key = (key[0], frozenset(), *key[2:])
+        if key[1] or nominations.starts:
+            others = (other for _, tasks in nominations.waiting() for other in tasks)
+            return key if any(_counts(other, key, nominations.starts) for other in others) else None
+        counts = {_is_first(standing, queue, key) for standing, queue in nominations.kinds}
+        return None if True not in counts else _ALL if False not in counts else key
 
-def expected_on(session: Session, task: Task, node: str) -> Key | None:
-    """What it depends on whom a task must leave room for on a node; None for all that are to come there, or nobody.
+    def yielded_to(self, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
+        """By node, of all or of these: the nominated tasks that some tasks of one group must leave room for."""
+        key = self._key(tasks, min(task.preemptor_priority for task in tasks))
+        waiting, starts = self.nominations.waiting(nodes), self.nominations.starts
+        found = {node: [task for task in there if _counts(task, key, starts)] for node, there in waiting}
+        return {node: there for node, there in found.items() if there}
 
-    Then what it finds there is what others find that do so, whatever their queues.
-    """
-    if not session.nominations.is_awaited(node):
-        return None
-    key, starts = _key(session, (task,), task.preemptor_priority), session.nominations.starts
-    waiting = (other for _, tasks in session.nominations.waiting((node,)) for other in tasks)
-    return None if all(_counts(other, key, starts) for other in waiting) else key
+    def expected_on(self, task: Task, node: str) -> Key | None:
+        """What decides for which tasks one must leave room on a node; None for all that are to come there, or none.
 
+        Then what it finds there is what others find that do so, whatever their queues.
+        """
+        if not self.nominations.is_awaited(node):
+            return None
+        key, starts = self._key((task,), task.preemptor_priority), self.nominations.starts
+        waiting = (other for _, tasks in self.nominations.waiting((node,)) for other in tasks)
+        return None if all(_counts(other, key, starts) for other in waiting) else key
 
-def _key(session: Session, tasks: Sequence[Task], priority: int) -> Key:
-    """Between queues shares decide, not priorities: what is to come to a queue is not for another one to take.
+    def left_out(self, task: Task) -> frozenset[str]:
+        """The nominated pods (uids) that a task does not yield to: itself and its gang, as far as they are on no
+        node.
+        """
+        own = (task,) if not task.group.is_gang else tuple(task.group.tasks.values())
+        return frozenset(one.uid for one in own if one.node is None and self.nominations.node_of(one) is not None)
 
-    But what is kept for later is for whoever's queue goes first now: else it would wait beside idle nodes.
-    """
-    queue = tasks[0].group.queue if session.queues.active and priority < SYSTEM_CRITICAL else ""
-    behind = session.queues_behind(queue) if queue and session.nominations.starts else frozenset()
-    return priority, left_out(session, tasks[0]), queue, _end(session, tasks), behind
+    def beside(self, evaluation: Evaluation, key: Key) -> Evaluation:
+        """The evaluation with one filter more."""
+        counting = _Counting(self, evaluation, key)
+        filtering = Filtering(NAME, Scope.NODE, counting.run, counting.why, counting.unresolvable, counting.plugins)
+        return replace(evaluation, filters=[*evaluation.filters, filtering])
 
+    def _key(self, tasks: Sequence[Task], priority: int) -> Key:
+        """Between queues shares decide, not priorities: what is to come to a queue is not for another one to take.
 
-def _end(session: Session, tasks: Sequence[Task]) -> float:
-    """When the last of them ends if they are placed now; infinite where that does not matter, or is not known."""
-    known = [known_seconds(task) for task in tasks] if session.backfills else [None]
-    return session.wall + max((math.inf if one is None else one for one in known), default=math.inf)
+        But what is kept for later is free for every queue that goes first now: else it would wait beside idle nodes.
+        """
+        queue = tasks[0].group.queue if self.cache.queues.active and priority < SYSTEM_CRITICAL else ""
+        behind = self._queues_behind(queue) if queue and self.nominations.starts else frozenset()
+        return priority, self.left_out(tasks[0]), queue, self._end(tasks), behind
 
+    def _queues_behind(self, queue: str) -> frozenset[str]:
+        """Of the queues for whose gangs nodes are kept for later, those that another one goes before.
 
-def left_out(session: Session, task: Task) -> frozenset[str]:
-    """The nominated pods (uids) that a task does not yield to: itself and its gang, as far as they are on no node."""
-    nominations = session.nominations
-    own = (task,) if not task.group.is_gang else tuple(task.group.tasks.values())
-    return frozenset(one.uid for one in own if one.node is None and nominations.node_of(one) is not None)
+        It is so for all of a group, whatever it has been given so far. Raises PluginError.
+        """
+        state = self.ledger.committed, self.nominations.version
+        known = self._behind.get(queue)
+        if known is None or known[0] != state:
+            others = {task.group.queue for task in self.nominations.starts} - {queue}
+            own = self._runner.queue_key(queue)[:-1]  # without the name, which ends ties
+            found = frozenset(other for other in others if own < self._runner.queue_key(other)[:-1])
+            known = self._behind[queue] = state, found
+        return known[1]
+
+    def _end(self, tasks: Sequence[Task]) -> float:
+        """When the last of them ends if they are placed now; infinite where that does not matter, or is not known."""
+        known = [known_seconds(task) for task in tasks] if self.backfills else [None]
+        return self._wall + max((math.inf if one is None else one for one in known), default=math.inf)
 
 
 def _counts(nominated: Task, key: Key, starts: Mapping[Task, float]) -> bool:
@@ -108,27 +147,25 @@ def _is_first(standing: int, queue: str, key: Key) -> bool:
     return standing >= key[0] or (bool(key[2]) and queue != key[2])
 
 
-def with_nominated(session: Session, plan: ClassPlan, key: Key) -> ClassPlan:
-    """The plan with one filter more."""
-    counting = _Counting(session, plan, key)
-    filtering = Filtering(NAME, Scope.NODE, counting.run, counting.why, counting.unresolvable, counting.plugins)
-    return replace(plan, filters=[*plan.filters, filtering])
-
-
 class _Counting:
-    def __init__(self, session: Session, plan: ClassPlan, key: Key) -> None:
-        self._session = session
-        self._plan = plan
+    """The filter over those of one evaluation, with the tasks that `key` yields to counted on their nodes."""
+
+    def __init__(self, nominated: NominatedPods, evaluation: Evaluation, key: Key) -> None:
+        self._nominations = nominated.nominations
+        self._ledger = nominated.ledger
+        self._cache = nominated.cache
+        self._table = nominated.cache.table
+        self._evaluation = evaluation
         self._key = key
 
     def _expected(self, view: NodeView) -> Expected:
         """The view's rows to which pods are to come, with those that count."""
-        session, found = self._session, {}
-        few = view.rows is not None and len(view) < session.nominations.nodes
+        nominations, found = self._nominations, {}
+        few = view.rows is not None and len(view) < nominations.nodes
         nodes = [view.node(place).metadata.name for place in range(len(view))] if few else None
-        for node, tasks in session.nominations.waiting(nodes):
-            row = session.table.row_of.get(node, -1)
-            count = [task for task in tasks if _counts(task, self._key, session.nominations.starts)]
+        for node, tasks in nominations.waiting(nodes):
+            row = self._table.row_of.get(node, -1)
+            count = [task for task in tasks if _counts(task, self._key, nominations.starts)]
             if row >= 0 and count:
                 found[row] = count
         return found
@@ -136,13 +173,13 @@ class _Counting:
     def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
         """Clear the rows where the class does not fit beside those that are to come."""
         expected = self._expected(view)
-        if self._plan.any_filters:  # each node is judged as if nobody were to come to another one
+        if self._evaluation.any_filters:  # each node is evaluated as if no pod were to come to another one
             for row, tasks in expected.items():
-                self._judge_beside({row: tasks}, view, mask, task)
+                self._evaluate_beside({row: tasks}, view, mask, task)
         elif expected:
-            self._judge_beside(expected, view, mask, task)
+            self._evaluate_beside(expected, view, mask, task)
 
-    def _judge_beside(self, expected: Expected, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
+    def _evaluate_beside(self, expected: Expected, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
         rows = view.row_numbers
         few = len(rows) <= _FEW
         concerned = [row in expected for row in rows.tolist()] if few else np.isin(rows, list(expected))
@@ -150,11 +187,11 @@ class _Counting:
         if not len(where):
             return
         extra = view.extra[where] if view.extra is not None else None
-        part = NodeView(self._session.table, rows[where], view.cls, extra)
+        part = NodeView(self._table, rows[where], view.cls, extra)
         fits = np.ones(len(where), np.bool_)
         there = {row: expected[row] for row in part.row_numbers.tolist()}  # the others are out already
         with self._counted(there):
-            for filtering in self._plan.filters:
+            for filtering in self._evaluation.filters:
                 filtering.run(part, fits, task)
         mask[where] = fits
 
@@ -176,14 +213,14 @@ class _Counting:
         for row in view.row_numbers.tolist():
             with self._counted({row: expected.get(row, [])}):
                 mask = np.ones(1, np.bool_)
-                verdict = judge(self._plan, NodeView(self._session.table, np.array([row])), mask, task).get(0)
+                verdict = evaluate(self._evaluation, NodeView(self._table, np.array([row])), mask, task).get(0)
             found.append(verdict or Verdict())
         return found
 
     @contextmanager
     def _counted(self, expected: Expected) -> Iterator[None]:
         """As if these tasks were on their rows; and those were not that end before they come."""
-        ended = self._ended(expected) if self._session.nominations.starts else {}
+        ended = self._ended(expected) if self._nominations.starts else {}
         self._count(expected, 1)
         self._count(ended, -1)
         try:
@@ -194,19 +231,17 @@ class _Counting:
 
     def _ended(self, expected: Expected) -> Expected:
         """By row: the tasks there that end before the first of those that are to come."""
-        session, found = self._session, {}
-        starts, cache = session.nominations.starts, session.snapshot.cache
+        starts, ledger, found = self._nominations.starts, self._ledger, {}
         for row, tasks in expected.items():
             first = min(starts.get(task, -math.inf) for task in tasks)
             if first > -math.inf:
-                ends = ((task, session.ends_at(task)) for task in cache.tasks_on(session.node_at(row)))
+                ends = ((task, ledger.ends_at(task)) for task in self._cache.tasks_on(ledger.node_at(row)))
                 found[row] = [task for task, end in ends if end is not None and end <= first]
         return found
 
     def _count(self, expected: Expected, sign: int) -> None:
-        cache = self._session.snapshot.cache
         for row, tasks in expected.items():
             for task in tasks:
-                cache.count_on(row, task, sign)
-        if self._plan.any_filters:  # what is counted beyond the row follows what was touched
-            self._session.touched.extend(expected)
+                self._cache.count_on(row, task, sign)
+        if self._evaluation.any_filters:  # what is counted beyond the row follows what was touched
+            self._ledger.touched.extend(expected)

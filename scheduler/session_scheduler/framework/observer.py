@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from session_scheduler.framework.bindings import Failure
-from session_scheduler.framework.session import Outcome
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.groups import Group, Task
 from session_scheduler.model.objects import KubeObject, PodGroup
 
@@ -23,7 +23,7 @@ class Observer:
     def stage(self, stage: Stage, seconds: float) -> None:
         """One of "session", "prebind", "plan", "bind" and "settle" ended."""
 
-    def decided(self, outcome: Outcome) -> None:
+    def decided(self, outcome: PlacementResult) -> None:
         """A session tried a group."""
 
     def woken(self, event: str, plugin: str, groups: int) -> None:

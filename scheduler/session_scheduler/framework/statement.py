@@ -1,41 +1,27 @@
-"""The undo log through which every change of a session goes: committed whole or undone whole.
+"""The statement: the undo log of what a session does for a group, committed all or nothing; and the ledger it changes.
 
-A statement allocates tasks, evicts them, and takes over what plugins hold (`Placement`). Until `commit` everything can
-be rolled back, to a checkpoint or to the start; leaving the `with` block without a commit undoes all of it.
+A statement allocates tasks, evicts them, and owns what plugins reserved (`Placement`). Until `commit` everything can be
+rolled back, to a checkpoint or to the start; leaving the `with` block without a commit undoes all of it. Actions open
+one for each group; `binding` carries out the `Decision` that a commit returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
 from session_scheduler.framework.answers import Placement, Preemption
+from session_scheduler.framework.callback_runner import CallbackRunner, Mutation
 from session_scheduler.framework.hooks import HookCall, PluginError
+from session_scheduler.model.durations import known_end, known_seconds
 from session_scheduler.model.groups import Group, Phase, Task
-
-if TYPE_CHECKING:
-    from session_scheduler.framework.session import Session
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What an event handler is told: a task that was placed on, or taken from, a node."""
-
-    task: Task
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """What a plugin adds to the annotations of a pod that is to be bound."""
-
-    call: HookCall
-    annotations: Mapping[str, str]
+from session_scheduler.model.refusals import Refusal
+from session_scheduler.state.cache import Cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +98,172 @@ class Decision:
     """What plugins add to the annotations of the tasks that are placed."""
 
 
-class Statement:
-    """Use as a context manager: `with session.statement(group) as statement: …; statement.commit()`."""
+@dataclass(slots=True)
+class PlacementResult:
+    """What placing came to, for a group or for one attempt of it: what was placed, and why the rest was not."""
 
-    def __init__(self, session: Session, group: Group) -> None:
-        self._session = session
+    group: Group
+    placed: list[Task] = field(default_factory=list)
+    """The tasks of the group that were placed; those of an attempt are in the statement."""
+    reasons: dict[Task, str] = field(default_factory=dict)
+    """Why each of the others was refused."""
+    refusal: Refusal | None = None
+    """What refused the group as a whole."""
+    score: float = 0.0
+    """Of an attempt: the summed score of what it placed."""
+    nowhere: bool = False
+    """Whether there was not even a node set to try: then the refusal says it all."""
+    placements: int = 0
+    """In how many topology domains the group was tried; 0 without a topology constraint."""
+    lacks: Mapping[str, int] = field(default_factory=dict)
+    """By sub-group: how many more an attempt would have needed beside what it placed; nothing where it placed none."""
+    tried: list[Task] = field(default_factory=list)
+    """The tasks for which nodes were looked for."""
+    barred: list[Task] = field(default_factory=list)
+    """Those that a plugin's `prepare` refused, whatever the node."""
+    over_capacity: list[Task] = field(default_factory=list)
+    """Those that may not have what they request, wherever it is."""
+    over_capacity_together: list[Task] = field(default_factory=list)
+    """The tasks of a gang that could be placed, where too few of them may have what they request."""
+    nominated: dict[Task, str] = field(default_factory=dict)
+    """The node for which each of these is nominated from now on; empty where for none any more."""
+    nominated_before: dict[Task, str] = field(default_factory=dict)
+    """The node for which each of these was nominated until now; empty for none."""
+    preempts: bool = False
+    """Whether plugins were asked which pods to preempt."""
+    filled_in: bool = False
+    """Whether it uses what is kept for a gang that starts later."""
+    placed_in_part: bool = False
+    """Whether the group starts without some of the tasks: they are retried on their own."""
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether nothing of the group was refused."""
+        return self.refusal is None and not self.reasons
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing was placed, and no error is the reason."""
+        failed = self.refusal is not None and self.refusal.failed
+        return not self.scheduled and not self.placed and not failed
+
+
+class Ledger:
+    """What a session changes: which tasks are on which nodes, nominated, ending, or removed by a simulation."""
+
+    def __init__(self, cache: Cache, runner: CallbackRunner, wall: float, budgets: Mapping[str, float | None]) -> None:
+        """`wall` is the time of day; `budgets` are the seconds that a call of each plugin may take."""
+        self.runner = runner
+        self.budgets = budgets
+        self.touched: list[int] = []
+        """Rows in the order in which tasks were put on or taken off them; boards remember how far they have read."""
+        self.committed = 0
+        """How many statements have changed something for good."""
+        self.to_end: set[str] = set()
+        """Pods (uids) that are to end for tasks of the group whose turn it is."""
+        self.away: dict[Task, None] = {}
+        """The running tasks whose removal is simulated just now."""
+        self._cache = cache
+        self._wall = wall
+        self._nominations = cache.nominations
+        self._nominated = cache.nominations.node_by_uid
+        self._nodes, self._row_of = cache.table.nodes, cache.table.row_of
+
+    def statement(self, group: Group) -> Statement:
+        """A statement for a group: a context manager, and undone at its end unless it is committed."""
+        return Statement(self, group)
+
+    # ------------------------------------------------------------------ what is so
+
+    def leaves(self, task: Task) -> bool:
+        """Whether a running task was made to end for others."""
+        return task.uid in self._cache.preempted or task.uid in self.to_end
+
+    def is_ending(self, task: Task) -> bool:
+        """Whether a running task was asked to end, by anything."""
+        return task.pod.metadata.deletion_timestamp is not None or self.leaves(task)
+
+    def ends_at(self, task: Task) -> float | None:
+        """When a task on a node ends; see `Session.ends_at`."""
+        if self.is_ending(task):
+            return self._wall
+        seconds = known_seconds(task)
+        if seconds is None:
+            return None
+        end = known_end(task) if task.pod.spec.node_name else None
+        return self._wall + seconds if end is None else max(end, self._wall)
+
+    def node_at(self, row: int) -> str:
+        """The name of a row's node. Raises LookupError where it holds none."""
+        node = self._nodes[row] if 0 <= row < len(self._nodes) else None
+        if node is None:
+            raise LookupError(f"row {row} holds no node")
+        return node.metadata.name
+
+    # ------------------------------------------------------------------ changes
+
+    def occupy(self, task: Task, node: str, phase: Phase = Phase.ASSUMED) -> None:
+        """Put a task on a node, known or (an eviction undone) not. For statements."""
+        self._cache.occupy(task, node)
+        task.phase = phase
+        if self._nominated:
+            self._touch_nominated(task)
+        if task.row >= 0:
+            self.touched.append(task.row)
+
+    def vacate(self, task: Task, phase: Phase) -> None:
+        """Take a task off its row. For statements."""
+        if task.row >= 0:
+            self.touched.append(task.row)
+        self._cache.vacate(task, phase)
+        if self._nominated:
+            self._touch_nominated(task)
+
+    def count(self, task: Task, counts: Mapping[Hashable, int]) -> None:
+        """Add to counters of a task's row; see `Session.count`."""
+        if task.node is None:
+            raise ValueError(f"{task.key} is on no node: there is nothing to count it on")
+        merged = {key: amount for key, amount in {**task.counts, **counts}.items() if amount}
+        self._cache.set_counts(task, merged)
+        if task.row >= 0 and self.touched[-1:] != [task.row]:  # right after it was put there it is one change
+            self.touched.append(task.row)
+
+    def nominate(self, task: Task, node: str, start: float | None = None) -> None:
+        """Let a pending task be nominated for a node; for none where that is empty.
+
+        `start`: since when it is to have the node, in seconds since 1970; None where that is as soon as it can be.
+        """
+        self._touch_nominated(task)
+        self._nominations.put(task, node)
+        self._nominations.reserve(task, start)
+        self._touch_nominated(task)
+
+    def _touch_nominated(self, task: Task) -> None:
+        """Others must (no more) fit beside the task on the node that it is nominated for."""
+        row = self._row_of.get(self._nominations.node_of(task) or "", -1)
+        if row >= 0:
+            self.touched.append(row)
+
+    def remove(self, task: Task) -> None:
+        """Simulate removing a running task from its node. For trials. Raises PluginError."""
+        node = task.node or ""
+        self.vacate(task, Phase.RELEASING)
+        self.away[task] = None
+        self.runner.notify_removed(task, node)
+
+    def put_back(self, task: Task, node: str, phase: Phase) -> None:
+        """Undo `remove`. For trials. Raises PluginError."""
+        self.occupy(task, node, phase)
+        self.away.pop(task, None)
+        self.runner.notify_put_back(task, node)
+
+
+class Statement:
+    """Use as a context manager: `with ledger.statement(group) as statement: …; statement.commit()`."""
+
+    def __init__(self, ledger: Ledger, group: Group) -> None:
+        self._ledger = ledger
+        self._runner = ledger.runner
         self._group = group
         self._log: list[Operation] = []
         self._open = True
@@ -133,7 +280,7 @@ class Statement:
     def evict(self, task: Task) -> None:
         """Take a bound task off its node, in this session's view.
 
-        When the statement is committed it is asked to end, and what was placed beside is tried again once it has.
+        When the statement is committed it is asked to end, and what was placed beside is retried once it has.
         """
         self._check_open()
         if task.phase is not Phase.BOUND or task.node is None:
@@ -141,9 +288,9 @@ class Statement:
         self._apply(Evicted(task, task.row, task.node, task.phase))
 
     def hold(self, plugin: str, placement: Placement) -> Held:
-        """Take over resources that a plugin has just taken: from now on they are undone with the rest."""
+        """Own resources that a plugin has just reserved: from now on they are undone with the rest."""
         self._check_open()
-        held = Held(plugin, placement, self._session.calls.budgets.get(plugin))
+        held = Held(plugin, placement, self._ledger.budgets.get(plugin))
         self._log.append(held)
         return held
 
@@ -189,7 +336,7 @@ class Statement:
         """End the statement; its changes stand and are returned as one decision."""
         self._check_open()
         self._open = False
-        self._session.committed += bool(self._log)
+        self._ledger.committed += bool(self._log)
         decision = Decision(self._group)
         for operation in self._log:
             if isinstance(operation, Allocated):
@@ -207,16 +354,16 @@ class Statement:
     # ------------------------------------------------------------------ inside
 
     def _apply(self, operation: Allocated | Evicted) -> None:
-        """Change, log, tell: in this order, so that a handler that raises leaves nothing that cannot be undone."""
+        """Change, log, notify: in this order, so that a handler that raises leaves nothing that cannot be undone."""
         task = operation.task
         if isinstance(operation, Allocated):
-            self._session.occupy(task, self._session.node_at(operation.row))
+            self._ledger.occupy(task, self._ledger.node_at(operation.row))
             self._log.append(operation)
-            self._session.tell_allocated(task, task.node or "")
+            self._runner.notify_allocated(task, task.node or "")
         else:
-            self._session.vacate(task, Phase.RELEASING)
+            self._ledger.vacate(task, Phase.RELEASING)
             self._log.append(operation)
-            self._session.tell_deallocated(task, operation.node)
+            self._runner.notify_deallocated(task, operation.node)
 
     def _redo(self, operation: Operation) -> None:
         if isinstance(operation, Held):
@@ -230,11 +377,11 @@ class Statement:
             operation.undo()
         elif isinstance(operation, Allocated):
             node = operation.task.node or ""
-            self._session.vacate(operation.task, Phase.PENDING)
-            self._session.tell_deallocated(operation.task, node)
+            self._ledger.vacate(operation.task, Phase.PENDING)
+            self._runner.notify_deallocated(operation.task, node)
         else:
-            self._session.occupy(operation.task, operation.node, operation.phase)
-            self._session.tell_allocated(operation.task, operation.node)
+            self._ledger.occupy(operation.task, operation.node, operation.phase)
+            self._runner.notify_allocated(operation.task, operation.node)
 
     def _check_open(self) -> None:
         if not self._open:

@@ -1,4 +1,4 @@
-"""What a session remembers of what it tried with running tasks thought away."""
+"""The trial cache: what a session's simulated removals of running pods found out, for the trials that follow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from session_scheduler.framework.answers import NoPreemption
 _NOTHING = (-2, None)
 
 
-class TrialMemory:
+@dataclass(frozen=True, slots=True)
+class KnownNoPreemption:
+    """What `postfilter` could not do in a state of the session; `waiting` are the plugins that wait for binds."""
+
+    state: tuple[int, int]
+    answer: NoPreemption
+    waiting: tuple[str, ...]
+
+
+class TrialCache:
     """What trials found out about nodes, as long as nothing is put on or taken off them."""
 
     def __init__(self, touched: Sequence[int]) -> None:
@@ -19,9 +28,11 @@ class TrialMemory:
         self._cursor = 0
         self._last: dict[int, int] = {}
         self._known: dict[Any, dict[int, tuple[int, Any]]] = {}
+        self.no_preemption: dict[Any, KnownNoPreemption] = {}
+        """By class and priority: what `postfilter` could not do (see `actions.postfilter`)."""
 
     def _read(self) -> None:
-        """Take in which rows were touched since."""
+        """Read which rows were touched since."""
         touched = self._touched
         for place in range(self._cursor, len(touched)):
             self._last[touched[place]] = place
@@ -41,12 +52,3 @@ class TrialMemory:
         """Keep something for the row."""
         self._read()
         self._known.setdefault(key, {})[row] = self._last.get(row, -1), found
-
-
-@dataclass(frozen=True, slots=True)
-class KnownNoPreemption:
-    """What `postfilter` could not do in a state of the session; `waiting` are the plugins that wait for binds."""
-
-    state: tuple[int, int]
-    answer: NoPreemption
-    waiting: tuple[str, ...]

@@ -16,6 +16,8 @@ from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.requests import pod_requests
 from session_scheduler.model.volumes import volume_keys
 
+__all__ = ["TaskClass"]
+
 _MORE_THAN_ANY: Final = 2**40
 """Pods, of which no node takes as many."""
 

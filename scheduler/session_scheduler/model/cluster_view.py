@@ -25,6 +25,8 @@ from session_scheduler.model.related import (
     StatefulSet,
 )
 
+__all__ = ["ClusterView"]
+
 _Owner = ReplicationController | ReplicaSet | StatefulSet
 _OWNERS: Final[Mapping[tuple[str, str], type[_Owner]]] = {
     ("v1", "ReplicationController"): ReplicationController,

@@ -24,8 +24,12 @@ from session_scheduler.model.pod_counts import PodCounts, PodQuery
 from session_scheduler.model.pod_terms import TermTable
 from session_scheduler.model.quantity import LARGEST, QuantityError, parse_quantity
 
+__all__ = ["ABSENT", "BoolColumn", "IntColumn", "NodeTable", "NodeView", "natural"]
+
 IntColumn = NDArray[np.int64]
+"""A whole number for each node."""
 BoolColumn = NDArray[np.bool_]
+"""A truth value for each node."""
 RowIndex = NDArray[np.int64]
 _T = TypeVar("_T", bound=np.generic)
 

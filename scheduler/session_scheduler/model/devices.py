@@ -10,7 +10,13 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-from session_scheduler.model.meta import NodeSelector, ObjectMeta, Quantity
+from session_scheduler.model.meta import ClusterScoped, Namespaced, NodeSelector, ObjectMeta, Quantity
+
+__all__ = [
+    "CLASS_PREFIX", "EXTENDED_CLAIM", "RESULTS_LIMIT", "AllocatedConfig", "AllocatedDevice", "AllocatedDevices",
+    "Allocation", "Consumer", "Device", "DeviceClaim", "DeviceClass", "DeviceRequest", "ExactRequest",
+    "ResourceClaim", "ResourceClaimSpec", "ResourceClaimStatus", "ResourceSlice",
+]  # fmt: skip
 
 API_VERSION = "resource.k8s.io/v1"
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -143,17 +149,11 @@ class ResourceSliceSpec(_Object, frozen=True):
     shared_counters: tuple[CounterSet, ...] = ()
 
 
-class ResourceSlice(_Object, frozen=True, tag_field="kind", tag="ResourceSlice"):
+class ResourceSlice(ClusterScoped, frozen=True, tag_field="kind", tag="ResourceSlice"):
     """resource.k8s.io/v1 ResourceSlice."""
 
     api_version: str = API_VERSION
-    metadata: ObjectMeta = ObjectMeta()
     spec: ResourceSliceSpec = ResourceSliceSpec()
-
-    @property
-    def key(self) -> str:
-        """The slice's name: slices have no namespace."""
-        return self.metadata.name
 
 
 # ------------------------------------------------------------------ classes and claims
@@ -202,17 +202,11 @@ class DeviceClassSpec(_Object, frozen=True):
     extended_resource_name: str | None = None
 
 
-class DeviceClass(_Object, frozen=True, tag_field="kind", tag="DeviceClass"):
+class DeviceClass(ClusterScoped, frozen=True, tag_field="kind", tag="DeviceClass"):
     """resource.k8s.io/v1 DeviceClass."""
 
     api_version: str = API_VERSION
-    metadata: ObjectMeta = ObjectMeta()
     spec: DeviceClassSpec = DeviceClassSpec()
-
-    @property
-    def key(self) -> str:
-        """The class's name: device classes have no namespace."""
-        return self.metadata.name
 
 
 class CapacityRequirements(_Object, frozen=True):
@@ -338,18 +332,12 @@ class ResourceClaimStatus(_Object, frozen=True):
     devices: tuple[DeviceStatus, ...] = ()
 
 
-class ResourceClaim(_Object, frozen=True, tag_field="kind", tag="ResourceClaim"):
+class ResourceClaim(Namespaced, frozen=True, tag_field="kind", tag="ResourceClaim"):
     """resource.k8s.io/v1 ResourceClaim."""
 
     api_version: str = API_VERSION
-    metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
     def reserved_by(self, uid: str) -> bool:
         """Whether this pod is among those that it is reserved for."""
@@ -363,17 +351,11 @@ class ResourceClaimTemplateSpec(_Object, frozen=True):
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
 
-class ResourceClaimTemplate(_Object, frozen=True, tag_field="kind", tag="ResourceClaimTemplate"):
+class ResourceClaimTemplate(Namespaced, frozen=True, tag_field="kind", tag="ResourceClaimTemplate"):
     """resource.k8s.io/v1 ResourceClaimTemplate: read from manifests only, a live cluster's controller reads its own."""
 
     api_version: str = API_VERSION
-    metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 DeviceObject = DeviceClass | ResourceSlice | ResourceClaim

@@ -20,6 +20,8 @@ from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.times import parsed_time
 
+__all__ = ["known_seconds"]
+
 DURATION_ANNOTATION: Final = "fluence.flux-framework.org/duration"
 LONGEST: Final = float(2**63 // 10**9)
 """Seconds, some 292 years: no duration of Go is longer, and greater deadlines count as this."""

@@ -16,8 +16,12 @@ from session_scheduler.errors import FluenceError
 from session_scheduler.model.meta import ObjectMeta
 from session_scheduler.model.quantity import parse_quantity
 
+__all__ = ["GPU", "GPU_FRACTION", "GPU_MEMORY"]
+
 GPU_FRACTION: Final = "fluence.flux-framework.org/gpu-fraction"
+"""Which part of one GPU the pod asks for."""
 GPU_MEMORY: Final = "fluence.flux-framework.org/gpu-memory"
+"""How much memory of one GPU the pod asks for."""
 GPU_COUNT: Final = "fluence.flux-framework.org/gpu-count"
 GPU: Final = "fluence.flux-framework.org/gpu"
 """Which GPUs of its node the pod was given: their indices, ascending, comma separated. Only the scheduler writes it."""

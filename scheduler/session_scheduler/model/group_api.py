@@ -18,6 +18,8 @@ import msgspec
 from session_scheduler.model.meta import ObjectMeta
 from session_scheduler.model.objects import PodGroup, PodGroupSpec, PodGroupStatus
 
+__all__ = ["COSCHEDULING", "V1ALPHA2"]
+
 SCHEDULED: Final = "PodGroupScheduled"
 """The core's name of the condition that says whether a group is scheduled."""
 PLURAL: Final = "podgroups"
@@ -156,6 +158,7 @@ V1ALPHA2: Final = GroupVersion(
     ),
     needs="--runtime-config=scheduling.k8s.io/v1alpha2=true and the feature gate GenericWorkload",
 )
+"""Kubernetes' own PodGroup, in the version whose fields the scheduler uses for every version."""
 V1BETA1: Final = GroupVersion(
     "scheduling.k8s.io/v1beta1",
     condition="PodGroupInitiallyScheduled",
@@ -171,6 +174,7 @@ V1BETA1: Final = GroupVersion(
 COSCHEDULING: Final = GroupVersion(
     "scheduling.x-k8s.io/v1alpha1", condition=None, needs="the coscheduling plugin's CustomResourceDefinition"
 )
+"""The PodGroup of the coscheduling plugin."""
 
 GROUP_VERSIONS: Final = (V1BETA1, V1ALPHA2, COSCHEDULING)
 """Of each API group the newest first: of those that an API server has, that one is used."""

@@ -18,6 +18,8 @@ from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.sub_groups import NONE, SUB_GROUPS_ANNOTATION, minima_said, sub_group_of
 
+__all__ = ["Group", "GroupRef", "NodeChange", "Phase", "Task"]
+
 PREEMPTIBILITY_LABEL = "fluence.flux-framework.org/preemptibility"
 NON_PREEMPTIBLE_PRIORITY = 100
 SYSTEM_CRITICAL = 2_000_000_000

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
+__all__ = [
+    "LabelSelector", "LabelSelectorRequirement", "NodeSelector", "NodeSelectorTerm", "ObjectMeta", "OwnerReference",
+    "Quantity",
+]  # fmt: skip
+
 Quantity = str | int | float
 """A resource quantity as written; `model.quantity` parses it."""
 
@@ -40,6 +45,30 @@ class ObjectMeta(_Object, frozen=True):
     deletion_grace_period_seconds: int | None = None
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
+
+
+class Namespaced(_Object, frozen=True):
+    """The base of objects in a namespace."""
+
+    api_version: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class ClusterScoped(_Object, frozen=True):
+    """The base of objects without a namespace."""
+
+    api_version: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """The name."""
+        return self.metadata.name
 
 
 # ------------------------------------------------------------------ selectors

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import field
 
 from session_scheduler.model.devices import DeviceObject
+from session_scheduler.model.meta import ClusterScoped, Namespaced
 from session_scheduler.model.meta import LabelSelector as LabelSelector
 from session_scheduler.model.meta import LabelSelectorRequirement as LabelSelectorRequirement
 from session_scheduler.model.meta import NodeSelector as NodeSelector
@@ -25,6 +26,16 @@ from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import RelatedObject
 from session_scheduler.model.storage import StorageObject
 from session_scheduler.model.workload_objects import WorkloadObject
+
+__all__ = [
+    "Affinity", "ClaimStatus", "ConfigMap", "Container", "ContainerImage", "ContainerPort", "EnvVar",
+    "ExtendedClaimStatus", "GangPolicy", "KubeObject", "Lease", "LeaseSpec", "Node", "NodeAddress", "NodeAffinity",
+    "NodeSpec", "NodeStatus", "Pod", "PodCondition", "PodGroup", "PodGroupSpec", "PodGroupStatus",
+    "PodGroupTemplateReference", "PodSpec", "PodStatus", "PreferredSchedulingTerm", "PriorityClass",
+    "RequestMapping", "ResourceRequirements", "RestartRule", "SchedulingConstraints", "SchedulingGate",
+    "SchedulingGroup", "SchedulingPolicy", "Taint", "Toleration", "TopologyConstraint",
+    "WorkloadPodGroupTemplateReference",
+]  # fmt: skip
 
 
 class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -192,20 +203,14 @@ class PodStatus(_Object, frozen=True):
     extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
-class Pod(_Object, frozen=True, tag_field="kind", tag="Pod"):
+class Pod(Namespaced, frozen=True, tag_field="kind", tag="Pod"):
     """core/v1 Pod."""
 
     api_version: str = "v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
     unreadable: str = field(default="", name="(unreadable)")
     """What of it is not what it should be, and was left out; no field of the API."""
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def terminal(self) -> bool:
@@ -256,20 +261,14 @@ class NodeStatus(_Object, frozen=True):
     declared_features: tuple[str, ...] = ()
 
 
-class Node(_Object, frozen=True, tag_field="kind", tag="Node"):
+class Node(ClusterScoped, frozen=True, tag_field="kind", tag="Node"):
     """core/v1 Node."""
 
     api_version: str = "v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
     unreadable: str = field(default="", name="(unreadable)")
     """As a pod's."""
-
-    @property
-    def key(self) -> str:
-        """The node's name: nodes have no namespace."""
-        return self.metadata.name
 
 
 # ------------------------------------------------------------------ pod groups
@@ -332,18 +331,12 @@ class PodGroupStatus(_Object, frozen=True):
     conditions: tuple[PodCondition, ...] = ()
 
 
-class PodGroup(_Object, frozen=True, tag_field="kind", tag="PodGroup"):
+class PodGroup(Namespaced, frozen=True, tag_field="kind", tag="PodGroup"):
     """A PodGroup of any API that `group_api` knows, in the words of scheduling.k8s.io/v1alpha2; `api_version` tells."""
 
     api_version: str = "scheduling.k8s.io/v1alpha2"
-    metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def native(self) -> bool:
@@ -370,32 +363,20 @@ class PodGroup(_Object, frozen=True, tag_field="kind", tag="PodGroup"):
         return constraints.topology[0].key if constraints is not None and constraints.topology else None
 
 
-class PriorityClass(_Object, frozen=True, tag_field="kind", tag="PriorityClass"):
+class PriorityClass(ClusterScoped, frozen=True, tag_field="kind", tag="PriorityClass"):
     """scheduling.k8s.io/v1 PriorityClass."""
 
     api_version: str = "scheduling.k8s.io/v1"
-    metadata: ObjectMeta = ObjectMeta()
     value: int = 0
     global_default: bool = False
     preemption_policy: str = ""
 
-    @property
-    def key(self) -> str:
-        """The class's name: priority classes have no namespace."""
-        return self.metadata.name
 
-
-class ConfigMap(_Object, frozen=True, tag_field="kind", tag="ConfigMap"):
+class ConfigMap(Namespaced, frozen=True, tag_field="kind", tag="ConfigMap"):
     """core/v1 ConfigMap: holds a plan that is too large for an annotation. Written and read by name, never listed."""
 
     api_version: str = "v1"
-    metadata: ObjectMeta = ObjectMeta()
-    data: dict[str, str] = {}
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
+    data: dict[str, str] = field(default_factory=dict)
 
 
 class LeaseSpec(_Object, frozen=True):
@@ -408,17 +389,11 @@ class LeaseSpec(_Object, frozen=True):
     lease_transitions: int | None = None
 
 
-class Lease(_Object, frozen=True, tag_field="kind", tag="Lease"):
+class Lease(Namespaced, frozen=True, tag_field="kind", tag="Lease"):
     """coordination.k8s.io/v1 Lease: who leads. Read and written by name, never listed."""
 
     api_version: str = "coordination.k8s.io/v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: LeaseSpec = LeaseSpec()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 KubeObject = Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PolicyObject | Queue

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from session_scheduler.model.meta import LabelSelector, ObjectMeta
+from session_scheduler.model.meta import LabelSelector, Namespaced
 
 
 class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -31,18 +31,12 @@ class PodDisruptionBudgetStatus(_Object, frozen=True):
     """By name: pods that the API server let go and the controller has not seen go."""
 
 
-class PodDisruptionBudget(_Object, frozen=True, tag_field="kind", tag="PodDisruptionBudget"):
+class PodDisruptionBudget(Namespaced, frozen=True, tag_field="kind", tag="PodDisruptionBudget"):
     """policy/v1 PodDisruptionBudget."""
 
     api_version: str = "policy/v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 PolicyObject = PodDisruptionBudget

@@ -13,6 +13,8 @@ from typing import Final
 
 from session_scheduler.errors import InputError
 
+__all__ = ["LARGEST", "QuantityError", "billionths", "parse_quantity", "quantity_text", "thousandths"]
+
 LARGEST: Final = 2**56
 """Greater amounts count as this."""
 

@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import msgspec
 
-from session_scheduler.model.meta import LabelSelector, ObjectMeta
+from session_scheduler.model.meta import ClusterScoped, LabelSelector, Namespaced
+
+__all__ = ["Namespace", "ReplicaSet", "StatefulSet"]
 
 
 class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all objects: camel-case field names on the wire, defaults left out when encoded."""
 
 
-class Namespace(_Object, frozen=True, tag_field="kind", tag="Namespace"):
+class Namespace(ClusterScoped, frozen=True, tag_field="kind", tag="Namespace"):
     """core/v1 Namespace: its labels are what namespace selectors read."""
 
     api_version: str = "v1"
-    metadata: ObjectMeta = ObjectMeta()
-
-    @property
-    def key(self) -> str:
-        """The namespace's name."""
-        return self.metadata.name
 
 
 class ServiceSpec(_Object, frozen=True):
@@ -32,17 +28,11 @@ class ServiceSpec(_Object, frozen=True):
     selector: dict[str, str] | None = None
 
 
-class Service(_Object, frozen=True, tag_field="kind", tag="Service"):
+class Service(Namespaced, frozen=True, tag_field="kind", tag="Service"):
     """core/v1 Service, as far as it selects pods."""
 
     api_version: str = "v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: ServiceSpec = ServiceSpec()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 class ReplicationControllerSpec(_Object, frozen=True):
@@ -51,17 +41,11 @@ class ReplicationControllerSpec(_Object, frozen=True):
     selector: dict[str, str] = {}
 
 
-class ReplicationController(_Object, frozen=True, tag_field="kind", tag="ReplicationController"):
+class ReplicationController(Namespaced, frozen=True, tag_field="kind", tag="ReplicationController"):
     """core/v1 ReplicationController, as far as it selects pods."""
 
     api_version: str = "v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 class SetSpec(_Object, frozen=True):
@@ -70,30 +54,18 @@ class SetSpec(_Object, frozen=True):
     selector: LabelSelector | None = None
 
 
-class ReplicaSet(_Object, frozen=True, tag_field="kind", tag="ReplicaSet"):
+class ReplicaSet(Namespaced, frozen=True, tag_field="kind", tag="ReplicaSet"):
     """apps/v1 ReplicaSet, as far as it selects pods."""
 
     api_version: str = "apps/v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: SetSpec = SetSpec()
 
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
-
-class StatefulSet(_Object, frozen=True, tag_field="kind", tag="StatefulSet"):
+class StatefulSet(Namespaced, frozen=True, tag_field="kind", tag="StatefulSet"):
     """apps/v1 StatefulSet, as far as it selects pods."""
 
     api_version: str = "apps/v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: SetSpec = SetSpec()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 RelatedObject = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet

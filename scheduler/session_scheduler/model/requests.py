@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from session_scheduler.model.objects import Container, Pod, Quantity, ResourceRequirements
 from session_scheduler.model.quantity import LARGEST, QuantityError, thousandths, whole
 
+__all__ = ["pod_requests", "without_wrong_amounts"]
+
 Amounts = dict[str, int]
 DEFAULT_CPU_MILLIS = 100
 """What a container without a cpu request counts as in scores."""

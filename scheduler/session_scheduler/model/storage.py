@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import field
 
-from session_scheduler.model.meta import LabelSelector, NodeSelector, ObjectMeta, Quantity
+from session_scheduler.model.meta import ClusterScoped, LabelSelector, Namespaced, NodeSelector, Quantity
 
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 """Names the StorageClass of a claim or volume before the field does."""
@@ -61,18 +61,12 @@ class PersistentVolumeClaimStatus(_Object, frozen=True):
     phase: str = ""
 
 
-class PersistentVolumeClaim(_Object, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
+class PersistentVolumeClaim(Namespaced, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
     """core/v1 PersistentVolumeClaim."""
 
     api_version: str = "v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def storage_class(self) -> str:
@@ -152,18 +146,12 @@ class PersistentVolumeStatus(_Object, frozen=True):
     phase: str = ""
 
 
-class PersistentVolume(_Object, frozen=True, tag_field="kind", tag="PersistentVolume"):
+class PersistentVolume(ClusterScoped, frozen=True, tag_field="kind", tag="PersistentVolume"):
     """core/v1 PersistentVolume."""
 
     api_version: str = "v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
-
-    @property
-    def key(self) -> str:
-        """The volume's name: volumes have no namespace."""
-        return self.metadata.name
 
     @property
     def storage_class(self) -> str:
@@ -198,19 +186,13 @@ class TopologyTerm(_Object, frozen=True):
     match_label_expressions: tuple[TopologyLabel, ...] = ()
 
 
-class StorageClass(_Object, frozen=True, tag_field="kind", tag="StorageClass"):
+class StorageClass(ClusterScoped, frozen=True, tag_field="kind", tag="StorageClass"):
     """storage.k8s.io/v1 StorageClass."""
 
     api_version: str = "storage.k8s.io/v1"
-    metadata: ObjectMeta = ObjectMeta()
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[TopologyTerm, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """The class's name: storage classes have no namespace."""
-        return self.metadata.name
 
 
 class DriverLimits(_Object, frozen=True):
@@ -232,17 +214,11 @@ class CSINodeSpec(_Object, frozen=True):
     drivers: tuple[NodeDriver, ...] | None = None
 
 
-class CSINode(_Object, frozen=True, tag_field="kind", tag="CSINode"):
+class CSINode(ClusterScoped, frozen=True, tag_field="kind", tag="CSINode"):
     """storage.k8s.io/v1 CSINode: the drivers on the node of the same name."""
 
     api_version: str = "storage.k8s.io/v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: CSINodeSpec = CSINodeSpec()
-
-    @property
-    def key(self) -> str:
-        """The node's name."""
-        return self.metadata.name
 
 
 class CSIDriverSpec(_Object, frozen=True):
@@ -251,33 +227,21 @@ class CSIDriverSpec(_Object, frozen=True):
     storage_capacity: bool | None = None
 
 
-class CSIDriver(_Object, frozen=True, tag_field="kind", tag="CSIDriver"):
+class CSIDriver(ClusterScoped, frozen=True, tag_field="kind", tag="CSIDriver"):
     """storage.k8s.io/v1 CSIDriver."""
 
     api_version: str = "storage.k8s.io/v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: CSIDriverSpec = CSIDriverSpec()
 
-    @property
-    def key(self) -> str:
-        """The driver's name."""
-        return self.metadata.name
 
-
-class CSIStorageCapacity(_Object, frozen=True, tag_field="kind", tag="CSIStorageCapacity"):
+class CSIStorageCapacity(Namespaced, frozen=True, tag_field="kind", tag="CSIStorageCapacity"):
     """storage.k8s.io/v1 CSIStorageCapacity: how much a driver has left for some nodes."""
 
     api_version: str = "storage.k8s.io/v1"
-    metadata: ObjectMeta = ObjectMeta()
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: Quantity | None = None
     maximum_volume_size: Quantity | None = None
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 class AttachedSource(_Object, frozen=True):
@@ -294,17 +258,11 @@ class VolumeAttachmentSpec(_Object, frozen=True):
     source: AttachedSource = AttachedSource()
 
 
-class VolumeAttachment(_Object, frozen=True, tag_field="kind", tag="VolumeAttachment"):
+class VolumeAttachment(ClusterScoped, frozen=True, tag_field="kind", tag="VolumeAttachment"):
     """storage.k8s.io/v1 VolumeAttachment."""
 
     api_version: str = "storage.k8s.io/v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
-
-    @property
-    def key(self) -> str:
-        """The attachment's name: attachments have no namespace."""
-        return self.metadata.name
 
 
 StorageObject = (

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from session_scheduler.model.meta import ObjectMeta
+from session_scheduler.model.meta import Namespaced
+
+__all__ = ["Job", "JobSet", "LeaderWorkerSet", "Workload", "WorkloadObject"]
 
 
 class _Object(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -23,29 +25,17 @@ class JobSpec(_Object, frozen=True):
     active_deadline_seconds: int | None = None
 
 
-class Job(_Object, frozen=True, tag_field="kind", tag="Job"):
+class Job(Namespaced, frozen=True, tag_field="kind", tag="Job"):
     """batch/v1 Job. Read by name, never listed."""
 
     api_version: str = "batch/v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()
 
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
-
-class JobSet(_Object, frozen=True, tag_field="kind", tag="JobSet"):
+class JobSet(Namespaced, frozen=True, tag_field="kind", tag="JobSet"):
     """jobset.x-k8s.io JobSet: whose Jobs are objects of their own. Read by name, never listed."""
 
     api_version: str = "jobset.x-k8s.io/v1alpha2"
-    metadata: ObjectMeta = ObjectMeta()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 class LeaderWorkerTemplate(_Object, frozen=True):
@@ -63,30 +53,19 @@ class LeaderWorkerSetSpec(_Object, frozen=True):
     """LeaderReady: workers come only once the leader runs; else LeaderCreated, which is the default."""
 
 
-class LeaderWorkerSet(_Object, frozen=True, tag_field="kind", tag="LeaderWorkerSet"):
+class LeaderWorkerSet(Namespaced, frozen=True, tag_field="kind", tag="LeaderWorkerSet"):
     """leaderworkerset.x-k8s.io LeaderWorkerSet. Read by name, never listed."""
 
     api_version: str = "leaderworkerset.x-k8s.io/v1"
-    metadata: ObjectMeta = ObjectMeta()
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
-
-class Workload(_Object, frozen=True, tag_field="kind", tag="Workload"):
+class Workload(Namespaced, frozen=True, tag_field="kind", tag="Workload"):
     """scheduling.k8s.io Workload, which native PodGroups are made from. Read by name, never listed."""
 
     api_version: str = "scheduling.k8s.io/v1alpha2"
-    metadata: ObjectMeta = ObjectMeta()
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 WorkloadObject = Job | JobSet | LeaderWorkerSet | Workload
+"""What pods and their groups are made from."""
 WORKLOAD_KINDS: tuple[type[WorkloadObject], ...] = (Job, JobSet, LeaderWorkerSet, Workload)

@@ -7,12 +7,12 @@ from typing import Final, NoReturn
 
 import structlog
 
-from session_scheduler.binding.plan_store import config_map_of
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Invalid, NotFound
 from session_scheduler.cluster.kube_requests import RequestSettings
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
 from session_scheduler.cluster.mirror import remedy
 from session_scheduler.engine.scheduler import KINDS, OPTIONAL_KINDS
+from session_scheduler.model.gang_plan import config_map_of
 from session_scheduler.model.objects import ConfigMap, KubeObject, PodGroup, PortObject
 
 _log = structlog.get_logger(__name__)

@@ -15,6 +15,7 @@ from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
 from session_scheduler.model.groups import Phase, Task
+from session_scheduler.model.times import time_text
 from session_scheduler.offline.queue_report import queue_report
 from session_scheduler.offline.simulate import json_columns
 from session_scheduler.offline.state import ClusterState, open_state
@@ -84,7 +85,7 @@ def _written(end: float | None) -> str | None:
     """A time as the API server writes it, to the second, rounded up; None where no calendar has it."""
     if end is None or end > _LAST:
         return None
-    return datetime.fromtimestamp(math.ceil(end), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time_text(datetime.fromtimestamp(math.ceil(end), UTC))
 
 
 # ------------------------------------------------------------------ what waits

@@ -23,6 +23,7 @@ from session_scheduler.config.parsing import validated
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.errors import FluenceError, InputError
 from session_scheduler.framework.hooks import HookCalls
+from session_scheduler.registry.moved import moved
 from session_scheduler.registry.validation import hook_calls, implementations
 from session_scheduler.state.configured_queues import check_configured
 
@@ -332,8 +333,8 @@ def _imported(source: PluginSource) -> Builder:
     try:
         return source.load()
     except Exception as error:  # whatever a foreign module raises on import is that plugin's failure
-        problem = f"{type(error).__name__}: {error}"
-        raise PluginImportError(f"{source} cannot be imported: {problem}: mend or reinstall it") from error
+        problem = moved(error) or f"{type(error).__name__}: {error}: mend or reinstall it"
+        raise PluginImportError(f"{source} cannot be imported: {problem}") from error
 
 
 def _check_version(source: PluginSource, builder: Builder) -> None:

@@ -1,4 +1,8 @@
-"""What a live scheduler tells: conditions and events for people, counts for metrics."""
+"""Turns what happens in a live scheduler into events, conditions and metrics; one method for each happening.
+
+What an event or a condition says is in `messages`; `recorder` writes it, off the path of scheduling. A metric is
+defined in `metrics`, and counted here.
+"""
 
 from __future__ import annotations
 
@@ -12,57 +16,59 @@ from session_scheduler.framework.bindings import Failure
 from session_scheduler.framework.coverage import unjudged_fields
 from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.framework.observer import Observer, Stage
-from session_scheduler.framework.session import Outcome
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import KubeObject, Pod, PodGroup
-from session_scheduler.model.sub_groups import as_text
+from session_scheduler.reporting import messages
+from session_scheduler.reporting.messages import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, Message
 from session_scheduler.reporting.metrics import GroupResult, Metrics
-from session_scheduler.reporting.recorder import Reporter
+from session_scheduler.reporting.recorder import Recorder
 
 _log = structlog.get_logger(__name__)
 _PATIENCE = 1.0
-"""Seconds for which a group may be incomplete, its pods still being created, before anybody is told."""
+"""Seconds for which a group may be incomplete, its pods still being created, before it is reported."""
 _NAMED = 10
 """Pods that one line of the log names."""
 _REMEMBERED = 100_000
-"""Binds whose event is waited for: more than are ever under way."""
+"""Binds whose event is waited for: more than are ever in flight."""
 
 
-class Teller(Observer):
-    """Tells everything to a reporter and to metrics."""
+class LiveObserver(Observer):
+    """Reports everything to a recorder and to metrics. `finished` is called when work in flight has ended."""
 
     def __init__(
-        self, reporter: Reporter, metrics: Metrics, clock: Clock, profiles: Mapping[str, HookCalls] | None = None, *,
-        on_finished: Callable[[], None] = lambda: None,
+        self, recorder: Recorder, metrics: Metrics, clock: Clock, profiles: Mapping[str, HookCalls] | None = None,
+        finished: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`profiles`, by schedulerName, tell what of a pod nothing judges.
-
-        `on_finished` is called when work in flight has ended.
-        """
-        self._reporter = reporter
+        """`profiles`, by schedulerName, say which constraints of a pod no plugin evaluates."""
+        self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
-        self._incomplete: dict[str, tuple[float, Outcome]] = {}
+        self._incomplete: dict[str, tuple[float, PlacementResult]] = {}
         """By group: since when it waits for pods that are not there yet, and its last outcome."""
         self._bound_at: dict[str, float] = {}
         """By pod uid: when the answer to its bind came, until the event."""
         self._profiles = profiles or {}
         self._unjudged: set[str] = set()
         """Plugins whose absence was logged."""
-        self._on_finished = on_finished
+        self._finished = finished
+
+    def _event(self, about: KubeObject, message: Message) -> None:
+        reason, action, note, warning = message
+        self._recorder.event(about, reason, action, note, warning=warning)
 
     # ------------------------------------------------------------------ of the scheduler
 
     def finished(self) -> None:
         """See `Observer`."""
-        self._on_finished()
+        self._finished()
 
     def stage(self, stage: Stage, seconds: float) -> None:
         """See `Observer`."""
         self._metrics.stage(stage, seconds)
 
-    def decided(self, outcome: Outcome) -> None:
-        """See `Observer`. A group that is still being created is told of only when it stays as it is."""
+    def decided(self, outcome: PlacementResult) -> None:
+        """See `Observer`. A group that is still being created is reported only when it stays as it is."""
         group = outcome.group
         result: GroupResult = "scheduled" if outcome.scheduled else "error" if _is_error(outcome) else "unschedulable"
         self._metrics.groups(result)
@@ -74,7 +80,7 @@ class Teller(Observer):
             self._incomplete[group.key] = (since, outcome)
             return
         self._incomplete.pop(group.key, None)
-        self._tell(outcome)
+        self._report(outcome)
 
     def woken(self, event: str, plugin: str, groups: int) -> None:
         """See `Observer`."""
@@ -83,26 +89,26 @@ class Teller(Observer):
     def bound(self, task: Task, node: str) -> None:
         """See `Observer`."""
         self._metrics.pods("scheduled")
-        self._reporter.scheduled(task.pod, node)
-        self._tell_unjudged(task.pod)
+        self._recorder.scheduled(task.pod, node)
+        self._report_unjudged(task.pod)
         if task.pod.spec.node_name:  # its event came before the answer
             self._metrics.watch_lag(0.0)
         elif len(self._bound_at) < _REMEMBERED:
             self._bound_at[task.uid] = self._clock.now()
 
-    def _tell_unjudged(self, pod: Pod) -> None:
+    def _report_unjudged(self, pod: Pod) -> None:
         calls = self._profiles.get(pod.spec.scheduler_name)
         for plugin, field in unjudged_fields(pod, calls.instances) if calls is not None else ():
-            text = f"{field} was not judged when a node was chosen: the profile has no plugin {plugin}"
-            self._reporter.event(pod, "NotJudged", "Binding", text, warning=True)
+            message = messages.not_judged(field, plugin)
+            self._event(pod, message)
             if plugin not in self._unjudged:
                 self._unjudged.add(plugin)
-                _log.warning(text, pod=pod.key, others="are told in their events only")
+                _log.warning(message.note, pod=pod.key, others="are told in their events only")
 
     def failed(self, task: Task, reason: str) -> None:
         """See `Observer`."""
         self._metrics.pods("error")
-        self._reporter.failed(task.pod, reason)
+        self._recorder.failed(task.pod, reason)
 
     def bind_failed(self, failure: Failure) -> None:
         """See `Observer`."""
@@ -116,63 +122,49 @@ class Teller(Observer):
 
     def group_scheduled(self, pod_group: PodGroup, message: str) -> None:
         """See `Observer`."""
-        self._reporter.group(pod_group, "True", "Scheduled", message)
+        self._recorder.group(pod_group, "True", SCHEDULED, message)
 
     def group_failed(self, pod_group: PodGroup, reason: str) -> None:
         """See `Observer`."""
-        self._reporter.group(pod_group, "False", "SchedulerError", reason)
+        self._recorder.group(pod_group, "False", SCHEDULER_ERROR, reason)
 
     def gang_timed_out(self, group: Group, members: int, seconds: float) -> None:
         """See `Observer`."""
         self._metrics.groups("timeout")
-        lacks = group.short_of(group.in_phase(Phase.BOUND))
-        without = f", and {as_text(lacks)} could not" if lacks else ""
-        text = (
-            f"{members} of at least {group.min_count} pods could be bound within {seconds:g} s{without}: they are "
-            "evicted, and the gang starts over"
-        )
-        self._starts_over("gang timed out", group, text)
+        self._starts_over("gang timed out", group, messages.gang_timed_out(group, members, seconds))
 
     def gang_stale(self, group: Group, members: int, seconds: float) -> None:
         """See `Observer`."""
-        lacks = group.short_of(group.in_phase(Phase.BOUND))
-        without = f", without {as_text(lacks)}," if lacks else ""
-        text = (
-            f"{members} pods run of at least {group.min_count}{without} since others were lost, for {seconds:g} s: "
-            "they are evicted, and the gang starts over"
-        )
-        self._starts_over("gang is stale", group, text)
+        self._starts_over("gang is stale", group, messages.gang_stale(group, members, seconds))
 
     def _starts_over(self, what: str, group: Group, text: str) -> None:
         """A gang's members are evicted."""
         self._metrics.gang_evicted()
         _log.warning(what, group=group.key, why=text)
         if group.pod_group is not None:
-            self._reporter.group(group.pod_group, "False", "Unschedulable", text)
+            self._recorder.group(group.pod_group, "False", UNSCHEDULABLE, text)
 
     def preempts(self, group: Group, victims: Sequence[Task]) -> None:
         """See `Observer`."""
         self._metrics.preempted(len(victims))
-        names = ", ".join(sorted(task.key for task in victims)[:_NAMED])
-        _log.info("pods are to end for others", by=group.key, number=len(victims), pods=names)
+        _log.info("pods are to end for others", by=group.key, number=len(victims), pods=_names(victims))
 
     def preempted(self, task: Task, text: str) -> None:
         """See `Observer`."""
-        self._reporter.event(task.pod, "Preempted", "Preempting", text)
+        self._event(task.pod, messages.preempted(text))
 
     def moves(self, group: Group, victims: Sequence[Task]) -> None:
         """See `Observer`."""
         self._metrics.moved(len(victims))
-        names = ", ".join(sorted(task.key for task in victims)[:_NAMED])
-        _log.info("pods are to run elsewhere", so_that_fits=group.key, number=len(victims), pods=names)
+        _log.info("pods are to run elsewhere", so_that_fits=group.key, number=len(victims), pods=_names(victims))
 
     def moved(self, task: Task, text: str) -> None:
         """See `Observer`."""
-        self._reporter.event(task.pod, "Moved", "Moving", text)
+        self._event(task.pod, messages.moved(text))
 
     def says(self, about: KubeObject, reason: str, note: str) -> None:
         """See `Observer`."""
-        self._reporter.event(about, reason, "Scheduling", note)
+        self._event(about, messages.of_plugin(reason, note))
 
     def recovered(self, what: str, pods: int) -> None:
         """See `Observer`."""
@@ -181,12 +173,12 @@ class Teller(Observer):
     def problem(self, obj: KubeObject, text: str) -> None:
         """See `Observer`."""
         _log.warning(text)
-        self._reporter.event(obj, "FluenceRecovery", "Recovering", text, warning=True)
+        self._event(obj, messages.not_recovered(text))
 
     def wrong(self, obj: KubeObject, text: str) -> None:
         """See `Observer`."""
         _log.warning("an object is not what it should be", kind=type(obj).__name__, name=obj.key, why=text)
-        self._reporter.event(obj, "NotReadable", "Counting", text, warning=True)
+        self._event(obj, messages.not_readable(text))
 
     # ------------------------------------------------------------------ of the loop
 
@@ -194,40 +186,45 @@ class Teller(Observer):
         """A change was applied."""
         uid = obj.metadata.uid
         if change is Change.DELETED:
-            self._reporter.forget(uid)
+            self._recorder.forget(uid)
             self._bound_at.pop(uid, None)
             return
         if not isinstance(obj, Pod):
             return
-        self._reporter.seen(obj)
+        self._recorder.seen(obj)
         since = self._bound_at.pop(uid, None) if obj.spec.node_name else None
         if since is not None:
             self._metrics.watch_lag(self._clock.now() - since)
 
-    def tell_later(self, now: float) -> None:
-        """Tell of the groups that have been incomplete for long enough."""
+    def report_incomplete(self, now: float) -> None:
+        """Report the groups that have been incomplete for long enough."""
         for key, (since, outcome) in list(self._incomplete.items()):
             if now - since >= _PATIENCE:
                 del self._incomplete[key]
-                self._tell(outcome)
+                self._report(outcome)
 
     def next_time(self) -> float | None:
-        """When there is something to be told of that has waited."""
+        """When `report_incomplete` has something to report."""
         return min((since + _PATIENCE for since, _ in self._incomplete.values()), default=None)
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _report(self, outcome: PlacementResult) -> None:
         failed = _is_error(outcome)
         for task, reason in outcome.reasons.items():
             node = task.pod.status.nominated_node_name
             if outcome.nominated.get(task, node) != node:  # its condition is written with the node
-                self._reporter.nominated(task.pod, reason)
+                self._recorder.nominated(task.pod, reason)
             elif task.phase is Phase.PENDING:
-                (self._reporter.failed if failed else self._reporter.unschedulable)(task.pod, reason)
+                (self._recorder.failed if failed else self._recorder.unschedulable)(task.pod, reason)
         group, pod_group = outcome.group, outcome.group.pod_group
         if outcome.refusal is not None and pod_group is not None and not group.whole:
-            reason = "SchedulerError" if failed else "Unschedulable"
-            self._reporter.group(pod_group, "False", reason, outcome.refusal.reason)
+            self._recorder.group(
+                pod_group, "False", SCHEDULER_ERROR if failed else UNSCHEDULABLE, outcome.refusal.reason
+            )
 
 
-def _is_error(outcome: Outcome) -> bool:
+def _is_error(outcome: PlacementResult) -> bool:
     return outcome.refusal is not None and outcome.refusal.failed
+
+
+def _names(tasks: Sequence[Task]) -> str:
+    return ", ".join(sorted(task.key for task in tasks)[:_NAMED])

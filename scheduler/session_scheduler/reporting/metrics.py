@@ -1,4 +1,4 @@
-"""What the scheduler measures. A leaf: it knows none of the parts that it is told about.
+"""The scheduler's metrics. To add one, define it in `Metrics`, count it in `live_observer`, and list it in the docs.
 
 Everything is named `fluence_…`, in base units, in a registry of its own. Recording is a look-up and an addition; what
 others count already (hooks, pending groups, plugins) is read at a scrape, by callables. `docs/reference/metrics.md` is

@@ -1,4 +1,4 @@
-"""Tells people what queues have, and whether they can be used: the status of Queue objects, written off the path.
+"""Writes the status of Queue objects, off the path of scheduling: what each has, and whether it can be used.
 
 Only what has changed is written, amounts of one queue at most every few seconds; whether it is ready at once.
 """
@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 import structlog
 
-from session_scheduler.base.clock import Clock
+from session_scheduler.base.clock import Clock, utc_now
 from session_scheduler.cluster.errors import ClusterError, Conflict, NotFound, NotLeading
 from session_scheduler.cluster.port import Cluster
-from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.model.queue_objects import Queue, QueueCondition, QueueStatus
 from session_scheduler.model.queues import shown_amounts
+from session_scheduler.model.times import time_text
 from session_scheduler.state.cache import Cache
 
 _log = structlog.get_logger(__name__)
@@ -26,14 +26,10 @@ _REST_SECONDS = 5.0
 """Between two writes of one queue's amounts."""
 _QUIET_SECONDS = 60.0
 _EXPECTED = (Conflict, NotFound, NotLeading)
-"""Others were faster, the queue is gone, or another replica is to tell: it is looked at again."""
+"""Others were faster, the queue is gone, or another replica is to write: the next look decides."""
 
 
-def _utc() -> datetime:
-    return datetime.now(UTC)
-
-
-class QueueTeller:
+class QueueStatusWriter:
     """Writes statuses while `run` runs. While `in_session` answers so, what has changed in the cluster waits."""
 
     def __init__(
@@ -43,7 +39,7 @@ class QueueTeller:
         *,
         clock: Clock,
         in_session: Callable[[], bool] = lambda: False,
-        now: Callable[[], datetime] = _utc,
+        now: Callable[[], datetime] = utc_now,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._cluster = cluster
@@ -59,10 +55,10 @@ class QueueTeller:
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
-            await self.tell()
+            await self.write()
             await self._sleep(_LOOK_SECONDS)
 
-    async def tell(self) -> None:
+    async def write(self) -> None:
         """Write each status that is another one now."""
         queues = dict(sorted(self._cache.objects.of(Queue).items()))
         if not queues:

@@ -1,6 +1,6 @@
-"""Tells people what became of their pods and groups: conditions and events, written off the path of scheduling.
+"""Writes events and conditions to the API server, off the path of scheduling; `messages` has what they say.
 
-`Reporter`'s calls only queue; `run` writes. What the object shows already is not written again, what is asked twice
+`Recorder`'s calls only queue; `run` writes. What the object shows already is not written again, what is asked twice
 is written once, and an event that happens again becomes a series of the first one, as client-go's recorder does it.
 Source: client-go tools/events/event_broadcaster.go (series) and tools/record/events_cache.go (similar events).
 """
@@ -13,12 +13,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal, Protocol, TypeVar
 
 import structlog
 
-from session_scheduler.base.clock import Clock
+from session_scheduler.base.clock import Clock, utc_now
 from session_scheduler.cluster.errors import (
     AlreadyExists,
     ClusterError,
@@ -32,12 +32,14 @@ from session_scheduler.cluster.errors import (
 from session_scheduler.cluster.port import EVENT_NOTE_LIMIT, Cluster, Event, EventSeries, event_name, event_namespace
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import KubeObject, Pod, PodCondition, PodGroup
+from session_scheduler.reporting import messages
+from session_scheduler.reporting.messages import POD_SCHEDULED, Message
 from session_scheduler.reporting.recorder_queue import (
     COMBINED,
     FORGET_SECONDS,
     Item,
+    ObjectReports,
     Series,
-    Told,
     Waiting,
     Wanted,
     same,
@@ -46,12 +48,12 @@ from session_scheduler.reporting.recorder_queue import (
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
-_Item = TypeVar("_Item", Told, Series)
+_Item = TypeVar("_Item", ObjectReports, Series)
 
 _REPEAT_SECONDS = 360.0
 """Between two writes of one series, client-go's own."""
 _REMEMBERED = 32_768
-"""Objects of which it is known what was told: more than the pods that wait in a large cluster. With fewer than wait,
+"""Objects of which the reports are remembered: more than the pods that wait in a large cluster. With fewer than wait,
 each round would begin a new event about each; with one event each it is some 30 MB."""
 _PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds before each new try of what failed for now."""
@@ -72,7 +74,7 @@ _ENDING = "because it is being terminated"
 """What is refused so is refused for good: the namespace goes (apiserver, plugin/namespace/lifecycle)."""
 _FOR_NOW = (Unavailable, TooManyRequests, Forbidden)
 _EXPECTED = (Conflict, NotFound, NotLeading)
-"""Others were faster, the object is gone, or another replica is to tell: nothing to log."""
+"""Others were faster, the object is gone, or another replica is to report: nothing to log."""
 
 
 class ReportMeter(Protocol):
@@ -95,17 +97,13 @@ class NoMeter:
         """See `ReportMeter`."""
 
 
-def _utc() -> datetime:
-    return datetime.now(UTC)
-
-
-class Reporter:
+class Recorder:
     """Queues conditions and events, and writes them while `run` runs. For one event loop; not for threads.
 
     `clock` tells how long ago something was, `now` gives the times that are written. `in_flight` is how many requests
     go at once, half of them conditions, half events; `limit` how much may wait: over it the oldest events are dropped.
     Without `events` only conditions are written. `sleep` waits between tries. While `busy` answers that pods are being
-    bound, events are written one at a time, unless many wait: pods start sooner, and are told of a few seconds later.
+    bound, events are written one at a time, unless many wait: pods start sooner, their events come some seconds later.
     """
 
     def __init__(
@@ -113,7 +111,7 @@ class Reporter:
         cluster: Cluster,
         *,
         clock: Clock,
-        now: Callable[[], datetime] = _utc,
+        now: Callable[[], datetime] = utc_now,
         events: bool = True,
         in_flight: int = 16,
         limit: int = 50_000,
@@ -130,42 +128,42 @@ class Reporter:
         self._meter: ReportMeter = meter or NoMeter()
         self._sleep = sleep
         self._waiting = Waiting(limit)
-        self._told: OrderedDict[str, Told] = OrderedDict()
+        self._reports: OrderedDict[str, ObjectReports] = OrderedDict()
         self._owed: dict[Series, None] = {}
-        self._missed: dict[Told, None] = {}
+        self._missed: dict[ObjectReports, None] = {}
         """Some objects about which something was refused."""
         self._names = itertools.count(int(now().timestamp() * 1e9))
         self._complaints = 0
         self._quiet_until = float("-inf")
 
-    # -------------------------------------------------------------- what is said of pods and groups
+    # -------------------------------------------------------------- what became of pods and groups
 
     def scheduled(self, pod: Pod, node: str) -> None:
         """The pod was bound; its condition came with the binding."""
         self._take_back(pod)
-        self.event(pod, "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node}")
+        self._record(pod, messages.assigned(pod, node))
 
     def unschedulable(self, pod: Pod, reason_text: str) -> None:
         """No node was found for the pod."""
-        self.condition(pod, "PodScheduled", "False", "Unschedulable", reason_text)
-        self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
+        self.condition(pod, POD_SCHEDULED, "False", messages.UNSCHEDULABLE, reason_text)
+        self._record(pod, messages.failed_scheduling(reason_text))
 
     def nominated(self, pod: Pod, reason_text: str) -> None:
         """As `unschedulable` where the condition is written with the node for which the pod is nominated."""
         self._take_back(pod)
-        self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
+        self._record(pod, messages.failed_scheduling(reason_text))
 
     def _take_back(self, pod: Pod) -> None:
         """What waits to be said of the pod's place is said no more."""
-        told = self._told.get(pod.metadata.uid)
-        if told is not None:
-            told.wanted.pop("PodScheduled", None)
-            told.missed.pop("PodScheduled", None)
+        reports = self._reports.get(pod.metadata.uid)
+        if reports is not None:
+            reports.wanted.pop(POD_SCHEDULED, None)
+            reports.missed.pop(POD_SCHEDULED, None)
 
     def failed(self, pod: Pod, reason_text: str) -> None:
         """The scheduler itself failed with the pod."""
-        self.condition(pod, "PodScheduled", "False", "SchedulerError", reason_text)
-        self.event(pod, "FailedScheduling", "Scheduling", reason_text, warning=True)
+        self.condition(pod, POD_SCHEDULED, "False", messages.SCHEDULER_ERROR, reason_text)
+        self._record(pod, messages.failed_scheduling(reason_text))
 
     def group(self, group: PodGroup, status: Literal["True", "False"], reason: str, message: str) -> None:
         """Whether the group is scheduled; the reasons are Scheduled, Unschedulable and SchedulerError.
@@ -176,12 +174,12 @@ class Reporter:
         if status == "False":
             if not self._was_scheduled(group):
                 self.condition(group, SCHEDULED, status, reason, message)
-            self.event(group, "FailedScheduling", "Scheduling", message, warning=True)
+            self._record(group, messages.failed_scheduling(message))
         elif self._asked(group, SCHEDULED, status, reason, message):
-            self.event(group, "Scheduled", "Binding", message)
+            self._record(group, messages.started(message))
 
     def _was_scheduled(self, group: PodGroup) -> bool:
-        said = self._told_of(group.metadata.uid).latest(group, SCHEDULED)
+        said = self._reports_of(group.metadata.uid).latest(group, SCHEDULED)
         return said is not None and said.status == "True"
 
     # -------------------------------------------------------------- asking
@@ -199,20 +197,23 @@ class Reporter:
             return False
 
     def _ask(self, obj: Pod | PodGroup, condition: PodCondition) -> bool:
-        if isinstance(obj, Pod) and obj.spec.node_name and condition.type == "PodScheduled":
+        if isinstance(obj, Pod) and obj.spec.node_name and condition.type == POD_SCHEDULED:
             return False  # the binding has said it
-        told = self._told_of(obj.metadata.uid)
-        told.missed.pop(condition.type, None)
-        news = not same(told.latest(obj, condition.type), condition)
-        if isinstance(obj, PodGroup) and not obj.native:  # its API has no conditions: remember what it was told
-            told.written[condition.type] = condition
-        elif news or told in self._waiting:  # even if it is the same: this one is guarded by a newer version
-            told.wanted[condition.type] = Wanted(obj, condition, self._now())
-            self._lost(self._waiting.put(told))
+        reports = self._reports_of(obj.metadata.uid)
+        reports.missed.pop(condition.type, None)
+        news = not same(reports.latest(obj, condition.type), condition)
+        if isinstance(obj, PodGroup) and not obj.native:  # its API has no conditions: remember what was asked
+            reports.written[condition.type] = condition
+        elif news or reports in self._waiting:  # even if it is the same: this one is guarded by a newer version
+            reports.wanted[condition.type] = Wanted(obj, condition, self._now())
+            self._lost(self._waiting.put(reports))
         return news
 
+    def _record(self, regarding: KubeObject, message: Message) -> None:
+        self.event(regarding, message.reason, message.action, message.note, warning=message.warning)
+
     def event(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool = False) -> None:
-        """Tell that something happened to the object. Returns at once and never raises."""
+        """Ask for an event about the object. Returns at once and never raises."""
         if not self._events:
             return
         try:
@@ -223,7 +224,7 @@ class Reporter:
     def _happened(self, regarding: KubeObject, reason: str, action: str, note: str, *, warning: bool) -> None:
         now = self._clock.now()
         note = cut(note, EVENT_NOTE_LIMIT)
-        series = self._told_of(regarding.metadata.uid).series_of(reason, action, note, warning=warning, now=now)
+        series = self._reports_of(regarding.metadata.uid).series_of(reason, action, note, warning=warning, now=now)
         if series.key[-1] == COMBINED:
             note = cut(COMBINED + note, EVENT_NOTE_LIMIT)
         series.event = Event(regarding, reason, action, note, warning, self._now())
@@ -238,24 +239,24 @@ class Reporter:
 
         Of those, some say why it is gone; the watch may tell of that before they are written.
         """
-        told = self._told.pop(uid, None)
-        if told is not None:
-            told.gone = True
-            told.wanted.clear()
-            told.missed.clear()
-            conditions, events = self._waiting.take_back(told)
+        reports = self._reports.pop(uid, None)
+        if reports is not None:
+            reports.gone = True
+            reports.wanted.clear()
+            reports.missed.clear()
+            conditions, events = self._waiting.take_back(reports)
             self._count("condition", "Forgotten", conditions)
             self._count("event", "Forgotten", events)
-            self._pay_off(told.series.values())
-            told.let_go()
+            self._pay_off(reports.series.values())
+            reports.let_go()
 
     def seen(self, obj: Pod) -> None:
         """The pod is so now: what waits to be written of it, or was refused of it as it was, is asked for anew."""
-        told = self._told.get(obj.metadata.uid)
-        if told is None:
+        reports = self._reports.get(obj.metadata.uid)
+        if reports is None:
             return
-        told.seen = obj
-        for wanted in (*told.wanted.values(), *told.missed.values()):
+        reports.seen = obj
+        for wanted in (*reports.wanted.values(), *reports.missed.values()):
             self.condition(obj, *_said(wanted.condition))
 
     # -------------------------------------------------------------- writing
@@ -296,58 +297,58 @@ class Reporter:
         return series
 
     def _again(self, item: Item) -> bool:
-        if isinstance(item, Told):
+        if isinstance(item, ObjectReports):
             return bool(item.wanted)
         kept = item.owner.series.get(item.key) is item and not item.owner.gone
         return kept and item.due(self._clock.now(), _REPEAT_SECONDS)
 
-    async def _write_conditions(self, told: Told) -> None:
+    async def _write_conditions(self, reports: ObjectReports) -> None:
         """One after the other: each write moves the version that guards the next."""
-        while told.wanted:
-            wanted = told.wanted.pop(next(iter(told.wanted)))
-            told.writing = wanted.condition
+        while reports.wanted:
+            wanted = reports.wanted.pop(next(iter(reports.wanted)))
+            reports.writing = wanted.condition
             try:
-                await self._write_condition(told, wanted)
+                await self._write_condition(reports, wanted)
             except (Conflict, *_FOR_NOW) as error:
-                if not told.gone and wanted.condition.type not in told.wanted:
-                    now = replace(wanted, obj=told.seen or wanted.obj)
+                if not reports.gone and wanted.condition.type not in reports.wanted:
+                    now = replace(wanted, obj=reports.seen or wanted.obj)
                     if isinstance(error, Conflict) and _version(now) != _version(wanted):
-                        told.wanted[wanted.condition.type] = now  # what came between was seen while this was under way
+                        reports.wanted[wanted.condition.type] = now  # what came between was seen meanwhile
                     else:
-                        told.missed[wanted.condition.type] = now
-                        self._missed[told] = None
+                        reports.missed[wanted.condition.type] = now
+                        self._missed[reports] = None
                 raise
             finally:
-                told.writing = None
+                reports.writing = None
 
-    async def _write_condition(self, told: Told, wanted: Wanted) -> None:
+    async def _write_condition(self, reports: ObjectReports, wanted: Wanted) -> None:
         obj = wanted.obj
         for left in reversed(range(_SWAPS)):
-            known = told.known(obj, wanted.condition.type)
+            known = reports.known(obj, wanted.condition.type)
             if same(known, wanted.condition):
                 return
             try:
-                await self._swap(told, obj, timed(wanted, known))
+                await self._swap(reports, obj, timed(wanted, known))
             except Conflict:
-                told.forget_written()
+                reports.forget_written()
                 if isinstance(obj, Pod) or not left:
                     raise
             else:
                 return
-            fresh = await self._persist(lambda: self._get(wanted.obj), told)
-            if fresh.metadata.uid != told.uid:
+            fresh = await self._persist(lambda: self._get(wanted.obj), reports)
+            if fresh.metadata.uid != reports.uid:
                 raise NotFound(f"{obj.key} is another object by now")
             obj = fresh
 
-    async def _swap(self, told: Told, obj: Pod | PodGroup, condition: PodCondition) -> None:
+    async def _swap(self, reports: ObjectReports, obj: Pod | PodGroup, condition: PodCondition) -> None:
         """Write it unless somebody else has written to the object since `obj` was read. Raises Conflict."""
-        guard = told.guard(obj.metadata.resource_version)
+        guard = reports.guard(obj.metadata.resource_version)
         if not guard:
             raise Conflict(f"{obj.key}: no resourceVersion is known that would keep a late write from landing")
         patched = await self._persist(
-            lambda: self._cluster.patch_status(obj, conditions=[condition], resource_version=guard), told
+            lambda: self._cluster.patch_status(obj, conditions=[condition], resource_version=guard), reports
         )
-        told.landed(guard, patched.metadata.resource_version, condition)
+        reports.landed(guard, patched.metadata.resource_version, condition)
         self._meter.written("condition")
 
     async def _get(self, obj: Pod | PodGroup) -> Pod | PodGroup:
@@ -382,7 +383,7 @@ class Reporter:
             await self._persist(lambda: self._cluster.record_event(event))
         series.namespace, series.name = event_namespace(event.regarding), event.name
 
-    async def _persist(self, send: Callable[[], Awaitable[_T]], unless_gone: Told | None = None) -> _T:
+    async def _persist(self, send: Callable[[], Awaitable[_T]], unless_gone: ObjectReports | None = None) -> _T:
         for pause in _PAUSES:
             try:
                 return await send()
@@ -406,8 +407,8 @@ class Reporter:
             self._complaints, self._quiet_until = 0, self._clock.now() + _QUIET_SECONDS
 
     def _give_up(self, item: Item) -> None:
-        """As if it had never been told: it is said when it happens the next time."""
-        if isinstance(item, Told):
+        """As if it had never been asked: it is reported when it happens the next time."""
+        if isinstance(item, ObjectReports):
             item.forget_written()
         else:
             item.owner.drop(item)
@@ -433,23 +434,23 @@ class Reporter:
 
     # -------------------------------------------------------------- what is remembered
 
-    def _told_of(self, uid: str) -> Told:
-        told = self._told.get(uid)
-        if told is None:
-            told = self._told[uid] = Told(uid)
-            if len(self._told) > _REMEMBERED:
+    def _reports_of(self, uid: str) -> ObjectReports:
+        reports = self._reports.get(uid)
+        if reports is None:
+            reports = self._reports[uid] = ObjectReports(uid)
+            if len(self._reports) > _REMEMBERED:
                 self._forget_oldest()
-        self._told.move_to_end(uid)
-        told.heard = self._clock.now()
-        return told
+        self._reports.move_to_end(uid)
+        reports.heard = self._clock.now()
+        return reports
 
     def _forget_oldest(self) -> None:
         """The one that was silent for longest; one with something to be written comes last in line again."""
-        uid, told = self._told.popitem(last=False)
-        if told in self._waiting or any(series in self._waiting for series in told.series.values()):
-            self._told[uid] = told
+        uid, reports = self._reports.popitem(last=False)
+        if reports in self._waiting or any(series in self._waiting for series in reports.series.values()):
+            self._reports[uid] = reports
         else:
-            told.let_go()
+            reports.let_go()
 
     def tidy(self) -> None:
         """Queue the repeats whose time has come and what was refused, and forget what was silent for long.
@@ -457,15 +458,19 @@ class Reporter:
         `run` does it now and then.
         """
         now = self._clock.now()
-        self._missed = {told: None for told in self._missed if told.missed}  # others went, or were asked for since
+        self._missed = {
+            reports: None for reports in self._missed if reports.missed
+        }  # others went, or were asked for since
         missed = list(itertools.islice(self._missed, _AGAIN))
-        for told in missed:
-            del self._missed[told]
-        for wanted in [wanted for told in missed for wanted in told.missed.values()]:
+        for reports in missed:
+            del self._missed[reports]
+        for wanted in [wanted for reports in missed for wanted in reports.missed.values()]:
             self.condition(wanted.obj, *_said(wanted.condition))
         for series in [one for one in self._owed if one.due(now, _REPEAT_SECONDS)]:
             self._lost(self._waiting.put(series))
-        for _ in list(itertools.takewhile(lambda told: now - told.heard >= FORGET_SECONDS, self._told.values())):
+        for _ in list(
+            itertools.takewhile(lambda reports: now - reports.heard >= FORGET_SECONDS, self._reports.values())
+        ):
             self._forget_oldest()
 
     async def _tidy_on(self) -> None:

@@ -1,4 +1,4 @@
-"""What waits to be told about objects: remembered per object, bounded, handed to writers one object at a time."""
+"""What waits to be written about objects: remembered per object, bounded, given to writers one object at a time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Generic, TypeVar
 import msgspec
 
 from session_scheduler.cluster.port import Event
-from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
+from session_scheduler.model.times import time_text
 
 SIMILAR = 10
-"""How many different notes of one reason are told of one object within SIMILAR_SECONDS, as client-go's correlator."""
+"""Different notes of one reason that are recorded of one object within SIMILAR_SECONDS, as client-go's correlator."""
 SIMILAR_SECONDS = 600.0
 FORGET_SECONDS = 1800.0
 """A series is forgotten after such silence: half of the hour for which an API server keeps an event."""
@@ -40,7 +40,7 @@ class Series:
 
     __slots__ = ("count", "event", "heard", "key", "name", "namespace", "owner", "written", "written_at")
 
-    def __init__(self, owner: Told, key: EventKey) -> None:
+    def __init__(self, owner: ObjectReports, key: EventKey) -> None:
         self.owner = owner
         self.key = key
         self.event: Event | None = None
@@ -57,8 +57,8 @@ class Series:
         return self.count > self.written and (self.written <= 1 or now - self.written_at >= every)
 
 
-class Told:
-    """What is to be told and was told about one object."""
+class ObjectReports:
+    """What is to be written and was written about one object."""
 
     __slots__ = (
         "_bases", "_version", "gone", "heard", "missed", "seen", "series", "uid", "wanted", "writing", "written",
@@ -71,7 +71,7 @@ class Told:
         self.missed: dict[str, Wanted] = {}
         """Those that were refused, to be asked for again."""
         self.seen: Pod | None = None
-        """The object as an event last showed it since there is something to be told of it."""
+        """The object as an event last showed it since there is something to be written of it."""
         self.writing: PodCondition | None = None
         self.written: dict[str, PodCondition] = {}
         self.series: dict[EventKey, Series] = {}
@@ -136,7 +136,7 @@ class Told:
         return sum(other[0] == key[0] and other[2] == key[2] for other in recent)
 
     def let_go(self) -> None:
-        """Nothing is to be told of the object any more: its series, which know it, are freed with it."""
+        """Nothing is to be written of the object any more: its series, which know it, are freed with it."""
         self.series.clear()
         self.seen = None
 
@@ -163,9 +163,9 @@ def timed(wanted: Wanted, known: PodCondition | None) -> PodCondition:
     return msgspec.structs.replace(wanted.condition, last_transition_time=since or time_text(wanted.asked))
 
 
-Item = Told | Series
+Item = ObjectReports | Series
 """What a writer takes: an object's conditions, or one series of events."""
-_Item = TypeVar("_Item", Told, Series)
+_Item = TypeVar("_Item", ObjectReports, Series)
 
 
 class Lane(Generic[_Item]):
@@ -196,7 +196,7 @@ class Waiting:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._conditions: Lane[Told] = Lane()
+        self._conditions: Lane[ObjectReports] = Lane()
         self._events: Lane[Series] = Lane()
         self._writing: set[Item] = set()
         self._flushes: list[tuple[set[Item], asyncio.Event]] = []
@@ -215,22 +215,22 @@ class Waiting:
     def put(self, item: Item) -> list[Series]:
         """Add it unless it waits; what is being written is looked at again afterwards. Returns what had to go."""
         if item not in self:
-            if isinstance(item, Told):
+            if isinstance(item, ObjectReports):
                 self._conditions.add(item)
             else:
                 self._events.add(item)
         dropped = []
         while len(self) > self._limit and self._events.items:
             series, _ = self._events.items.popitem(last=False)
-            self._settle(series)
+            self._complete(series)
             dropped.append(series)
         return dropped
 
-    async def next_conditions(self) -> Told:
+    async def next_conditions(self) -> ObjectReports:
         """The object whose conditions come next; `done` must follow."""
-        told = await self._conditions.first()
-        self._writing.add(told)
-        return told
+        reports = await self._conditions.first()
+        self._writing.add(reports)
+        return reports
 
     async def next_event(self) -> Series:
         """The event that comes next; `done` must follow."""
@@ -243,22 +243,22 @@ class Waiting:
         self._writing.discard(item)
         if again:
             return self.put(item)
-        self._settle(item)
+        self._complete(item)
         return []
 
-    def take_back(self, told: Told) -> tuple[int, int]:
+    def take_back(self, reports: ObjectReports) -> tuple[int, int]:
         """Remove what waits about an object, but new events; returns how many conditions and repeated events went."""
-        series = [one for one in told.series.values() if one.name and one in self._events.items]
+        series = [one for one in reports.series.values() if one.name and one in self._events.items]
         for one in series:
             del self._events.items[one]
-            self._settle(one)
-        if told not in self._conditions.items:
+            self._complete(one)
+        if reports not in self._conditions.items:
             return 0, len(series)
-        del self._conditions.items[told]
-        self._settle(told)
+        del self._conditions.items[reports]
+        self._complete(reports)
         return 1, len(series)
 
-    def _settle(self, item: Item) -> None:
+    def _complete(self, item: Item) -> None:
         for waiting, over in self._flushes:
             waiting.discard(item)
             if not waiting:

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
+__all__ = ["run"]
+
 _Answer = TypeVar("_Answer")
 
 

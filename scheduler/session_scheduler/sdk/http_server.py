@@ -19,6 +19,8 @@ from aiohttp.typedefs import Handler
 from session_scheduler.base.sockets import bound
 from session_scheduler.config.settings import Serving
 
+__all__ = ["Endpoints", "Exposition"]
+
 _log = structlog.get_logger(__name__)
 
 IDLE_SECONDS: Final = 15.0

@@ -18,6 +18,8 @@ from structlog.typing import EventDict, Processor
 
 from session_scheduler.sdk.commands import LogLevel
 
+__all__ = ["log_to_stderr"]
+
 LogFormat = Literal["console", "json"]
 """console: `LEVEL event field=value`. json: an object a line, with time, level, logger, event and the fields."""
 _LIBRARIES: Final = ("asyncio", "aiohttp", "kubernetes", "urllib3")

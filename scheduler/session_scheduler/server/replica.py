@@ -24,10 +24,10 @@ from session_scheduler.engine.scheduler import KINDS, OPTIONAL_KINDS, Scheduler
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.framework.hooks import HookCall, HookCalls
 from session_scheduler.registry.registry import Registry
-from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import Metrics
-from session_scheduler.reporting.queue_status import QueueTeller
-from session_scheduler.reporting.recorder import Reporter
+from session_scheduler.reporting.queue_status import QueueStatusWriter
+from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.sdk.http_server import Endpoints
 from session_scheduler.sdk.leader import Leadership, connect
 from session_scheduler.server.explain_endpoint import Explanations
@@ -92,13 +92,13 @@ class Replica:
     ) -> bool:
         """Schedule until `stop`, beside the tasks that keep the lease; whether all work in flight has ended then."""
         config, metrics = self._config, self.metrics
-        reporter = Reporter(cluster, clock=self._clock, events=config.events, meter=metrics.reports,
+        recorder = Recorder(cluster, clock=self._clock, events=config.events, meter=metrics.reports,
                             busy=lambda: len(scheduler.in_flight) > 0 and not stop.is_set())  # fmt: skip
         due = asyncio.Event()
-        teller = Teller(reporter, metrics, self._clock, self._profiles, on_finished=due.set)
-        scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=teller,
+        observer = LiveObserver(recorder, metrics, self._clock, self._profiles, finished=due.set)
+        scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=observer,
                               holder=self._leadership.identity, token=lambda: self._leadership.token)  # fmt: skip
-        loop = self._loop = SchedulerLoop(scheduler, teller, metrics, self._clock, due)
+        loop = self._loop = SchedulerLoop(scheduler, observer, metrics, self._clock, due)
         self._explanations = Explanations(scheduler, self._clock, loop.notify)
         loop.add_idle_task(self._explanations)
         metrics.follow_pending(lambda: loop)
@@ -106,13 +106,13 @@ class Replica:
         mirror = self._mirror = Mirror(cluster, KINDS, loop.deliver, clock=self._clock,
                                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
                                        optional=OPTIONAL_KINDS)  # fmt: skip
-        queues = QueueTeller(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
-        async with background(reporter.run(), queues.run()) as reporting, _abandoned(scheduler):
+        queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
+        async with background(recorder.run(), queues.run()) as reporting, _abandoned(scheduler):
             beside = [*keeping, *reporting]
             await first_of(self._recover(mirror, scheduler), stop.wait(), beside=beside)
             if stop.is_set():
                 return True
-            runtime = Runtime(loop.wake, lambda: self._leadership.leading, cluster, loop.change, teller.says,
+            runtime = Runtime(loop.wake, lambda: self._leadership.leading, cluster, loop.change, observer.says,
                               KubeApi(cluster.client))  # fmt: skip
             async with self._serving(runtime), background(mirror.run(), loop.run()) as inner:
                 await first_of(stop.wait(), beside=[*beside, *inner])
@@ -120,7 +120,7 @@ class Replica:
                 drained = await loop.stop(DRAIN_SECONDS)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FLUSH_SECONDS):
-                        await reporter.flush()
+                        await recorder.flush()
         return drained
 
     async def _recover(self, mirror: Mirror, scheduler: Scheduler) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from session_scheduler.model.disruption import MOVED, is_disrupted
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod
 
@@ -19,8 +20,6 @@ _REMEMBERED: Final = 10_000
 """Controllers of which it is known when a pod of theirs was moved."""
 _MAKE_ANEW: Final = frozenset({"Job", "ReplicaSet", "ReplicationController", "StatefulSet"})
 """Controllers that replace a pod that ends, on whatever node: those of daemons and of nodes' own pods do not."""
-MOVED: Final = "ConsolidationByScheduler"
-"""The reason of the condition DisruptionTarget of a pod that was moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,7 @@ class Moves:
     def leaves(self, task: Task) -> bool:
         """Whether a task is still there that was moved, by whomever."""
         pod = task.pod
-        told = (one for one in pod.status.conditions if one.type == "DisruptionTarget" and one.status == "True")
-        moved = pod.metadata.deletion_timestamp is not None and any(one.reason == MOVED for one in told)
+        moved = pod.metadata.deletion_timestamp is not None and is_disrupted(pod, MOVED)
         return moved or task.uid in self.leaving
 
     def came_to_nothing(self, uid: str) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from session_scheduler.base.backoff import backoff
 from session_scheduler.model.events import EVERY_EVENT, ClusterEvent, ClusterEventWithHint
 
 if TYPE_CHECKING:
@@ -181,10 +182,7 @@ class SchedulingQueue:
             waiting.errors += 1
         else:
             waiting.refused, waiting.errors = waiting.refused + 1, 0
-        waiting.until = now + self._backoff(waiting.errors or waiting.refused)
-
-    def _backoff(self, failures: int) -> float:
-        return min(self._maximum, self._initial * 2.0 ** min(failures - 1, 62))
+        waiting.until = now + backoff(self._initial, (waiting.errors or waiting.refused) - 1, self._maximum)
 
     def placed(self, key: str) -> None:
         """The group was placed or is gone: its failures are forgotten."""

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from session_scheduler.builtin.dynamic_resources import DynamicResources
-from session_scheduler.framework.evaluation import judge, totals
+from session_scheduler.framework.evaluation import evaluate, totals
 from session_scheduler.framework.hooks import PluginError
 from session_scheduler.framework.session import Session
 from session_scheduler.model.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
@@ -69,14 +69,14 @@ def judged(content: dict[str, Any]) -> dict[str, Answer]:
 
 def answer(session: Session, plugin: DynamicResources, task: Task) -> Answer:
     try:
-        plan = session.plan(task.cls)
+        plan = session.evaluation(task.cls)
     except PluginError as error:
         return Answer(error=f"DynamicResources: {error}")
     if plan.refusal is not None:
         return Answer(error=f"{plan.refusal.plugin}: {plan.refusal.reason}")
-    view, mask = session.table.all_rows(), session.candidates()
+    view, mask = session.table.all_rows(), session.table.valid()
     try:
-        refused = judge(plan, view, mask, task)
+        refused = evaluate(plan, view, mask, task)
     except PluginError as error:
         return Answer(aborts={" ".join(str(error).split())})
     total = totals(plan, view, mask, task)
@@ -92,7 +92,7 @@ def answer(session: Session, plugin: DynamicResources, task: Task) -> Answer:
 
 def allocations_on(session: Session, plugin: DynamicResources, task: Task, row: int) -> dict[str, Any]:
     """What the pod's claims would get on a node; given back at once."""
-    with session.statement(task.group) as statement:
+    with session.ledger.statement(task.group) as statement:
         statement.allocate(task, row)
         return {held.claim.key: plain(held.allocation) for held in plugin._holdings.of_pod(task.uid)
                 if task.pod.spec.resource_claims and held.claim.metadata.name}  # fmt: skip

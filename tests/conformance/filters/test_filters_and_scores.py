@@ -26,7 +26,7 @@ from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.framework.evaluation import judge, totals
+from session_scheduler.framework.evaluation import evaluate, totals
 from session_scheduler.model import related
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Node, Pod
@@ -73,13 +73,13 @@ class Cluster:
         self.tasks = {task.name: task for task in scheduler.cache.tasks.values() if task.node is None}
         self.expected: Mapping[str, Any] = case["expect"]
 
-    def judge(self, task: Task) -> Answer:
+    def evaluate(self, task: Task) -> Answer:
         """Every plugin in order: the first that refuses a node, and the total score of the others."""
-        plan = self.session.plan(task.cls)
+        plan = self.session.evaluation(task.cls)
         if plan.refusal is not None:
             return Answer(error=f"{plan.refusal.plugin}: {plan.refusal.reason}")
-        view, mask = self.session.table.all_rows(), self.session.candidates()
-        refused = judge(plan, view, mask, task)
+        view, mask = self.session.table.all_rows(), self.session.table.valid()
+        refused = evaluate(plan, view, mask, task)
         total = totals(plan, view, mask, task)
         names = {row: name for name, row in self.session.table.row_of.items()}
         failed = {names[row]: verdict.plugin or "" for row, verdict in refused.items()}
@@ -98,7 +98,7 @@ def _cluster(path: Path) -> Cluster:
 @cache
 def _answers(path: Path) -> dict[str, Answer]:
     cluster = _cluster(path)
-    return {name: cluster.judge(task) for name, task in cluster.tasks.items()}
+    return {name: cluster.evaluate(task) for name, task in cluster.tasks.items()}
 
 
 def _by(paths: list[Path]) -> pytest.MarkDecorator:

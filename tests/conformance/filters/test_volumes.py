@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from session_scheduler.framework.evaluation import judge
+from session_scheduler.framework.evaluation import evaluate
 from session_scheduler.framework.session import Session
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.storage import (
@@ -51,11 +51,11 @@ def judged(path: Path) -> dict[str, Answer]:
 
 
 def answer(session: Session, task: Any) -> Answer:
-    plan = session.plan(task.cls)
+    plan = session.evaluation(task.cls)
     if plan.refusal is not None:
         return {}, f"{plan.refusal.plugin}: {plan.refusal.reason}"
     view = session.table.all_rows()
-    refused = judge(plan, view, session.candidates(), task)
+    refused = evaluate(plan, view, session.table.valid(), task)
     return {view.node(row).metadata.name: (v.plugin or "", v.reasons) for row, v in refused.items()}, None
 
 

@@ -46,9 +46,11 @@ class World:
     lost_nodes: set[str] = field(default_factory=set)
     may_exit: bool = False
     """Whether schedulers may end on their own, as one does that has lost its Lease."""
+    name: str = ""
+    """Its namespace; a new one where empty."""
 
     def __enter__(self) -> World:
-        self.namespace = self.plane.new_namespace()
+        self.namespace = self.plane.new_namespace(self.name)
         self.nodes: list[str] = []
         self.schedulers: list[SchedulerProcess] = []
         self.proxies: list[Proxy] = []
@@ -140,11 +142,15 @@ class World:
 
     def create_gang(self, name: str, size: int = SIZE, *, device: bool = True, **spec: Any) -> None:
         """A PodGroup and its pods, `name`-0 and on."""
+        self.create_group(name, size)
+        for number in range(size):
+            self.create_pod(f"{name}-{number}", group=name, device=device, **spec)
+
+    def create_group(self, name: str, size: int) -> None:
+        """A PodGroup alone."""
         policy = {"schedulingPolicy": {"gang": {"minCount": size}}}
         self.plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "spec": policy,
                            "metadata": {"name": name, "namespace": self.namespace}})  # fmt: skip
-        for number in range(size):
-            self.create_pod(f"{name}-{number}", group=name, device=device, **spec)
 
     def create_pod(self, name: str, group: str | None = None, *, device: bool = True, **spec: Any) -> Manifest:
         """A pod of one core and, with `device`, one device."""

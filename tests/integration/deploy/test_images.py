@@ -104,7 +104,7 @@ def test_everything_that_is_copied_is_in_the_context() -> None:
                 for source in arguments.split()[:-1]:
                     assert any(path == source or path.startswith(f"{source}/") for path in seen), source
     assert not [path for path in seen if path.endswith((".so", ".cpp", ".pyc"))]
-    assert {"fluxion_cy/setup.py", "fluxion_cy/src/fluxion_cy/_store.pyx"} <= seen
+    assert {"fluxion_cy/setup.py", "fluxion_cy/src/fluxion_cy/engine/store.pyx"} <= seen
 
 
 def test_the_distribution_is_built_from_the_context_alone(tmp_path: Path) -> None:

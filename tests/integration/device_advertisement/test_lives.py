@@ -16,7 +16,7 @@ from fluence_plugins.device_advertisement import api_pb2 as api
 from fluence_plugins.device_advertisement import kubelet as kubelet_module
 from fluence_plugins.device_advertisement.metrics import Metrics
 from fluence_plugins.device_advertisement.plugin import DevicePlugin
-from fluence_plugins.fluence.resources_file import ResourcesFile
+from fluence_plugins.resources.file import ResourcesFile
 
 from .fake_kubelet import FakeKubelet, until
 

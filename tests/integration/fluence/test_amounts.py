@@ -32,7 +32,9 @@ def cluster_of(**arguments: Any) -> FakeCluster:
 
 def held_by(cluster: FakeCluster, name: str) -> tuple[int, ...] | None:
     found = cluster.find(Pod, name)
-    held: tuple[int, ...] | None = cluster.plugin("fluence").live.held_of(found.metadata.uid, found.spec.node_name)
+    held: tuple[int, ...] | None = cluster.plugin("fluence").live.holdings.of_pod(
+        found.metadata.uid, found.spec.node_name
+    )
     return held
 
 
@@ -106,7 +108,7 @@ def test_a_restart_finds_what_pods_hold(policy: str) -> None:
     before = [held_by(cluster, f"g-{index}") for index in range(2)]
     cluster.restart()
     assert [held_by(cluster, f"g-{index}") for index in range(2)] == before
-    assert cluster.plugin("fluence").live.missing == {}
+    assert cluster.plugin("fluence").live.holdings.missing == {}
 
 
 async def test_small_pods_stay_within_a_rack_of_a_graph_with_levels(world: World) -> None:
@@ -160,7 +162,7 @@ async def moved(world: World, before: dict[str, Any], after: dict[str, Any], *ob
 
 
 def held(plugin: FluencePlugin, world: World, host: str = "n1") -> dict[str, tuple[int, ...] | None]:
-    return {task.key: plugin.live.held_of(task.uid, host) for task in world.scheduler.cache.tasks.values()}
+    return {task.key: plugin.live.holdings.of_pod(task.uid, host) for task in world.scheduler.cache.tasks.values()}
 
 
 async def test_whole_cores_become_what_the_pod_requests(world: World) -> None:
@@ -169,7 +171,7 @@ async def test_whole_cores_become_what_the_pod_requests(world: World) -> None:
     assert held(plugin, world) == {
         "default/a": (1500, 0, 0, 0, 1), "default/b": (1000, 0, 0, 0, 1), "default/c": (10, 0, 0, 0, 1)
     }  # fmt: skip
-    assert not plugin.live.missing
+    assert not plugin.live.holdings.missing
 
 
 @embedded_only  # memory is exact
@@ -178,7 +180,10 @@ async def test_millicores_become_whole_cores_of_which_each_is_given_once(world: 
     plugin = await moved(world, MILLICORES, {}, node_manifest("n1"), *pods)
     assert held(plugin, world) == {"default/a": (2, 0, 0, 0), "default/b": (1, 5, 0, 0)}
     indices = [
-        core for share in plugin.live.shares.values() for on in share[next(iter(share))].hosts for core in on.cores
+        core
+        for share in plugin.live.holdings.shares.values()
+        for on in share[next(iter(share))].hosts
+        for core in on.cores
     ]
     assert sorted(indices) == [0, 1, 2]
 
@@ -186,13 +191,13 @@ async def test_millicores_become_whole_cores_of_which_each_is_given_once(world: 
 async def test_pods_for_which_there_are_too_few_cores_count_as_load_and_end_like_others(world: World) -> None:
     pods = [pod_manifest(f"p{index}", {"cpu": "500m"}) for index in range(8)]
     plugin = await moved(world, MILLICORES, {}, node_manifest("n1"), *pods)
-    assert len(plugin.live.shares) == 4
-    assert len(plugin.live.missing) == 4
-    assert plugin.live.foreign_load_held == {}
+    assert len(plugin.live.holdings.shares) == 4
+    assert len(plugin.live.holdings.missing) == 4
+    assert plugin.live.foreign.held == {}
     assert sum(plugin.drift.values()) == 0
     for index in range(8):
         await world.scheduler.event_handlers.apply("DELETED", await world.live_pod(f"p{index}"))
-    assert (plugin.live.shares, plugin.live.missing, plugin.live.foreign_load_held) == ({}, {}, {})
+    assert (plugin.live.holdings.shares, plugin.live.holdings.missing, plugin.live.foreign.held) == ({}, {}, {})
     assert world.free_cores() == 4
 
 
@@ -201,7 +206,7 @@ async def test_a_whole_node_stays_whole(world: World, before: dict[str, Any], af
     whole = {"matchPolicy": "lonodex"}
     plugin = await moved(world, before | whole, after | whole, node_manifest("n1"), pod_manifest("a"))
     assert held(plugin, world) == {"default/a": (4000, 8192, 0, 0, 110) if after else (4, 8192, 0, 0)}
-    assert not plugin.live.missing
+    assert not plugin.live.holdings.missing
 
 
 @embedded_only  # memory is exact
@@ -215,7 +220,7 @@ async def test_pods_that_share_a_whole_node_keep_their_shares_of_it(
     plugin = await moved(world, before | whole, after | whole, host, gang_manifest("g", 2), *pods)
     first, second = ((6500, 7168, 1, 2, 109), (1500, 1024, 0, 1, 1)) if after else ((6, 7168, 1, 2), (2, 1024, 0, 1))
     assert held(plugin, world) == {"default/g-0": first, "default/g-1": second}
-    assert not plugin.live.missing
+    assert not plugin.live.holdings.missing
 
 
 async def test_gpus_stay_whose_they_are_when_their_kinds_change_places(world: World) -> None:
@@ -228,7 +233,7 @@ async def test_gpus_stay_whose_they_are_when_their_kinds_change_places(world: Wo
     world.arguments = {"gpuResources": [NVIDIA]}
     await world.restarted()
     assert held(world.plugin, world) == {"default/a": (1, 0, 2), "default/b": (1, 0, 0), "default/c": (1, 0, 0)}
-    assert not world.plugin.live.missing
+    assert not world.plugin.live.holdings.missing
 
 
 async def test_a_record_that_names_no_kind_is_of_the_only_one_that_the_pod_asks_for(world: World) -> None:
@@ -263,7 +268,7 @@ async def test_a_forged_record_stops_nothing_and_frees_nothing(
     liar["metadata"]["uid"] = "u"
     await world.place(node_manifest("n1"), liar, pod_manifest("b", {"cpu": "1"}))
     assert world.pod("b")["node"] is None
-    free = world.plugin.live.free_on("n1", (), world.plugin._load_on("n1", (), ()))
+    free = world.plugin.live.free_on("n1", (), world.plugin._loads.load_on("n1", (), ()))
     assert free is not None
     assert free[0] == 0
 

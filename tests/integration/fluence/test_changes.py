@@ -28,7 +28,7 @@ def shares(world: World) -> dict[str, set[str]]:
     names = {task.uid: task.name for task in world.scheduler.cache.tasks.values()}
     return {
         names[uid]: {thing.path for part in share.values() for thing in (*part.hosts, *part.devices)}
-        for uid, share in world.plugin.live.shares.items()
+        for uid, share in world.plugin.live.holdings.shares.items()
     }
 
 
@@ -46,7 +46,7 @@ async def test_a_node_that_grows_under_a_gang_takes_nothing_from_it(world: World
     before = shares(world)
     await change(world, "n1", "3")
     assert shares(world) == before
-    assert world.plugin.live.missing == {}
+    assert world.plugin.live.holdings.missing == {}
     assert world.free_cores() == 1
 
 
@@ -62,7 +62,7 @@ async def test_devices_of_a_live_pod_stay_its_own_when_its_node_changes(world: W
     assert all("/cluster/q" not in held for name, held in shares(world).items() if name != "a")
     if cpus[-1] == "4":
         assert shares(world)["a"] == {f"/cluster/{home}", "/cluster/q"}
-        assert world.plugin.live.missing == {}
+        assert world.plugin.live.holdings.missing == {}
 
 
 async def test_a_pod_that_ends_while_its_node_is_gone_leaves_nothing(world: World) -> None:
@@ -71,8 +71,8 @@ async def test_a_pod_that_ends_while_its_node_is_gone_leaves_nothing(world: Worl
     await change(world, home, None)
     await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("a"))
     await change(world, home, "4")
-    assert world.plugin.live.missing == {}
-    assert world.plugin.live.shares == {}
+    assert world.plugin.live.holdings.missing == {}
+    assert world.plugin.live.holdings.shares == {}
     assert world.free_cores() == 8
 
 

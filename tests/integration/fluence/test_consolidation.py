@@ -39,7 +39,7 @@ def settle(cluster: FakeCluster) -> None:
 
 def held(cluster: FakeCluster) -> object:
     live = cluster.plugin("fluence").live
-    return dict(live.shares), dict(live.foreign_load_held), dict(live.missing)
+    return dict(live.holdings.shares), dict(live.foreign.held), dict(live.holdings.missing)
 
 
 def test_a_gang_fits_in_the_graph_after_a_move(cluster: FakeCluster) -> None:
@@ -59,7 +59,7 @@ def test_what_holds_a_device_has_one_again(cluster: FakeCluster) -> None:
     assert len(ended(cluster)) == 1
     settle(cluster)
     cluster.assert_all_bound()
-    assert sum(bool(part.devices) for share in cluster.plugin("fluence").live.shares.values()
+    assert sum(bool(part.devices) for share in cluster.plugin("fluence").live.holdings.shares.values()
                for part in share.values()) == 3  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.resources import load_resources
+from fluence_plugins.resources.config import load_resources
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.queues import QUEUE_LABEL
 from session_scheduler.testing import FakeCluster

@@ -27,7 +27,7 @@ async def test_every_policy_places_pods_and_devices_and_frees_them(world: World,
     for name in ("q", "g0", "g1", "g2"):
         await world.scheduler.event_handlers.apply("DELETED", await world.live_pod(name))
     assert world.free_cores() == 12
-    assert world.plugin.live.shares == {}
+    assert world.plugin.live.holdings.shares == {}
 
 
 @pytest.mark.parametrize("policy", ["firstnodex", "lonodex"])
@@ -47,7 +47,7 @@ async def test_types_that_disagree_are_tried_with_one_value_for_all(world: World
         (world._folder / "resources.yaml").write_text(text)
         await world.place(node("n1"), pod("p", device("q") | device("l")))
         assert world.pod("p")["backend"] == "l1,y"
-        assert len(world.plugin.live.shares) == 1
+        assert len(world.plugin.live.holdings.shares) == 1
 
 
 async def test_a_shortage_of_devices_is_told_in_numbers(world: World) -> None:
@@ -107,7 +107,7 @@ async def test_a_record_that_is_not_believed_is_told(
 ) -> None:
     annotations = {"fluence.flux-framework.org/held": record}
     await world.place(node("n1"), pod("p", nodeName="n1", annotations=annotations))
-    assert world.plugin.live.shares == {}
+    assert world.plugin.live.holdings.shares == {}
     assert world.free_cores() == 3
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from session_scheduler.framework.session import Session
+from session_scheduler.framework.statement import Ledger
 from session_scheduler.model.gpu_shares import GPU, GPU_FRACTION
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, pod
@@ -18,8 +18,8 @@ def part(name: str, fraction: str, **options: int) -> Pod:
 
 def test_a_preemptor_gets_the_gpu_of_the_one_victim_that_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
     removed: list[str] = []
-    remove = Session.remove
-    monkeypatch.setattr(Session, "remove", lambda *args: (removed.append(args[1].name), remove(*args)))
+    remove = Ledger.remove
+    monkeypatch.setattr(Ledger, "remove", lambda *args: (removed.append(args[1].name), remove(*args)))
     cluster = FakeCluster().use("fluence").nodes(2, cpu="8", offers={NVIDIA: 2})
     cluster.add(*(part(f"low-{index}", "0.7", priority=index) for index in range(4)))
     cluster.run()

@@ -51,7 +51,7 @@ async def test_members_without_a_size_start_one_by_one(world: World) -> None:
 async def test_a_group_by_label_gets_its_devices_whole(world: World) -> None:
     await world.place(node("n1", cpu="8"), *(member(f"p{i}", "4", cpu="1", asks=device("qpu")) for i in range(4)))
     assert [world.pod(f"p{i}")["node"] for i in range(4)] == [None] * 4
-    assert world.plugin.live.shares == {}
+    assert world.plugin.live.holdings.shares == {}
 
 
 async def test_groups_of_one_name_in_two_namespaces_are_two(world: World) -> None:

@@ -93,7 +93,7 @@ async def test_the_reason_counts_as_the_graph_does(racks: World) -> None:
     """Each pod takes a whole core of the graph, however little it requests."""
     await racks.place(at("n1", "r1", cpu="3"), asking("g", 4, within="rack"), *members("g", 4, cpu="100m"))
     assert "no rack has room for 4 pods: at most 3 in rack r1 of zone a" in racks.pod("g-0")["reason"]
-    assert racks.plugin.live.shares == {}
+    assert racks.plugin.live.holdings.shares == {}
 
 
 async def test_where_the_graph_refuses_the_best_rack_another_one_is_tried(racks: World) -> None:
@@ -118,7 +118,7 @@ async def test_classes_and_devices_of_a_gang_land_in_one_rack(racks: World) -> N
 async def test_a_device_below_a_node_in_a_rack_is_found_and_named_without_its_rack(racks: World) -> None:
     (racks._folder / "resources.yaml").write_text("resources: [{type: fpga, name: board, parent: n1}]")
     await racks.place(at("n1", "1"), asking("g", 2, within="rack"), *members("g", 2), pod("p", device("fpga")))
-    (share,) = (s for uid, s in racks.plugin.live.shares.items() if any(part.devices for part in s.values()))
+    (share,) = (s for uid, s in racks.plugin.live.holdings.shares.items() if any(part.devices for part in s.values()))
     assert [device.path for part in share.values() for device in part.devices] == ["/cluster/n1/board"]
 
 
@@ -271,13 +271,13 @@ async def test_a_label_that_changes_moves_the_host_and_what_is_held_stays_held(r
         at("n1", "1"), at("n2", "1"), asking("g", 4, within="rack"), *members("g", 4), pod("p", device("fpga"))
     )
     live = racks.plugin.live
-    before, jobs = dict(live.shares), sorted(live.shares.values(), key=str)
-    host = live._hosts["n1"]
+    before, jobs = dict(live.holdings.shares), sorted(live.holdings.shares.values(), key=str)
+    host = live.loaded.hosts["n1"]
     moved = type(host)(**{**{f: getattr(host, f) for f in host.__slots__}, "levels": (("zone", "b"), ("rack", "7"))})
     live.set_hosts({"n1": moved})
-    assert live.missing == {}
-    assert sorted(live.shares.values(), key=str) == jobs
-    assert live.shares == before
+    assert live.holdings.missing == {}
+    assert sorted(live.holdings.shares.values(), key=str) == jobs
+    assert live.holdings.shares == before
     assert "/cluster/zone=b/rack=7/n1" in nodes_of(racks.plugin)["node"]
     live.set_hosts({"n2": None})
     assert nodes_of(racks.plugin)["rack"] == ["/cluster/zone=b/rack=7"], "empty levels are gone"
@@ -286,10 +286,10 @@ async def test_a_label_that_changes_moves_the_host_and_what_is_held_stays_held(r
     live.set_hosts({"n1": host})
     assert live.graph.virtual.keys() == {"/cluster/n1/board"}
     assert {uid for uid in before if any(h.name == "n1" for part in before[uid].values() for h in part.hosts)} <= set(
-        live.shares
+        live.holdings.shares
     )
-    for uid in list(live.shares):
-        live.free(uid)
+    for uid in list(live.holdings.shares):
+        live.allocations.free(uid)
     assert live.matcher.find("sched-now=allocated") is None
 
 
@@ -298,18 +298,18 @@ async def test_a_restarted_scheduler_holds_the_same_wherever_hosts_are_now(racks
     await racks.place(
         at("n1", "1"), at("n2", "2"), asking("g", 4, within="rack"), *members("g", 4, "500m"), pod("p", device("fpga"))
     )
-    before = racks.plugin.live.shares
+    before = racks.plugin.live.holdings.shares
     for levels in ([], LEVELS, LEVELS[:1], LEVELS[1:]):
         racks.arguments["topology"] = levels
         racks.scheduler = await racks.restarted()
-        assert racks.plugin.live.shares == before
-        assert racks.plugin.live.missing == {}
+        assert racks.plugin.live.holdings.shares == before
+        assert racks.plugin.live.holdings.missing == {}
 
 
 async def test_a_host_named_like_a_backend_is_left_out_in_a_rack_too(racks: World) -> None:
     await racks.place(at("n1", "1"))
     live = racks.plugin.live
-    live.set_hosts({"aurora": type(live._hosts["n1"])("aurora", 2, 0, levels=(("rack", "1"),))})
+    live.set_hosts({"aurora": type(live.loaded.hosts["n1"])("aurora", 2, 0, levels=(("rack", "1"),))})
     assert "aurora" not in live.graph.host_ranks
     assert live.graph.host_ranks.keys() == {"n1"}
 

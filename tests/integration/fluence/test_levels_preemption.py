@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fluence_plugins.fluence.arguments import FluenceArguments
+from fluence_plugins.fluence.graph.topology import TopologyLevel
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.topology import TopologyLevel
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ...tools.preempting import ended

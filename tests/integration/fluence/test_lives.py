@@ -21,7 +21,7 @@ async def test_a_pod_that_ends_frees_its_own_share_only(world: World) -> None:
     assert world.free_cores() == 3
     await world.scheduler.event_handlers.apply("DELETED", await world.live_pod("a"))
     assert world.free_cores() == 4
-    assert world.plugin.live.shares == {}
+    assert world.plugin.live.holdings.shares == {}
 
 
 async def test_ending_twice_frees_once(world: World) -> None:
@@ -42,18 +42,18 @@ async def test_a_restart_holds_what_live_pods_hold(world: World) -> None:
     before = {
         task.key: share
         for task in world.scheduler.cache.tasks.values()
-        for share in [world.plugin.live.shares[task.uid]]
+        for share in [world.plugin.live.holdings.shares[task.uid]]
     }
-    free, last = world.free_cores(), world.plugin.live.next_jobid
+    free, last = world.free_cores(), world.plugin.live.allocations.next_jobid
     await world.restarted()
     after = {
         task.key: share
         for task in world.scheduler.cache.tasks.values()
-        for share in [world.plugin.live.shares[task.uid]]
+        for share in [world.plugin.live.holdings.shares[task.uid]]
     }
     assert after == before
     assert world.free_cores() == free
-    assert world.plugin.live.next_jobid == last
+    assert world.plugin.live.allocations.next_jobid == last
 
 
 async def test_a_restart_books_nothing_twice(world: World) -> None:
@@ -74,7 +74,7 @@ async def test_a_forged_record_counts_as_foreign_load(world: World) -> None:
     held["plugins"]["fluence"]["jobs"]["1"]["host"] = other
     await world.scheduler.cluster.patch_metadata(live, annotations={HELD: json.dumps(held)})
     await world.restarted()
-    assert world.plugin.live.shares == {}
+    assert world.plugin.live.holdings.shares == {}
     assert world.free_cores() == 7
 
 
@@ -86,7 +86,7 @@ async def test_a_record_that_claims_what_another_pod_holds_is_not_believed(world
     metadata = ObjectMeta(name="thief", namespace="default", uid="zz", annotations={HELD: record})
     await world.scheduler.cluster.create(msgspec.structs.replace(forger, metadata=metadata))
     await world.restarted()
-    assert len(world.plugin.live.shares) <= 1
+    assert len(world.plugin.live.holdings.shares) <= 1
 
 
 async def test_a_copied_record_is_not_held_twice(world: World) -> None:
@@ -96,19 +96,19 @@ async def test_a_copied_record_is_not_held_twice(world: World) -> None:
     metadata = ObjectMeta(name="thief", namespace="default", uid="zz", annotations=dict(live.metadata.annotations))
     await world.scheduler.cluster.create(msgspec.structs.replace(copy, metadata=metadata))
     await world.restarted()
-    assert len(world.plugin.live.shares) == 1
+    assert len(world.plugin.live.holdings.shares) == 1
     assert world.free_cores() == 2
 
 
 async def test_a_node_that_grows_keeps_its_pods_shares(world: World) -> None:
     await world.place(node("n1", cpu="2"), pod("a"), pod("b"))
-    shares = dict(world.plugin.live.shares)
+    shares = dict(world.plugin.live.holdings.shares)
     bigger = Node(
         metadata=ObjectMeta(name="n1"), status=NodeStatus(allocatable={"cpu": "4", "memory": "8Gi", "pods": "9"})
     )
     await world.scheduler.event_handlers.apply("MODIFIED", bigger)
     await world.scheduler.cycle()
-    assert world.plugin.live.shares == shares
+    assert world.plugin.live.holdings.shares == shares
     assert world.free_cores() == 2
 
 
@@ -118,6 +118,6 @@ async def test_a_node_that_goes_takes_what_pods_hold_of_it_and_nothing_else(worl
     on_it = sum(entry["node"] == "n1" for entry in world.result["pods"])
     await world.scheduler.event_handlers.apply("DELETED", gone)
     await world.scheduler.cycle()
-    held_of = [part.hosts for share in world.plugin.live.shares.values() for part in share.values()]
+    held_of = [part.hosts for share in world.plugin.live.holdings.shares.values() for part in share.values()]
     assert sum(bool(hosts) for hosts in held_of) == 3 - on_it
     assert "n1" not in world.plugin.live.graph.host_ranks

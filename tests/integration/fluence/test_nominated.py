@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.live_graph import LiveGraph
-from fluence_plugins.fluence.nominated import Nominated
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.matching.nominated_pods import NominatedPods
 from fluence_plugins.fluence.plugin import FluencePlugin
-from session_scheduler.framework import session as nominated
+from session_scheduler.framework import nominated_pods as core
 from session_scheduler.model.objects import KubeObject, Pod, PodStatus
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
@@ -116,7 +116,10 @@ def held_by_nobody(cluster: FakeCluster) -> list[str]:
     found = live(cluster).matcher.find("sched-now=allocated")
     taken = {vertex["metadata"]["paths"]["containment"] for vertex in found["graph"]["nodes"]} if found else set()
     held = {
-        device.path for share in live(cluster).shares.values() for part in share.values() for device in part.devices
+        device.path
+        for share in live(cluster).holdings.shares.values()
+        for part in share.values()
+        for device in part.devices
     }
     return sorted(path for path in taken & set(live(cluster).graph.virtual) if path not in held)
 
@@ -127,7 +130,7 @@ def full_of_devices(cluster: FakeCluster) -> None:
     for number, vendor in enumerate(("a", "a", "b")):
         cluster.add(pod(f"holds{number}", priority=1, annotations=of(vendor), **needing(1)))
     run(cluster)
-    assert sorted(live(cluster).shares) == sorted(task.uid for task in cluster.scheduler.cache.bound_tasks())
+    assert sorted(live(cluster).holdings.shares) == sorted(task.uid for task in cluster.scheduler.cache.bound_tasks())
 
 
 def of(vendor: str) -> dict[str, str]:
@@ -217,9 +220,9 @@ def test_without_nominated_pods_nothing_is_done_for_any(cluster: FakeCluster, mo
     def unwanted(*_: object) -> None:
         raise AssertionError("somebody looks for nominated pods")
 
-    for name in ("settle", "settle_on", "settle_devices"):
-        monkeypatch.setattr(Nominated, name, unwanted)
-    monkeypatch.setattr(nominated, "yielded_to", unwanted)
+    for name in ("count_on", "_hold_devices"):
+        monkeypatch.setattr(NominatedPods, name, unwanted)
+    monkeypatch.setattr(core.NominatedPods, "yielded_to", unwanted)
     cluster.add(node("n1", cpu="8", offers={QPU: "8"}), pod("plain"), pod("device", **needing(1)), gang("g", 2))
     run(cluster)
-    assert len(live(cluster).shares) == 4
+    assert len(live(cluster).holdings.shares) == 4

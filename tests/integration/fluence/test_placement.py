@@ -24,7 +24,7 @@ async def test_a_gang_that_does_not_fit_leaves_no_trace_in_the_graph(world: Worl
     result = await world.place(node("n1"), node("n2"), gang("g", 5), *pods)
     assert result["summary"] == {"scheduled": 0, "unschedulable": 5, "leftOut": 0, "problems": {}}
     assert world.free_cores() == 8
-    assert world.plugin.live.shares == {}
+    assert world.plugin.live.holdings.shares == {}
 
 
 async def test_members_of_different_shapes_are_matched_class_by_class(world: World) -> None:
@@ -93,7 +93,7 @@ async def test_a_gang_that_wants_one_device_too_many_holds_neither_cores_nor_dev
     )
     assert result["summary"]["scheduled"] == 0
     assert world.free_cores() == 8
-    assert world.plugin.live.shares == {}
+    assert world.plugin.live.holdings.shares == {}
 
 
 async def test_the_devices_of_one_pod_come_from_one_tree(world: World) -> None:

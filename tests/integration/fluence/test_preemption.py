@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.cluster_graph import HostResources
-from fluence_plugins.fluence.live_graph import LiveGraph
-from fluence_plugins.fluence.placement import HostHolding, Placement
+from fluence_plugins.fluence.graph.allocations import Allocations
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.foreign_load import ForeignLoad
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.placement import HostHolding, Placement
+from fluence_plugins.fluence.matching.simulated_removals import SimulatedRemovals
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.resources import ResourcesConfig
-from fluence_plugins.fluence.trials import Trials
+from fluence_plugins.resources.config import ResourcesConfig
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ...tools.preempting import ended
@@ -37,7 +39,7 @@ def graph(cluster: FakeCluster) -> object:
     live = cluster.plugin.live  # type: ignore[attr-defined]
     found = live.matcher.find("sched-now=allocated")
     taken = sorted(vertex["metadata"]["paths"]["containment"] for vertex in found["graph"]["nodes"]) if found else []
-    return dict(live.shares), taken, dict(live.foreign_load_held)
+    return dict(live.holdings.shares), taken, dict(live.foreign.held)
 
 
 def run(cluster: FakeCluster) -> None:
@@ -104,9 +106,9 @@ def test_others_load_is_counted_when_the_graph_is_asked_not_for_each_pod_of_a_no
     cluster.add(*(pod(f"other{n}", cpu="500m", priority=1, scheduler="x", bound_to="n1") for n in range(8)))
     cluster.add(pod("stays", cpu="4", priority=20, scheduler="x", bound_to="n2"))
     run(cluster)
-    counted, hold = [], LiveGraph.set_foreign
+    counted, hold = [], ForeignLoad.set
     monkeypatch.setattr(
-        LiveGraph, "set_foreign", lambda live, name, load: (counted.append(name), hold(live, name, load))
+        ForeignLoad, "set", lambda load, name, amounts: (counted.append(name), hold(load, name, amounts))
     )
     before = graph(cluster)
     cluster.add(pod("high", cpu="1", requests={QPU: "1"}, priority=10))
@@ -124,9 +126,9 @@ def test_for_pods_without_devices_the_graph_is_neither_changed_nor_asked(
     cluster.add(*(pod(f"other{n}", cpu="900m", priority=n, scheduler="x", bound_to="n1") for n in range(2)))
     cluster.add(pod("stays", cpu="4", priority=20, scheduler="x", bound_to="n2"))
     run(cluster)
-    monkeypatch.setattr(Trials, "remove", unwanted)
-    monkeypatch.setattr(LiveGraph, "match_on", unwanted)
-    monkeypatch.setattr(LiveGraph, "match", unwanted)
+    monkeypatch.setattr(SimulatedRemovals, "remove", unwanted)
+    monkeypatch.setattr(Allocations, "match_on", unwanted)
+    monkeypatch.setattr(Allocations, "match", unwanted)
     cluster.add(pod("high", cpu="1500m", priority=10))
     run(cluster)
     assert ended(cluster) == ["other0", "other1"]
@@ -141,7 +143,7 @@ def test_where_the_graph_alone_refuses_a_pod_its_victims_are_on_one_node_and_not
             *(pod(f"{name}-{n}", cpu="900m", priority=priority, bound_to=name, scheduler="x") for n in range(4))
         )
     run(cluster)
-    monkeypatch.setattr(Trials, "remove", unwanted)
+    monkeypatch.setattr(SimulatedRemovals, "remove", unwanted)
     cluster.add(pod("high", cpu="300m", priority=10))
     run(cluster)
     assert ended(cluster) == ["n2-3"]
@@ -159,28 +161,36 @@ def test_while_a_host_is_held_as_a_whole_amounts_do_not_tell_what_it_has_room_fo
     live = LiveGraph(ResourcesConfig(), "first")
     live.set_hosts({"n1": HostResources("n1", cores=4, memory_mib=1024, gpus=0)})
     whole = HostHolding("n1", live.graph.host_path("n1"), (0, 1), (), 1024, exclusive=True)
-    live.replay({"uid": {1: Placement((whole,))}})
-    assert live.held_of("uid", "n1") == (2, 1024, 0, 0)
-    assert not live.amounts_tell
-    live.free("uid")
-    assert live.amounts_tell
+    live.allocations.replay({"uid": {1: Placement((whole,))}})
+    assert live.holdings.of_pod("uid", "n1") == (2, 1024, 0, 0)
+    assert not live.shares_hosts
+    live.allocations.free("uid")
+    assert live.shares_hosts
 
 
 def test_what_cannot_be_held_again_after_a_trial_is_missing_until_the_graph_has_it() -> None:
     live = LiveGraph(ResourcesConfig(), "first")
     live.set_hosts({"n1": HostResources("n1", cores=2, memory_mib=1024, gpus=0)})
     first, second = (Placement((HostHolding("n1", live.graph.host_path("n1"), (core,)),)) for core in (0, 1))
-    live.replay({"a": {7: first}, "b": {7: second}})
-    share = live.set_aside("a")
-    taken = live.hold_aside(first)
+    live.allocations.replay({"a": {7: first}, "b": {7: second}})
+    share = live.allocations.set_aside("a")
+    taken = live.foreign.reserve(first)
     assert taken is not None
     with pytest.raises(RuntimeError, match="allocation 7"):
-        live.take_back({"a": share})
-    assert live.missing == {"a": [(7, first)]}
-    assert (live.held_of("a", "n1"), live.held_of("b", "n1"), live.used_on("n1")) == (None, (1, 0, 0, 0), (1, 0, 0, 0))
-    live.let_go(taken, first)
+        live.allocations.take_back({"a": share})
+    assert live.holdings.missing == {"a": [(7, first)]}
+    assert (live.holdings.of_pod("a", "n1"), live.holdings.of_pod("b", "n1"), live.holdings.used_on("n1")) == (
+        None,
+        (1, 0, 0, 0),
+        (1, 0, 0, 0),
+    )
+    live.foreign.release(taken, first)
     live.set_hosts({"n2": HostResources("n2", cores=1, memory_mib=0, gpus=0)})
-    assert (live.missing, live.held_of("a", "n1"), live.used_on("n1")) == ({}, (1, 0, 0, 0), (2, 0, 0, 0))
+    assert (live.holdings.missing, live.holdings.of_pod("a", "n1"), live.holdings.used_on("n1")) == (
+        {},
+        (1, 0, 0, 0),
+        (2, 0, 0, 0),
+    )
 
 
 class OneByOne(dict[str, Any]):
@@ -194,12 +204,14 @@ def test_what_a_trial_costs_for_a_pod_does_not_grow_with_those_that_hold_somethi
     live = LiveGraph(ResourcesConfig(), "first")
     live.set_hosts({"n1": HostResources("n1", cores=8, memory_mib=1024, gpus=0)})
     path = live.graph.host_path("n1")
-    live.replay({f"p{core}": {1 + core // 2: Placement((HostHolding("n1", path, (core,)),))} for core in range(8)})
-    live.shares = OneByOne(live.shares)
-    away = {uid: live.set_aside(uid) for uid in ("p0", "p1", "p2")}
-    assert live.used_on("n1") == (5, 0, 0, 0)
-    live.take_back(away)
-    assert (live.used_on("n1"), live.missing) == ((8, 0, 0, 0), {})
+    live.allocations.replay(
+        {f"p{core}": {1 + core // 2: Placement((HostHolding("n1", path, (core,)),))} for core in range(8)}
+    )
+    live.holdings.shares = OneByOne(live.holdings.shares)
+    away = {uid: live.allocations.set_aside(uid) for uid in ("p0", "p1", "p2")}
+    assert live.holdings.used_on("n1") == (5, 0, 0, 0)
+    live.allocations.take_back(away)
+    assert (live.holdings.used_on("n1"), live.holdings.missing) == ((8, 0, 0, 0), {})
 
 
 @pytest.mark.parametrize("lacking", ["pods", "port", "cordoned"])

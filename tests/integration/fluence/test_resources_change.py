@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fluence_plugins.fluence.errors import GraphError
-from fluence_plugins.fluence.resources import load_resources
+from fluence_plugins.resources.config import load_resources
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
@@ -29,7 +29,7 @@ def set_resources(world: World, text: str) -> None:
 def jobids(world: World) -> dict[str, set[int]]:
     """Of each pod the jobids under which it holds something."""
     tasks = world.scheduler.cache.tasks
-    return {tasks[uid].name: set(share) for uid, share in world.plugin.live.shares.items()}
+    return {tasks[uid].name: set(share) for uid, share in world.plugin.live.holdings.shares.items()}
 
 
 def allocated(world: World) -> set[str]:
@@ -65,7 +65,7 @@ async def test_what_is_held_and_still_there_stays_held_under_its_jobid(world: Wo
     set_resources(world, text)
     assert (shares(world), jobids(world)) == before
     assert {"/cluster/a", "/cluster/b"} <= allocated(world)
-    assert world.plugin.live.missing == {}
+    assert world.plugin.live.holdings.missing == {}
 
 
 async def test_a_gangs_one_allocation_stays_one_when_a_part_of_it_changes(world: World) -> None:
@@ -102,11 +102,11 @@ async def test_what_goes_is_missing_and_held_again_under_its_jobid_once_it_is_ba
     await start(world, TWO, pod("p", device("qpu")), pod("q", device("qpu")))
     before = shares(world), jobids(world)
     set_resources(world, "resources: [{type: qpu, name: c}]")
-    assert [len(parts) for parts in world.plugin.live.missing.values()] == [1, 1]
+    assert [len(parts) for parts in world.plugin.live.holdings.missing.values()] == [1, 1]
     assert all(not any(path in ("/cluster/a", "/cluster/b") for path in held) for held in shares(world).values())
     set_resources(world, TWO)
     assert (shares(world), jobids(world)) == before
-    assert world.plugin.live.missing == {}
+    assert world.plugin.live.holdings.missing == {}
     await arrives(world, pod("thief", device("qpu")))
     assert not await placed(world, "thief")
 
@@ -119,7 +119,7 @@ async def test_who_got_what_a_missing_device_lies_in_keeps_it(world: World) -> N
     assert await placed(world, "q")
     set_resources(world, whole)
     assert "/cluster/a" in shares(world)["q"]
-    assert len(world.plugin.live.missing) == 1
+    assert len(world.plugin.live.holdings.missing) == 1
 
 
 async def test_a_new_type_can_be_had_and_one_that_left_is_unknown(world: World) -> None:
@@ -193,9 +193,9 @@ async def test_drift_counts_pods_of_which_the_graph_knows_nothing_and_what_is_he
     await start(world, TWO, pod("p", device("qpu")), pod("q"))
     assert world.plugin.drift == {"unheld": 0, "ended": 0}
     uids = {task.name: task.uid for task in world.scheduler.cache.tasks.values()}
-    held = world.plugin.live.shares[uids["q"]]
-    world.plugin.live.free(uids["q"])
-    world.plugin.live.replay({"nobody": held})
+    held = world.plugin.live.holdings.shares[uids["q"]]
+    world.plugin.live.allocations.free(uids["q"])
+    world.plugin.live.allocations.replay({"nobody": held})
     await world.scheduler.event_handlers.apply("MODIFIED", await world.live_pod("q"))
     await change(world, "n1", "5")
     await change(world, "n2", "5")
@@ -277,8 +277,8 @@ async def test_several_trees_that_go_at_once_take_nothing_of_one_whose_name_begi
     await start(world, f"resources: [{trees}]", *(pod(name, device("qubit")) for name in "xyz"))
     set_resources(world, "resources: [{type: qpu, name: ab, with: [{type: qubit}]}]")
     assert sum("/cluster/ab/qubit0" in held for held in shares(world).values()) == 1
-    assert [len(parts) for parts in world.plugin.live.missing.values()] == [1, 1]
+    assert [len(parts) for parts in world.plugin.live.holdings.missing.values()] == [1, 1]
     assert "/cluster/ab/qubit0" in allocated(world)
     set_resources(world, f"resources: [{trees}]")
-    assert world.plugin.live.missing == {}
+    assert world.plugin.live.holdings.missing == {}
     assert {f"/cluster/{name}/qubit0" for name in ("a", "ab", "b")} <= allocated(world)

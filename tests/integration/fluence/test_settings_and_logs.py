@@ -54,7 +54,7 @@ async def test_the_match_policy_is_set_by_argument_before_environment(
         await world.place(node("n1"))
     world.arguments["matchPolicy"] = "low"
     await world.place(node("n1"), pod("p"))
-    held = next(iter(world.plugin.live.shares.values()))
+    held = next(iter(world.plugin.live.holdings.shares.values()))
     assert held[1].hosts[0].cores == (0,)
 
 

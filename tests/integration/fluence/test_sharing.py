@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluence_plugins.fluence.names import without_places
+from fluence_plugins.resources.names import without_places
 
 from .conftest import World, device, gang, node, pod
 from .test_changes import arrives, shares
@@ -83,7 +83,7 @@ async def test_it_is_shared_from_now_on_and_no_more_and_who_holds_it_holds_it(wo
     assert devices(world) == {"p": {"/cluster/a"}, "q": {"/cluster/a"}}
     set_resources(world, alone)
     assert devices(world) == {"p": {"/cluster/a"}, "q": {"/cluster/a"}}
-    assert world.plugin.live.missing == {}
+    assert world.plugin.live.holdings.missing == {}
     await ends(world, "p")
     await arrives(world, pod("r", device("qpu")))
     assert not await placed(world, "r")
@@ -99,11 +99,11 @@ async def test_a_successor_holds_the_same_also_where_fewer_may_share_it_by_now(w
     await world.restarted()
     assert shares(world).keys() == before.keys()
     assert devices(world) == {name: {"/cluster/a"} for name in ("p0", "p1", "p2")}
-    assert world.plugin.live.graph.crowded == {}
+    assert world.plugin.live.graph.extra_places == {}
     (world._folder / "resources.yaml").write_text(FOUR.replace("4", "2"))
     await world.restarted()
     assert devices(world) == {name: {"/cluster/a"} for name in ("p0", "p1", "p2")}
-    assert world.plugin.live.missing == {}
+    assert world.plugin.live.holdings.missing == {}
     await arrives(world, pod("late", device("qpu")))
     assert not await placed(world, "late")
 

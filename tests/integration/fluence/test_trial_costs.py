@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.allocations import Allocations
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.actions.trial import Trial
 from session_scheduler.model.objects import Pod
@@ -52,7 +52,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(owner, name, called)
 
-    for owner, name in ((LiveGraph, "why"), (LiveGraph, "set_aside"), (Trial, "is_placeable"), (Trial, "place")):
+    for owner, name in ((Allocations, "why"), (Allocations, "set_aside"), (Trial, "is_placeable"), (Trial, "place")):
         count(owner, name)
     return calls
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from tests.tools.real_engine import embedded_only
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.maintenance import LOOK_SECONDS
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.resources import load_resources
+from fluence_plugins.fluence.tasks.window_ends import CHECK_SECONDS, retry_after_windows
+from fluence_plugins.resources.config import load_resources
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.explain import explain_pending
 from session_scheduler.model.objects import Pod
@@ -155,11 +155,11 @@ def test_nobody_is_made_to_end_for_room_in_a_window(tmp_path: Path) -> None:
 
 def test_the_end_of_a_window_wakes_those_that_wait() -> None:
     plugin = FluencePlugin(FluenceArguments(resources_text=TREES + "windows:\n" + window(0.0, HOUR, nodes=["n1"])))
-    seconds, woken = [FIRST + HOUR - 3 * LOOK_SECONDS / 2], []
+    seconds, woken = [FIRST + HOUR - 3 * CHECK_SECONDS / 2], []
 
     async def sleep(length: float) -> None:
         seconds[0] += length
-        if seconds[0] > FIRST + HOUR + 3 * LOOK_SECONDS:
+        if seconds[0] > FIRST + HOUR + 3 * CHECK_SECONDS:
             raise asyncio.CancelledError
 
     def change(work: Any) -> None:
@@ -167,8 +167,8 @@ def test_the_end_of_a_window_wakes_those_that_wait() -> None:
         woken.append(seconds[0])
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(plugin._maintenance.wake(change, sleep=sleep, wall=lambda: seconds[0]))
-    assert woken == [FIRST + HOUR + LOOK_SECONDS / 2]
+        asyncio.run(retry_after_windows(plugin._maintenance, change, sleep=sleep, wall=lambda: seconds[0]))
+    assert woken == [FIRST + HOUR + CHECK_SECONDS / 2]
 
 
 def test_a_duration_of_the_group_counts_for_its_pods(tmp_path: Path) -> None:

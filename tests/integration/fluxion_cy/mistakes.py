@@ -1,7 +1,7 @@
 """A program with mistakes that a type checker finds: each line names what it is to say of it."""
 
 from fluxion_cy import Allocation, Busy, Matcher
-from fluxion_cy._scan import scan
+from fluxion_cy.engine.scan import scan
 
 matcher = Matcher()  # call-arg
 matcher = Matcher({}, polcy="low")  # call-arg

@@ -15,8 +15,8 @@ from packaged import SOURCE, Built, run
 HERE = Path(__file__).parent
 ERROR = re.compile(r"^mistakes\.py:(\d+): error: .*\[([\w-]+)\]$", re.MULTILINE)
 #: What Cython adds, and what it does not tell of a class.
-NOT_IN_STUBS = r"""fluxion_cy\._\w+\.[A-Z]\w+
-fluxion_cy\._\w+\.([A-Z]\w+\.)?__(test|pyx_capi|init|reduce_cython|setstate_cython|reduce|setstate)__
+NOT_IN_STUBS = r"""fluxion_cy\.engine\.\w+\.[A-Z]\w+
+fluxion_cy\.engine\.\w+\.([A-Z]\w+\.)?__(test|pyx_capi|init|reduce_cython|setstate_cython|reduce|setstate)__
 """
 
 
@@ -38,7 +38,7 @@ def test_the_wheel_has_modules_stubs_and_types_and_no_generated_code(built: Buil
         found = set(archive.namelist())
         metadata = message_from_string(archive.read(next(n for n in found if n.endswith("/METADATA"))).decode())
     compiled = {name.partition(".")[0] for name in found if name.endswith(".so")}
-    assert compiled == {str(path.relative_to(SOURCE / "src").with_suffix("")) for path in SOURCE.rglob("_*.pyx")}
+    assert compiled == {str(path.relative_to(SOURCE / "src").with_suffix("")) for path in SOURCE.rglob("*.pyx")}
     assert {f"{name}.pyi" for name in compiled} <= found
     assert {name.removeprefix("src/") for name in sources()} <= found
     assert not [name for name in found if name.endswith((".cpp", ".html"))]
@@ -81,7 +81,7 @@ def test_the_stubs_say_what_the_compiled_modules_have(built: Built, tmp_path: Pa
     shutil.copytree(built.package, tmp_path / "fluxion_cy")
     (tmp_path / "allowed").write_text(NOT_IN_STUBS)
     (tmp_path / "mypy.ini").write_text("[mypy]\n")
-    modules = [f"fluxion_cy.{path.stem}" for path in sorted(built.package.glob("_*.pyx"))]
+    modules = [f"fluxion_cy.engine.{path.stem}" for path in sorted(built.package.glob("engine/*.pyx"))]
     checked = "import sys; from mypy.stubtest import main; sys.exit(main())"  # -c, so that the copy comes first
     options = ["--mypy-config-file", "mypy.ini", "--allowlist", "allowed", "--ignore-unused-allowlist"]
     done = run([sys.executable, "-c", checked, *modules, *options], tmp_path)

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.requests import compute_jobspec_text
 from fluxion_cy import Busy, Unsatisfiable
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.model.quantity import parse_quantity
@@ -85,13 +85,13 @@ def cluster_of(world: Any, policy: str, cpu_accounting: str = "millicores") -> F
 
 def fits_in_graph(plugin: FluencePlugin, shape: Any, host: str) -> bool:
     """Tried out, and undone."""
-    live, first = plugin.live, plugin.live.next_jobid
+    live, first = plugin.live, plugin.live.allocations.next_jobid
     jobspec = compute_jobspec_text(live.accounting.shape_of(amounts_of(pod("new", **asked(shape)))), 1)
     try:
-        job = live.match_on(live.graph.rank_of(host), jobspec)
+        job = live.allocations.match_on(live.graph.rank_of(host), jobspec)
     except (Busy, Unsatisfiable):
         return False
-    live.retract([job.jobid], (), first)
+    live.allocations.retract([job.jobid], (), first)
     return True
 
 

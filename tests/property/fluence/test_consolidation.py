@@ -6,7 +6,7 @@ import pytest
 
 from session_scheduler.testing import FakeCluster
 
-from ..session_scheduler.consolidating_world import World, check_that_all_run_again
+from ..session_scheduler.actions.consolidating_world import World, check_that_all_run_again
 
 
 @pytest.mark.parametrize("policy", ["first", "low", "high"])
@@ -19,5 +19,5 @@ def test_what_is_moved_runs_again_and_holds_what_it_needs(seed: int, policy: str
     check_that_all_run_again(world)
     live = world.cluster.plugin("fluence").live
     running = {task.uid for task in world.cluster.scheduler.cache.bound_tasks()}
-    assert set(live.shares) == running, "each pod that runs holds its share, and nobody else any"
-    assert not live.missing
+    assert set(live.holdings.shares) == running, "each pod that runs holds its share, and nobody else any"
+    assert not live.holdings.missing

@@ -16,9 +16,9 @@ from tests.tools.real_engine import embedded_only
 
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
-from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.model.objects import Pod
+from session_scheduler.model.times import time_text
 from session_scheduler.testing.builders import gang, node
 from session_scheduler.testing.fake_cluster import FakeCluster
 
@@ -110,7 +110,7 @@ class _World:
                 self.filled += task.name.startswith("short")
 
     def no_device_is_shared(self) -> None:
-        shares = self.plugin.live.shares.values()
+        shares = self.plugin.live.holdings.shares.values()
         held = Counter(device.path for share in shares for part in share.values() for device in part.devices)
         assert max(held.values(), default=0) <= 1
 

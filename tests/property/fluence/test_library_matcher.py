@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tools.real_engine import LIBRARIES, REAL, use
 
-from fluence_plugins.fluence.cluster_graph import HostResources
-from fluence_plugins.fluence.library_matcher import LibraryMatcher
-from fluence_plugins.fluence.live_graph import LiveGraph
-from fluence_plugins.fluence.placement import HostHolding, Placement
-from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text
-from fluence_plugins.fluence.resources import ResourcesConfig
+from fluence_plugins.fluence.graph.accounting import PodShape
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.library_matcher import LibraryMatcher
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.placement import HostHolding, Placement
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text
+from fluence_plugins.resources.config import ResourcesConfig
 from fluxion_cy import Busy, Matcher, Unsatisfiable
 
 CHUNK = REAL.chunk_mib
@@ -59,7 +60,7 @@ class Model:
             for name, number in limits.items():
                 column[self.live.graph.rank_of(name)] = number
         try:
-            job = self.live.match(compute_jobspec_text(shape, count), column)
+            job = self.live.allocations.match(compute_jobspec_text(shape, count), column)
         except (Busy, Unsatisfiable):
             assert fits < count
             return
@@ -77,7 +78,7 @@ class Model:
         for host in job.placement.hosts:
             self.count += 1
             self.held[f"p{self.count}"] = Placement((host,))
-            self.live.hold(f"p{self.count}", {job.jobid: Placement((host,))})
+            self.live.allocations.hold(f"p{self.count}", {job.jobid: Placement((host,))})
 
     def _take(self, host: HostHolding, sign: int) -> None:
         taken = (len(host.cores), host.memory_mib // CHUNK, len(host.gpus))
@@ -89,7 +90,7 @@ class Model:
             uid = sorted(self.held)[number % len(self.held)]
             (host,) = self.held.pop(uid).hosts
             self._take(host, -1)
-            self.live.free(uid)
+            self.live.allocations.free(uid)
 
     def come_or_go(self, number: int, host: tuple[int, int, int]) -> None:
         """A host without pods goes, or another one comes."""

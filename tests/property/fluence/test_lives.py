@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from fluence_plugins.fluence.graph.accounting import PodShape
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text
 from fluence_plugins.fluence.plugin import FluencePlugin
-from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text
 from fluxion_cy import Busy, Unsatisfiable
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
@@ -162,7 +163,7 @@ class Life:
         live = self.plugin.live
         tasks = {task.uid: task for task in self.scheduler.cache.tasks.values()}
         held: Counter[str] = Counter()
-        for uid, share in live.shares.items():
+        for uid, share in live.holdings.shares.items():
             assert uid in tasks, (after, "held for a pod that ended", uid)
             assert tasks[uid].phase in (Phase.BOUND, Phase.RELEASING), (after, tasks[uid])
             for part in share.values():
@@ -177,11 +178,14 @@ class Life:
     def _check_kept(self, after: str) -> None:
         """What a pod was given is held or missing as long as it lives: no other pod has it."""
         live = self.plugin.live
-        for uid in {*live.shares, *live.missing}:
-            parts = [*live.shares.get(uid, {}).values(), *(part for _, part in live.missing.get(uid, ()))]
+        for uid in {*live.holdings.shares, *live.holdings.missing}:
+            parts = [
+                *live.holdings.shares.get(uid, {}).values(),
+                *(part for _, part in live.holdings.missing.get(uid, ())),
+            ]
             has = {d.path for part in parts for d in part.devices} | {h.path for part in parts for h in part.hosts}
             assert self.got.setdefault(uid, has) == has, (after, uid, self.got[uid], has)
-        there = [d.path for parts in live.missing.values() for _, part in parts for d in part.devices]
+        there = [d.path for parts in live.holdings.missing.values() for _, part in parts for d in part.devices]
         assert not [path for path in there if path in live.graph.virtual], (after, "there, and yet not held", there)
 
     def _check_free(self, after: str, held: Counter[str], tasks: dict[str, Any]) -> None:
@@ -202,22 +206,24 @@ class Life:
             )
             ours = sum(path.startswith(f"/cluster/{name}/core") for path in held)
             on_it = [task for task in tasks.values() if task.node == name]
-            strangers = [task for task in on_it if live.held_of(task.uid, name) is None]
+            strangers = [task for task in on_it if live.holdings.of_pod(task.uid, name) is None]
             foreign = -(-sum(task.cls.requests.get("cpu", 0) for task in strangers) // 1000)
             assert free[name] == max(0, total - ours - foreign), (after, name, free[name], total, ours, foreign)
 
     def _check_free_millicores(self, after: str, tasks: dict[str, Any]) -> None:
         """A pod of all that is left fits, one of a millicore more does not."""
-        live, first = self.plugin.live, self.plugin.live.next_jobid
+        live, first = self.plugin.live, self.plugin.live.allocations.next_jobid
         table = self.scheduler.cache.table
         for name, rank in live.graph.host_ranks.items():
             total = table.all_rows().allocatable("cpu")[table.row_of[name]]
             used = sum(task.cls.requests.get("cpu", 0) for task in tasks.values() if task.node == name)
             left = max(0, int(total) - used)
-            live.retract([live.match_on(rank, compute_jobspec_text(PodShape(left, pods=1), 1)).jobid], (), first)
+            live.allocations.retract(
+                [live.allocations.match_on(rank, compute_jobspec_text(PodShape(left, pods=1), 1)).jobid], (), first
+            )
             with pytest.raises((Busy, Unsatisfiable)):
-                live.match_on(rank, compute_jobspec_text(PodShape(left + 1, pods=1), 1))
-            assert live.next_jobid == first, after
+                live.allocations.match_on(rank, compute_jobspec_text(PodShape(left + 1, pods=1), 1))
+            assert live.allocations.next_jobid == first, after
 
 
 def lived(life: Life) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fluence_plugins.fluence import names
-from fluence_plugins.fluence.resources import (
+from fluence_plugins.resources import names
+from fluence_plugins.resources.config import (
     MAX_ATTRIBUTES,
     MAX_KEYS,
     MAX_LEVELS,
@@ -33,7 +33,7 @@ from fluence_plugins.fluence.resources import (
     load_resources,
     resource_types,
 )
-from fluence_plugins.fluence.resources_file import ResourcesFile
+from fluence_plugins.resources.file import ResourcesFile
 from session_scheduler.errors import FluenceError
 
 FILES, BATCHES = 1000, 4

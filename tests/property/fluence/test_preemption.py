@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.matching import NoMatchError, place_on
+from fluence_plugins.fluence.matching.group_matcher import NoMatchError, place_on
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler import Event, Session, hookimpl
 from session_scheduler.model.groups import Task
@@ -48,11 +48,11 @@ class TriesOut(FluencePlugin):
         return said
 
     def _tried_out(self, session: Session, task: Task, name: str, gone: Container[Task]) -> str | None:
-        away = [Event(one, name) for one in self._tasks_on.get(name, ()) if one in gone]
+        away = [Event(one, name) for one in self._loads.tasks_on.get(name, ()) if one in gone]
         for event in away:
-            self._trials.remove(event)
-        self._trials.settle()
-        self._leave_room(session, [task])
+            self._removals.remove(event)
+        self._removals.count_loads()
+        self._nominated.leave_room(session, [task])
         rank = self.live.graph.host_ranks.get(name)
         try:
             if rank is None:
@@ -64,7 +64,7 @@ class TriesOut(FluencePlugin):
             return None
         finally:
             for event in away:
-                self._trials.put_back(event)
+                self._removals.put_back(event)
 
 
 @settings(max_examples=200, deadline=None)

@@ -67,15 +67,15 @@ class _World:
     def check(self) -> None:
         live = {task.uid for task in self.cluster.scheduler.cache.bound_tasks()}
         held = Counter[str]()
-        for uid, share in self.plugin.live.shares.items():
+        for uid, share in self.plugin.live.holdings.shares.items():
             assert uid in live
             for part in share.values():
                 held.update(device.path for device in part.devices)
                 held.update(f"{host.path}/core{core}" for host in part.hosts for core in host.cores)
         assert max(held.values(), default=0) <= 1, held
-        assert not self.plugin.live.missing
+        assert not self.plugin.live.holdings.missing
         for task in self.cluster.scheduler.cache.bound_tasks():
-            assert task.uid in self.plugin.live.shares, task
+            assert task.uid in self.plugin.live.holdings.shares, task
 
 
 @settings(max_examples=60, deadline=None)

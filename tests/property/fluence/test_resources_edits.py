@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from fluence_plugins.fluence.names import without_places
-from fluence_plugins.fluence.placement import overlap
-from fluence_plugins.fluence.resources import load_resources
+from fluence_plugins.fluence.graph.placement import overlap
+from fluence_plugins.resources.config import load_resources
+from fluence_plugins.resources.names import without_places
 
 from .test_lives import Life
 
@@ -55,7 +55,7 @@ class EditedLife(Life):
         before = {uid: set(map(without_places, share)) for uid, share in self._devices().items()}
         text = self.write()
         self.file.write_text(text)
-        self.plugin.live.many_trees = self.many
+        self.plugin.live.loaded.many_trees = self.many
         self.plugin.set_resources(load_resources(text, "resources.yaml"))
         there = self.plugin.live.graph.virtual
         now = {uid: set(map(without_places, share)) for uid, share in self._devices().items()}
@@ -68,7 +68,7 @@ class EditedLife(Life):
 
     def _devices(self) -> dict[str, set[str]]:
         """The paths of the devices that each pod holds."""
-        shares = self.plugin.live.shares.items()
+        shares = self.plugin.live.holdings.shares.items()
         return {uid: {d.path for part in share.values() for d in part.devices} for uid, share in shares}
 
     async def step(self) -> None:
@@ -83,19 +83,22 @@ class EditedLife(Life):
         await self.scheduler.cycle()
         assert self.plugin.drift == {"unheld": 0, "ended": 0}
         live = self.plugin.live
-        known = {jobid for share in live.shares.values() for jobid in share}
-        assert live.matcher.stat()["jobs"]["ALLOCATED"] == len(known) + len(live.foreign_load_held)
+        known = {jobid for share in live.holdings.shares.values() for jobid in share}
+        assert live.matcher.stat()["jobs"]["ALLOCATED"] == len(known) + len(live.foreign.held)
 
     def _check_kept(self, after: str) -> None:
         """What a pod was given is held or missing as long as it lives: whoever has it beside it, got it meanwhile."""
         live = self.plugin.live
-        for uid in {*live.shares, *live.missing}:
-            parts = [*live.shares.get(uid, {}).values(), *(part for _, part in live.missing.get(uid, ()))]
+        for uid in {*live.holdings.shares, *live.holdings.missing}:
+            parts = [
+                *live.holdings.shares.get(uid, {}).values(),
+                *(part for _, part in live.holdings.missing.get(uid, ())),
+            ]
             has = {without_places(d.path) for part in parts for d in part.devices}
             has |= {h.path for part in parts for h in part.hosts}
             assert self.got.setdefault(uid, has) == has, (after, uid, self.got[uid], has)
         held = {path for paths in self._devices().values() for path in paths}
-        lacking = {d.path for parts in live.missing.values() for _, part in parts for d in part.devices}
+        lacking = {d.path for parts in live.holdings.missing.values() for _, part in parts for d in part.devices}
         idle = [path for path in lacking & live.graph.virtual.keys() if not any(overlap(path, one) for one in held)]
         assert not idle, (after, "there, free, and yet not held", idle)
 

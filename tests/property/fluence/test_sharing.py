@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from fluence_plugins.fluence.cluster_graph import HostResources
 from fluence_plugins.fluence.errors import DeviceError
-from fluence_plugins.fluence.live_graph import Job, LiveGraph
-from fluence_plugins.fluence.names import any_place, without_places
-from fluence_plugins.fluence.placement import Placement
-from fluence_plugins.fluence.requests import device_jobspecs
-from fluence_plugins.fluence.resources import ResourcesConfig, load_resources
+from fluence_plugins.fluence.graph.allocations import Job
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.placement import Placement
+from fluence_plugins.fluence.matching.jobspecs import device_jobspecs
+from fluence_plugins.resources.config import ResourcesConfig, load_resources
+from fluence_plugins.resources.names import any_place, without_places
 from fluxion_cy import Busy, Unsatisfiable
 
 HOSTS = {"n1": HostResources("n1", 4, 4096)}
@@ -38,7 +39,7 @@ class World:
 
     def begin(self) -> None:
         self.live = LiveGraph(self.config, self.policy)
-        self.live.many_trees = self.many
+        self.live.loaded.many_trees = self.many
         self.live.set_hosts(HOSTS)
 
     def edited(self) -> ResourcesConfig:
@@ -82,7 +83,7 @@ class World:
         assert (found is not None) == possible, (kind, number, self.held, self.may)
         if found is None:
             return
-        self.live.hold(pod, {found.jobid: found.placement})
+        self.live.allocations.hold(pod, {found.jobid: found.placement})
         got = [without_places(device.path) for device in found.placement.devices]
         assert len(set(got)) == number, "so many different devices"
         assert set(got) <= {*self.free(), *self.parents}
@@ -95,7 +96,7 @@ class World:
             return None
         for jobspec in jobspecs:
             try:
-                return self.live.match(jobspec.to_json())
+                return self.live.allocations.match(jobspec.to_json())
             except (Busy, Unsatisfiable):
                 continue
         return None
@@ -104,20 +105,20 @@ class World:
         if self.held:
             pod = self.chance.choice(sorted(self.held))
             del self.held[pod]
-            self.live.free(pod)
-            if self.live.left_crowd:
-                self.live.settle_crowds()
+            self.live.allocations.free(pod)
+            if self.live.allocations.can_shrink:
+                self.live.allocations.shrink_places()
 
     def edit(self) -> None:
         self.config = self.edited()
         self.live.set_config(self.config)
 
     def restart(self) -> None:
-        shares = dict(self.live.shares)
+        shares = dict(self.live.holdings.shares)
         if self.chance.random() < 0.5:
             self.config = self.edited()  # while nobody was there
         self.begin()
-        self.live.replay(
+        self.live.allocations.replay(
             {pod: {jobid: _recorded(part) for jobid, part in share.items()} for pod, share in shares.items()}
         )
 
@@ -127,14 +128,18 @@ class World:
         self.check()
 
     def check(self) -> None:
-        assert not self.live.missing
-        shares = {uid: [d.path for part in s.values() for d in part.devices] for uid, s in self.live.shares.items()}
+        assert not self.live.holdings.missing
+        shares = {
+            uid: [d.path for part in s.values() for d in part.devices] for uid, s in self.live.holdings.shares.items()
+        }
         assert {uid: set(map(without_places, paths)) for uid, paths in shares.items()} == self.held
         places = [path for paths in shares.values() for path in paths]
         assert len(set(places)) == len(places), "two pods in one place"
-        assert self.live.matcher.stat()["jobs"]["ALLOCATED"] == len({j for s in self.live.shares.values() for j in s})
+        assert self.live.matcher.stat()["jobs"]["ALLOCATED"] == len(
+            {j for s in self.live.holdings.shares.values() for j in s}
+        )
         number = Counter(path for paths in self.held.values() for path in paths)
-        assert self.live.graph.crowded == {p: number[p] - may for p, may in self.may.items() if number[p] > may}
+        assert self.live.graph.extra_places == {p: number[p] - may for p, may in self.may.items() if number[p] > may}
 
 
 def _recorded(part: Placement) -> Placement:

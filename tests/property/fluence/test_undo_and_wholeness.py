@@ -18,7 +18,7 @@ from session_scheduler import Scope, hookimpl, register_plugin_builder
 from session_scheduler.actions.placing import place_group
 from session_scheduler.config.settings import PluginConfig, Profile, SchedulerConfig
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.framework.session import Outcome
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.offline.simulate import place_all
 from session_scheduler.offline.state import open_offline
@@ -130,8 +130,8 @@ def test_a_statement_undone_leaves_everything_as_it_was(
     group = scheduler.cache.pending_groups()[0]
     before = state(scheduler, 40)
     session = scheduler.sessions.open(scheduler.profiles["fluence"], (group,))
-    with session.statement(group) as statement:
-        place_group(session, statement, group, Outcome(group))
+    with session.ledger.statement(group) as statement:
+        place_group(session, statement, group, PlacementResult(group))
         placed = state(scheduler, 40)
         undone = statement.rollback()
         assert state(scheduler, 40) == before
@@ -139,7 +139,7 @@ def test_a_statement_undone_leaves_everything_as_it_was(
         assert state(scheduler, 40)[0] == placed[0]
         assert state(scheduler, 40)[3:] == placed[3:]
     assert state(scheduler, 40) == before
-    assert plugin_of(scheduler).live.shares == {}
+    assert plugin_of(scheduler).live.holdings.shares == {}
 
 
 @QUICK

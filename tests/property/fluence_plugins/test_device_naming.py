@@ -15,7 +15,7 @@ from fluence_plugins.device_advertisement.naming import (
     env_suffix,
     socket_name,
 )
-from fluence_plugins.fluence.names import check_type
+from fluence_plugins.resources.names import check_type
 
 ALIKE = st.text(alphabet="qQxX0_.-2e", min_size=1, max_size=6)
 ANY = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", fullmatch=True)

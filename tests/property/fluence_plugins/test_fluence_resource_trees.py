@@ -5,16 +5,12 @@ import json
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fluence_plugins.fluence import (
-    HostResources,
-    NoMatchingDeviceError,
-    allocation_from_placement,
-    build_graph,
-    device_jobspecs,
-    load_resources,
-    placement_from_allocation,
-)
-from fluence_plugins.fluence.placement import DeviceHolding, Placement
+from fluence_plugins.fluence.errors import NoMatchingDeviceError
+from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
+from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement
+from fluence_plugins.fluence.graph.resource_set import allocation_from_placement, placement_from_allocation
+from fluence_plugins.fluence.matching.jobspecs import device_jobspecs
+from fluence_plugins.resources.config import load_resources
 from fluxion_cy import FluxionError, Matcher
 
 TYPES, KEYS, VALUES = ["a", "b", "c"], ["x", "y"], ["1", "2", ""]

@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluence_plugins.fluence import Count, JGFBuilder, Jobspec, Options, Resource, Task
+from fluence_plugins.fluence.graph.jgf import JGFBuilder, Options
+from fluence_plugins.fluence.graph.jobspec import Count, Jobspec, Resource, Task
 
 text = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 words = st.one_of(st.sampled_from(["no", "null", "~", "1.0", "0x1f", "1:30", "true", "2020-01-02", "=", "<<"]), text)

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from fluence_plugins.fluence.cluster_graph import HostResources
-from fluence_plugins.fluence.live_graph import LiveGraph, Share
-from fluence_plugins.fluence.placement import Placement
-from fluence_plugins.fluence.requests import PodShape, compute_jobspec_text, device_jobspecs
-from fluence_plugins.fluence.resources import load_resources
+from fluence_plugins.fluence.graph.accounting import PodShape
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.holdings import Share
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.placement import Placement
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec_text, device_jobspecs
+from fluence_plugins.resources.config import load_resources
 from fluxion_cy import Busy, Unsatisfiable
 
 TREES = [
@@ -30,7 +32,7 @@ def host(draw: random.Random, name: str) -> HostResources:
 def matched(live: LiveGraph, draw: random.Random) -> Share | None:
     """What a new pod gets: a core or two, and perhaps a device."""
     try:
-        job = live.match(compute_jobspec_text(PodShape(draw.randint(1, 2), 8), 1))
+        job = live.allocations.match(compute_jobspec_text(PodShape(draw.randint(1, 2), 8), 1))
     except (Busy, Unsatisfiable):
         return None
     share = {job.jobid: job.placement}
@@ -38,7 +40,7 @@ def matched(live: LiveGraph, draw: random.Random) -> Share | None:
     if kinds and draw.random() < 0.5:
         for jobspec in device_jobspecs(live.graph, draw.choice(kinds), 1):
             try:
-                device = live.match(jobspec.to_json())
+                device = live.allocations.match(jobspec.to_json())
             except (Busy, Unsatisfiable):
                 continue
             share[device.jobid] = device.placement
@@ -54,8 +56,8 @@ def size_of(part: Placement) -> int:
 def check(live: LiveGraph, got: dict[str, int]) -> None:
     """Each pod has as much as it got, held or missing, and of hosts misses only what is not there."""
     for uid, number in got.items():
-        held = list(live.shares.get(uid, {}).values())
-        missing = [part for _, part in live.missing.get(uid, [])]
+        held = list(live.holdings.shares.get(uid, {}).values())
+        missing = [part for _, part in live.holdings.missing.get(uid, [])]
         assert sum(size_of(part) for part in (*held, *missing)) == number
         assert all(one.name in live.graph.host_ranks for part in held for one in part.hosts)
         assert all(one.name not in live.graph.host_ranks for part in missing for one in part.hosts)
@@ -78,12 +80,12 @@ def test_nothing_that_is_held_is_lost_while_hosts_move(seed: int) -> None:
         if what < 0.4:
             share = matched(live, draw)
             if share is not None:
-                live.hold(f"p{step}", share)
+                live.allocations.hold(f"p{step}", share)
                 got[f"p{step}"] = sum(size_of(part) for part in share.values())
         elif what < 0.55 and got:
             uid = draw.choice(sorted(got))
             del got[uid]
-            live.free(uid)
+            live.allocations.free(uid)
         elif what < 0.65:
             live.set_hosts({name: None})
         elif what < 0.9:
@@ -94,5 +96,5 @@ def test_nothing_that_is_held_is_lost_while_hosts_move(seed: int) -> None:
             live.set_config(load_resources(draw.choice(TREES), "r"))
         check(live, got)
     for uid in list(got):
-        live.free(uid)
+        live.allocations.free(uid)
     assert live.matcher.find("sched-now=allocated") is None

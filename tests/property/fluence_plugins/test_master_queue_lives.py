@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluence_plugins.master_queue.api.master_queue import MasterQueueSpec, PoolStatus
+from fluence_plugins.master_queue.controller.pools import Pools, PoolState
 from fluence_plugins.master_queue.messages import Message
-from fluence_plugins.master_queue.objects import MasterQueueSpec, PoolStatus
-from fluence_plugins.master_queue.pools import Pools, PoolState
 
 NATS = "nats://nats:4222"
 TOLD = Message(quotas={"cpu": "1"})

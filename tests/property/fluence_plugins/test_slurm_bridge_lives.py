@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from tests.unit.fluence_plugins.slurm_bridge.bridged import TICK, UNSURE, Bridged, group_of, slurm_of, waiting
 
-from fluence_plugins.slurm_bridge.book import is_over, label_of
-from fluence_plugins.slurm_bridge.errors import UnavailableError
+from fluence_plugins.slurm_bridge.jobs.job_table import is_over, label_of
 from fluence_plugins.slurm_bridge.names import FINALIZER
+from fluence_plugins.slurm_bridge.slurm.errors import UnavailableError
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.testing import pod_group
 

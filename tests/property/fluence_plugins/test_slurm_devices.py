@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluence_plugins.slurm_bridge.claims import claim
-from fluence_plugins.slurm_bridge.messages import Gres, NodeShare
+from fluence_plugins.slurm_bridge.devices.resource_claims import claim
+from fluence_plugins.slurm_bridge.slurm.model import Gres, NodeShare
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.errors import AttemptError
 from session_scheduler.framework.bindings import Binding

@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluence_plugins.slurm_bridge.hostlist import HostlistError, expand
+from fluence_plugins.slurm_bridge.slurm.hostlist import HostlistError, expand
 
 TEXTS = st.text("abz.-_", max_size=4)
 WIDTHS = st.integers(1, 5)

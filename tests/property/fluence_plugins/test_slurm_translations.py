@@ -10,12 +10,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.tools.slurm_workloads import pod_of, workload
 
-from fluence_plugins.slurm_bridge.annotations import ANNOTATIONS, MOST_CPUS, MOST_NODES, MOST_NUMBER, MOST_TEXT
-from fluence_plugins.slurm_bridge.gres import known_of, parse, written
 from fluence_plugins.slurm_bridge.names import JOB
-from fluence_plugins.slurm_bridge.placeholder import Placeholder
-from fluence_plugins.slurm_bridge.translation import Terms, group_of, ordered, translate
-from fluence_plugins.slurm_bridge.workloads import TranslationError, Workload
+from fluence_plugins.slurm_bridge.slurm.gres import known_of, parse, written
+from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
+from fluence_plugins.slurm_bridge.workloads.annotations import (
+    ANNOTATIONS,
+    MOST_CPUS,
+    MOST_NODES,
+    MOST_NUMBER,
+    MOST_TEXT,
+)
+from fluence_plugins.slurm_bridge.workloads.translation import Terms, group_of, ordered, translate
+from fluence_plugins.slurm_bridge.workloads.workload import TranslationError, Workload
 from session_scheduler.model.objects import Pod
 
 NUMBERS = st.one_of(

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from graphs import machine, slot, spec, want
 
-from fluxion_cy import FluxionError, InvalidGraph, InvalidJobspec, Matcher, search
+from fluxion_cy import FluxionError, InvalidGraph, InvalidJobspec, Matcher
+from fluxion_cy.base import arguments
 
 LONG = 10**5000
 JUNK: list[Any] = [
@@ -212,8 +213,8 @@ def test_the_name_of_a_file_is_not_taken_for_its_text() -> None:
 
 
 def test_an_argument_per_rank_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert search._MOST_ENTRIES == 2**24
-    monkeypatch.setattr(search, "_MOST_ENTRIES", 1000)  # what is counted until then costs seconds
+    assert arguments._MOST_ENTRIES == 2**24
+    monkeypatch.setattr(arguments, "_MOST_ENTRIES", 1000)  # what is counted until then costs seconds
     matcher = Matcher(machine())
     for keyword in ("candidates", "prefer"):
         with pytest.raises(InvalidJobspec, match=rf"^{keyword}: has more than 1,000 entries"):

@@ -7,7 +7,7 @@ import pytest
 from graphs import Graph, machine, pools, slot, spec, want
 
 from fluxion_cy import Busy, FluxionError, InvalidGraph, InvalidJobspec, Matcher, Unsatisfiable
-from fluxion_cy.ranges import hostlist
+from fluxion_cy.base.ranges import hostlist
 
 CORE = spec(slot(1, want("core", 1)))
 

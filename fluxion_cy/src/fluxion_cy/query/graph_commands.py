@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from fluxion_cy.base.ranges import idset
 from fluxion_cy.errors import InvalidGraph
 from fluxion_cy.matcher import Matcher
 from fluxion_cy.query.answers import RULE, Answer, Malformed, Session, informed, named, read, written
-from fluxion_cy.ranges import idset
 
 
 def find(session: Session, words: list[str]) -> Answer:

@@ -6,23 +6,13 @@ import weakref
 from collections.abc import Iterable
 from ctypes import byref, c_bool, c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
+from fluxion_cy.engine.jobs import MatchOp
 from fluxion_cy.errors import FluxionError
 from fluxion_cy.reapi.library import LOCK, Library
 
 _UP, _DOWN = 0, 1
-
-
-class Op(IntEnum):
-    """match_op_t (resource/policies/base/match_op.h)."""
-
-    ALLOCATE = 1
-    ALLOCATE_W_SATISFIABILITY = 2
-    ALLOCATE_ORELSE_RESERVE = 3
-    WITHOUT_ALLOCATING = 5
-    WITHOUT_ALLOCATING_FUTURE = 6
 
 
 class Failure(Exception):  # noqa: N818 - it becomes one of the package's errors before anybody sees it
@@ -127,7 +117,7 @@ class Context:
 
     # ---- jobs --------------------------------------------------------------------------------------------------------
 
-    def match(self, op: Op, jobspec: bytes, jobid: int) -> Answer:
+    def match(self, op: MatchOp, jobspec: bytes, jobid: int) -> Answer:
         """Any match that answers resources."""
         reserved, at, overhead, found = c_bool(), c_int64(), c_double(), c_void_p()
         self._call(

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from session_scheduler.base.clock import utc_now
 from session_scheduler.builtin.devices.claims import claim_names, made_by_owner, ready, waits_for_conditions
 from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.errors import AttemptError, ChangedMeanwhileError, FluenceError
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.devices import Allocation, Consumer, ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.objects import Pod, RequestMapping
+from session_scheduler.model.times import time_text
 
 if TYPE_CHECKING:
     from session_scheduler.framework.bindings import Binding
@@ -129,8 +131,7 @@ class Writer:
         if allocation is not None and claim.reserved_by(pod.metadata.uid):
             return None
         if allocation is None and decided is not None:
-            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            allocation = replace(decided, allocation_timestamp=now)
+            allocation = replace(decided, allocation_timestamp=time_text(utc_now()))
         consumer = Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
         others = tuple(one for one in claim.status.reserved_for if one.uid != consumer.uid)
         return replace(claim.status, allocation=allocation, reserved_for=(*others, consumer))

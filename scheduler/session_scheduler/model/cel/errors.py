@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from session_scheduler.errors import FluenceError
 
+__all__ = ["CompileError", "EvaluationError"]
+
 
 class CelError(FluenceError):
     """The base."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from fluence_plugins.env_injection.certificate_reconciler import CertificateReconciler, SecretPlace
+from fluence_plugins.env_injection.certificate_secret import material_of
 from fluence_plugins.env_injection.certificates import Material, service_names, signers
-from fluence_plugins.env_injection.configuration import Configuration
-from fluence_plugins.env_injection.keeping import Keeper, SecretPlace
 from fluence_plugins.env_injection.metrics import WebhookMetrics
-from fluence_plugins.env_injection.secret import material_of
+from fluence_plugins.env_injection.webhook_configuration import Configuration
 from session_scheduler.cluster.dynamic_client import AlreadyExists, ClusterError, Conflict, NotFound
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -119,7 +119,7 @@ class Replica:
             api, "fluence-webhook", service="fluence-webhook", namespace="kube-system", hosts=names,
             now=lambda: world.now,
         )  # fmt: skip
-        self.keeper = Keeper(
+        self.keeper = CertificateReconciler(
             api, PLACE, self.configuration, names, serve=self.served.append, metrics=self.metrics, now=lambda: world.now
         )
 

@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 from prometheus_client.core import Metric
 
-from fluence_plugins.fluence import HostResources, PodShape, compute_jobspec, load_resources
 from fluence_plugins.fluence.arguments import FluenceArguments
-from fluence_plugins.fluence.live_graph import LiveGraph
-from fluence_plugins.fluence.metrics import GraphMetrics, MatchTimes
+from fluence_plugins.fluence.graph.accounting import PodShape
+from fluence_plugins.fluence.graph.cluster_graph import HostResources
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.match_times import MatchTimes
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec
+from fluence_plugins.fluence.metrics import GraphMetrics
 from fluence_plugins.fluence.plugin import FluencePlugin
+from fluence_plugins.resources.config import load_resources
 from fluxion_cy import Busy, Matcher, Unsatisfiable
 from session_scheduler.registry.validation import hook_calls
 
@@ -30,13 +34,13 @@ def measured(live: LiveGraph) -> dict[str, dict[str, float]]:
 
 
 def matches(live: LiveGraph) -> dict[str, float]:
-    samples = live.match_times.family().samples
+    samples = live.allocations.match_times.family().samples
     return {sample.labels["outcome"]: sample.value for sample in samples if sample.name.endswith("_count")}
 
 
 def take(live: LiveGraph, uid: str, pods: int = 1, **shape: int) -> None:
-    job = live.match(compute_jobspec(PodShape(**shape), pods).to_json())
-    live.hold(uid, {job.jobid: job.placement})
+    job = live.allocations.match(compute_jobspec(PodShape(**shape), pods).to_json())
+    live.allocations.hold(uid, {job.jobid: job.placement})
 
 
 # ------------------------------------------------------------------ matches
@@ -63,22 +67,22 @@ def test_a_match_refused_for_its_candidates_alone_is_busy(live: LiveGraph) -> No
     only = np.zeros(live.graph.ranks, np.int64)
     only[live.graph.rank_of("n2")] = 1
     with pytest.raises(Busy):
-        live.match(jobspec, only)
+        live.allocations.match(jobspec, only)
     assert matches(live) == {"matched": 0, "busy": 1, "unsatisfiable": 0}
 
 
 def test_a_type_that_no_vertex_has_is_unsatisfiable(live: LiveGraph) -> None:
     with pytest.raises(Unsatisfiable):
-        live.match(compute_jobspec(PodShape(cores=1), 1).to_json().replace('"core"', '"unknown"'))
+        live.allocations.match(compute_jobspec(PodShape(cores=1), 1).to_json().replace('"core"', '"unknown"'))
     assert matches(live) == {"matched": 0, "busy": 0, "unsatisfiable": 1}
 
 
 def test_foreign_load_and_what_is_held_again_are_no_matches(live: LiveGraph) -> None:
-    live.set_foreign("n1", (1, 0, 0, 0))
+    live.foreign.set("n1", (1, 0, 0, 0))
     take(live, "a", cores=1)
-    share = live.shares["a"]
-    live.free("a")
-    live.replay({"a": share})
+    share = live.holdings.shares["a"]
+    live.allocations.free("a")
+    live.allocations.replay({"a": share})
     assert matches(live)["matched"] == 1
 
 
@@ -126,20 +130,20 @@ def test_vertices_are_not_counted_again_while_the_hosts_are_the_same(
 ) -> None:
     measured_graph = GraphMetrics(live)
     first = [values(family) for family in measured_graph.families()]
-    monkeypatch.delattr(Matcher, "stat")
+    monkeypatch.setattr(Matcher, "stat", None)
     assert [values(family) for family in measured_graph.families()] == first
 
 
 def test_what_pods_hold_is_counted_by_pod_and_by_allocation(live: LiveGraph) -> None:
     take(live, "a", cores=1)
-    job = live.match(compute_jobspec(PodShape(cores=1), 2).to_json())
-    live.hold("b", {job.jobid: job.placement, **live.shares["a"]})
-    live.hold("none", {})
+    job = live.allocations.match(compute_jobspec(PodShape(cores=1), 2).to_json())
+    live.allocations.hold("b", {job.jobid: job.placement, **live.holdings.shares["a"]})
+    live.allocations.hold("none", {})
     found = measured(live)
     assert found["fluence_held_pods"] == {"": 2}
     assert found["fluence_held_jobs"] == {"": 2}
     assert found["fluence_next_jobid"] == {"": 3}
-    live.free("b")
+    live.allocations.free("b")
     assert measured(live)["fluence_held_pods"] == {"": 1}
 
 
@@ -156,10 +160,10 @@ def test_what_a_pod_lost_with_its_node_is_missing_until_the_node_is_back(live: L
 
 def test_hosts_with_foreign_load_are_counted_by_how_much_of_it_is_held(live: LiveGraph) -> None:
     assert measured(live)["fluence_foreign_load_hosts"] == {"whole": 0, "part": 0}
-    live.set_foreign("n1", (1, 0, 0, 0))
-    live.set_foreign("n2", (9, 0, 0, 0))
+    live.foreign.set("n1", (1, 0, 0, 0))
+    live.foreign.set("n2", (9, 0, 0, 0))
     assert measured(live)["fluence_foreign_load_hosts"] == {"whole": 1, "part": 1}
-    live.set_foreign("n1", None)
+    live.foreign.set("n1", None)
     assert measured(live)["fluence_foreign_load_hosts"] == {"whole": 0, "part": 1}
 
 

@@ -2,17 +2,15 @@
 
 import pytest
 
-from fluence_plugins.fluence import (
-    HostResources,
-    PodShape,
+from fluence_plugins.fluence.graph.accounting import PodShape
+from fluence_plugins.fluence.graph.cluster_graph import HostResources, build_graph
+from fluence_plugins.fluence.graph.resource_set import (
     allocation_from_placement,
-    build_graph,
-    compute_jobspec,
-    device_jobspecs,
-    load_resources,
     placement_from_allocation,
+    placement_on_host,
 )
-from fluence_plugins.fluence.placement import placement_on_host
+from fluence_plugins.fluence.matching.jobspecs import compute_jobspec, device_jobspecs
+from fluence_plugins.resources.config import load_resources
 from fluxion_cy import FluxionError, Matcher
 
 CONFIG = """

@@ -126,7 +126,7 @@ def test_a_file_that_is_missing_no_file_or_no_text_is_named(tmp_path: Path) -> N
 
 def exposed(*, enabled: bool) -> str:
     plugin = MasterQueuePlugin(MasterQueueArguments())
-    plugin.measured.message("interlink.resources", "taken")
+    plugin.counters.message("interlink.resources", "taken")
     exposition = Exposition(plugin, Leadership(LeaderElection(enabled=enabled)))
     body, content = exposition.exposition()
     assert content.startswith("text/plain; version=0.0.4")

@@ -10,6 +10,7 @@ import pytest
 
 from fluence_plugins.master_queue import messages
 from fluence_plugins.master_queue.amounts import amount, amount_text
+from fluence_plugins.master_queue.controller.pools import MOST_POOLS
 from fluence_plugins.master_queue.errors import MessageError
 from fluence_plugins.master_queue.messages import (
     MOST_BYTES,
@@ -20,7 +21,6 @@ from fluence_plugins.master_queue.messages import (
     decoded,
     pool_of,
 )
-from fluence_plugins.master_queue.pools import MOST_POOLS
 from session_scheduler.model.objects import Taint
 
 

@@ -10,19 +10,12 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from fluence_plugins.master_queue import (
-    amounts,
-    connection,
-    desired,
-    keeper,
-    kueue_objects,
-    local_queues,
-    messages,
-    patterns,
-    pools,
-)
+from fluence_plugins.master_queue import amounts, messages, patterns
+from fluence_plugins.master_queue.api import kueue
 from fluence_plugins.master_queue.arguments import MasterQueueArguments, MasterQueueConfiguration
-from fluence_plugins.master_queue.connectors import MOST_SERVERS, ConnectorSettings, Tls
+from fluence_plugins.master_queue.controller import desired_state, local_queues, pools, reconciler
+from fluence_plugins.master_queue.nats import connection
+from fluence_plugins.master_queue.nats.settings import MOST_SERVERS, ConnectorSettings, Tls
 from session_scheduler.config.parsing import validated
 from session_scheduler.config.settings import parse_config
 
@@ -87,10 +80,10 @@ def test_every_field_of_the_status_is_there() -> None:
 
 def test_every_condition_and_reason_is_there() -> None:
     told = {one[2].strip("`") for one in ROWS if one[1] in ("True", "False", "Unknown")}
-    source = Path(desired.__file__).read_text()
+    source = Path(desired_state.__file__).read_text()
     assert set(re.findall(r'reason="(\w+)"', source)) < told
     assert all(f'"{reason}"' in source for reason in told)
-    assert {desired.READY, desired.NATS_CONNECTED, desired.POOLS_ACTIVE} <= NAMES
+    assert {desired_state.READY, desired_state.NATS_CONNECTED, desired_state.POOLS_ACTIVE} <= NAMES
 
 
 @pytest.mark.parametrize("model", [MasterQueueArguments, MasterQueueConfiguration, ConnectorSettings, Tls])
@@ -123,14 +116,14 @@ def test_the_pages_message_is_taken_whole() -> None:
         f"the first {messages.MOST_PARTS} are looked at",
         f"| {messages.MOST_LABELS} |",
         f"| {messages.MOST_TAINTS} |",
-        f"at most {kueue_objects.MOST_FLAVORS} flavors",
+        f"at most {kueue.MOST_FLAVORS} flavors",
         f"up to {patterns.LONGEST} characters",
         f"up to {local_queues.MOST}. Only",
         f"1 to {MOST_SERVERS} addresses",
         f"{connection.FIRST_SECONDS} s, then twice",
         f"up to {connection.LONGEST_SECONDS:.0f} s",
         f"more than {connection.MOST_WAITING}, or {connection.MOST_WAITING_BYTES >> 20} MiB",
-        f"{keeper.DROP_SECONDS:.0f} s or more",
+        f"{reconciler.DROP_SECONDS:.0f} s or more",
         f"{local_queues.ANNOTATION}='gr1=group1, masterqueue'",
     ],
 )

@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from fluence_plugins.master_queue.connections import Listener
-from fluence_plugins.master_queue.controller import Controller, Take
-from fluence_plugins.master_queue.measured import Measured
-from fluence_plugins.master_queue.seen import RESOURCES
+from fluence_plugins.master_queue.api.informer_store import RESOURCES
+from fluence_plugins.master_queue.controller.controller import Controller, Take
+from fluence_plugins.master_queue.metrics import MasterQueueMetrics
+from fluence_plugins.master_queue.nats.connection import Listener
 from session_scheduler.cluster.dynamic_client import Conflict, NotFound
 from session_scheduler.cluster.dynamic_informer import Change
 
@@ -246,7 +246,7 @@ class World:
     def __init__(self, *masters: dict[str, Any], api: Api | None = None) -> None:
         self.api = api or Api()
         self._masters = masters
-        self.meter = Measured()
+        self.meter = MasterQueueMetrics()
         self.nats: Nats
 
     async def __aenter__(self) -> Self:
@@ -279,7 +279,7 @@ class World:
     def publish(self, pool: str, data: bytes | None = None, *, subject: str = SUBJECT, **quotas: Any) -> None:
         """A message of a pool."""
         message = msgspec.json.encode({"quotas": quotas}) if data is None else data
-        self.controller.message(CONNECTOR, subject, f"{subject}.{pool}", message)
+        self.nats.listener.message(CONNECTOR, subject, f"{subject}.{pool}", message)
 
     async def publish_for(self, seconds: int, *pools: str, every: int = 10, **quotas: Any) -> None:
         """Pools that go on publishing."""

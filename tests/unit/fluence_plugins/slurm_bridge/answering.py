@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from fluence_plugins.slurm_bridge.client import Connection, SlurmClient
+from fluence_plugins.slurm_bridge.slurm.client import Connection, SlurmClient
 
 EXCHANGES = Path(__file__).parent / "exchanges"
 TOKEN = "header.claims.signature-that-nobody-may-see"

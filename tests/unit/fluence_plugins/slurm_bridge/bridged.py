@@ -14,10 +14,11 @@ from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
 
-from fluence_plugins.slurm_bridge.book import Book, is_over, label_of
-from fluence_plugins.slurm_bridge.bridge import Bridge, Want
-from fluence_plugins.slurm_bridge.messages import Fixed, Job
+from fluence_plugins.slurm_bridge.jobs.bridge import Bridge
+from fluence_plugins.slurm_bridge.jobs.job_table import JobTable, is_over, label_of
+from fluence_plugins.slurm_bridge.jobs.submitter import JobRequest
 from fluence_plugins.slurm_bridge.names import FINALIZER, SCHEDULER_NAME
+from fluence_plugins.slurm_bridge.slurm.model import Job, JobDefaults
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.objects import Pod
@@ -93,9 +94,11 @@ class Bridged:
         self.candidates: tuple[str, ...] | None = None
         """The nodes that pods fit on; all of Slurm's unless said."""
         self.time = 1000.0
-        book = Book(SCHEDULER_NAME, name)
-        self.bridge = Bridge(book, Fixed(name), self._connect, tick=TICK, unsure=UNSURE, now=self._now)
-        self.book = book
+        table = JobTable(SCHEDULER_NAME, name)
+        self.bridge = Bridge(
+            table, JobDefaults(name), self._connect, tick=TICK, ambiguous_seconds=UNSURE, now=self._now
+        )
+        self.table = table
         self._due: dict[str, None] = {}
         self._seen: set[str] = set()
         self._selector = _Selector()
@@ -151,7 +154,7 @@ class Bridged:
         """Let time pass, in ticks, with sessions and without anything that happens in Slurm."""
         for _ in range(max(1, round(seconds / TICK))):
             self.time += TICK
-            self.bridge.look_again()
+            self.bridge.resync()
             self.settle()
             if session:
                 self.session()
@@ -183,11 +186,11 @@ class Bridged:
     def _look_at(self, group: str, pods: list[Pod], facts: Any) -> None:
         live = [one for one in pods if not is_over(one)]
         left = [one for one in live if not one.spec.node_name and one.metadata.deletion_timestamp is None]
-        ready = {one.key: facts.stands[one.metadata.uid] for one in left if one.metadata.uid in facts.stands}
+        ready = {one.key: facts.pod_jobs[one.metadata.uid] for one in left if one.metadata.uid in facts.pod_jobs}
         ready = {key: stand for key, stand in ready.items() if stand.nodes is not None}
         needed = self.needed.get(group, 1)
         rest = [one for one in left if one.key not in ready]
-        self.bridge.note(group, (one.metadata.uid for one in live))
+        self.bridge.track(group, (one.metadata.uid for one in live))
         if len(live) - len(rest) >= needed:
             for one in left:
                 if one.key in ready:
@@ -200,7 +203,7 @@ class Bridged:
         """A session asks for a job for the rest of a group."""
         candidates = self.candidates if self.candidates is not None else tuple(sorted(self.slurm.nodes_by_name))
         uids, all_uids = (tuple(one.metadata.uid for one in some) for some in (rest, live))
-        self.bridge.want(Want(group, uids, self.needed.get(group, 1), candidates, all_uids))
+        self.bridge.request(JobRequest(group, uids, self.needed.get(group, 1), candidates, all_uids))
 
     # ------------------------------------------------------------------ the cluster
 

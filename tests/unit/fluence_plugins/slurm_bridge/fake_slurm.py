@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-from fluence_plugins.slurm_bridge.errors import (
+from fluence_plugins.slurm_bridge.slurm.errors import (
     InvalidRequestError,
     JobNotPendingError,
     NodeBusyError,
@@ -21,8 +21,8 @@ from fluence_plugins.slurm_bridge.errors import (
     UnavailableError,
     UnknownNodeError,
 )
-from fluence_plugins.slurm_bridge.messages import Fixed, Gres, Job, JobComment, JobList, NodeShare, SlurmNode
-from fluence_plugins.slurm_bridge.placeholder import Placeholder
+from fluence_plugins.slurm_bridge.slurm.model import Gres, Job, JobComment, JobDefaults, JobList, NodeShare, SlurmNode
+from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
 
 _ASKED: Final = re.compile(r"gres/([^:=,]+)(?::([^=,]+))?=([0-9]+)")
 
@@ -106,7 +106,7 @@ class FakeSlurm:
     def hold(self, *names: str) -> int:
         """Nodes are taken by a job that nobody here submitted; returns its number."""
         asked = Placeholder(name="other", pods=(), minimum_nodes=len(names), maximum_nodes=len(names))
-        number = self._take(asked, Fixed("other"), names)
+        number = self._take(asked, JobDefaults("other"), names)
         kept = self.kept[number]
         kept.shares = {name: self._whole(self.nodes_by_name[name]) for name in names}
         self._change(kept, states=frozenset({"RUNNING"}), reason="", nodes=names, comment=None, start=self.time)
@@ -141,21 +141,21 @@ class FakeSlurm:
         kept = self.kept.get(job_id)
         return kept.job if kept is not None else None
 
-    async def submit(self, job: Placeholder, fixed: Fixed, candidates: Sequence[str]) -> int:
+    async def submit(self, job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> int:
         self._write("submit", (job, tuple(candidates)))
-        self._check(job, fixed, candidates)
-        number = self._take(job, fixed, candidates)
+        self._check(job, defaults, candidates)
+        number = self._take(job, defaults, candidates)
         self._answer("submit")
         return number
 
-    async def update(self, job_id: int, job: Placeholder, fixed: Fixed, candidates: Sequence[str]) -> None:
+    async def update(self, job_id: int, job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> None:
         self._write("update", (job_id, job, tuple(candidates)))
         kept = self.kept.get(job_id)
         if kept is None or not kept.job.pending:
             raise JobNotPendingError(f"POST job/{job_id}", 2073, "Job is no longer pending execution")
-        self._check(job, fixed, candidates)
+        self._check(job, defaults, candidates)
         kept.asked, kept.candidates = job, tuple(candidates)
-        self._change(kept, **self._said(job, fixed, candidates))
+        self._change(kept, **self._said(job, defaults, candidates))
         self._answer("update")
 
     async def cancel(self, job_id: int) -> None:
@@ -265,19 +265,19 @@ class FakeSlurm:
             self.loses.remove(method)
             raise UnavailableError(method, "the connection was lost", sent=True)
 
-    def _check(self, job: Placeholder, fixed: Fixed, candidates: Sequence[str]) -> None:
-        partition = job.partition or fixed.partition
+    def _check(self, job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> None:
+        partition = job.partition or defaults.partition
         if partition not in self.partition_names:
             raise InvalidRequestError("POST job/submit", 2000, "Invalid partition name specified")
         usable = [name for name in candidates if name in self.nodes_by_name]
         if len(usable) < max(job.minimum_nodes, len(job.pods)):
             raise InvalidRequestError("POST job/submit", 2014, "Requested node configuration is not available")
 
-    def _take(self, job: Placeholder, fixed: Fixed, candidates: Sequence[str]) -> int:
+    def _take(self, job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> int:
         number = self.next_id
         self.next_id += 1
         self.time += 1
-        said = self._said(job, fixed, candidates)
+        said = self._said(job, defaults, candidates)
         held = job.priority == 0
         made = Job(
             job_id=number,
@@ -292,11 +292,11 @@ class FakeSlurm:
         return number
 
     @staticmethod
-    def _said(job: Placeholder, fixed: Fixed, candidates: Sequence[str]) -> dict[str, Any]:
+    def _said(job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> dict[str, Any]:
         return {
             "name": job.name,
-            "comment": JobComment(job.pods, fixed.cluster),
-            "partition": job.partition or fixed.partition,
+            "comment": JobComment(job.pods, defaults.cluster),
+            "partition": job.partition or defaults.partition,
             "exclusive": job.exclusive,
             "required_nodes": ",".join(candidates),
             "priority": 1 if job.priority is None else job.priority,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fluence_plugins.slurm_bridge.client import SlurmClient
-from fluence_plugins.slurm_bridge.errors import (
+from fluence_plugins.slurm_bridge.slurm.client import SlurmClient
+from fluence_plugins.slurm_bridge.slurm.errors import (
     InvalidRequestError,
     JobNotPendingError,
     NodeBusyError,
@@ -17,12 +17,12 @@ from fluence_plugins.slurm_bridge.errors import (
     SlurmError,
     UnavailableError,
 )
-from fluence_plugins.slurm_bridge.messages import Fixed
-from fluence_plugins.slurm_bridge.placeholder import Placeholder, PodIdentity
+from fluence_plugins.slurm_bridge.slurm.model import JobDefaults
+from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder, PodIdentity
 
 from .fake_slurm import FakeSlurm, external_node
 
-FIXED = Fixed("here")
+FIXED = JobDefaults("here")
 
 
 def job(*names: str, **more: Any) -> Placeholder:

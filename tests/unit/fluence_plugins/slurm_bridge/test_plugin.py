@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec import structs
 
-from fluence_plugins.slurm_bridge.book import Stand
-from fluence_plugins.slurm_bridge.bridge import Facts, Want
-from fluence_plugins.slurm_bridge.errors import UnavailableError
-from fluence_plugins.slurm_bridge.messages import Gres, NodeShare
+from fluence_plugins.slurm_bridge.jobs.bridge import Facts
+from fluence_plugins.slurm_bridge.jobs.job_table import PodJob
+from fluence_plugins.slurm_bridge.jobs.node_cache import NodeCache
+from fluence_plugins.slurm_bridge.jobs.submitter import JobRequest
 from fluence_plugins.slurm_bridge.names import (
     CORES_ANNOTATION,
     GRES_ANNOTATION,
     NODE_ANNOTATION,
     NODE_NAME_LABEL,
 )
-from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin, ranges, told
+from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin, ranges, share_annotations
+from fluence_plugins.slurm_bridge.slurm.errors import UnavailableError
+from fluence_plugins.slurm_bridge.slurm.model import Gres, NodeShare
 from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.testing import FakeCluster, node, taint
 
-from .jobs import job
+from .sample_jobs import job
 
 
 class World(FakeCluster):
@@ -34,11 +37,11 @@ class World(FakeCluster):
         super().__init__()
         said = {"url": "http://slurm", "tokenFile": "/token", "schedulerName": DEFAULT_SCHEDULER_NAME, "cluster": "c"}
         self.bridging = SlurmBridgePlugin(SlurmBridgePlugin.Arguments.model_validate(said))
-        self.wants: list[Want] = []
+        self.wants: list[JobRequest] = []
         self.known = Facts()
         bridge: Any = self.bridging._bridge
-        bridge.want, bridge.facts = self.wants.append, lambda: self.known
-        bridge._client = SimpleNamespace() if served else None
+        bridge.request, bridge.facts = self.wants.append, lambda: self.known
+        bridge._nodes = NodeCache(Mock(), bridge.metrics, 1.0, time.monotonic) if served else None
         self.use(self.bridging)
         for number in range(1, 5):
             called = {NODE_NAME_LABEL: names[f"n{number}"]} if names else {}
@@ -47,16 +50,16 @@ class World(FakeCluster):
     def stand(self, job_id: int, nodes: tuple[str, ...] | None, *names: str, text: str = "") -> None:
         """Slurm has a job for these pods."""
         uids = tuple(self.find(Pod, name).metadata.uid for name in names)
-        stand = Stand(job_id, nodes, uids, text or f"Slurm job {job_id}")
-        self.known = replace(self.known, stands={**self.known.stands, **dict.fromkeys(uids, stand)})
-        bridge = self.bridging._bridge
+        stand = PodJob(job_id, nodes, uids, text or f"Slurm job {job_id}")
+        self.known = replace(self.known, pod_jobs={**self.known.pod_jobs, **dict.fromkeys(uids, stand)})
+        bridge: Any = self.bridging._bridge
         if nodes is not None:
-            bridge.book.jobs[job_id] = job(job_id, nodes=nodes)
-            bridge._shares[job_id] = tuple(
+            bridge.table.jobs[job_id] = job(job_id, nodes=nodes)
+            bridge._nodes._shares[job_id] = tuple(
                 NodeShare(name, (0, 1, 2, 5), (Gres("gpu", "v100", 2, (0, 1)),), 100) for name in nodes
             )
-            bridge._slurm_nodes = dict.fromkeys(nodes, "")
-            bridge._nodes_since = bridge._now()
+            bridge._nodes.gres = dict.fromkeys(nodes, "")
+            bridge._nodes._read_at = time.monotonic()
 
     def wake(self, *groups: str) -> World:
         """The task has something new."""
@@ -187,7 +190,7 @@ def test_a_bind_waits_while_slurm_is_away_and_none_is_made_for_a_job_that_has_en
     world.pod("a").schedule()
     world.stand(7, ("n2",), "a")
     bridge: Any = world.bridging._bridge
-    shares = bridge._shares.pop(7)
+    shares = bridge._nodes._shares.pop(7)
 
     async def away(*_: Any) -> None:
         raise UnavailableError("GET resources/7", "no connection", sent=False)
@@ -196,11 +199,11 @@ def test_a_bind_waits_while_slurm_is_away_and_none_is_made_for_a_job_that_has_en
     world.wake("Pod default/a").schedule()
     assert world.on("a") == {}
     bridge.share_of = share_of
-    bridge._shares[7] = shares
-    ended = bridge.book.jobs.pop(7)
+    bridge._nodes._shares[7] = shares
+    ended = bridge.table.jobs.pop(7)
     world.advance(60).schedule()
     assert world.on("a") == {}
-    bridge.book.jobs[7] = ended
+    bridge.table.jobs[7] = ended
     world.advance(60).schedule()
     assert world.on("a") == {"a": "n2"}
 
@@ -219,4 +222,4 @@ def test_what_a_pod_is_told_of_its_share() -> None:
     assert ranges([]) == ""
     assert ranges([3, 1, 2, 7, 7]) == "1-3,7"
     bare = NodeShare("n1", (4,), (), 0)
-    assert told(bare) == {CORES_ANNOTATION: "4"}
+    assert share_annotations(bare) == {CORES_ANNOTATION: "4"}

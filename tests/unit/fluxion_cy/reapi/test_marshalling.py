@@ -4,6 +4,7 @@ import errno
 import gc
 import json
 import threading
+from inspect import getattr_static
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from conftest import Fake
 from graphs import machine, slot, spec, want
 
 from fluxion_cy import NO_JOBID, FluxionError, InvalidJobspec, JobExists, Matcher, NoSuchJob, NotSupported
-from fluxion_cy.reapi.engine import ReapiMatcher
+from fluxion_cy.matcher import ReapiMatcher
+from fluxion_cy.reapi.matcher import LibraryMatcher
 
 RECIPE = """<graphml>
 <key id="t" for="node" attr.name="type" attr.type="string"/>
@@ -440,9 +442,12 @@ def test_what_the_c_api_lacks_is_not_supported(fake: Fake) -> None:
 
 
 def test_every_public_operation_is_the_real_engines_own_or_needs_no_library() -> None:
-    shared = {"graph", "stat", "next_jobid"}
-    public = {name for name in vars(Matcher) if not name.startswith("_")}
-    assert public - vars(ReapiMatcher).keys() == shared
+    shared = {"graph", "stat", "next_jobid", "info"}
+    public = {name for name in dir(Matcher) if not name.startswith("_")}
+    matches = {name for name in public if name.startswith(("allocate_", "without_"))}
+    assert public - vars(LibraryMatcher).keys() == shared | matches
+    assert not LibraryMatcher.__abstractmethods__
+    assert all(getattr_static(ReapiMatcher, name) is getattr_static(LibraryMatcher, name) for name in public)
 
 
 def test_a_clone_is_a_context_of_its_own(fake: Fake) -> None:

@@ -213,7 +213,7 @@ def test_on_fluxions_own_library_it_is_the_same_error_too(name: str) -> None:
 
 
 def test_every_method_of_the_contract_is_on_both_engines(fake: Fake) -> None:
-    from fluxion_cy.reapi.engine import ReapiMatcher
+    from fluxion_cy.matcher import ReapiMatcher
 
     public = [name for name in dir(Matcher) if not name.startswith("_")]
     assert all(callable(getattr(ReapiMatcher, name)) or name == "next_jobid" for name in public)

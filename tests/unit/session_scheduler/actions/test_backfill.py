@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from session_scheduler.cluster.write_rules import time_text
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import Reservation, hookimpl
 from session_scheduler.model.objects import Pod
+from session_scheduler.model.times import time_text
 from session_scheduler.testing.builders import gang, pod, pod_group
 from session_scheduler.testing.fake_cluster import FakeCluster
 
@@ -203,7 +203,7 @@ def test_what_places_groups_by_a_state_of_its_own_leaves_room_for_as_long_as_the
 
         @hookimpl
         def place_group(self, session: Any, tasks: Any) -> None:
-            if session.backfills:
+            if session.nominated.backfills:
                 left.append({task.group.name for there in session.yields_to(tasks).values() for task in there})
 
     cluster = cluster_of(2, cpu="5", reservations=2)

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION
 from session_scheduler.cluster.errors import TooManyRequests
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.hookspecs import hookimpl
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup, PodGroupStatus
 from session_scheduler.testing.builders import gang, pod

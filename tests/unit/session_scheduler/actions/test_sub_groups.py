@@ -351,7 +351,7 @@ class WorkersFirst:
     """Orders sub-groups backwards by name."""
 
     name = "workers-first"
-    api_version = "1"
+    api_version = "2"
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:

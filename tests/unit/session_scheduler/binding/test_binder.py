@@ -8,8 +8,8 @@ import json
 import pytest
 
 from session_scheduler import hookimpl
-from session_scheduler.binding.binder import HELD_ANNOTATION
 from session_scheduler.cluster.errors import Conflict
+from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, pod
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from session_scheduler import hookimpl
-from session_scheduler.binding.binder import HELD_ANNOTATION
 from session_scheduler.cluster.errors import Conflict, Unavailable
+from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod
 from session_scheduler.offline.simulate import place_all

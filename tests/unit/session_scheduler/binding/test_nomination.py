@@ -289,16 +289,15 @@ def test_no_place_is_kept_for_a_pod_that_goes_before_its_node_is_written(monkeyp
     cluster = cluster_of(pod("p", cpu="1"), nodes=1)
     scheduler = cluster.start(Waits(cluster, "p"))
     gone = cluster.find(Pod, "p", "default")
-    announcer = scheduler.binder._announcer
-    announce = announcer.announce
+    nominate = scheduler.binder._nominate
     turns = []
 
     async def beside_a_turn(pods):
-        """The turn is ready to run when the announcement becomes a task."""
+        """The turn is ready to run when the nomination becomes a task."""
         turns.append(asyncio.ensure_future(scheduler.event_handlers.apply("DELETED", gone)))
-        return await announce(pods)
+        return await nominate(pods)
 
-    monkeypatch.setattr(announcer, "announce", beside_a_turn)
+    monkeypatch.setattr(scheduler.binder, "_nominate", beside_a_turn)
     asyncio.run(scheduler.cycle())
     assert turns
     assert not scheduler.cache.tasks

@@ -10,21 +10,21 @@ from random import Random
 import msgspec
 import pytest
 
-from session_scheduler.binding.plan_store import (
+from session_scheduler.binding.plan_store import PlanStore
+from session_scheduler.cluster.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.model.gang_plan import (
     ANNOTATION_LIMIT,
     PLAN_ANNOTATION,
+    GangPlan,
     NeedsConfigMap,
-    Plan,
     PlanError,
     PlannedPod,
-    PlanStore,
     attempt_of,
     is_active,
     new_attempt,
     plan_here,
 )
-from session_scheduler.cluster.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
-from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.objects import ConfigMap, ObjectMeta, PodGroup
 from session_scheduler.testing import pod_group
 
@@ -32,13 +32,13 @@ from session_scheduler.testing import pod_group
 def a_plan(attempt="a-1", state="active", **nodes):
     places = nodes or {"u1": "n1", "u2": "n2"}
     pods = {uid: PlannedPod.of(uid, node, {"slots": {"node": node, "slot": 1}}) for uid, node in places.items()}
-    return Plan(attempt, "me", pods, state)
+    return GangPlan(attempt, "me", pods, state)
 
 
 def a_large_plan(attempt="a-1", state="active"):
     """Nothing that packs well, and more of it than an annotation takes."""
     noise = Random(1).randbytes(ANNOTATION_LIMIT).hex()
-    return Plan(attempt, "me", {"u1": PlannedPod.of("p", "n1", {"slots": {"noise": noise}})}, state)
+    return GangPlan(attempt, "me", {"u1": PlannedPod.of("p", "n1", {"slots": {"noise": noise}})}, state)
 
 
 class Net(MemoryCluster):
@@ -315,14 +315,14 @@ async def test_a_plan_that_unpacks_to_far_more_than_it_is_is_refused(net):
 
 
 def test_a_plan_s_holdings_are_decoded_for_the_pods_that_are_asked_for_only():
-    plan = Plan("a-1", "me", {"u1": PlannedPod("p", "n1", msgspec.Raw(b"{" * 9))})
+    plan = GangPlan("a-1", "me", {"u1": PlannedPod("p", "n1", msgspec.Raw(b"{" * 9))})
     assert plan.pods["u1"].plugins == msgspec.Raw(b"{" * 9)
     assert plan.pods["u1"].holds == {}
 
 
 def test_of_a_plan_are_kept_its_known_pods_and_as_many_others_as_may_be_of_use():
     pods = {f"u{index}": PlannedPod.of(f"p{index}", "n1", {}) for index in range(10)}
-    kept = Plan("a-1", "me", pods).of_interest({"u3"}, {"p5"}, 2)
+    kept = GangPlan("a-1", "me", pods).of_interest({"u3"}, {"p5"}, 2)
     assert set(kept.pods) == {"u0", "u1", "u3", "u5"}
     assert kept.gone == 6
 
@@ -341,7 +341,7 @@ async def test_the_config_map_of_a_plan_that_is_refused_is_not_left_behind(net, 
 @pytest.mark.parametrize("repeated", [1, 1_000, 900_000])
 async def test_what_is_written_can_be_read_or_is_not_written(net, repeated):
     group = net._get(PodGroup, ("scheduling.k8s.io", "default", "g"))
-    plan = Plan("a-1", "me", {f"u{at}": PlannedPod.of("p", "n1", {"x": "a" * repeated}) for at in range(20)})
+    plan = GangPlan("a-1", "me", {f"u{at}": PlannedPod.of("p", "n1", {"x": "a" * repeated}) for at in range(20)})
     try:
         group = await PlanStore(net).swap(group, plan)
     except Invalid:

@@ -51,11 +51,11 @@ class Answering:
 
 
 def stages(cluster):
-    """What is measured while a cycle runs."""
+    """What is measured of a binding while a cycle runs."""
     seen = []
-    cluster.scheduler.binder._timed = lambda stage, seconds: seen.append(stage)
+    cluster.scheduler.observer.stage = lambda stage, seconds: seen.append(stage)
     cluster.run()
-    return seen
+    return [stage for stage in seen if stage not in ("session", "settle")]
 
 
 def annotations(cluster, name):

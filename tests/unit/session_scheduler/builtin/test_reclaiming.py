@@ -51,11 +51,11 @@ def test_it_is_judged_as_if_victims_that_are_thought_away_still_ran() -> None:
     world = World()
     victims = [world.task("a0"), world.task("a1")]
     for task in victims:
-        world.session.remove(task)
+        world.session.ledger.remove(task)
     assert world.why_not("b0", "a0", "a1") is None
     assert world.why_not("b0", "a0", "a1", "a2") is not None
     for task in victims:
-        world.session.put_back(task, "n1", Phase.BOUND)
+        world.session.ledger.put_back(task, "n1", Phase.BOUND)
     assert world.why_not("b0", "a0", "a1") is None
 
 

@@ -298,7 +298,7 @@ def test_what_was_assumed_is_undone_with_the_statement() -> None:
     (task,) = scheduler.cache.tasks.values()
     session = scheduler.sessions.open(calls, (task.group,))
     row = session.board(task).pick(task)
-    with session.statement(task.group) as statement:
+    with session.ledger.statement(task.group) as statement:
         statement.allocate(task, row)
         assert assumed.claim_of("v") == "default/c"
         undone = statement.rollback()
@@ -315,7 +315,7 @@ def test_only_claims_that_wait_for_a_node_are_judged_anew_after_each_placement(b
     scheduler = cluster.start()
     (calls,) = scheduler.profiles.values()
     (task,) = scheduler.cache.tasks.values()
-    plan = scheduler.sessions.open(calls, (task.group,)).plan(task.cls)
+    plan = scheduler.sessions.open(calls, (task.group,)).evaluation(task.cls)
     assert [one.scope for one in plan.filters if one.plugin == "VolumeBinding"] == [scope]
 
 

@@ -7,16 +7,10 @@ import asyncio
 from tests.tools.observing import observe
 
 from session_scheduler import Refusal, hookimpl
-from session_scheduler.binding.plan_store import (
-    ATTEMPT_ANNOTATION,
-    PLAN_ANNOTATION,
-    Plan,
-    PlannedPod,
-    PlanStore,
-    attempt_of,
-)
+from session_scheduler.binding.plan_store import PlanStore
 from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.framework.observer import Observer
+from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, PLAN_ANNOTATION, GangPlan, PlannedPod, attempt_of
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.testing import FakeCluster, gang
@@ -158,7 +152,7 @@ class World:
             self.pod(name).metadata.uid: PlannedPod.of(name, node, {"slots": {"slot": node}})
             for name, node in places.items()
         }
-        plan = Plan(attempt, "another", planned | (pods or {}), state)
+        plan = GangPlan(attempt, "another", planned | (pods or {}), state)
         asyncio.run(PlanStore(self.memory).swap(self.group(), plan))
         return plan
 

@@ -10,7 +10,7 @@ import msgspec
 from tests.tools.observing import observe
 
 from session_scheduler.framework.observer import Observer
-from session_scheduler.framework.session import Outcome
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.devices import ResourceClaim, ResourceSlice
 from session_scheduler.model.objects import (
     Affinity,
@@ -44,7 +44,7 @@ class Tries(Observer):
     def __init__(self) -> None:
         self.of: dict[str, int] = {}
 
-    def decided(self, outcome: Outcome) -> None:
+    def decided(self, outcome: PlacementResult) -> None:
         name = outcome.group.name
         self.of[name] = self.of.get(name, 0) + 1
 

@@ -11,18 +11,18 @@ from msgspec.structs import replace
 
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.base.signals import background
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.kubernetes import KubernetesCluster
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.group_api import SCHEDULED, V1ALPHA2, V1BETA1
 from session_scheduler.model.objects import Node, Pod, PodCondition, PodGroup
 from session_scheduler.registry.validation import hook_calls
-from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import Metrics
-from session_scheduler.reporting.recorder import Reporter
+from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.testing import gang, node, pod
 
 from ..cluster.fake_api import FakeApi, refuses, says
@@ -103,16 +103,16 @@ class World:
         api.replies = [server]
         self.cluster = KubernetesCluster(api.client(), instance="test")
         profiles = {"fluence": hook_calls([(name, plugin(None), None) for name, plugin in BUILTIN.items()])}
-        self.reporter = Reporter(self.cluster, clock=self.clock)
-        teller = Teller(self.reporter, Metrics("0"), self.clock, profiles)
-        self.scheduler = Scheduler(self.cluster, SchedulerConfig(), profiles, self.clock, observer=teller, holder="me",
-                                   token=lambda: "token")  # fmt: skip
+        self.recorder = Recorder(self.cluster, clock=self.clock)
+        observer = LiveObserver(self.recorder, Metrics("0"), self.clock, profiles)
+        self.scheduler = Scheduler(self.cluster, SchedulerConfig(), profiles, self.clock, observer=observer,
+                                   holder="me", token=lambda: "token")  # fmt: skip
 
     async def run(self):
         await self.scheduler.start()
-        async with background(self.reporter.run()):
+        async with background(self.recorder.run()):
             await self.scheduler.cycle()
-            await self.reporter.flush()
+            await self.recorder.flush()
 
     async def group(self, name="g"):
         return await self.server.found(PodGroup, name)

@@ -6,7 +6,7 @@ import pytest
 
 from session_scheduler.actions import ACTIONS
 from session_scheduler.cluster.errors import TooManyRequests
-from session_scheduler.framework.session import Outcome
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, pod
@@ -15,8 +15,8 @@ from session_scheduler.testing import FakeCluster, pod
 def preempt(session):
     """Evict whatever runs, for whatever waits."""
     for group in session.groups():
-        session.outcomes[group] = Outcome(group)
-        with session.statement(group) as statement:
+        session.outcomes[group] = PlacementResult(group)
+        with session.ledger.statement(group) as statement:
             for victim in [task for task in session.snapshot.cache.bound_tasks() if task.phase is Phase.BOUND]:
                 statement.evict(victim)
             for task in group.in_phase(Phase.PENDING):

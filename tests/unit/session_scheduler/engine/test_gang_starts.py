@@ -10,17 +10,11 @@ from msgspec.structs import replace
 from tests.tools.observing import observe
 
 from session_scheduler import hookimpl
-from session_scheduler.binding.plan_store import (
-    ANNOTATION_LIMIT,
-    PLAN_ANNOTATION,
-    Plan,
-    PlannedPod,
-    PlanStore,
-    plan_here,
-)
+from session_scheduler.binding.plan_store import PlanStore
 from session_scheduler.cluster.errors import Conflict, Unavailable
 from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.framework.hooks import HookCall, PluginError
+from session_scheduler.model.gang_plan import ANNOTATION_LIMIT, PLAN_ANNOTATION, GangPlan, PlannedPod, plan_here
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import ConfigMap, Node, Pod, PodGroup
 from session_scheduler.model.sub_groups import SUB_GROUPS_ANNOTATION
@@ -396,7 +390,7 @@ def test_a_plan_that_appears_later_and_cannot_be_voided_keeps_nobody_else_waitin
     world = World(1, nodes=5).start().run()
     world.cluster.advance(60)
     world.cluster.add(pod_group("h", 2), pod("h-0", group="h"), pod("h-1", group="h"))
-    forged = Plan("forged", "nobody", {world.pod("h-0").metadata.uid: PlannedPod.of("h-0", "n1", {})}, "abort")
+    forged = GangPlan("forged", "nobody", {world.pod("h-0").metadata.uid: PlannedPod.of("h-0", "n1", {})}, "abort")
     group = world.memory._get(PodGroup, ("scheduling.k8s.io", "default", "h"))
     asyncio.run(PlanStore(world.memory).swap(group, forged))
     patch = world.memory.patch_metadata

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION, plan_here
 from session_scheduler.cluster.errors import Conflict, Unavailable
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION, plan_here
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.testing import node, pod

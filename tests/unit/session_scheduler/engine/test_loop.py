@@ -19,12 +19,12 @@ from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine import loop as engine_module
 from session_scheduler.engine.loop import SchedulerLoop
 from session_scheduler.engine.scheduler import Scheduler
-from session_scheduler.framework.session import Session
+from session_scheduler.framework.callback_runner import CallbackRunner
 from session_scheduler.model.objects import Pod
 from session_scheduler.registry.validation import hook_calls
-from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import Metrics
-from session_scheduler.reporting.recorder import Reporter
+from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.server.explain_endpoint import Explanations
 from session_scheduler.testing import node, pod
 
@@ -60,11 +60,11 @@ class World:
         self.slow = Slow()
         self.stopped = False
         due = asyncio.Event()
-        teller = Teller(Reporter(self.cluster, clock=self.clock), self.metrics, self.clock, on_finished=due.set)
+        observer = LiveObserver(Recorder(self.cluster, clock=self.clock), self.metrics, self.clock, finished=due.set)
         listed = [(name, builtin(None), None) for name, builtin in BUILTIN.items()]
         calls = hook_calls([*listed, ("slow", self.slow, None)])
-        self.scheduler = Scheduler(self.cluster, SchedulerConfig(), {"fluence": calls}, self.clock, observer=teller)
-        self.engine = SchedulerLoop(self.scheduler, teller, self.metrics, self.clock, due)
+        self.scheduler = Scheduler(self.cluster, SchedulerConfig(), {"fluence": calls}, self.clock, observer=observer)
+        self.engine = SchedulerLoop(self.scheduler, observer, self.metrics, self.clock, due)
         self.explanations = Explanations(self.scheduler, self.clock, self.engine.notify)
         self.engine.add_idle_task(self.explanations)
 
@@ -165,7 +165,7 @@ async def test_a_pod_whose_deletion_begins_before_it_is_bound_gives_its_place_to
         assert not world.pod().spec.node_name
 
 
-async def test_what_was_due_in_its_backoff_is_tried_as_soon_as_nothing_else_is_due(monkeypatch):
+async def test_what_was_woken_in_its_backoff_is_tried_as_soon_as_nothing_else_is_due(monkeypatch):
     monkeypatch.setattr(engine_module, "_LONGEST_REST", 3600.0)
     async with World().running() as world:
         pending = world.scheduler.queue
@@ -218,7 +218,7 @@ async def test_a_turn_that_fails_is_counted_and_the_next_one_goes_on(monkeypatch
         assert world.cycles("error") == 1
 
 
-async def test_a_group_that_waits_is_tried_again_when_it_is_due():
+async def test_a_group_that_waits_is_tried_again_when_it_is_woken():
     async with World().running() as world:
         world.deliver(pod("p", cpu="9"))
         await world.until(lambda: world.engine.groups["unschedulable"] == 1)
@@ -375,14 +375,14 @@ async def test_an_engine_that_never_ran_stops_at_once(times):
 
 
 async def test_a_bug_that_one_group_meets_is_told_and_the_groups_behind_it_are_tried(monkeypatch):
-    judged = Session.pre_predicate
+    asked = CallbackRunner.pre_predicate
 
-    def broken(session, task):
+    def broken(runner, task):
         if task.name == "bad":
             raise ZeroDivisionError("a bug")
-        return judged(session, task)
+        return asked(runner, task)
 
-    monkeypatch.setattr(Session, "pre_predicate", broken)
+    monkeypatch.setattr(CallbackRunner, "pre_predicate", broken)
     monkeypatch.setattr(engine_module, "_AFTER_ERROR", 0.0)
     async with World(pod("bad"), pod("good")).running() as world:
         await world.until(lambda: world.pod("good").spec.node_name)
@@ -496,9 +496,9 @@ async def test_what_a_plugin_changes_is_changed_between_sessions_and_helps_whom_
     world = World(pod("p"))
     calls = hook_calls([*((name, builtin(None), None) for name, builtin in BUILTIN.items()), ("gate", Gate(), None)])
     due = asyncio.Event()
-    teller = Teller(Reporter(world.cluster, clock=world.clock), world.metrics, world.clock, on_finished=due.set)
-    world.scheduler = Scheduler(world.cluster, SchedulerConfig(), {"fluence": calls}, world.clock, observer=teller)
-    world.engine = SchedulerLoop(world.scheduler, teller, world.metrics, world.clock, due)
+    observer = LiveObserver(Recorder(world.cluster, clock=world.clock), world.metrics, world.clock, finished=due.set)
+    world.scheduler = Scheduler(world.cluster, SchedulerConfig(), {"fluence": calls}, world.clock, observer=observer)
+    world.engine = SchedulerLoop(world.scheduler, observer, world.metrics, world.clock, due)
     async with world.running():
         await world.until(lambda: any(map(world.scheduler.queue.is_unschedulable, world.scheduler.cache.groups)))
         world.engine.change("gate", change)

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler.binding.plan_store import plan_here
 from session_scheduler.cluster.errors import Conflict, Forbidden
 from session_scheduler.engine.plan_recovery import PlanRecovery
+from session_scheduler.model.gang_plan import plan_here
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
 from session_scheduler.testing import pod, pod_group
 

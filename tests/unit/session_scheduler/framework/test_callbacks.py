@@ -224,7 +224,7 @@ def test_reclaimable_leaves_whom_all_plugins_allow() -> None:
     (group,) = session.groups()
     victims = sorted(scheduler.cache.tasks_on("n1"), key=lambda task: task.name)
     assert [task.name for task in session.reclaimable(group, victims)] == ["z"]
-    assert session.preemptable(group, victims) == victims
+    assert session.runner.preemptable(group, victims) == victims
     refusal = session.reclaim_refusal(Scenario(group, {}, victims))
     assert refusal is not None
     assert (refusal.plugin, "Pod default/x" in refusal.reason) == ("a", True)
@@ -238,7 +238,7 @@ def test_a_reclaim_validator_refuses_the_scenario_by_name() -> None:
     refusal = session.reclaim_refusal(some_scenario(session))
     assert refusal is not None
     assert (refusal.reason, refusal.plugin) == ("not p", "b")
-    assert session.preempt_refusal(some_scenario(session)) is None
+    assert session.runner.preempt_refusal(some_scenario(session)) is None
 
 
 # ------------------------------------------------------------------ queues
@@ -271,7 +271,7 @@ def test_sub_groups_are_ordered_by_keys_then_by_name() -> None:
     session = opened(lambda session: session.add_sub_group_order(lambda group, name: name != "leader"))
     (group,) = session.groups()
     names = ["b", "leader", "a"]
-    assert sorted(names, key=lambda name: session.sub_group_key(group, name)) == ["leader", "a", "b"]
+    assert sorted(names, key=lambda name: session.runner.sub_group_key(group, name)) == ["leader", "a", "b"]
 
 
 # ------------------------------------------------------------------ bind mutation
@@ -399,4 +399,4 @@ def test_a_session_that_is_over_keeps_no_callback() -> None:
 
     session = opened(register)
     session.forget()
-    assert not [name for name, kept in vars(session).items() if isinstance(kept, list) and kept and name != "touched"]
+    assert not [name for name, kept in vars(session.registered).items() if isinstance(kept, list) and kept]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from session_scheduler.actions import trial
-from session_scheduler.framework import board, nominated_pods, session
+from session_scheduler.framework import board, nominated_pods
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ....tools.preempting import ended
@@ -47,7 +47,7 @@ def nominate_all(cluster: FakeCluster, number: int) -> None:
 def test_only_nodes_of_which_something_changed_are_judged_anew(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = counted(monkeypatch, board, "judge", lambda plan, view, mask, task: len(view))
+    sizes = counted(monkeypatch, board, "evaluate", lambda evaluation, view, mask, task: len(view))
     nominate_all(cluster, 20)
     assert sum(sizes) < 4 * NODES
 
@@ -58,7 +58,7 @@ def test_nominated_pods_are_counted_together_and_not_node_by_node(
     nominate_all(cluster, 40)
     cluster.add(pod("waits", cpu="1", priority=5))
     rounds = counted(
-        monkeypatch, nominated_pods._Counting, "_judge_beside", lambda counting, expected, *_: len(expected)
+        monkeypatch, nominated_pods._Counting, "_evaluate_beside", lambda counting, expected, *_: len(expected)
     )
     cluster.run()
     assert max(rounds, default=0) <= 40
@@ -84,7 +84,7 @@ def test_a_nominated_pod_looks_at_its_node_alone(cluster: FakeCluster, monkeypat
     nominate_all(cluster, 20)
     cluster.finish_deletions()
     cluster.advance(2)
-    boards = counted(monkeypatch, session, "Board", lambda *_: 1)
+    boards = counted(monkeypatch, board, "Board", lambda *_: 1)
     cluster.run()
     assert sum(bool(place) for name, place in cluster.placements().items() if "high" in name) == 20
     assert len(boards) <= 1

@@ -20,7 +20,7 @@ def open_statement(*objects, nodes=2):
     (calls,) = scheduler.profiles.values()
     session = scheduler.sessions.open(calls, tuple(scheduler.cache.groups.values()))
     tasks = {task.name: task for task in scheduler.cache.tasks.values()}
-    with session.statement(next(iter(scheduler.cache.groups.values()))) as statement:
+    with session.ledger.statement(next(iter(scheduler.cache.groups.values()))) as statement:
         yield session, statement, tasks
 
 
@@ -52,7 +52,7 @@ def test_leaving_without_a_commit_undoes_everything_also_after_an_error():
 
 
 def fail_on_the_way(session, tasks):
-    with session.statement(tasks["p"].group) as statement:
+    with session.ledger.statement(tasks["p"].group) as statement:
         statement.allocate(tasks["p"], 1)
         statement.evict(tasks["old"])
         raise LookupError
@@ -82,7 +82,7 @@ def test_evicting_from_an_unknown_node_touches_no_other_and_is_undone(evaluation
     before = state(session)
     board = session.board(tasks["p"])
     board.sync()
-    with session.statement(tasks["p"].group) as statement:
+    with session.ledger.statement(tasks["p"].group) as statement:
         statement.evict(tasks["lost"])
         board.sync()
         assert board.mask.all()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from session_scheduler.binding.plan_store import PLAN_ANNOTATION
 from session_scheduler.cluster.errors import ClusterError, Forbidden, NotFound, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.model.gang_plan import PLAN_ANNOTATION
 from session_scheduler.model.objects import ConfigMap, Node, ObjectMeta, PodGroup
 from session_scheduler.model.storage import CSINode
 from session_scheduler.offline import live_reader

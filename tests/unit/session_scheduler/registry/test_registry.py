@@ -1,4 +1,5 @@
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -7,6 +8,7 @@ from session_scheduler.config.settings import PluginArguments, PluginConfig, Pro
 from session_scheduler.errors import InputError
 from session_scheduler.hookspecs import HOOKS, hookimpl
 from session_scheduler.registry import registry
+from session_scheduler.registry.moved import MOVED
 from session_scheduler.registry.registry import (
     PluginAmbiguousError,
     PluginArgumentsError,
@@ -34,7 +36,7 @@ class Plugin:
     More.
     \"\"\"
     Arguments = Arguments
-    api_version = "1"
+    api_version = "2"
     {extra}
     def __init__(self, arguments):
         self.arguments = arguments
@@ -87,8 +89,8 @@ def test_a_plugin_of_another_distribution_is_built_with_its_typed_arguments(dist
 
 
 def test_a_plugin_of_a_distribution_says_which_hooks_it_is_made_for(distribution):
-    distribution(text=MODULE.replace('    api_version = "1"\n', ""))
-    with pytest.raises(PluginVersionError, match=r"plugin spot \(acme-spot 1.2\) does not say .* `api_version = '1'`"):
+    distribution(text=MODULE.replace('    api_version = "2"\n', ""))
+    with pytest.raises(PluginVersionError, match=r"plugin spot \(acme-spot 1.2\) does not say .* `api_version = '2'`"):
         _load("spot")
 
 
@@ -187,12 +189,50 @@ def test_a_distribution_cannot_take_a_built_in_plugin_s_name(distribution):
 
 
 @pytest.mark.parametrize(
+    ("old", "advice"),
+    [
+        ("from session_scheduler.kube_api import KubeApi",
+         "session_scheduler.kube_api is session_scheduler.sdk.dynamic_client now: import its names from there"),
+        ("import session_scheduler.model.bindings",
+         "session_scheduler.model.bindings is session_scheduler.sdk.bindings now: import its names from there"),
+        ("from session_scheduler import stopping",
+         "session_scheduler.stopping is session_scheduler.sdk.signals now: import its names from there"),
+        ("from session_scheduler.config import PluginArguments",
+         "session_scheduler.config is session_scheduler.config.settings now: import its names from there"),
+        ("from session_scheduler.session import Session",
+         "session_scheduler.session is session_scheduler now: import its names from there"),
+        ("from session_scheduler.waking import Waking",
+         "session_scheduler.waking is internal now, in session_scheduler.engine: use what "
+         "docs/reference/public-names.md lists"),
+    ],
+)  # fmt: skip
+def test_a_plugin_that_imports_a_module_by_its_old_name_is_told_the_new_one(distribution, old, advice):
+    distribution(text=old)
+    with pytest.raises(PluginImportError) as refused:
+        _load("spot")
+    assert refused.value.messages == (f"plugin spot (acme-spot 1.2) cannot be imported: {advice}",)
+
+
+def test_every_module_that_a_plugin_is_sent_to_is_there_and_the_old_one_is_not():
+    for old, new in MOVED.items():
+        import_module(new)
+        with pytest.raises(ImportError):
+            exec(f"from {old} import nothing_of_that_name")
+
+
+def test_a_failing_import_of_anything_else_is_told_as_it_is(distribution):
+    distribution(text="from session_scheduler.hookspecs import nothing_of_that_name")
+    with pytest.raises(PluginImportError, match=r"cannot be imported: ImportError: .*: mend or reinstall it"):
+        _load("spot")
+
+
+@pytest.mark.parametrize(
     ("broken", "error", "problem"),
     [
         ({"text": "import nothing_of_that_name"}, PluginImportError, "cannot be imported: ModuleNotFoundError"),
         ({"text": "x = 1"}, PluginImportError, "cannot be imported: AttributeError"),
         ({"text": "raise OSError('no disk')"}, PluginImportError, "cannot be imported: OSError: no disk"),
-        ({"extra": "api_version = '0'"}, PluginVersionError, "is made for version 0 of the hooks, this core has 1"),
+        ({"extra": "api_version = '0'"}, PluginVersionError, "is made for version 0 of the hooks, this core has 2"),
         ({"init": "raise KeyError('x')"}, PluginConstructionError, "cannot be built: KeyError: 'x'"),
         (
             {"extra": "@hookimpl\n    def prefiltre(self, group): ..."},

@@ -1,4 +1,4 @@
-"""A reporter over a cluster in memory that can be made to fail, with a clock that stands."""
+"""A recorder over a cluster in memory that can be made to fail, with a clock that stands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
-from session_scheduler.reporting.recorder import Reporter
+from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.testing.builders import pod, pod_group
 
 PATIENCE = 10.0
@@ -76,7 +76,7 @@ class World:
         self.slept = []
         self.gate = None
         """While this is an Event, pauses between tries last until it is set."""
-        self.reporter = Reporter(
+        self.recorder = Recorder(
             self.cluster, clock=self.clock, now=self.now, meter=self.meter, sleep=self._sleep, **options
         )
 
@@ -100,11 +100,11 @@ class World:
                                 resource_version=pod.metadata.resource_version, annotations={})  # fmt: skip
 
     async def settle(self) -> None:
-        await asyncio.wait_for(self.reporter.flush(), PATIENCE)
+        await asyncio.wait_for(self.recorder.flush(), PATIENCE)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        writing = asyncio.create_task(self.reporter.run())
+        writing = asyncio.create_task(self.recorder.run())
         try:
             yield
         finally:

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.cluster.port import Change
 from session_scheduler.framework.bindings import Failure
-from session_scheduler.framework.session import Outcome
+from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.hookspecs import Refusal
 from session_scheduler.model.groups import Group, GroupRef, Phase, Task
-from session_scheduler.reporting.live_observer import Teller
+from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import Metrics
 from session_scheduler.testing import pod, pod_group
 
@@ -50,7 +50,7 @@ class Reports:
 class World:
     def __init__(self):
         self.reports, self.metrics, self.clock = Reports(), Metrics("1"), StoppedClock()
-        self.teller = Teller(self.reports, self.metrics, self.clock)
+        self.observer = LiveObserver(self.reports, self.metrics, self.clock)
 
     @property
     def told(self):
@@ -85,11 +85,11 @@ def a_group(size=2, min_count=2, *, missing=False, phase=Phase.PENDING):
 
 def refused(group, *, failed=False, reason="0/4 nodes are available"):
     reasons = dict.fromkeys(group.tasks.values(), "Insufficient cpu")
-    return Outcome(group, reasons=reasons, refusal=Refusal(reason, failed=failed))
+    return PlacementResult(group, reasons=reasons, refusal=Refusal(reason, failed=failed))
 
 
 def test_a_gang_that_does_not_fit_is_told_at_once_with_each_of_its_pods(world):
-    world.teller.decided(refused(a_group()))
+    world.observer.decided(refused(a_group()))
     assert world.told == [
         ("unschedulable", "g-0", "Insufficient cpu"),
         ("unschedulable", "g-1", "Insufficient cpu"),
@@ -103,7 +103,7 @@ def test_of_a_pod_that_is_nominated_the_condition_is_left_to_whoever_writes_the_
     outcome = refused(a_group())
     first, _ = outcome.reasons
     outcome.nominated[first] = "n1"
-    world.teller.decided(outcome)
+    world.observer.decided(outcome)
     assert world.told[:2] == [
         ("nominated", "g-0", "Insufficient cpu"),
         ("unschedulable", "g-1", "Insufficient cpu"),
@@ -115,45 +115,45 @@ def test_of_a_pod_whose_status_names_its_node_already_the_condition_is_told_as_o
     first, _ = outcome.reasons
     first.pod = replace(first.pod, status=replace(first.pod.status, nominated_node_name="n1"))
     outcome.nominated[first] = "n1"
-    world.teller.decided(outcome)
+    world.observer.decided(outcome)
     assert world.told[0] == ("unschedulable", "g-0", "Insufficient cpu")
 
 
 def test_a_scheduler_that_failed_itself_says_so(world):
-    world.teller.decided(refused(a_group(), failed=True, reason="plugin x failed"))
+    world.observer.decided(refused(a_group(), failed=True, reason="plugin x failed"))
     assert world.told[-1] == ("group", "g", "False", "SchedulerError", "plugin x failed")
-    world.teller.decided(refused(a_group(), failed=True))
+    world.observer.decided(refused(a_group(), failed=True))
     assert world.told[0] == ("failed", "g-0", "Insufficient cpu")
     assert world.count('fluence_pods_total{result="error"}') == 4
 
 
 @pytest.mark.parametrize("group", [a_group(1), a_group(2, missing=True)])
 def test_a_group_that_is_still_being_created_is_told_of_only_when_it_stays_so(world, group):
-    world.teller.decided(refused(group))
+    world.observer.decided(refused(group))
     world.clock.advance(0.5)
-    world.teller.decided(refused(group, reason="newer"))
-    world.teller.tell_later(world.clock.now())
+    world.observer.decided(refused(group, reason="newer"))
+    world.observer.report_incomplete(world.clock.now())
     assert world.told == []
-    assert world.teller.next_time() == 1.0
+    assert world.observer.next_time() == 1.0
     world.clock.advance(0.5)
-    world.teller.tell_later(world.clock.now())
+    world.observer.report_incomplete(world.clock.now())
     told = world.told
     assert told[0] == ("unschedulable", "g-0", "Insufficient cpu")
     assert [line for line in told if line[0] == "group"] == (
         [] if group.missing else [("group", "g", "False", "Unschedulable", "newer")]
     )
-    assert world.teller.next_time() is None
-    world.teller.tell_later(world.clock.now() + 5)
+    assert world.observer.next_time() is None
+    world.observer.report_incomplete(world.clock.now() + 5)
     assert world.told == []
 
 
 def test_a_group_that_was_completed_and_placed_meanwhile_is_not_told_to_wait(world):
     group = a_group(1)
-    world.teller.decided(refused(group))
+    world.observer.decided(refused(group))
     group.tasks.update(a_group(2).tasks)
-    world.teller.decided(Outcome(group, placed=list(group.tasks.values())))
+    world.observer.decided(PlacementResult(group, placed=list(group.tasks.values())))
     world.clock.advance(5)
-    world.teller.tell_later(world.clock.now())
+    world.observer.report_incomplete(world.clock.now())
     assert world.told == []
 
 
@@ -161,15 +161,15 @@ def test_pods_that_are_bound_by_the_time_they_would_be_told_to_wait_are_left_out
     group = a_group(2)
     outcome = refused(group)
     group.tasks["u0"].phase = Phase.BOUND
-    world.teller.decided(outcome)
+    world.observer.decided(outcome)
     assert [line[1] for line in world.told if line[0] == "unschedulable"] == ["g-1"]
 
 
 def test_a_gang_that_runs_is_not_told_to_be_unschedulable_for_one_more_pod(world):
     group = a_group(3, 2, phase=Phase.BOUND)
     group.tasks["u2"].phase = Phase.PENDING
-    outcome = Outcome(group, reasons={group.tasks["u2"]: "Insufficient cpu"}, refusal=Refusal("no"))
-    world.teller.decided(outcome)
+    outcome = PlacementResult(group, reasons={group.tasks["u2"]: "Insufficient cpu"}, refusal=Refusal("no"))
+    world.observer.decided(outcome)
     assert world.told == [("unschedulable", "g-2", "Insufficient cpu")]
 
 
@@ -178,37 +178,37 @@ def test_a_gang_that_runs_is_not_told_to_be_unschedulable_for_one_more_pod(world
 
 def test_a_bound_pod_is_told_and_the_time_to_its_event_is_measured_once(world):
     task = next(iter(a_group().tasks.values()))
-    world.teller.bound(task, "n1")
+    world.observer.bound(task, "n1")
     assert world.told == [("scheduled", "g-0", "n1")]
     world.clock.advance(0.25)
     seen = with_uid(pod("g-0", bound_to="n1"), task.uid)
     for _ in range(2):
-        world.teller.seen(Change.MODIFIED, seen)
+        world.observer.seen(Change.MODIFIED, seen)
     assert world.count("fluence_watch_lag_seconds_count") == 1
     assert world.count("fluence_watch_lag_seconds_sum") == 0.25
 
 
 def test_an_event_that_shows_the_pod_unbound_measures_nothing(world):
     task = next(iter(a_group().tasks.values()))
-    world.teller.bound(task, "n1")
-    world.teller.seen(Change.MODIFIED, task.pod)
+    world.observer.bound(task, "n1")
+    world.observer.seen(Change.MODIFIED, task.pod)
     assert world.count("fluence_watch_lag_seconds_count") == 0
 
 
 def test_what_was_told_of_a_pod_that_is_gone_is_forgotten(world):
     task = next(iter(a_group().tasks.values()))
-    world.teller.bound(task, "n1")
-    world.teller.seen(Change.DELETED, task.pod)
+    world.observer.bound(task, "n1")
+    world.observer.seen(Change.DELETED, task.pod)
     assert world.told[-1] == ("forget", "u0")
-    assert world.teller._bound_at == {}
+    assert world.observer._bound_at == {}
 
 
 @pytest.mark.parametrize(("sent", "errors"), [(True, 1), (False, 0)])
 def test_only_requests_that_were_sent_count_as_errors_by_their_answer(world, sent, errors):
     task = next(iter(a_group().tasks.values()))
-    world.teller.bind_failed(Failure(task, "n1", "why", task.pod, sent=sent, cause="Conflict"))
+    world.observer.bind_failed(Failure(task, "n1", "why", task.pod, sent=sent, cause="Conflict"))
     assert world.count("fluence_bind_errors_total") == errors
-    world.teller.failed(task, "binding to n1 failed: why")
+    world.observer.failed(task, "binding to n1 failed: why")
     assert world.told == [("failed", "g-0", "binding to n1 failed: why")]
 
 
@@ -216,7 +216,7 @@ def test_only_requests_that_were_sent_count_as_errors_by_their_answer(world, sen
 
 
 def test_a_gang_that_ran_out_of_time_is_told_with_numbers(world):
-    world.teller.gang_timed_out(a_group(3, 3), 2, 60.0)
+    world.observer.gang_timed_out(a_group(3, 3), 2, 60.0)
     text = "2 of at least 3 pods could be bound within 60 s: they are evicted, and the gang starts over"
     assert world.told == [("group", "g", "False", "Unschedulable", text)]
     assert world.count('fluence_groups_total{result="timeout"}') == 1
@@ -225,30 +225,30 @@ def test_a_gang_that_ran_out_of_time_is_told_with_numbers(world):
 def test_a_gang_that_ran_out_of_time_for_want_of_a_leader_is_told_so(world):
     group = a_group(3, 3, phase=Phase.BOUND)
     group.pod_group = pod_group("g", 3, sub_groups="leader=1")
-    world.teller.gang_timed_out(group, 3, 60.0)
+    world.observer.gang_timed_out(group, 3, 60.0)
     ((*_, text),) = world.told
     assert text.startswith("3 of at least 3 pods could be bound within 60 s, and 1 of sub-group leader could not: ")
 
 
 def test_a_gang_that_started_is_told_to_be_scheduled(world):
-    world.teller.group_scheduled(pod_group("g", 2), "minCount pods are bound")
+    world.observer.group_scheduled(pod_group("g", 2), "minCount pods are bound")
     assert world.told == [("group", "g", "True", "Scheduled", "minCount pods are bound")]
 
 
 def test_a_problem_of_an_object_is_a_warning_about_it(world):
-    world.teller.problem(pod("odd"), "its record is none")
+    world.observer.problem(pod("odd"), "its record is none")
     assert world.told == [("event", "odd", "FluenceRecovery", True, "its record is none")]
 
 
 def test_the_end_of_work_wakes_whoever_waits_for_it(world):
     woken = []
-    world.teller.finished()
-    Teller(world.reports, world.metrics, world.clock, on_finished=lambda: woken.append(1)).finished()
+    world.observer.finished()
+    LiveObserver(world.reports, world.metrics, world.clock, finished=lambda: woken.append(1)).finished()
     assert woken == [1]
 
 
 def test_a_plan_that_was_found_is_counted_by_what_became_of_it(world):
-    world.teller.recovered("rolled forward", 3)
-    world.teller.recovered("aborted", 0)
+    world.observer.recovered("rolled forward", 3)
+    world.observer.recovered("aborted", 0)
     assert world.count("fluence_recoveries_total") == 2
     assert world.count("fluence_recovered_pods_total") == 3

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.master_queue.arguments import MasterQueueArguments
-from fluence_plugins.master_queue.measured import PoolFigure
+from fluence_plugins.master_queue.metrics import PoolSample
 from fluence_plugins.master_queue.plugin import MasterQueuePlugin
 from fluence_plugins.slurm_bridge.arguments import SlurmBridgeArguments
 from fluence_plugins.slurm_bridge.plugin import SlurmBridgePlugin
@@ -67,14 +68,16 @@ def with_a_queue() -> object:
 def with_pools() -> MasterQueuePlugin:
     """The plugin, after everything that it counts."""
     plugin = MasterQueuePlugin(MasterQueueArguments())
-    plugin.measured.links = lambda: {"nats.nats:4222": True}
-    plugin.measured.pools = lambda: [PoolFigure("m", "a", "Active", 1.0)]
+    controller: Any = SimpleNamespace(
+        connector_states=lambda: {"nats.nats:4222": True}, pool_samples=lambda: [PoolSample("m", "a", "Active", 1.0)]
+    )
+    plugin._controller = controller
     for result in ("taken", "partial", "refused", "unknown"):
-        plugin.measured.message("interlink.resources", result)
+        plugin.counters.message("interlink.resources", result)
     for result in ("created", "changed", "deleted", "conflict", "error"):
-        plugin.measured.applied("ClusterQueue", result)
-    plugin.measured.dropped("nats.nats:4222")
-    plugin.measured.reconnected("nats.nats:4222")
+        plugin.counters.applied("ClusterQueue", result)
+    plugin.counters.dropped("nats.nats:4222")
+    plugin.counters.reconnected("nats.nats:4222")
     return plugin
 
 
@@ -83,7 +86,7 @@ def shown() -> list[Metric]:
     plugin = FluencePlugin(FluenceArguments())
     plugin.on_nodes_changed([NodeChange("n1", NODE, ())])
     bridge = SlurmBridgePlugin(SlurmBridgeArguments(url="http://slurm", token_file="token"))
-    with bridge.measured.request("jobs"):
+    with bridge._bridge.metrics.request("jobs"):
         pass
     listed = [("fluence", plugin, None), ("slurm-bridge", bridge, None), ("Proportion", with_a_queue(), None),
               ("master-queue", with_pools(), None)]  # fmt: skip

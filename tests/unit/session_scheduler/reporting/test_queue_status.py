@@ -9,7 +9,7 @@ from session_scheduler.cluster.errors import Conflict, Invalid, Unavailable
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.model.objects import ObjectMeta
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec, QueueStatus
-from session_scheduler.reporting.queue_status import QueueTeller
+from session_scheduler.reporting.queue_status import QueueStatusWriter
 from session_scheduler.testing.builders import pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
@@ -22,12 +22,12 @@ class World:
         self.cluster.nodes(1)
         self.cluster.add(Queue(metadata=ObjectMeta(name="a")), pod("p", labels=LABEL))
         self.cluster.run()
-        self.teller = QueueTeller(self.cluster.memory, self.cluster.scheduler.cache, clock=self.cluster.clock)
+        self.writer = QueueStatusWriter(self.cluster.memory, self.cluster.scheduler.cache, clock=self.cluster.clock)
 
     def tell(self, after: float = 0.0) -> str:
         """Look once; the queue's resourceVersion then."""
         self.cluster.clock.advance(after)
-        asyncio.run(self.teller.tell())
+        asyncio.run(self.writer.write())
         self.cluster.run()
         return self.found().metadata.resource_version
 
@@ -93,8 +93,8 @@ def test_an_object_that_the_configuration_has_too_says_that_it_does_not_count() 
     cluster.nodes(1)
     cluster.add(Queue(metadata=ObjectMeta(name="a")), pod("p", labels=LABEL), pod("q", labels=LABEL))
     cluster.run()
-    teller = QueueTeller(cluster.memory, cluster.scheduler.cache, clock=cluster.clock)
+    writer = QueueStatusWriter(cluster.memory, cluster.scheduler.cache, clock=cluster.clock)
     (queue,) = cluster.memory.objects(Queue)
-    (said,) = teller.status(queue).conditions
+    (said,) = writer.status(queue).conditions
     assert (said.status, said.reason) == ("False", "Configured")
     assert sum(node is not None for node in cluster.placements().values()) == 1

@@ -27,7 +27,7 @@ async def world():
 
 
 async def test_an_unschedulable_pod_says_so_and_why(world):
-    world.reporter.unschedulable(await world.pod(), NO_ROOM)
+    world.recorder.unschedulable(await world.pod(), NO_ROOM)
     await world.settle()
     (condition,) = (await world.pod()).status.conditions
     assert shown([condition]) == [("PodScheduled", "False", "Unschedulable", NO_ROOM)]
@@ -37,7 +37,7 @@ async def test_an_unschedulable_pod_says_so_and_why(world):
 
 
 async def test_a_failure_of_the_scheduler_is_told_from_a_lack_of_room(world):
-    world.reporter.failed(await world.pod(), "plugin broken")
+    world.recorder.failed(await world.pod(), "plugin broken")
     await world.settle()
     assert shown((await world.pod()).status.conditions) == [
         ("PodScheduled", "False", "SchedulerError", "plugin broken")
@@ -48,7 +48,7 @@ async def test_a_failure_of_the_scheduler_is_told_from_a_lack_of_room(world):
 async def test_a_bound_pod_gets_an_event_and_keeps_the_conditions_of_its_binding(world):
     await world.bind(await world.pod())
     before = await world.pod()
-    world.reporter.scheduled(before, "n1")
+    world.recorder.scheduled(before, "n1")
     await world.settle()
     (event,) = world.cluster.events
     assert (event.reason, event.action, event.warning) == ("Scheduled", "Binding", False)
@@ -57,9 +57,9 @@ async def test_a_bound_pod_gets_an_event_and_keeps_the_conditions_of_its_binding
 
 
 async def test_a_group_says_whether_it_is_scheduled(world):
-    world.reporter.group(await world.group(), "False", "Unschedulable", "pod group is unschedulable")
+    world.recorder.group(await world.group(), "False", "Unschedulable", "pod group is unschedulable")
     await world.settle()
-    world.reporter.group(await world.group(), "True", "Scheduled", "pod group is scheduled")
+    world.recorder.group(await world.group(), "True", "Scheduled", "pod group is scheduled")
     await world.settle()
     assert shown((await world.group()).status.conditions) == [
         ("PodGroupScheduled", "True", "Scheduled", "pod group is scheduled")
@@ -73,7 +73,7 @@ async def test_a_group_says_whether_it_is_scheduled(world):
 
 async def test_a_group_that_is_scheduled_still_is_no_news(world):
     for _ in range(2):
-        world.reporter.group(await world.group(), "True", "Scheduled", "pod group is scheduled")
+        world.recorder.group(await world.group(), "True", "Scheduled", "pod group is scheduled")
         await world.settle()
     assert world.cluster.asked == ["condition", "event"]
     assert world.counts() == [1]
@@ -84,10 +84,10 @@ async def test_a_group_is_told_once_though_it_is_asked_before_and_during_the_wri
     world.cluster.held = asyncio.Event()
     gang = await world.group()
     for _ in range(2):
-        world.reporter.group(gang, "True", "Scheduled", "pod group is scheduled")
+        world.recorder.group(gang, "True", "Scheduled", "pod group is scheduled")
     async with world.running():
         await turns()
-        world.reporter.group(gang, "True", "Scheduled", "pod group is scheduled")
+        world.recorder.group(gang, "True", "Scheduled", "pod group is scheduled")
         world.cluster.held.set()
         await world.settle()
     assert world.cluster.asked == ["condition", "event"]
@@ -96,7 +96,7 @@ async def test_a_group_is_told_once_though_it_is_asked_before_and_during_the_wri
 async def test_a_group_of_an_api_without_conditions_gets_events_only(world):
     crew = world.cluster.put(pod_group("old", 2, coscheduling=True))
     for _ in range(2):
-        world.reporter.group(crew, "True", "Scheduled", "pod group is scheduled")
+        world.recorder.group(crew, "True", "Scheduled", "pod group is scheduled")
         await world.settle()
     assert world.cluster.asked == ["event"]
 
@@ -105,13 +105,13 @@ async def test_a_group_of_an_api_without_conditions_gets_events_only(world):
 
 
 async def test_what_the_object_shows_is_not_written_again(world):
-    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     version = (await world.pod()).metadata.resource_version
     other = World()
     other.cluster.put(await world.pod())
     async with other.running():
-        other.reporter.condition(await other.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        other.recorder.condition(await other.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
         await other.settle()
     assert other.cluster.asked == []
     assert (await world.pod()).metadata.resource_version == version
@@ -120,18 +120,18 @@ async def test_what_the_object_shows_is_not_written_again(world):
 async def test_what_was_written_last_is_not_written_again_while_the_object_is_still_known_without_it(world):
     old = await world.pod()
     for _ in range(3):
-        world.reporter.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
         await world.settle()
     assert world.cluster.asked == ["condition"]
 
 
 async def test_what_somebody_else_overwrote_is_written_again(world):
-    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     (ours,) = (await world.pod()).status.conditions
     foreign = type(ours)(type="PodScheduled", status="False", reason="Foreign")
     await world.cluster.patch_status(await world.pod(), conditions=[foreign])
-    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert shown((await world.pod()).status.conditions) == shown([ours])
 
@@ -139,7 +139,7 @@ async def test_what_somebody_else_overwrote_is_written_again(world):
 async def test_of_what_waits_about_one_condition_the_latest_is_written(world):
     one = await world.pod()
     for text in ("first", "second", "third"):
-        world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", text)
+        world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", text)
     await world.settle()
     assert world.cluster.asked == ["condition"]
     assert [c.message for c in (await world.pod()).status.conditions] == ["third"]
@@ -147,11 +147,11 @@ async def test_of_what_waits_about_one_condition_the_latest_is_written(world):
 
 async def test_what_is_taken_back_before_it_was_written_is_never_written(world):
     one = await world.pod()
-    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", "first")
+    world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "first")
     await world.settle()
     one = await world.pod()
-    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", "second")
-    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", "first")
+    world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "second")
+    world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "first")
     await world.settle()
     assert world.cluster.asked == ["condition"]
 
@@ -159,9 +159,9 @@ async def test_what_is_taken_back_before_it_was_written_is_never_written(world):
 async def test_what_is_asked_during_a_write_is_written_after_it_though_the_version_moved(world):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
-    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", "first")
+    world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "first")
     await turns()
-    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", "second")
+    world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", "second")
     world.cluster.held.set()
     await world.settle()
     assert [c.message for c in (await world.pod()).status.conditions] == ["second"]
@@ -171,7 +171,7 @@ async def test_what_is_asked_during_a_write_is_written_after_it_though_the_versi
 async def test_a_row_of_conditions_is_written_though_none_of_them_is_seen_yet(world):
     read = await world.pod()
     for number in range(4):
-        world.reporter.condition(read, "PodScheduled", "False", "Unschedulable", f"text {number}")
+        world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", f"text {number}")
         await world.settle()
     assert [c.message for c in (await world.pod()).status.conditions] == ["text 3"]
     assert world.meter.lost == []
@@ -179,8 +179,8 @@ async def test_a_row_of_conditions_is_written_though_none_of_them_is_seen_yet(wo
 
 async def test_two_conditions_of_one_pod_do_not_stand_in_each_others_way(world):
     one = await world.pod()
-    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    world.reporter.condition(one, "example.com/other", "True", "Because", "so")
+    world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(one, "example.com/other", "True", "Because", "so")
     await world.settle()
     assert [c.type for c in (await world.pod()).status.conditions] == ["PodScheduled", "example.com/other"]
 
@@ -188,7 +188,7 @@ async def test_two_conditions_of_one_pod_do_not_stand_in_each_others_way(world):
 async def test_the_transition_time_moves_with_the_status_only(world):
     times = []
     for status, message in (("False", "first"), ("False", "second"), ("True", "done")):
-        world.reporter.group(await world.group(), status, "Reason", message)
+        world.recorder.group(await world.group(), status, "Reason", message)
         await world.settle()
         times += [c.last_transition_time for c in (await world.group()).status.conditions]
         world.clock.advance(60)
@@ -201,7 +201,7 @@ async def test_the_transition_time_moves_with_the_status_only(world):
 async def test_a_late_condition_does_not_land_on_a_pod_that_was_bound_meanwhile(world):
     late = await world.pod()
     await world.bind(late)
-    world.reporter.unschedulable(late, NO_ROOM)
+    world.recorder.unschedulable(late, NO_ROOM)
     await world.settle()
     assert [c.status for c in (await world.pod()).status.conditions] == ["True"]
     assert world.meter.lost == [("condition", "Conflict")]
@@ -209,16 +209,16 @@ async def test_a_late_condition_does_not_land_on_a_pod_that_was_bound_meanwhile(
 
 async def test_a_condition_after_another_of_ours_does_not_land_on_a_pod_that_was_bound_between(world):
     read = await world.pod()
-    world.reporter.condition(read, "PodScheduled", "False", "Unschedulable", "first")
+    world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", "first")
     await world.settle()
     await world.bind(await world.pod())
-    world.reporter.condition(read, "PodScheduled", "False", "Unschedulable", "second")
+    world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", "second")
     await world.settle()
     assert [c.status for c in (await world.pod()).status.conditions] == ["True"]
 
 
 async def test_a_pod_without_a_version_gets_no_condition(world):
-    world.reporter.condition(pod("one"), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(pod("one"), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert (await world.pod()).status.conditions == ()
     assert world.meter.lost == [("condition", "Conflict")]
@@ -228,7 +228,7 @@ async def test_a_condition_that_lost_is_written_when_it_is_asked_of_the_pod_as_i
     old = await world.pod()
     await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
     for known in (old, await world.pod()):
-        world.reporter.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        world.recorder.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
         await world.settle()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
 
@@ -237,7 +237,7 @@ async def test_the_same_condition_asked_of_a_newer_pod_replaces_the_one_that_wai
     old = await world.pod()
     new = await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
     for known in (old, new):
-        world.reporter.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        world.recorder.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
     assert world.meter.lost == []
@@ -245,8 +245,8 @@ async def test_the_same_condition_asked_of_a_newer_pod_replaces_the_one_that_wai
 
 async def test_a_pod_that_is_bound_needs_no_condition_that_still_waits(world):
     read = await world.pod()
-    world.reporter.condition(read, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    world.reporter.scheduled(read, "n1")
+    world.recorder.condition(read, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.scheduled(read, "n1")
     await world.settle()
     assert "condition" not in world.cluster.asked
 
@@ -254,7 +254,7 @@ async def test_a_pod_that_is_bound_needs_no_condition_that_still_waits(world):
 async def test_a_groups_condition_is_written_though_its_plan_moved_the_version(world):
     old = await world.group()
     await world.cluster.patch_metadata(old, annotations={"plan": "x"})
-    world.reporter.group(old, "True", "Scheduled", "pod group is scheduled")
+    world.recorder.group(old, "True", "Scheduled", "pod group is scheduled")
     await world.settle()
     found = await world.group()
     assert shown(found.status.conditions) == [("PodGroupScheduled", "True", "Scheduled", "pod group is scheduled")]
@@ -264,12 +264,12 @@ async def test_a_groups_condition_is_written_though_its_plan_moved_the_version(w
 @pytest.mark.parametrize("written", [True, False])
 async def test_a_group_that_was_scheduled_stays_so_and_what_fails_later_is_an_event(world, written):
     group = await world.group()
-    world.reporter.group(group, "False", "Unschedulable", NO_ROOM)
-    world.reporter.group(group, "True", "Scheduled", "pod group is scheduled")
+    world.recorder.group(group, "False", "Unschedulable", NO_ROOM)
+    world.recorder.group(group, "True", "Scheduled", "pod group is scheduled")
     if written:
         await world.settle()
         group = await world.group()
-    world.reporter.group(group, "False", "Unschedulable", "no room for another one")
+    world.recorder.group(group, "False", "Unschedulable", "no room for another one")
     await world.settle()
     found = await world.group()
     assert shown(found.status.conditions) == [("PodGroupScheduled", "True", "Scheduled", "pod group is scheduled")]
@@ -280,7 +280,7 @@ async def test_a_groups_condition_is_not_written_on_another_group_of_its_name(wo
     old = await world.group()
     await world.cluster.delete(old)
     await world.cluster.create(pod_group("gang", 2))
-    world.reporter.condition(old, "PodGroupScheduled", "True", "Scheduled", "pod group is scheduled")
+    world.recorder.condition(old, "PodGroupScheduled", "True", "Scheduled", "pod group is scheduled")
     await world.settle()
     assert (await world.group()).status.conditions == ()
     assert world.meter.lost == [("condition", "NotFound")]
@@ -295,7 +295,7 @@ async def test_a_group_that_others_keep_writing_to_is_given_up_after_some_tries(
         return await patch(obj, **fields)
 
     monkeypatch.setattr(world.cluster, "patch_status", raced)
-    world.reporter.condition(await world.group(), "PodGroupScheduled", "True", "Scheduled", "so")
+    world.recorder.condition(await world.group(), "PodGroupScheduled", "True", "Scheduled", "so")
     await world.settle()
     assert world.cluster.asked == ["condition"] * 5
     assert world.meter.lost == [("condition", "Conflict")]
@@ -303,12 +303,12 @@ async def test_a_group_that_others_keep_writing_to_is_given_up_after_some_tries(
 
 async def test_our_own_writes_do_not_hide_what_others_wrote_between_them(world):
     old = await world.pod()
-    world.reporter.condition(old, "PodScheduled", "False", "Unschedulable", "first")
+    world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", "first")
     await world.settle()
     await world.cluster.patch_metadata(old, annotations={"touched": "yes"})
-    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", "second")
+    world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", "second")
     await world.settle()
-    world.reporter.condition(old, "PodScheduled", "False", "Unschedulable", "late")
+    world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", "late")
     await world.settle()
     assert [c.message for c in (await world.pod()).status.conditions] == ["second"]
     assert world.meter.lost == [("condition", "Conflict")]
@@ -316,12 +316,12 @@ async def test_our_own_writes_do_not_hide_what_others_wrote_between_them(world):
 
 async def test_after_a_lost_write_only_what_the_pod_shows_counts(world):
     old = await world.pod()
-    world.reporter.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     (ours,) = (await world.pod()).status.conditions
     await world.cluster.patch_status(old, conditions=[replace(ours, message="foreign")])
     for known, text in ((old, "late"), (await world.pod(), NO_ROOM)):
-        world.reporter.condition(known, "PodScheduled", "False", "Unschedulable", text)
+        world.recorder.condition(known, "PodScheduled", "False", "Unschedulable", text)
         await world.settle()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
 
@@ -332,7 +332,7 @@ async def test_after_a_lost_write_only_what_the_pod_shows_counts(world):
 async def test_a_pod_that_is_gone_is_no_trouble(world):
     old = await world.pod()
     await world.cluster.delete(old)
-    world.reporter.unschedulable(old, NO_ROOM)
+    world.recorder.unschedulable(old, NO_ROOM)
     await world.settle()
     assert world.meter.lost == [("condition", "NotFound")]
     with pytest.raises(NotFound):
@@ -342,11 +342,11 @@ async def test_a_pod_that_is_gone_is_no_trouble(world):
 async def test_no_condition_and_no_repeat_is_written_about_what_was_forgotten(world):
     one, two = await world.pod(), await world.pod("two")
     for known in (one, two):
-        world.reporter.event(known, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
+        world.recorder.event(known, "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
     await world.settle()
     for known in (one, two):
-        world.reporter.unschedulable(known, NO_ROOM)
-    world.reporter.forget(one.metadata.uid)
+        world.recorder.unschedulable(known, NO_ROOM)
+    world.recorder.forget(one.metadata.uid)
     await world.settle()
     assert (await world.pod()).status.conditions == ()
     assert world.counts() == [1, 2]
@@ -359,8 +359,8 @@ async def test_why_a_pod_is_gone_is_said_though_its_end_is_seen_before_that_is_w
     world.cluster.faults = {"event": refused}
     one = await world.pod()
     await world.cluster.delete(one)
-    world.reporter.event(one, "ProducerGone", "Scheduling", "it is deleted")
-    world.reporter.forget(one.metadata.uid)
+    world.recorder.event(one, "ProducerGone", "Scheduling", "it is deleted")
+    world.recorder.forget(one.metadata.uid)
     async with world.running():
         await world.settle()
     assert world.notes() == ["it is deleted"]
@@ -370,8 +370,8 @@ async def test_why_a_pod_is_gone_is_said_though_its_end_is_seen_before_that_is_w
 async def test_without_events_conditions_are_still_written():
     world = World(events=False)
     async with world.running():
-        world.reporter.unschedulable(await world.pod(), NO_ROOM)
-        world.reporter.scheduled(await world.pod("two"), "n1")
+        world.recorder.unschedulable(await world.pod(), NO_ROOM)
+        world.recorder.scheduled(await world.pod("two"), "n1")
         await world.settle()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
     assert world.cluster.events == []
@@ -379,13 +379,13 @@ async def test_without_events_conditions_are_still_written():
 
 async def test_a_flush_waits_for_what_was_queued_before_it_and_not_for_more(world):
     world.cluster.held = asyncio.Event()
-    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", "first")
+    world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", "first")
     await turns()
-    flushing = asyncio.ensure_future(world.reporter.flush())
+    flushing = asyncio.ensure_future(world.recorder.flush())
     await turns()
     assert not flushing.done()
     first, world.cluster.held = world.cluster.held, asyncio.Event()
-    world.reporter.condition(await world.pod("two"), "PodScheduled", "False", "Unschedulable", "later")
+    world.recorder.condition(await world.pod("two"), "PodScheduled", "False", "Unschedulable", "later")
     first.set()
     await asyncio.wait_for(flushing, 10)
     assert [c.message for c in (await world.pod()).status.conditions] == ["first"]
@@ -402,7 +402,7 @@ async def test_writing_goes_on_where_it_was_cancelled():
     world = World()
     async with world.running():
         await turns()
-    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     async with world.running():
         await world.settle()
     assert [c.message for c in (await world.pod()).status.conditions] == [NO_ROOM]
@@ -410,7 +410,7 @@ async def test_writing_goes_on_where_it_was_cancelled():
 
 async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(world):
     await world.bind(await world.pod())
-    world.reporter.failed(await world.pod(), "gang failed")
+    world.recorder.failed(await world.pod(), "gang failed")
     await world.settle()
     assert [c.status for c in (await world.pod()).status.conditions] == ["True"]
     assert world.cluster.asked == ["event"]
@@ -418,9 +418,9 @@ async def test_a_pod_that_is_known_to_be_bound_is_never_said_to_be_unscheduled(w
 
 async def test_what_was_told_of_a_pod_knows_itself_no_more_once_it_is_gone(world):
     one = await world.pod()
-    world.reporter.unschedulable(one, NO_ROOM)
+    world.recorder.unschedulable(one, NO_ROOM)
     await world.settle()
-    world.reporter.seen(one)
-    told = world.reporter._told[one.metadata.uid]
-    world.reporter.forget(one.metadata.uid)
+    world.recorder.seen(one)
+    told = world.recorder._reports[one.metadata.uid]
+    world.recorder.forget(one.metadata.uid)
     assert (told.series, told.seen) == ({}, None)  # else a cycle, which waits for a garbage collection

@@ -25,7 +25,7 @@ async def world():
 
 async def fails(world, note="no room", name="one"):
     """The pod's scheduling failed once more."""
-    world.reporter.event(await world.pod(name), "FailedScheduling", "Scheduling", note, warning=True)
+    world.recorder.event(await world.pod(name), "FailedScheduling", "Scheduling", note, warning=True)
     await world.settle()
 
 
@@ -56,12 +56,12 @@ async def test_repeats_that_were_not_written_are_in_the_end_though_it_happens_no
         await fails(world)
     assert world.counts() == [2]
     world.clock.advance(SIX_MINUTES - 1)
-    world.reporter.tidy()
+    world.recorder.tidy()
     await world.settle()
     assert world.counts() == [2]
     world.clock.advance(1)
     for _ in range(2):
-        world.reporter.tidy()
+        world.recorder.tidy()
         await world.settle()
     assert world.counts() == [5]
     assert world.cluster.series[next(iter(world.cluster.series))].last_observed == START
@@ -72,7 +72,7 @@ async def test_what_happens_several_times_before_it_is_written_is_one_event_and_
     world = World()
     one = await world.pod()
     for _ in range(4):
-        world.reporter.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
+        world.recorder.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
     async with world.running():
         await world.settle()
     assert world.cluster.asked == ["event", "repeat"]
@@ -82,9 +82,9 @@ async def test_what_happens_several_times_before_it_is_written_is_one_event_and_
 async def test_what_happens_while_its_event_is_written_is_counted(world):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
-    world.reporter.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
+    world.recorder.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
     await turns()
-    world.reporter.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
+    world.recorder.event(one, "FailedScheduling", "Scheduling", "no room", warning=True)
     world.cluster.held.set()
     await world.settle()
     assert world.counts() == [2]
@@ -96,13 +96,13 @@ async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it
     world.clock.advance(SIX_MINUTES)
     world.cluster.held = asyncio.Event()
     for _ in range(2):
-        world.reporter.event(await world.pod(), "FailedScheduling", "Scheduling", "no room", warning=True)
+        world.recorder.event(await world.pod(), "FailedScheduling", "Scheduling", "no room", warning=True)
         await turns()
     world.cluster.held.set()
     await world.settle()
     assert world.counts() == [3]
     world.clock.advance(SIX_MINUTES)
-    world.reporter.tidy()
+    world.recorder.tidy()
     await world.settle()
     assert world.counts() == [4]
 
@@ -119,7 +119,7 @@ async def test_what_happens_during_a_late_repeat_is_counted_six_minutes_after_it
 )
 async def test_what_differs_in_anything_is_an_event_of_its_own(world, reason, action, note, warning, name):
     await fails(world)
-    world.reporter.event(await world.pod(name), reason, action, note, warning=warning)
+    world.recorder.event(await world.pod(name), reason, action, note, warning=warning)
     await world.settle()
     assert world.cluster.asked == ["event", "event"]
     assert world.counts() == [1, 1]
@@ -129,7 +129,7 @@ async def test_a_pod_created_anew_has_events_of_its_own(world):
     await fails(world)
     one = await world.pod()
     await world.cluster.delete(one)
-    world.reporter.forget(one.metadata.uid)
+    world.recorder.forget(one.metadata.uid)
     await world.cluster.create(pod("one"))
     await fails(world)
     assert world.counts() == [1, 1]
@@ -148,7 +148,7 @@ async def test_an_event_that_the_cluster_forgot_is_created_again(world):
 async def test_a_series_that_was_silent_for_half_an_hour_is_a_new_event(world):
     await fails(world)
     world.clock.advance(1800)
-    world.reporter.tidy()
+    world.recorder.tidy()
     await fails(world)
     assert world.counts() == [1, 1]
 
@@ -159,7 +159,7 @@ async def test_a_series_that_goes_on_is_not_forgotten_with_those_that_are_silent
     world.clock.advance(1799)
     await fails(world)
     world.clock.advance(1)
-    world.reporter.tidy()
+    world.recorder.tidy()
     await fails(world)
     await fails(world, name="two")
     assert world.counts() == [1, 2, 1]
@@ -168,7 +168,7 @@ async def test_a_series_that_goes_on_is_not_forgotten_with_those_that_are_silent
 async def test_an_event_may_be_about_what_has_no_namespace(world):
     n1 = world.cluster.put(node("n1"))
     for _ in range(2):
-        world.reporter.event(n1, "Drained", "Draining", "so")
+        world.recorder.event(n1, "Drained", "Draining", "so")
         await world.settle()
     ((namespace, _),) = world.cluster.series
     assert (namespace, world.counts()) == ("default", [2])
@@ -197,8 +197,8 @@ async def test_a_known_note_is_its_own_series_still_when_others_are_combined(wor
 async def test_notes_of_other_reasons_and_of_long_ago_are_not_similar(world):
     for number in range(10):
         await fails(world, f"note {number}")
-    world.reporter.event(await world.pod(), "Other", "Scheduling", "other", warning=True)
-    world.reporter.event(await world.pod(), "FailedScheduling", "Scheduling", "no warning")
+    world.recorder.event(await world.pod(), "Other", "Scheduling", "other", warning=True)
+    world.recorder.event(await world.pod(), "FailedScheduling", "Scheduling", "no warning")
     await world.settle()
     world.clock.advance(600)
     await fails(world, "note 10")
@@ -222,10 +222,10 @@ async def test_nothing_is_kept_of_what_was_told_long_ago(world):
         await fails(world)
     for seconds in (SIX_MINUTES, 1800):
         world.clock.advance(seconds)
-        world.reporter.tidy()
+        world.recorder.tidy()
         await world.settle()
-    assert not world.reporter._told
-    assert not world.reporter._owed
+    assert not world.recorder._reports
+    assert not world.recorder._owed
 
 
 # ---------------------------------------------------------------------- notes
@@ -267,7 +267,7 @@ async def test_while_pods_are_bound_events_go_one_at_a_time():
     world.cluster.held, world.gate, bound[0] = asyncio.Event(), asyncio.Event(), True
     async with world.running():
         for name in ("one", "two"):
-            world.reporter.scheduled(await world.pod(name), "n1")
+            world.recorder.scheduled(await world.pod(name), "n1")
         await turns()
         assert world.cluster.asked == ["event"]
         bound[0] = False
@@ -285,7 +285,7 @@ async def test_where_many_events_wait_they_are_written_beside_bindings(monkeypat
     world.cluster.held = asyncio.Event()
     async with world.running():
         for name in ("one", "two"):
-            world.reporter.scheduled(await world.pod(name), "n1")
+            world.recorder.scheduled(await world.pod(name), "n1")
         await turns()
         assert world.cluster.asked == ["event", "event"]
         world.cluster.held.set()
@@ -296,6 +296,6 @@ async def test_conditions_are_never_put_off():
     world = World(busy=lambda: True)
     async with world.running():
         for name in ("one", "two"):
-            world.reporter.unschedulable(await world.pod(name), "no room")
+            world.recorder.unschedulable(await world.pod(name), "no room")
         await turns()
         assert world.cluster.asked.count("condition") == 2

@@ -34,7 +34,7 @@ async def messages(world, name="one"):
 @pytest.mark.parametrize("error", [Unavailable("503"), TooManyRequests("429"), Forbidden("403")])
 async def test_what_fails_for_now_is_written_later(world, error):
     world.cluster.faults = {"condition": [error] * 3, "event": [error] * 3}
-    world.reporter.unschedulable(await world.pod(), NO_ROOM)
+    world.recorder.unschedulable(await world.pod(), NO_ROOM)
     await world.settle()
     assert await messages(world) == [NO_ROOM]
     assert world.notes() == [NO_ROOM]
@@ -45,7 +45,7 @@ async def test_what_fails_for_now_is_written_later(world, error):
 
 async def test_a_wait_that_the_server_names_is_kept_within_bounds(world):
     world.cluster.faults = {"condition": [TooManyRequests("429", 7.0), TooManyRequests("429", 3600.0)]}
-    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert world.slept == [7.0, 10.0]
 
@@ -53,11 +53,11 @@ async def test_a_wait_that_the_server_names_is_kept_within_bounds(world):
 async def test_what_fails_for_long_is_dropped_and_said_anew_with_the_next_outcome(world):
     world.cluster.faults = {"condition": [Unavailable("down")] * 5, "event": [Unavailable("down")] * 5}
     one = await world.pod()
-    world.reporter.unschedulable(one, NO_ROOM)
+    world.recorder.unschedulable(one, NO_ROOM)
     await world.settle()
     assert await messages(world) == []
     assert sorted(world.meter.lost) == [("condition", "Unavailable"), ("event", "Unavailable")]
-    world.reporter.unschedulable(one, NO_ROOM)
+    world.recorder.unschedulable(one, NO_ROOM)
     await world.settle()
     assert await messages(world) == [NO_ROOM]
     assert world.counts() == [1]
@@ -66,9 +66,9 @@ async def test_what_fails_for_long_is_dropped_and_said_anew_with_the_next_outcom
 async def test_a_condition_whose_answer_was_lost_is_there_once_and_asked_for_no_more(world):
     world.cluster.faults = {"condition": [Unavailable("lost")]}
     world.cluster.done_but_lost = True
-    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
-    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert await messages(world) == [NO_ROOM]
     assert world.cluster.asked == ["condition", "condition"]
@@ -78,7 +78,7 @@ async def test_an_event_whose_answer_was_lost_is_there_once(world):
     world.cluster.faults = {"event": [Unavailable("lost")]}
     world.cluster.done_but_lost = True
     for _ in range(2):
-        world.reporter.event(await world.pod(), "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
+        world.recorder.event(await world.pod(), "FailedScheduling", "Scheduling", NO_ROOM, warning=True)
         await world.settle()
     assert world.counts() == [2]
 
@@ -87,9 +87,9 @@ async def test_a_pod_that_goes_while_its_write_is_tried_is_given_up(world):
     world.cluster.faults = {"condition": [Unavailable("down")] * 5}
     world.cluster.held = asyncio.Event()
     one = await world.pod()
-    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await turns()
-    world.reporter.forget(one.metadata.uid)
+    world.recorder.forget(one.metadata.uid)
     world.cluster.held.set()
     await world.settle()
     assert world.cluster.asked == ["condition"]
@@ -99,11 +99,11 @@ async def test_what_was_asked_during_a_write_is_given_up_with_its_pod(world):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
     for text in ("first", "second"):
-        world.reporter.unschedulable(one, text)
-        world.reporter.unschedulable(one, text)
+        world.recorder.unschedulable(one, text)
+        world.recorder.unschedulable(one, text)
         await turns()
-    world.reporter.event(one, "FailedScheduling", "Scheduling", "first", warning=True)
-    world.reporter.forget(one.metadata.uid)
+    world.recorder.event(one, "FailedScheduling", "Scheduling", "first", warning=True)
+    world.recorder.forget(one.metadata.uid)
     world.cluster.held.set()
     await world.settle()
     assert world.cluster.asked == ["condition", "event", "event"]
@@ -112,8 +112,8 @@ async def test_what_was_asked_during_a_write_is_given_up_with_its_pod(world):
 async def test_a_condition_refused_for_good_does_not_stop_the_others(world):
     world.cluster.faults = {"condition": [Invalid("no such condition")]}
     one = await world.pod()
-    world.reporter.condition(one, "Nonsense", "False", "Reason", "first")
-    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(one, "Nonsense", "False", "Reason", "first")
+    world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert await messages(world) == [NO_ROOM]
     assert world.meter.lost == [("condition", "Invalid")]
@@ -128,7 +128,7 @@ async def test_what_is_dropped_is_logged_once_a_minute_with_its_count(world):
     with capture_logs() as logs:
         for number in range(6):
             world.clock.advance({4: 59, 5: 1}.get(number, 0))
-            world.reporter.event(await world.pod(), "Failed", "Scheduling", f"note {number}")
+            world.recorder.event(await world.pod(), "Failed", "Scheduling", f"note {number}")
             await world.settle()
     assert [(log["log_level"], log["not_told"], log["why"]) for log in logs] == [
         ("warning", 1, "no"),
@@ -140,7 +140,7 @@ async def test_what_others_made_needless_is_not_logged(world):
     old = await world.pod()
     await world.bind(old)
     with capture_logs() as logs:
-        world.reporter.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        world.recorder.condition(old, "PodScheduled", "False", "Unschedulable", NO_ROOM)
         await world.settle()
     assert logs == []
 
@@ -149,7 +149,7 @@ async def test_a_bug_in_one_write_is_logged_with_its_traceback_and_writing_goes_
     world.cluster.faults = {"event": [ZeroDivisionError("bug")], "condition": [ZeroDivisionError("bug")]}
     with capture_logs() as logs:
         for name in ("one", "two"):
-            world.reporter.unschedulable(await world.pod(name), NO_ROOM)
+            world.recorder.unschedulable(await world.pod(name), NO_ROOM)
             await world.settle()
     assert await messages(world) == []
     assert await messages(world, "two") == [NO_ROOM]
@@ -160,9 +160,9 @@ async def test_a_bug_in_one_write_is_logged_with_its_traceback_and_writing_goes_
 
 async def test_asking_never_raises(world):
     with capture_logs() as logs:
-        world.reporter.event(None, "Failed", "Scheduling", "no object")
-        world.reporter.condition(None, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-        world.reporter.event(await world.pod(), "Failed", "Scheduling", "\ud800" * 300)
+        world.recorder.event(None, "Failed", "Scheduling", "no object")
+        world.recorder.condition(None, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        world.recorder.event(await world.pod(), "Failed", "Scheduling", "\ud800" * 300)
     assert len(logs) == 3
     assert world.meter.lost == [("event", "Unexpected"), ("condition", "Unexpected"), ("event", "Unexpected")]
 
@@ -174,9 +174,9 @@ async def test_over_the_limit_the_oldest_events_go_and_no_condition(world):
     world = World(limit=3)
     one, two = await world.pod(), await world.pod("two")
     for number in range(3):
-        world.reporter.event(one, "Failed", "Scheduling", f"note {number}")
+        world.recorder.event(one, "Failed", "Scheduling", f"note {number}")
     for known in (one, two):
-        world.reporter.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        world.recorder.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     async with world.running():
         await world.settle()
     assert world.notes() == ["note 2"]
@@ -187,7 +187,7 @@ async def test_over_the_limit_the_oldest_events_go_and_no_condition(world):
 async def test_conditions_are_kept_though_they_alone_are_over_the_limit():
     world = World(limit=1)
     for name in ("one", "two"):
-        world.reporter.unschedulable(await world.pod(name), NO_ROOM)
+        world.recorder.unschedulable(await world.pod(name), NO_ROOM)
     async with world.running():
         await world.settle()
     assert await messages(world) == await messages(world, "two") == [NO_ROOM]
@@ -198,10 +198,10 @@ async def test_an_event_that_was_dropped_is_told_when_it_happens_again():
     world = World(limit=1)
     one = await world.pod()
     for note in ("first", "second"):
-        world.reporter.event(one, "Failed", "Scheduling", note)
+        world.recorder.event(one, "Failed", "Scheduling", note)
     async with world.running():
         await world.settle()
-        world.reporter.event(one, "Failed", "Scheduling", "first")
+        world.recorder.event(one, "Failed", "Scheduling", "first")
         await world.settle()
     assert world.notes() == ["second", "first"]
     assert world.counts() == [1, 1]
@@ -211,14 +211,14 @@ async def test_a_repeat_that_was_dropped_is_counted_later():
     world = World(limit=1)
     one = await world.pod()
     async with world.running():
-        world.reporter.event(one, "Failed", "Scheduling", "first")
+        world.recorder.event(one, "Failed", "Scheduling", "first")
         await world.settle()
     for note in ("first", "second"):
-        world.reporter.event(one, "Failed", "Scheduling", note)
+        world.recorder.event(one, "Failed", "Scheduling", note)
     async with world.running():
         await world.settle()
         assert world.counts() == [1, 1]
-        world.reporter.event(one, "Failed", "Scheduling", "first")
+        world.recorder.event(one, "Failed", "Scheduling", "first")
         await world.settle()
     assert world.counts() == [3, 1]
 
@@ -226,20 +226,20 @@ async def test_a_repeat_that_was_dropped_is_counted_later():
 async def test_a_flush_does_not_wait_for_what_was_dropped():
     world = World(limit=1)
     one = await world.pod()
-    world.reporter.event(one, "Failed", "Scheduling", "first")
-    flushing = asyncio.ensure_future(world.reporter.flush())
+    world.recorder.event(one, "Failed", "Scheduling", "first")
+    flushing = asyncio.ensure_future(world.recorder.flush())
     await turns()
-    world.reporter.event(one, "Failed", "Scheduling", "second")
+    world.recorder.event(one, "Failed", "Scheduling", "second")
     await asyncio.wait_for(flushing, 10)
 
 
 async def test_a_flush_does_not_wait_for_what_was_forgotten():
     world = World()
     one = await world.pod()
-    world.reporter.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    flushing = asyncio.ensure_future(world.reporter.flush())
+    world.recorder.condition(one, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    flushing = asyncio.ensure_future(world.recorder.flush())
     await turns()
-    world.reporter.forget(one.metadata.uid)
+    world.recorder.forget(one.metadata.uid)
     await asyncio.wait_for(flushing, 10)
 
 
@@ -247,7 +247,7 @@ async def test_an_object_with_an_event_to_be_written_is_not_forgotten(monkeypatc
     monkeypatch.setattr(recorder, "_REMEMBERED", 1)
     world = World()
     for name in ("one", "two", "one"):
-        world.reporter.event(await world.pod(name), "Failed", "Scheduling", "so")
+        world.recorder.event(await world.pod(name), "Failed", "Scheduling", "so")
     async with world.running():
         await world.settle()
     assert world.counts() == [2, 1]
@@ -259,14 +259,14 @@ async def test_only_so_many_objects_are_remembered_and_those_with_work_last(monk
     pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(30)]
     async with world.running():
         for known in pods:
-            world.reporter.event(known, "Failed", "Scheduling", "so")
+            world.recorder.event(known, "Failed", "Scheduling", "so")
             await world.settle()
-        assert len(world.reporter._told) == 10
+        assert len(world.recorder._reports) == 10
         for known in (pods[20], pods[0], pods[20]):  # the oldest one was just heard of, so it is not forgotten
-            world.reporter.event(known, "Failed", "Scheduling", "so")
+            world.recorder.event(known, "Failed", "Scheduling", "so")
             await world.settle()
         world.clock.advance(360)
-        world.reporter.tidy()
+        world.recorder.tidy()
         await world.settle()
     assert world.counts() == [1] * 20 + [3] + [1] * 9 + [1]
 
@@ -276,9 +276,9 @@ async def test_an_object_with_something_to_be_written_is_not_forgotten(monkeypat
     world = World()
     gang = await world.group()
     for status in ("False", "True"):
-        world.reporter.condition(gang, "PodGroupScheduled", status, "Reason", "so")
-        world.reporter.event(await world.pod(), "Failed", "Scheduling", "so")
-        world.reporter.event(await world.pod("two"), "Failed", "Scheduling", "so")
+        world.recorder.condition(gang, "PodGroupScheduled", status, "Reason", "so")
+        world.recorder.event(await world.pod(), "Failed", "Scheduling", "so")
+        world.recorder.event(await world.pod("two"), "Failed", "Scheduling", "so")
     async with world.running():
         await world.settle()
     assert sorted(world.cluster.asked) == ["condition", "event", "event", "repeat", "repeat"]
@@ -291,7 +291,7 @@ async def test_writes_go_out_many_at_once_within_the_bound():
     pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(8)]
     async with world.running():
         for known in pods:
-            world.reporter.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+            world.recorder.condition(known, "PodScheduled", "False", "Unschedulable", NO_ROOM)
         await turns()
         assert len(world.cluster.asked) == 3
         world.cluster.held.set()
@@ -305,7 +305,7 @@ async def test_events_that_cannot_be_written_do_not_delay_conditions(world):
     world.gate = gate
     pods = [world.cluster.put(pod(f"pod-{number}")) for number in range(30)]
     for known in pods:
-        world.reporter.unschedulable(known, NO_ROOM)
+        world.recorder.unschedulable(known, NO_ROOM)
     await turns()
     assert world.meter.wrote == ["condition"] * 30
     gate.set()
@@ -315,7 +315,7 @@ async def test_a_namespace_that_goes_takes_its_reports_with_it_at_once(world):
     ending = Forbidden("unable to create new content in namespace default because it is being terminated")
     world.cluster.faults = {"event": [ending]}
     with capture_logs() as logs:
-        world.reporter.event(await world.pod(), "Failed", "Scheduling", "so")
+        world.recorder.event(await world.pod(), "Failed", "Scheduling", "so")
         await world.settle()
     assert world.slept == []
     assert world.meter.lost == [("event", "Forbidden")]
@@ -326,7 +326,7 @@ async def test_two_writes_about_one_object_are_never_on_the_way_together(world):
     world.cluster.held = asyncio.Event()
     one = await world.pod()
     for type_ in ("PodScheduled", "example.com/other"):
-        world.reporter.condition(one, type_, "False", "Unschedulable", NO_ROOM)
+        world.recorder.condition(one, type_, "False", "Unschedulable", NO_ROOM)
         await turns()
     assert world.cluster.asked == ["condition"]
     world.cluster.held.set()
@@ -339,10 +339,10 @@ async def test_two_writes_about_one_object_are_never_on_the_way_together(world):
 
 async def test_what_was_refused_for_long_is_written_later_though_nothing_else_becomes_of_the_pod(world):
     world.cluster.faults = {"condition": [Forbidden("403")] * 5}
-    world.reporter.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(await world.pod(), "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert await messages(world) == []
-    world.reporter.tidy()
+    world.recorder.tidy()
     await world.settle()
     assert await messages(world) == [NO_ROOM]
 
@@ -350,10 +350,10 @@ async def test_what_was_refused_for_long_is_written_later_though_nothing_else_be
 async def test_what_was_refused_because_the_pod_had_changed_is_written_when_the_change_is_seen(world):
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
-    world.reporter.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert await messages(world) == []
-    world.reporter.seen(await world.pod())
+    world.recorder.seen(await world.pod())
     await world.settle()
     assert await messages(world) == [NO_ROOM]
 
@@ -361,8 +361,8 @@ async def test_what_was_refused_because_the_pod_had_changed_is_written_when_the_
 async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last(world):
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
-    world.reporter.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
-    world.reporter.seen(await world.pod())
+    world.recorder.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.seen(await world.pod())
     await world.settle()
     assert await messages(world) == [NO_ROOM]
     assert world.meter.lost == []
@@ -370,10 +370,10 @@ async def test_what_is_not_written_yet_is_written_of_the_pod_as_it_was_seen_last
 
 async def test_what_was_refused_after_the_change_was_seen_is_written_at_once(world):
     before = await world.pod()
-    world.reporter.event(before, "Other", "Scheduling", "it is known")
+    world.recorder.event(before, "Other", "Scheduling", "it is known")
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
-    world.reporter.seen(await world.pod())
-    world.reporter.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
+    world.recorder.seen(await world.pod())
+    world.recorder.condition(before, "PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.settle()
     assert await messages(world) == [NO_ROOM]
 
@@ -382,10 +382,10 @@ async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting
     monkeypatch.setattr(recorder, "_AGAIN", 1)
     world.cluster.faults = {"condition": [Forbidden("403")] * 10}
     for name in ("one", "two"):
-        world.reporter.condition(await world.pod(name), "PodScheduled", "False", "Unschedulable", NO_ROOM)
+        world.recorder.condition(await world.pod(name), "PodScheduled", "False", "Unschedulable", NO_ROOM)
         await world.settle()
-    world.reporter.forget((await world.pod("one")).metadata.uid)
-    world.reporter.tidy()
+    world.recorder.forget((await world.pod("one")).metadata.uid)
+    world.recorder.tidy()
     await world.settle()
     assert await messages(world, "two") == [NO_ROOM]
 
@@ -393,13 +393,13 @@ async def test_what_was_refused_of_pods_that_are_gone_keeps_nothing_else_waiting
 async def test_what_was_refused_is_said_no_more_where_something_else_is_written_with_a_nomination(world):
     before = await world.pod()
     await world.cluster.patch_metadata(before, annotations={"a": "b"})
-    world.reporter.unschedulable(before, "what was said first")
+    world.recorder.unschedulable(before, "what was said first")
     await world.settle()
-    world.reporter.nominated(before, NO_ROOM)
+    world.recorder.nominated(before, NO_ROOM)
     said = PodCondition("PodScheduled", "False", "Unschedulable", NO_ROOM)
     await world.cluster.patch_status(await world.pod(), conditions=[said], nominated_node_name="n1")
-    world.reporter.seen(await world.pod())
-    world.reporter.tidy()
+    world.recorder.seen(await world.pod())
+    world.recorder.tidy()
     await world.settle()
     assert await messages(world) == [NO_ROOM]
     assert world.notes() == ["what was said first", NO_ROOM]

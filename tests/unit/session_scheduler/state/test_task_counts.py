@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from session_scheduler.framework.callbacks import Event
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.statement import Event
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import Node
@@ -63,7 +63,7 @@ def test_they_are_undone_with_the_placement_and_done_again_with_it() -> None:
     cluster = FakeCluster().nodes(1)
     cluster.add(pod("p"))
     cluster.start(Seats())
-    with opened(cluster) as (session, tasks), session.statement(tasks["p"].group) as statement:
+    with opened(cluster) as (session, tasks), session.ledger.statement(tasks["p"].group) as statement:
         before = session.table.digest()
         statement.allocate(tasks["p"], 0)
         assert seats(cluster) == 2
@@ -79,13 +79,13 @@ def test_who_is_evicted_or_thought_away_has_them_again_when_that_is_undone() -> 
     with opened(cluster) as (session, tasks):
         task = tasks["p"]
         before = session.table.digest()
-        with session.statement(task.group) as statement:
+        with session.ledger.statement(task.group) as statement:
             statement.evict(task)
             assert seats(cluster) == 0
         assert session.table.digest() == before
-        session.remove(task)
+        session.ledger.remove(task)
         assert seats(cluster) == 0
-        session.put_back(task, "n1", Phase.BOUND)
+        session.ledger.put_back(task, "n1", Phase.BOUND)
         assert session.table.digest() == before
 
 

@@ -1,9 +1,0 @@
-"""Slots per rank, held to the candidates' caps (compiled)."""
-
-from fluxion_cy._plans import Plans
-
-class Caps(Plans):
-    """Plans, the requests of one match, and how many slots it may have and has where."""
-
-    def short(self) -> int: ...
-    def tallies_made(self) -> int: ...

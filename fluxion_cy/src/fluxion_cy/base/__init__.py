@@ -1,0 +1,1 @@
+"""Arguments, texts, idsets and hostlists: what every other part reads."""

@@ -1,0 +1,1 @@
+"""The embedded matcher: requests, reservations and explanations, on the compiled engine."""

@@ -1,0 +1,63 @@
+# Slots per rank: which groups use how many, and what has been used of the candidates' caps.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libcpp.vector cimport vector
+
+from fluxion_cy.engine.planner cimport Planner
+
+cdef struct Request:
+    int32_t type        # interned type, -1 for a slot
+    int32_t first       # children: requests[first : first + count]
+    int32_t count
+    int32_t slots       # how many of the children are slots
+    int32_t last_slot   # the last of them, -1: none
+    int32_t oper        # '+', '*' or '^'
+    int64_t low
+    int64_t high
+    int64_t operand
+    int64_t most        # what an endless supply would give
+    uint8_t slot
+    uint8_t exclusive   # asked for
+    uint8_t shared      # exclusive: false was written
+
+cdef struct Use:
+    int32_t rank
+    int32_t level       # how many slots these slots lie in: each level has the caps for itself
+    int64_t slots
+
+cdef struct Tally:
+    int64_t scope
+    Use use
+
+cdef class Caps(Planner):
+    cdef vector[Request] requests
+    cdef int32_t tops
+    cdef vector[int64_t] candidates           # per rank: slots allowed, or only whether it is one
+    cdef bint capped
+    cdef bint thrifty                         # ranges take their least
+    cdef int32_t short_rank                   # the first rank whose cap has stopped something in this match, -1: none
+    cdef vector[uint8_t] counted              # per request: it is a slot, or has some below
+    cdef vector[int32_t] level                # per request: slots above it
+    cdef vector[int32_t] above                # per request: where its parent stands in `used`, 0: the whole match
+    cdef bint stretches                       # taking less, or looking further, may help where caps are short
+    cdef vector[int64_t] used                 # scopes of what has been picked: for the match, then below each request
+    cdef vector[int64_t] offered              # per request, scopes of what has been found
+    cdef vector[vector[Use]] picked           # the same as `used`, pick by pick
+    cdef vector[Use] uses                     # of the groups of this match
+    cdef vector[Tally] tallies                # open addressing; those of earlier matches are free places
+    cdef size_t tallied
+    cdef int64_t scope                        # the latest,
+    cdef int64_t oldest                       # and the first of this match
+    cdef void prepare_caps(self) noexcept nogil
+    cdef void forget_uses(self) noexcept nogil
+    cdef int64_t next_scope(self) noexcept nogil
+    cdef size_t place_of(self, int64_t scope, int32_t rank, int32_t level) noexcept nogil
+    cdef int64_t slots_in(self, int64_t scope, int32_t rank, int32_t level) noexcept nogil
+    cdef int64_t add(self, int64_t scope, Use use) noexcept nogil
+    cdef void make_room(self) noexcept nogil
+    cdef bint has_room(self, int64_t before, int64_t scope, int32_t rank, int32_t level) noexcept nogil
+    cdef bint fits_caps(self, int64_t before, int64_t scope, int32_t first, int32_t count) noexcept nogil
+    cdef void give_back(self, int64_t scope, int32_t first, int32_t count) noexcept nogil
+    cdef void open_below(self, int32_t e) noexcept nogil
+    cdef void note_picked(self, int32_t e, int32_t first, int32_t count) noexcept nogil
+    cdef int32_t close_below(self, int32_t e) noexcept nogil
+    cdef int32_t slot_rank(self, int32_t u, int32_t piece) noexcept nogil

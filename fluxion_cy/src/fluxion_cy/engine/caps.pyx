@@ -1,0 +1,181 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Slots per rank, held to the caps that candidates set.
+
+A slot counts on one rank: that of the vertex at which it is filled, else that of its first piece or the nearest above
+it. A group of vertices has the slots that were picked below it. Scopes tell apart what is counted together: all that is
+picked below one vertex, all that was found for one request there, all slots filled at one vertex. A tally is kept for
+each scope and rank that occur, so that nothing has to be cleared and ranks that do not occur cost nothing.
+"""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libcpp.vector cimport vector
+
+from fluxion_cy.engine.planner cimport Planner
+
+cdef size_t FEWEST = 64
+cdef uint64_t MIX = 0x9E3779B97F4A7C15
+
+
+cdef class Caps(Planner):
+    """The planner with the requests of one match, and how many slots it may have and has where."""
+
+    def __init__(self):
+        super().__init__()
+        self.capped = self.thrifty = self.stretches = False
+        self.short_rank, self.scope, self.oldest, self.tallied = -1, 0, 1, 0
+
+    def short(self):
+        """The first rank whose cap stopped something in the last match within caps, -1: none did."""
+        return self.short_rank
+
+    def tallies_made(self):
+        """How many numbers of slots the last match has kept: what the caps cost."""
+        return self.tallied
+
+    cdef void prepare_caps(self) noexcept nogil:
+        """Learns from the requests which of them lead to slots, and in how many slots each lies."""
+        cdef int32_t n = <int32_t> self.requests.size(), i, c, tops = 0
+        cdef Request* r
+        self.counted.assign(n, 0)
+        self.level.assign(n, 0)
+        self.above.assign(n, 0)
+        self.used.assign(n + 1, 0)
+        self.offered.assign(n, 0)
+        if <int32_t> self.picked.size() < n:
+            self.picked.resize(n)
+        self.stretches = False
+        for i in range(n):
+            r = &self.requests[i]
+            for c in range(r.first, r.first + r.count):
+                self.above[c] = i + 1
+                self.level[c] = self.level[i] + r.slot
+        for i in range(n - 1, -1, -1):
+            r = &self.requests[i]
+            self.counted[i] = self.counted[i] or r.slot
+            if self.counted[i] and self.above[i]:
+                if self.counted[self.above[i] - 1]:
+                    self.stretches = True
+                self.counted[self.above[i] - 1] = 1
+            if self.counted[i] and r.most > r.low:
+                self.stretches = True
+        for i in range(self.tops):
+            tops += self.counted[i]
+        self.stretches = self.stretches or tops > 1
+
+    cdef void forget_uses(self) noexcept nogil:
+        """Begins anew: nothing is found, nothing picked."""
+        self.uses.clear()
+        self.oldest, self.tallied, self.short_rank = self.scope + 1, 0, -1
+        self.used[0] = self.next_scope()
+
+    cdef int64_t next_scope(self) noexcept nogil:
+        self.scope += 1
+        return self.scope
+
+    cdef size_t place_of(self, int64_t scope, int32_t rank, int32_t level) noexcept nogil:
+        """Where the tally of a scope and rank is, or goes."""
+        cdef size_t mask = self.tallies.size() - 1
+        cdef uint64_t mixed = (<uint64_t> scope * MIX) ^ ((<uint64_t> rank << 20) + <uint64_t> level)
+        cdef size_t i
+        mixed *= MIX
+        i = <size_t> (mixed >> 20) & mask
+        while self.tallies[i].scope >= self.oldest and (
+                self.tallies[i].scope != scope or self.tallies[i].use.rank != rank or self.tallies[i].use.level != level):
+            i = (i + 1) & mask
+        return i
+
+    cdef int64_t slots_in(self, int64_t scope, int32_t rank, int32_t level) noexcept nogil:
+        """Slots of a rank in a scope."""
+        cdef size_t i
+        if self.tallies.empty():
+            return 0
+        i = self.place_of(scope, rank, level)
+        return self.tallies[i].use.slots if self.tallies[i].scope == scope else 0
+
+    cdef int64_t add(self, int64_t scope, Use use) noexcept nogil:
+        """Counts slots in a scope; answers how many there are then."""
+        cdef size_t i
+        if 2 * (self.tallied + 1) > self.tallies.size():
+            self.make_room()
+        i = self.place_of(scope, use.rank, use.level)
+        if self.tallies[i].scope != scope:
+            self.tallies[i].scope, self.tallies[i].use = scope, use
+            self.tallied += 1
+        else:
+            self.tallies[i].use.slots += use.slots
+        return self.tallies[i].use.slots
+
+    cdef void make_room(self) noexcept nogil:
+        """Twice as many places for tallies."""
+        cdef vector[Tally] old
+        cdef Tally none
+        cdef Tally one
+        none.scope, none.use.rank, none.use.level, none.use.slots = 0, 0, 0, 0
+        old.swap(self.tallies)
+        self.tallies.assign(max(FEWEST, 2 * old.size()), none)
+        for one in old:
+            if one.scope >= self.oldest:
+                self.tallies[self.place_of(one.scope, one.use.rank, one.use.level)] = one
+
+    cdef bint has_room(self, int64_t before, int64_t scope, int32_t rank, int32_t level) noexcept nogil:
+        """Whether one more slot of a rank fits the two scopes together."""
+        if self.slots_in(before, rank, level) + self.slots_in(scope, rank, level) < self.candidates[rank]:
+            return True
+        if self.short_rank < 0:
+            self.short_rank = rank
+        return False
+
+    cdef bint fits_caps(self, int64_t before, int64_t scope, int32_t first, int32_t count) noexcept nogil:
+        """Counts these uses in `scope` if they fit it and `before` together: all of them, or none."""
+        cdef int32_t i
+        cdef Use use
+        for i in range(first, first + count):
+            use = self.uses[i]
+            if self.add(scope, use) + self.slots_in(before, use.rank, use.level) > self.candidates[use.rank]:
+                self.give_back(scope, first, i + 1 - first)
+                if self.short_rank < 0:
+                    self.short_rank = use.rank
+                return False
+        return True
+
+    cdef void give_back(self, int64_t scope, int32_t first, int32_t count) noexcept nogil:
+        """Takes uses out of a scope."""
+        cdef int32_t i
+        cdef Use use
+        for i in range(first, first + count):
+            use = self.uses[i]
+            use.slots = -use.slots
+            self.add(scope, use)
+
+    cdef void open_below(self, int32_t e) noexcept nogil:
+        """Scopes of their own for what is found and picked below one vertex that matches a request."""
+        cdef int32_t c
+        self.used[e + 1] = self.next_scope()
+        self.picked[e].clear()
+        for c in range(self.requests[e].first, self.requests[e].first + self.requests[e].count):
+            self.offered[c] = self.next_scope()
+
+    cdef void note_picked(self, int32_t e, int32_t first, int32_t count) noexcept nogil:
+        """These uses belong to what has been picked for a request."""
+        if self.above[e]:
+            self.picked[self.above[e] - 1].insert(
+                self.picked[self.above[e] - 1].end(), self.uses.begin() + first, self.uses.begin() + first + count)
+
+    cdef int32_t close_below(self, int32_t e) noexcept nogil:
+        """Writes what was picked below a vertex to the end of `uses`, once per rank; answers how many they are."""
+        cdef int64_t seen = self.next_scope()
+        cdef size_t before = self.uses.size()
+        cdef Use use
+        for use in self.picked[e]:
+            if self.slots_in(seen, use.rank, use.level) == 0:
+                self.add(seen, use)
+                use.slots = self.slots_in(self.used[e + 1], use.rank, use.level)
+                self.uses.push_back(use)
+        return <int32_t> (self.uses.size() - before)
+
+    cdef int32_t slot_rank(self, int32_t u, int32_t piece) noexcept nogil:
+        """The rank on which a slot counts that is filled at `u` and begins with `piece`; -1: on none."""
+        if self.V[u].rank >= 0:
+            return self.V[u].rank
+        while piece >= 0 and self.V[piece].rank < 0:
+            piece = self.V[piece].parent
+        return self.V[piece].rank if piece >= 0 else -1

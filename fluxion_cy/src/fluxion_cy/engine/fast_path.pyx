@@ -1,0 +1,146 @@
+# cython: language_level=3
+"""The fast path: matches for which Python has nothing to say: the way of nearly all of a scheduler's jobs, in compiled code.
+
+A jobspec as text that is known already, no candidates, no preferences, now, and R without a graph. What it does is what
+`Matcher` does step by step, and whatever is out of the ordinary is left to it.
+"""
+from cpython.object cimport PyObject_GenericSetAttr
+from libc.stdint cimport int32_t, int64_t
+
+from os import register_at_fork
+from threading import RLock
+from time import perf_counter
+from weakref import WeakSet
+
+from fluxion_cy.engine.match_plan cimport MatchPlan
+from fluxion_cy.engine.job_table cimport Job, JobTable
+from fluxion_cy.engine.engine cimport IN_VAIN, Engine
+
+from fluxion_cy.base.arguments import MAX_SECOND
+from fluxion_cy.errors import NotSupported
+from fluxion_cy.engine.jobs import Allocation, MatchOp, Mode
+from fluxion_cy.jobspec.reader import FOREVER
+
+cdef object ALLOCATE = MatchOp.ALLOCATE, ALLOCATED = Mode.ALLOCATED
+cdef object _turns = WeakSet()
+cdef int64_t LATEST = MAX_SECOND, LONGEST = FOREVER
+
+
+cdef allocation(number, at, double overhead, R):
+    """An `Allocation` without the checks of its `__init__`, which a frozen class pays for each field."""
+    found = Allocation.__new__(Allocation)
+    PyObject_GenericSetAttr(found, "jobid", number)
+    PyObject_GenericSetAttr(found, "at", at)
+    PyObject_GenericSetAttr(found, "reserved", False)
+    PyObject_GenericSetAttr(found, "overhead", overhead)
+    PyObject_GenericSetAttr(found, "R", R)
+    return found
+
+
+cdef class Turn:
+    """One call at a time in one matcher.
+
+    Other threads wait. A call in the middle of another one of the same thread (from a signal's handler, a finaliser, or
+    an argument's own code) cannot wait: it is refused, since the engine keeps what the outer one has found.
+
+    A thread that is in a call while another one forks is not in the child: what it has left halfway cannot be used there.
+    """
+
+    cdef readonly object lock
+    cdef bint taken
+    cdef bint torn
+    cdef object __weakref__
+
+    def __init__(self):
+        self.lock, self.taken, self.torn = RLock(), False, False
+        _turns.add(self)
+
+    cdef enter(self, str name):
+        self.lock.acquire()
+        if self.taken:
+            self.lock.release()
+            if self.torn:
+                raise NotSupported(
+                    f"{name}: the process was forked while another thread was in a call to this matcher; fork earlier, or "
+                    "make a new matcher")
+            raise NotSupported(f"{name}: another call to this matcher is under way in the same thread")
+        self.taken = True
+
+    cdef forked(self):
+        """In the child of a fork: nobody else is there any more who could give the lock back."""
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
+        else:
+            self.lock, self.torn = RLock(), self.taken
+
+    cdef leave(self):
+        self.taken = False
+        self.lock.release()
+
+    def run(self, str name, function, tuple arguments):
+        """What a function answers; the refusal of a call in the middle of another one says `name`."""
+        self.enter(name)
+        try:
+            return function(*arguments)
+        finally:
+            self.leave()
+
+    def call(self, method, matcher, tuple arguments, dict options):
+        """What a method of the matcher answers."""
+        self.enter(method.__name__.strip("_"))
+        try:
+            return method(matcher, *arguments, **options)
+        finally:
+            self.leave()
+
+
+def _forked():
+    for turn in list(_turns):
+        (<Turn> turn).forked()
+
+
+register_at_fork(after_in_child=_forked)
+
+
+def allocate(matcher, Turn turn not None, Engine engine not None, JobTable table not None, dict known not None,
+             jobspec, jobid, now):
+    """What `Matcher.allocate` answers, without candidates or preferences: the fast path, else the longer one."""
+    turn.enter("allocate")
+    try:
+        found = _allocate(engine, table, known, jobspec, jobid, now)
+        if type(found) is bool:
+            return matcher._place(ALLOCATE, jobspec, jobid, now, None, None, tried=found)
+        return found
+    finally:
+        turn.leave()
+
+
+cdef _allocate(Engine engine, JobTable table, dict known, jobspec, jobid, now):
+    """An `Allocation`; or nothing has been changed: False where it is not of this kind, True where it does not match."""
+    cdef int32_t slot
+    cdef int64_t at
+    cdef MatchPlan plan
+    cdef double began = perf_counter()
+    if type(jobspec) is not str or type(now) is not int or not 0 <= now <= LATEST:
+        return False
+    compiled = known.get(jobspec)
+    if compiled is None or compiled.plan is None:
+        return False
+    plan, at = compiled.plan, now
+    if plan.tables != engine.tables():
+        return False
+    table.latest = max(table.latest, at)
+    number, automatic = (table._next(), True) if jobid is None else table.choose(jobid)
+    slot = engine.place_now(plan.form, plan.terms, at, plan.duration, LONGEST)
+    if slot < 0:
+        return slot == IN_VAIN
+    table.advance(number, automatic)
+    try:
+        R = {"version": 1, "execution": engine.execution(at, at + min(plan.duration, LONGEST))}
+        found = allocation(number, now, perf_counter() - began, R)
+        table.jobs[number] = Job(slot, at, ALLOCATED, automatic)
+    except BaseException:
+        engine.unweigh(slot)
+        engine.release(slot)
+        raise
+    return found

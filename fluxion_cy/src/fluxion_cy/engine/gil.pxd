@@ -1,0 +1,68 @@
+# The GIL released and acquired again, for stretches of a few microseconds.
+#
+# A thread that finds the GIL taken when it comes back sleeps, and the kernel wakes it tens of microseconds later. A match
+# takes less than that, so two threads with a matcher each would be no faster than one. A thread that comes back by
+# `acquire_gil` therefore first spins while another thread that came back so has the GIL, which is a matter of
+# microseconds. It stops spinning where the other thread has had the GIL for longer than `PATIENCE` (that thread runs
+# other Python code by now), and no thread overtakes one that went to sleep. No answer depends on it. With one processor
+# no thread spins.
+from cpython.pystate cimport PyThreadState
+
+cdef extern from *:
+    """
+    #include <atomic>
+    #include <chrono>
+    #include <thread>
+
+    namespace fluxion_gil {
+    using Clock = std::chrono::steady_clock;
+    constexpr long PATIENCE = 30000, AT_MOST = 200000;  // ns
+    static std::atomic<long> taken{0};                  // since when one of us has the GIL, 0: none has
+    static std::atomic<long> asleep{-AT_MOST};          // when one of us last went to sleep, unless it is back
+    static const bool alone = std::thread::hardware_concurrency() < 2;
+
+    static inline long now() {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+    }
+
+    static inline void breathe() {
+    #if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+    #elif defined(__aarch64__)
+        __asm__ __volatile__("yield");
+    #endif
+    }
+
+    static bool wait_awake() {
+        for (;;) {
+            long since = taken.load();
+            const long moment = now();
+            if (since == 0 && moment - asleep.load() > AT_MOST) {
+                if (taken.compare_exchange_strong(since, moment)) return true;
+            } else if (since != 0 && moment - since > PATIENCE) {
+                return false;
+            }
+            breathe();
+        }
+    }
+
+    static PyThreadState* left() {
+        PyThreadState* state = PyEval_SaveThread();
+        taken.store(0);
+        return state;
+    }
+
+    static void back(PyThreadState* state) {
+        if (alone || wait_awake()) {
+            PyEval_RestoreThread(state);
+            return;
+        }
+        asleep.store(now());
+        PyEval_RestoreThread(state);
+        asleep.store(-AT_MOST);
+        taken.store(now());
+    }
+    }
+    """
+    PyThreadState* release_gil "fluxion_gil::left" () noexcept nogil
+    void acquire_gil "fluxion_gil::back" (PyThreadState* state) noexcept nogil

@@ -1,0 +1,54 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""A request as tables in memory of their own, so that it can be matched again and again."""
+from libc.stdint cimport int32_t, int64_t
+from libcpp.pair cimport pair
+
+from fluxion_cy.engine.pick cimport Request
+from fluxion_cy.engine.admit cimport Rule
+
+
+cdef class Form:
+    """One form of a jobspec, from the tables of its layout: rows in the order of `Request`."""
+
+    def __init__(self, rows, needs, top_need, int32_t tops, int32_t top_slots, choices):
+        cdef Request r
+        for row in rows:
+            (r.type, r.first, r.count, r.slots, r.last_slot, r.oper, r.low, r.high, r.operand, r.slot, r.exclusive,
+             r.shared) = row
+            r.most = 0
+            self.requests.push_back(r)
+        for row in needs:
+            self.needs.push_back(row)
+        self.top_need = top_need
+        self.tops, self.top_slots = tops, top_slots
+        if choices:
+            self.choice.assign(self.requests.size(), -1)
+        for slot, ways in choices:
+            self.choice[<size_t> slot] = <int32_t> self.choices.size()
+            self.choices.push_back(ways)
+
+
+cdef class Terms:
+    """A compiled constraint; no rules match everything. `chosen` are the property sets that an index may go by."""
+
+    def __init__(self, rules, links, bytearray prop_ok not None, hosts, spans, chosen):
+        for kind, first, count in rules:
+            self.rules.push_back(Rule(kind, first, count))
+        self.links, self.prop_ok, self.hosts = links, prop_ok, hosts
+        for low, high in spans:
+            self.rank_spans.push_back(pair[int64_t, int64_t](low, high))
+        self.selective = chosen is not None
+        if self.selective:
+            self.chosen = chosen
+
+    def weight(self):
+        """About how many bytes of memory it takes, what it was made of included."""
+        return 40 * (self.hosts.size() + self.links.size() + 2 * self.rank_spans.size() + 3 * self.rules.size()) + len(
+            self.prop_ok)
+
+
+cdef class MatchPlan:
+    """All that the engine needs to match a jobspec of a single form, for one state of its tables; `duration` in seconds."""
+
+    def __init__(self, Form form not None, Terms terms not None, int64_t duration, tuple tables not None):
+        self.form, self.terms, self.duration, self.tables = form, terms, duration, tables

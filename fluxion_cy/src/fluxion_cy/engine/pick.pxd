@@ -1,0 +1,107 @@
+# One match: the requests and the groups found for them, all as C++ vectors.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libcpp.map cimport map as cppmap
+from libcpp.pair cimport pair
+from libcpp.vector cimport vector
+
+from fluxion_cy.engine.caps cimport Caps, Request
+from fluxion_cy.engine.planner cimport Entry
+
+cdef struct Piece:
+    int32_t vertex
+    int64_t units
+
+cdef struct Group:
+    int64_t score
+    int64_t count
+    int64_t left        # units of a pool not yet given to a slot
+    int32_t vertex      # the vertex, or a slot's first piece
+    int32_t first       # a slot's pieces
+    int32_t pieces
+    int32_t first_use   # slots per rank that it holds, where there are caps
+    int32_t uses
+    int32_t rank
+    int32_t node        # natural order of the node that it belongs to (policy pack)
+    int64_t node_free   # what that node has free
+    uint8_t exclusive
+
+# ((-preference, free on its node), ((order of its node, signed score), (natural order, index of the group))):
+# ascending is best first; the two about nodes are 0 but for policy pack.
+ctypedef pair[pair[double, int64_t], pair[pair[int64_t, int64_t], pair[int64_t, int64_t]]] RankedGroup
+
+cdef enum Ordering:
+    BY_ID = 0
+    BY_CLASS = 1     # property perf_class, best class first
+    BY_RUN = 2       # at the top level, by the first id of a run of consecutive ids
+    BY_FILL = 3      # the fullest node first
+
+cdef enum:
+    NO_PROBLEM = 0
+    SIBLINGS = 1             # entries side by side fit the same vertex
+    SHARED_UNDER_SLOT = 2    # exclusive: false below a slot
+    NOTHING_EXCLUSIVE = 3
+    TOO_MANY_SLOTS = 4
+    NOT_WHOLE = 5            # something below an exclusive vertex is held
+    UNSPELLED = 6            # a level between a vertex and its slots is left out
+
+cdef enum:
+    BELOW = 0                # where groups are ranked: below a vertex,
+    IN_SLOT = 1              # for the slots at one,
+    AT_TOP = 2               # or for the whole graph
+
+cdef enum:
+    MAX_SIBLINGS = 64
+
+cdef class Pick(Caps):
+    cdef vector[int32_t] choice               # per request: which of `choices` says what its slots may be, -1: none
+    cdef vector[vector[vector[pair[int32_t, int32_t]]]] choices   # alternatives: (child searched, request that counts)
+    cdef cppmap[vector[int64_t], pair[int64_t, int32_t]] mixes    # what is left -> (slots that it gives, the next one)
+    cdef vector[vector[int64_t]] needs        # per request: pruned types that one unit of it needs below
+    cdef int64_t sign
+    cdef int ordering
+    cdef vector[int64_t] run_scores           # of all groups at the top level, ascending,
+    cdef vector[int64_t] run_starts           # and the first score of each one's run
+    cdef vector[uint8_t] whole                # the same for this match
+    cdef int64_t at
+    cdef int64_t end
+    cdef bint ever
+    cdef int problem
+    cdef int32_t problem_vertex
+    cdef vector[double] preference
+    cdef vector[vector[Group]] groups
+    cdef vector[int64_t] found
+    cdef vector[Piece] pieces
+    cdef vector[RankedGroup] keys
+    cdef vector[Group] sorted_groups
+    cdef vector[uint8_t] ascending            # per inner vertex: whether its children lie in the order of their numbers
+    cdef vector[int32_t] marks                # what has been marked in this pass
+    cdef vector[int32_t] mark_pass
+    cdef vector[int64_t] mark_units
+    cdef vector[uint8_t] mark_exclusive
+    cdef vector[int32_t] taken
+    cdef vector[int64_t] taken_units
+    cdef vector[int32_t] touched
+    cdef vector[int32_t] skipped              # taken in this match although a level above it was left out
+    cdef bint spelled                         # what is skipped does not count
+    cdef int32_t match_no
+    cdef int32_t pass_no
+    cdef vector[Entry] result
+    cdef bint in_order(self, int32_t e, int64_t sign) noexcept nogil
+    cdef bint fill_one(self, int32_t slot, int64_t* counts, size_t* at, Group* out) noexcept nogil
+    cdef int64_t qualified(self, int32_t e, int where) noexcept nogil
+    cdef int64_t qualified_within_caps(self, int32_t e, int where) noexcept nogil
+    cdef int64_t calc(self, int32_t e, int64_t supply) noexcept nogil
+    cdef void rank_groups(self, int32_t e, int64_t wanted, int where) noexcept nogil
+    cdef void join_runs(self) noexcept nogil
+    cdef int64_t run_start(self, int64_t score) noexcept nogil
+    cdef int64_t mix(self, int32_t slot, vector[int64_t] left, int depth) noexcept nogil
+    cdef bint can_gather(self, int32_t slot) noexcept nogil
+    cdef bint fits_picked(self, int32_t e, size_t k) noexcept nogil
+    cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil
+    cdef void choose(self, int32_t e, size_t k, int64_t units, int32_t below, bint top) noexcept nogil
+    cdef void next_pass(self) noexcept nogil
+    cdef void mark(self, int32_t v, int64_t units, bint exclusive) noexcept nogil
+    cdef void climb(self, int32_t v, int32_t below) noexcept nogil
+    cdef void take(self, int32_t v, int64_t units) noexcept nogil
+    cdef bint few_marked(self, int32_t u, vector[int32_t]* out) noexcept nogil
+    cdef bint collect(self, int32_t u, int64_t units, bint exclusive, bint within) noexcept nogil

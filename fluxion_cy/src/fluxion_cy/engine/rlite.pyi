@@ -1,0 +1,12 @@
+"""The cores and gpus of a result by node, and R_lite of them (compiled)."""
+
+from typing import Any
+
+from fluxion_cy.engine.pick import Pick
+
+class RLite(Pick):
+    """Picking, with what was picked by node."""
+
+    def spell(self) -> int: ...
+    def r_lite(self) -> list[dict[str, Any]]: ...
+    def execution(self, start: int, end: int) -> dict[str, Any]: ...

@@ -1,0 +1,1 @@
+"""The forms in which graphs and resource sets are read and written."""

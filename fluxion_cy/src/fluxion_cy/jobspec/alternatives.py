@@ -1,0 +1,134 @@
+"""Traverser `flexible`: a jobspec with alternatives as plain ones, to be tried in order.
+
+Of `xor_slot` entries side by side one is taken, for the whole request. Plain slots side by side share one count, that
+of the last: each of the slots may be any of them, and as many as possible are made.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import product
+
+from fluxion_cy.errors import InvalidJobspec
+from fluxion_cy.jobspec.reader import Resource
+
+_MAX_VARIANTS = 1000
+_MAX_ENTRIES = 50_000
+_XOR = "xor_slot"
+
+
+def variants(resources: list[Resource]) -> list[list[Resource]]:
+    """All forms of a request, the first alternatives first; InvalidJobspec beyond a thousand, or 50,000 entries."""
+    made = _Forms()
+    return made.checked(made.weighed(form) for split in made.split(resources) for form in made.merged(split))
+
+
+class _Forms:
+    """Makes forms, and counts all that it makes: so many of them, each of so many entries."""
+
+    def __init__(self) -> None:
+        self._room = _MAX_ENTRIES
+
+    def checked(self, forms: Iterable[list[Resource]]) -> list[list[Resource]]:
+        """These forms; InvalidJobspec as soon as they are too many, or too large in all."""
+        found = []
+        for form in forms:
+            found.append(form)
+            if len(found) > _MAX_VARIANTS:
+                raise InvalidJobspec(
+                    f"resources: the alternatives make more than {_MAX_VARIANTS} forms; use fewer of them"
+                )
+            self._spend(len(form))
+        return found
+
+    def _spend(self, entries: int) -> None:
+        self._room -= entries
+        if self._room < 0:
+            raise InvalidJobspec(
+                f"resources: the forms that the alternatives make have more than {_MAX_ENTRIES:,} entries in all; "
+                "use fewer of them, or a smaller request"
+            )
+
+    def weighed(self, form: list[Resource]) -> list[Resource]:
+        """The form; the entries of all its levels count."""
+        level = form
+        while level:
+            self._spend(len(level))
+            level = [child for resource in level for child in resource.children]
+        return form
+
+    def split(self, resources: list[Resource]) -> list[list[Resource]]:
+        """One form per choice among `xor_slot` entries; the chosen stands last, as a slot."""
+        forms: list[list[Resource]] = [[]]
+        options: list[Resource] = []
+        for resource in resources:
+            below = self.split(resource.children)
+            if resource.type == _XOR:
+                options += [replace(resource, type="slot", children=children) for children in below]
+            elif len(below) == 1 and len(forms) == 1:
+                forms[0].append(replace(resource, children=below[0]))
+            else:
+                pairs = product(forms, below)
+                forms = self.checked([*form, replace(resource, children=children)] for form, children in pairs)
+        if options:
+            forms = self.checked([*form, option] for form, option in product(forms, options))
+        return forms
+
+    def merged(self, resources: list[Resource]) -> list[list[Resource]]:
+        """Slots side by side as one slot with alternatives, at every level."""
+        below = [self.merged(resource.children) for resource in resources]
+        ways = product(*below)
+        levels = ([replace(r, children=c) for r, c in zip(resources, chosen, strict=True)] for chosen in ways)
+        return self.checked(form for level in levels for form in _merge_level(level))
+
+
+def _merge_level(resources: list[Resource]) -> Iterator[list[Resource]]:
+    slots = [resource for resource in resources if resource.slot]
+    others = [resource for resource in resources if not resource.slot]
+    if len(slots) < 2:
+        yield resources
+    elif _comparable(slots):
+        yield [*others, replace(slots[-1], children=_union(slots), alternatives=[slot.children for slot in slots])]
+    else:
+        for form in _shares(slots):
+            yield [*others, *form]
+
+
+def _comparable(slots: list[Resource]) -> bool:
+    """Whether what they share differs in counts only, so that one search serves all of them."""
+    known: dict[str, Resource] = {}
+    for slot in slots:
+        if len({child.type for child in slot.children}) < len(slot.children) or not slot.children:
+            return False
+        for child in slot.children:
+            first = known.setdefault(child.type, child)
+            if child.slot or (first.children, first.exclusive) != (child.children, child.exclusive):
+                return False
+    return True
+
+
+def _union(slots: list[Resource]) -> list[Resource]:
+    """Of each type the request for the most, in the order of their names."""
+    found: dict[str, Resource] = {}
+    for slot in slots:
+        for child in slot.children:
+            if child.type not in found or found[child.type].low < child.low:
+                found[child.type] = child
+    return [found[kind] for kind in sorted(found)]
+
+
+def _shares(slots: list[Resource]) -> Iterator[list[Resource]]:
+    """So many of the first, so many of the second, ...: every way to share out the count, most of the first first."""
+    number = slots[-1].low
+    if any(slot.low != slot.high for slot in slots):
+        raise InvalidJobspec("resources: slots side by side that differ in more than counts need a fixed count each")
+    for parts in _parts(number, len(slots)):
+        yield [replace(slot, low=part, high=part) for slot, part in zip(slots, parts, strict=True) if part]
+
+
+def _parts(number: int, places: int) -> Iterator[tuple[int, ...]]:
+    if places == 1:
+        yield (number,)
+        return
+    for first in range(number, -1, -1):
+        for rest in _parts(number - first, places - 1):
+            yield (first, *rest)

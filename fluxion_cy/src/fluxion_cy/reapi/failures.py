@@ -1,0 +1,79 @@
+"""What a failed call of the library means: the errors that the embedded engine raises too."""
+
+import errno as _errno
+from collections.abc import Callable
+from typing import TypeVar
+
+from fluxion_cy.errors import Busy, FluxionError, InvalidGraph, InvalidJobspec, NoSuchJob, NotSupported, Unsatisfiable
+from fluxion_cy.reapi.context import Failure
+
+T = TypeVar("T")
+
+
+def translated(call: Callable[[], T], refusal: Callable[[Failure], FluxionError]) -> T:
+    """The call's answer, or the package's own error for its failure."""
+    try:
+        return call()
+    except Failure as failure:
+        raise refusal(failure) from None
+
+
+def _other(failure: Failure, what: str) -> FluxionError:
+    """What may befall any call: no memory, or a function that is not there."""
+    if failure.errno in (_errno.ENOSYS, _errno.ENOTSUP):
+        return NotSupported(f"{what}: the library cannot do it{_because(failure)}")
+    return FluxionError(f"{what}: the library failed{_because(failure)}", failure.errno or _errno.EINVAL)
+
+
+def _because(failure: Failure) -> str:
+    return f" ({failure.text[:1000]})" if failure.text else ""
+
+
+def graph_refused(failure: Failure) -> FluxionError:
+    """At construction."""
+    if failure.errno == _errno.ENOMEM:
+        return _other(failure, "graph")
+    return InvalidGraph(f"graph: the library refuses it{_because(failure)}")
+
+
+def match_refused(failure: Failure) -> FluxionError:
+    """Of a match or a question whether one is possible."""
+    because = _because(failure)
+    if failure.errno == _errno.EBUSY:
+        return Busy(f"jobspec: no match now{because}")
+    if failure.errno == _errno.ENODEV:
+        return Unsatisfiable(f"jobspec: the graph could not hold it even if it were empty and all up{because}")
+    if failure.errno == 0:
+        return InvalidJobspec(f"jobspec: the library cannot place it and gives no reason{because}; ask in another form")
+    if failure.errno == _errno.EINVAL:
+        return InvalidJobspec(f"jobspec: the library refuses it{because}")
+    return _other(failure, "jobspec")
+
+
+def job_refused(failure: Failure) -> FluxionError:
+    """Of a call that names a job."""
+    if failure.errno == _errno.ENOENT:
+        return NoSuchJob(f"jobid: no such job is held{_because(failure)}")
+    return _other(failure, "jobid")
+
+
+def resources_refused(failure: Failure) -> FluxionError:
+    """Of a call that names vertices, ranks or resources."""
+    if failure.errno in (0, _errno.EINVAL, _errno.ENOENT, _errno.EPROTO):
+        errno = failure.errno or _errno.EINVAL
+        return InvalidGraph(f"graph: the library refuses it{_because(failure)}", errno)
+    return _other(failure, "graph")
+
+
+def holding_refused(failure: Failure) -> FluxionError:
+    """Of resources to be held, which are known to be in the graph."""
+    if failure.errno in (0, _errno.EINVAL, _errno.EBUSY):
+        return Busy(f"R: something of it is held already{_because(failure)}", _errno.EINVAL)
+    return resources_refused(failure)
+
+
+def criteria_refused(failure: Failure) -> FluxionError:
+    """Of criteria to find by."""
+    if failure.errno in (0, _errno.EINVAL):
+        return InvalidJobspec(f"criteria: the library refuses them{_because(failure)}")
+    return _other(failure, "criteria")

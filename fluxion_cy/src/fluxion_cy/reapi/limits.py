@@ -1,0 +1,233 @@
+"""What the library cannot do, or does not survive, although graph and call are right: refused before it is asked.
+
+Functions that get `engine` answer from the embedded engine's copy of the graph; most raise NotSupported with the
+remedy. Facts are from the source of flux-sched 0.54, resource/traversers/dfu*.cpp and resource/planner.
+"""
+
+import errno as _errno
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+from fluxion_cy.base.arguments import scores_of, second_of
+from fluxion_cy.base.ranges import idset_of
+from fluxion_cy.engine.engine import Engine
+from fluxion_cy.errors import InvalidGraph, InvalidJobspec, NotSupported, shown
+from fluxion_cy.formats.resource_set import ResourceSet, holds_of
+from fluxion_cy.jobspec.reader import Resource
+
+_LARGEST = 2**31 - 1
+_FARTHEST = 2**39
+_SLOTS = ("slot", "xor_slot")
+_DEEPEST = 4000
+_MOST_STATES = 100_000
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """NotSupported for an option with another value than these."""
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        raise NotSupported(f"{name}={shown(value)}: the real engine only has {', '.join(map(repr, choices))}")
+
+
+def check_extras(now: Any, prefer: Any) -> None:
+    """Its clock stands still, and it has no preferences."""
+    if second_of(now) != 0:
+        raise NotSupported(f"now={shown(now)}: the real engine's clock is always at 0; ask an embedded one")
+    scores = [] if prefer is None else list(scores_of(prefer))
+    if any(score != score for score in scores):
+        raise InvalidJobspec("prefer: an entry is not a number (NaN)")
+    if scores:
+        raise NotSupported("prefer: the real engine has no preferences; ask an embedded one, or give candidates")
+
+
+# ---- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def check_sizes(engine: Engine, vertices: Iterable[int]) -> None:
+    """Counts of a vertex are signed 32-bit numbers when the best are chosen, and sums of ids 64-bit ones.
+
+    A larger size turns negative there: the choice runs past the end of its list. Sums of ids that wrap round are looked
+    for among scores that do not have them (`locality`).
+    """
+    for vertex in vertices:
+        if engine.size_of(vertex) > _LARGEST:
+            raise InvalidGraph(
+                f"vertex {engine.path(vertex)}: size {engine.size_of(vertex)} is more than {_LARGEST}, the most that "
+                "the real engine can choose from; count in a larger unit"
+            )
+        if engine.id_of(vertex) > _FARTHEST:
+            raise InvalidGraph(
+                f"vertex {engine.path(vertex)}: id {engine.id_of(vertex)} is more than {_FARTHEST}; the real engine "
+                "adds ids up in 64 bits; give it a smaller one"
+            )
+
+
+def leaf_types(engine: Engine) -> set[str]:
+    """Types of the vertices without children; the library counts each of them below every cluster."""
+    return {engine.type_of(vertex) for vertex in engine.vertices() if not engine.has_children(vertex)}
+
+
+def counts_at_root(engine: Engine) -> bool:
+    """Whether the library keeps amounts for the root, without which it ends the process when it seeks a time."""
+    if not engine.has_children(engine.root):
+        return False
+    kind = engine.type_of(engine.root)
+    if any(pruned != kind if anchor is None else anchor == kind for anchor, pruned in engine.filters):
+        return True
+    return kind == "cluster" and not leaf_types(engine) <= {pruned for _, pruned in engine.filters}
+
+
+def check_root(engine: Engine) -> None:
+    """Before a call that seeks a time, or asks whether there could be one."""
+    if not counts_at_root(engine):
+        raise NotSupported(
+            f"vertex {engine.path(engine.root)}: the real engine counts nothing below this root, and could only "
+            "allocate at once; give the root children, and name a type in prune_filters as ALL:core does"
+        )
+
+
+def check_removal(engine: Engine, path: str, vertex: int) -> None:
+    """The edges of an only child are searched for ever; vertices of one path are forgotten together."""
+    if len(engine.children(engine.parent_of(vertex))) == 1:
+        raise NotSupported(f"path {path!r}: the real engine cannot remove an only child; remove its parent")
+    for below in engine.subtree(vertex):
+        if len(engine.lookup(engine.path(below))) > 1:
+            raise NotSupported(
+                f"path {shown(engine.path(below), 200)}: several vertices have it; the real engine would forget all of "
+                "them; give each a path of its own"
+            )
+
+
+def check_growth(before: set[str], grown: Engine) -> None:
+    """Before the graph changes while jobs are held: a new type of leaf moves the amounts of the others."""
+    _check_inner_clusters(grown)
+    new = leaf_types(grown) - before - {pruned for _, pruned in grown.filters}
+    if new:
+        raise NotSupported(
+            f"graph: the real engine cannot begin to count {shown(min(new))} while jobs are held; cancel them first, "
+            f"or name it in prune_filters from the start, as in ALL:{min(new)[:40]}"
+        )
+
+
+def check_clone(before: set[str], engine: Engine) -> None:
+    """Before a clone while jobs are held: it counts the types that are left, and stumbles over the others."""
+    _check_inner_clusters(engine)
+    gone = before - leaf_types(engine) - {pruned for _, pruned in engine.filters}
+    if gone:
+        raise NotSupported(
+            f"clone: the real engine's copy forgets to count {shown(min(gone))}, of which no vertex is left, and could "
+            "not cancel the jobs that are held; cancel them first"
+        )
+
+
+def _check_inner_clusters(engine: Engine) -> None:
+    """Below a cluster that is not the root it counts the types of leaf that it had come by until then."""
+    every = {pruned for anchor, pruned in engine.filters if anchor is None}
+    if leaf_types(engine) <= every:
+        return
+    for vertex in engine.vertices():
+        if vertex != engine.root and engine.type_of(vertex) == "cluster" and engine.has_children(vertex):
+            raise NotSupported(
+                f"vertex {engine.path(vertex)}: while jobs are held, the real engine can neither clone nor change a "
+                "graph with a cluster below the root; cancel them first, or name the types of all leaves in "
+                "prune_filters, as in ALL:core"
+            )
+
+
+def leaves_to_hold(engine: Engine) -> list[int]:
+    """One vertex without children for each type of them: the smallest first, then as near to the root as there is."""
+    found: dict[str, int] = {}
+    leaves = [vertex for vertex in engine.vertices() if not engine.has_children(vertex)]
+    for vertex in sorted(leaves, key=lambda vertex: (engine.size_of(vertex), engine.depth(vertex))):
+        found.setdefault(engine.type_of(vertex), vertex)
+    return list(found.values())
+
+
+# ---- slots -----------------------------------------------------------------------------------------------------------
+
+
+def every(resources: Iterable[Resource]) -> Iterable[Resource]:
+    """All entries of a request, at every level."""
+    for resource in resources:
+        yield resource
+        yield from every(resource.children)
+
+
+def check_slots(resources: list[Resource], engine: Engine, flexible: bool) -> None:
+    """NotSupported for two slots side by side, of which the simple traverser serves one, and for what the flexible one
+    cannot end with.
+    """
+    for beside in (resources, *(resource.children for resource in every(resources))):
+        slots = [resource for resource in beside if resource.type in _SLOTS]
+        if flexible:
+            _check_alternatives(beside, slots, engine)
+        elif len(slots) > 1:
+            raise NotSupported("resources: the real engine cannot serve two slots side by side; nest or join them")
+
+
+def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: Engine) -> None:
+    """It takes all entries beside a slot for slots, and those without resources for slots that always fit."""
+    if not slots:
+        return
+    for entry in beside:
+        if not entry.children or any(child.type in _SLOTS for child in entry.children):
+            what = "each slot" if entry.slot else f"{entry.type[:40]}, which stands beside a slot,"
+            raise NotSupported(f"resources: the real engine's flexible traverser needs resources in {what} and no slot")
+    plain = sum(entry.type != "xor_slot" for entry in beside)
+    if plain + (plain < len(beside)) > 1:
+        for entry in beside:
+            if len({child.type for child in entry.children}) < len(entry.children):
+                raise NotSupported(f"resources: {entry.type[:40]} beside a slot names one type twice; join them")
+        _check_ways(beside, engine)
+
+
+def _check_ways(slots: list[Resource], engine: Engine) -> None:
+    """It tries every way to fill slots side by side, one below the other on the stack."""
+    least: dict[str, int] = {}
+    for child in (child for slot in slots for child in slot.children):
+        least[child.type] = min(least.get(child.type, child.low), child.low) or 1
+    amounts = dict.fromkeys(least, 0)
+    for vertex in engine.vertices():
+        kind = engine.type_of(vertex)
+        if kind in amounts:
+            amounts[kind] += engine.size_of(vertex)
+    steps = [amounts[kind] // low + 1 for kind, low in least.items()]
+    if sum(steps) > _DEEPEST or prod(steps) > _MOST_STATES:
+        raise NotSupported(
+            f"resources: slots side by side over {sum(amounts.values())} units of {', '.join(sorted(amounts))[:80]} "
+            "have too many ways to be filled for the real engine; use xor_slot, or ask for each slot by itself"
+        )
+
+
+# ---- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str | None:
+    """An idset of ranks, empty for nothing at all, or None for the whole job.
+
+    The library frees whole ranks of a job well. Given single vertices, or a rank of which the job holds nothing, it
+    counts wrong or stops halfway, so an R of vertices is only taken where it names all that the job holds of a rank.
+    `touched` are the vertices that the job holds and all above them.
+    """
+    ranks = {engine.rank_of(vertex) for vertex in touched}
+    if rset.graph is None:
+        return idset_of(ranks & {rank for rank, _, _ in rset.ranks})
+    named = {vertex for vertex, _, exclusive in holds_of(rset, engine) if exclusive}
+    for vertex in named - touched:
+        raise InvalidGraph(f"R: vertex {engine.path(vertex)} is not held by this job", _errno.EINVAL)
+    held = {vertex for vertex in touched if touched.isdisjoint(engine.children(vertex))}
+    if held <= named:
+        return None
+    chosen = {engine.rank_of(vertex) for vertex in named}
+    for vertex in held - named:
+        if engine.rank_of(vertex) in chosen:
+            raise NotSupported(
+                f"R: vertex {engine.path(vertex)} of rank {engine.rank_of(vertex)} is not in it; the real engine only "
+                "frees all that a job holds of a rank"
+            )
+    if -1 in chosen:
+        raise NotSupported("R: names vertices without a rank; the real engine frees them only with the whole job")
+    return idset_of(chosen)

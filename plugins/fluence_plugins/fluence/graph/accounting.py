@@ -1,0 +1,194 @@
+"""How a graph counts: what hosts offer, what pods take of them and what is left, by type of vertex.
+
+Cpu is counted in whole cores, each a vertex, or in millicores as Kubernetes does, of one pool a host. There every pod
+takes one of the host's `pod` units, too: that alone places a pod that requests nothing. Each kind of gpu has a type of
+its own, so that none is taken for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from operator import sub
+
+from fluence_plugins.fluence.errors import JobspecError
+from fluence_plugins.fluence.graph.cluster_graph import CORE, GPU, GPU_OF, MEMORY, POD, HostResources
+from fluence_plugins.fluence.graph.placement import HostHolding
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+"""The extended resources that are gpus unless others are named. The first of those named is of type `gpu`."""
+MOST_PARTS = 8192
+"""The most cores, and the most gpus of a kind, that one host has in the graph."""
+MOST_UNITS = (1 << 32) - 1
+"""The most millicores, MiB and pods that one host has in the graph: a jobspec can ask for no more."""
+_MIB = 1 << 20
+
+Amounts = tuple[int, ...]
+"""How much of each of `Accounting.types`, in that order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """What one pod takes of its host: cores, MiB, gpus, and further kinds of gpu (`others`, by type).
+
+    Every pod runs somewhere, so it takes at least one core; or, where `cores` are millicores, one of the host's `pods`.
+    """
+
+    cores: int = 1
+    memory_mib: int = 0
+    gpus: int = 0
+    others: tuple[tuple[str, int], ...] = ()
+    pods: int = 0
+
+    def __post_init__(self) -> None:
+        amounts = (self.cores, self.memory_mib, self.gpus, self.pods, *(amount for _, amount in self.others))
+        if min(amounts) < 0 or not (self.cores or self.pods):
+            raise JobspecError(
+                f"{self}: a pod takes at least one core, or one of the host's pods, and nothing negative; round its "
+                "requests up"
+            )
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """What is counted, and in which units. `millicores`: cpu as Kubernetes counts it, else whole cores, rounded up,
+    and one at least for each pod. `chunk_mib`: memory is counted in so many MiB at once.
+    """
+
+    millicores: bool = False
+    gpu_resources: tuple[str, ...] = GPU_RESOURCES
+    chunk_mib: int = 1
+
+    # ------------------------------------------------------------------ the order of amounts
+
+    @cached_property
+    def gpu_types(self) -> Mapping[str, str]:
+        """The type of vertex of each kind of gpu, by the resource's name."""
+        return {name: GPU if place == 0 else GPU_OF + name for place, name in enumerate(self.gpu_resources)}
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """What amounts are counted of: core, memory, gpu, the other kinds of gpu, and, with millicores, pod."""
+        return (CORE, MEMORY, GPU, *self._others, *((POD,) if self.millicores else ()))
+
+    @cached_property
+    def units(self) -> tuple[str, ...]:
+        """What an amount of each type is called."""
+        cpu = "millicores" if self.millicores else "cores"
+        return (cpu, "MiB", "gpus", *self.gpu_resources[1:], *(("pods",) if self.millicores else ()))
+
+    @cached_property
+    def nothing(self) -> Amounts:
+        """Nothing of any type."""
+        return (0,) * len(self.types)
+
+    @cached_property
+    def _others(self) -> tuple[str, ...]:
+        return tuple(GPU_OF + name for name in self.gpu_resources[1:])
+
+    @cached_property
+    def _no_others(self) -> Amounts:
+        return (0,) * len(self._others)
+
+    def held(self, host: HostHolding) -> Amounts:
+        """What is held of a host."""
+        if not self.millicores and not host.others:  # as most often
+            return (len(host.cores), self._up(host.memory_mib), len(host.gpus), *self._no_others)
+        others = {kind: len(indices) for kind, indices in host.others}
+        cpu = host.millicores if self.millicores else len(host.cores)
+        return self._of(cpu, self._up(host.memory_mib), len(host.gpus), others, host.pods)
+
+    def asked(self, shape: PodShape) -> Amounts:
+        """What a pod takes."""
+        return self._of(shape.cores, shape.memory_mib, shape.gpus, dict(shape.others), shape.pods)
+
+    def offered(self, host: HostResources) -> Amounts:
+        """What a host has."""
+        return self._of(host.cores, host.memory_mib, host.gpus, dict(host.others), host.pods)
+
+    def _of(self, cpu: int, memory_mib: int, gpus: int, others: Mapping[str, int], pods: int) -> Amounts:
+        more = [others.get(kind, 0) for kind in self._others] if others else self._no_others
+        return (cpu, memory_mib, gpus, *more, pods) if self.millicores else (cpu, memory_mib, gpus, *more)
+
+    # ------------------------------------------------------------------ from Kubernetes' units
+
+    def shape_of(self, requests: Mapping[str, int]) -> PodShape:
+        """What a pod takes of its host; `requests` in millicores, bytes and counts."""
+        cpu, gpus = requests.get("cpu", 0), self._gpus_of(requests)
+        return PodShape(
+            cores=cpu if self.millicores else max(1, cores_of(cpu)),
+            memory_mib=self._up(mib_of(requests.get("memory", 0))),
+            gpus=gpus.pop(GPU, 0),
+            others=tuple(gpus.items()),
+            pods=int(self.millicores),
+        )
+
+    def host_of(self, name: str, allocatable: Mapping[str, int]) -> HostResources:
+        """A node as the graph holds it; `allocatable` in millicores, bytes and counts. What is less than a unit is
+        lost, and of an absurd number no more than MOST_PARTS vertices or MOST_UNITS of a pool are modelled.
+        """
+        cpu, gpus = max(0, allocatable.get("cpu", 0)), self._gpus_of(allocatable)
+        mib = min(MOST_UNITS, max(0, allocatable.get("memory", 0)) // _MIB)
+        return HostResources(
+            name=name,
+            cores=min(MOST_UNITS, cpu) if self.millicores else min(MOST_PARTS, cpu // 1000),
+            memory_mib=mib - mib % self.chunk_mib,
+            gpus=min(MOST_PARTS, gpus.pop(GPU, 0)),
+            others=tuple((kind, min(MOST_PARTS, amount)) for kind, amount in gpus.items()),
+            pods=min(MOST_UNITS, max(0, allocatable.get("pods", 0))) if self.millicores else 0,
+            core_pool=self.millicores,
+        )
+
+    def load_of(self, foreign: Iterable[Mapping[str, int]], short: Iterable[Amounts] = ()) -> Amounts | None:
+        """What some pods take of a host together, by their requests: summed first, then rounded up once.
+
+        `short` is what pods of ours request beyond what they hold. None for nothing.
+        """
+        cpu = memory = pods = 0
+        gpus = [0] * max(1, len(self.gpu_resources))
+        for requests in foreign:
+            cpu += requests.get("cpu", 0)
+            memory += requests.get("memory", 0)
+            pods += 1
+            for place, name in enumerate(self.gpu_resources):
+                gpus[place] += requests.get(name, 0)
+        total: Amounts = (cpu if self.millicores else cores_of(cpu), self._up(mib_of(memory)), *gpus)
+        if self.millicores:
+            total += (pods,)
+        for more in short:
+            total = tuple(amount + max(0, wanted) for amount, wanted in zip(total, more, strict=True))
+        return total if any(total) else None
+
+    def _up(self, mib: int) -> int:
+        """Memory rounded up to what is counted at once."""
+        return -(-mib // self.chunk_mib) * self.chunk_mib
+
+    def _gpus_of(self, amounts: Mapping[str, int]) -> dict[str, int]:
+        """How many gpus of each type, of those of which there are any."""
+        return {kind: found for name, kind in self.gpu_types.items() if (found := amounts.get(name, 0)) > 0}
+
+    def beyond(self, shape: PodShape, devices: Iterable[int]) -> str | None:
+        """Why no host of any graph can hold a pod of this shape with so many devices of a type; None where one may."""
+        parts, units = [shape.gpus, *(amount for _, amount in shape.others), *devices], [shape.memory_mib]
+        (units if self.millicores else parts).append(shape.cores)
+        if max(parts) > MOST_PARTS:
+            return f"it asks for more than {MOST_PARTS} cores, gpus or devices, which no host has"
+        if max(units) > MOST_UNITS:
+            return f"it asks for more than {MOST_UNITS} millicores or MiB, which no host has"
+        return None
+
+
+def cores_of(millicores: int) -> int:
+    """Whole cores for an amount of cpu, rounded up."""
+    return -(-millicores // 1000)
+
+
+def mib_of(amount: int) -> int:
+    """MiB for an amount of bytes, rounded up."""
+    return -(-amount // _MIB)
+
+
+def less(amounts: Amounts, other: Amounts) -> Amounts:
+    """What is left of some amounts without others; below 0 where there were fewer."""
+    return tuple(map(sub, amounts, other))

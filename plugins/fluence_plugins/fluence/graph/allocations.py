@@ -1,0 +1,346 @@
+"""The allocations of our pods: made by matches, taken again by name, given back pod by pod.
+
+What a pod got is its own until it ends. A part that the graph loses (a node that shrinks or goes) is *missing*: the
+other parts stay held, and the missing one is taken again as soon as the graph has it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fluence_plugins.fluence.errors import AllocationError
+from fluence_plugins.fluence.graph.foreign_load import ForeignLoad
+from fluence_plugins.fluence.graph.holdings import Holdings, Share
+from fluence_plugins.fluence.graph.loaded_graph import LoadedGraph
+from fluence_plugins.fluence.graph.match_times import MatchTimes
+from fluence_plugins.fluence.graph.placement import Placement
+from fluence_plugins.fluence.graph.places import ByJob, with_places
+from fluence_plugins.fluence.graph.resource_set import (
+    allocation_from_placement,
+    placement_from_allocation,
+    placement_on_host,
+)
+from fluxion_cy import Busy, FluxionError, InvalidJobspec, Unsatisfiable
+from session_scheduler.model.columns import BoolColumn, IntColumn
+
+log = logging.getLogger("fluence")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An allocation as the matcher made it."""
+
+    jobid: int
+    placement: Placement
+
+
+class Allocations:
+    """Matches jobspecs, and keeps matcher and holdings in step with each other."""
+
+    def __init__(self, loaded: LoadedGraph, holdings: Holdings, foreign: ForeignLoad) -> None:
+        self._loaded = loaded
+        self._holdings = holdings
+        self._foreign = foreign
+        self.next_jobid = 1
+        """Counts pods' allocations, above the highest one replayed; what is undone gives its number back."""
+        self.match_times = MatchTimes()
+        self.can_shrink = False
+        """Whether a pod left while more pods held something than may share it: see `shrink_places`."""
+
+    # ------------------------------------------------------------------ matches
+
+    def match(
+        self,
+        jobspec: str,
+        candidates: IntColumn | BoolColumn | None = None,
+        prefer: NDArray[np.float64] | None = None,
+    ) -> Job:
+        """Allocate. Raises Busy or Unsatisfiable; `why` says more, and costs far more than the match."""
+        log.debug("[fluence] jobspec %s", jobspec)
+        matcher = self._loaded.matcher
+        started = perf_counter()
+        try:
+            found = matcher.allocate(jobspec, jobid=self.next_jobid, candidates=candidates, prefer=prefer)
+        except (Busy, Unsatisfiable):
+            seconds = perf_counter() - started
+            self.match_times.add("busy" if matcher.satisfy(jobspec) else "unsatisfiable", seconds)
+            raise
+        except InvalidJobspec as error:  # no host has a type that is asked for, and so no vertex has
+            self.match_times.add("unsatisfiable", perf_counter() - started)
+            raise Unsatisfiable(str(error)) from error
+        self.match_times.add("matched", perf_counter() - started)
+        self.next_jobid += 1
+        log.debug("[fluence] allocation %d: %s", found.jobid, found.R)
+        return Job(found.jobid, placement_from_allocation(found.R))
+
+    def why(self, jobspec: str, candidates: IntColumn | BoolColumn | None = None) -> str:
+        """Why `match` refuses it now."""
+        try:
+            return self._loaded.matcher.why(jobspec, candidates=candidates)
+        except InvalidJobspec as error:
+            return str(error)
+
+    def match_on(self, rank: int, jobspec: str) -> Job:
+        """Allocate on one host. Raises Busy or Unsatisfiable."""
+        started = perf_counter()
+        try:
+            only = self._loaded.candidate(rank)
+            found = self._loaded.matcher.allocate(jobspec, jobid=self.next_jobid, candidates=only)
+        except InvalidJobspec as error:
+            raise Unsatisfiable(str(error)) from error
+        self.match_times.add("matched", perf_counter() - started)
+        self.next_jobid += 1
+        return Job(found.jobid, placement_on_host(found.R))
+
+    # ------------------------------------------------------------------ what pods hold
+
+    def hold(self, uid: str, share: Share) -> None:
+        """Note what a pod holds of allocations that were just made."""
+        self._holdings.moved.add(uid)
+        self._holdings.enter(uid, share)
+
+    def retract(self, jobids: Iterable[int], uids: Iterable[str], first: int | None = None) -> None:
+        """Take allocations back as if they had never been; `first` is the jobid that comes next then."""
+        for uid in uids:
+            self._holdings.leave(uid)
+        for jobid in jobids:
+            log.debug("[fluence] Retract jobid: %d", jobid)
+            self._loaded.matcher.retract(jobid)
+        if first is not None:
+            self.next_jobid = first
+
+    def free(self, uid: str) -> None:
+        """Give back what a pod holds, if anything: it ended, or its place was refused."""
+        self._holdings.moved.add(uid)
+        self._holdings.missing.pop(uid, None)
+        self.can_shrink = self.can_shrink or bool(self._loaded.graph.extra_places)
+        for jobid, part in self._holdings.leave(uid).items():
+            self._give_back(jobid, part)
+
+    def _give_back(self, jobid: int, part: Placement) -> None:
+        """Free a part of an allocation; an allocation of which nothing is left is forgotten."""
+        matcher = self._loaded.matcher
+        try:
+            named = allocation_from_placement(self._loaded.graph, part)
+            ended = matcher.partial_cancel(jobid, named, missing_ok=True)
+        except (FluxionError, AllocationError):
+            log.exception("[fluence] jobid %d: %s cannot be freed", jobid, part)
+            return
+        if ended:
+            log.info("[fluence] Cancel jobid: %d", jobid)
+            matcher.retract(jobid)
+
+    def replay(self, shares: Mapping[str, Share], *, exactly: bool = False) -> None:
+        """Hold what pods held, under the same jobids where they are free.
+
+        The pods of one allocation are replayed together; where that fails each piece is tried on its own, and what the
+        graph does not have is missing. Of what is shared a pod may get another place, unless `exactly`.
+        """
+        self._holdings.moved.update(shares)
+        by_job: dict[int, dict[str, Placement]] = {}
+        for uid, share in shares.items():
+            for jobid, part in share.items():
+                by_job.setdefault(jobid, {})[uid] = part
+        for jobid, parts in sorted((by_job if exactly else self._with_places(by_job)).items()):
+            if not self._take(jobid, parts):
+                self._take_pieces(jobid, parts)
+
+    def _take(self, jobid: int, parts: Mapping[str, Placement]) -> bool:
+        """Hold parts, by pod uid, as a new allocation; whether that can be."""
+        whole = Placement().merged(*parts.values())
+        try:
+            self._loaded.allocate_exactly(jobid, whole)
+        except (FluxionError, AllocationError) as error:
+            log.debug("[fluence] jobid %d: %s cannot be held: %s", jobid, whole, error)
+            return False
+        self.next_jobid = max(self.next_jobid, jobid + 1)
+        for uid, part in parts.items():
+            self._holdings.enter(uid, {jobid: part})
+        return True
+
+    def _take_pieces(self, jobid: int, parts: Mapping[str, Placement]) -> None:
+        """Hold each piece that can be held; the others are missing."""
+        for uid, part in sorted(parts.items()):
+            left = self._lacking_pieces(jobid, uid, part)
+            if left:
+                self._holdings.miss(uid, [(jobid, piece) for piece in left])
+
+    def _lacking_pieces(self, jobid: int, uid: str, part: Placement) -> list[Placement]:
+        """Take a part piece by piece, each under its jobid or another; those that cannot be held."""
+        return [
+            piece
+            for piece in part.pieces()
+            if not self._take(jobid, {uid: piece}) and not self._take(self.next_jobid, {uid: piece})
+        ]
+
+    # ------------------------------------------------------------------ simulated removals
+
+    def set_aside(self, uid: str) -> Share:
+        """Let go of what a pod holds, which is returned, until `take_back`: its jobs go on without it."""
+        share = self._holdings.leave(uid)
+        for jobid in share:
+            self._hold_again(jobid, held=True)
+        return share
+
+    def take_back(self, shares: Mapping[str, Share]) -> None:
+        """Undo `set_aside` of these pods (uids).
+
+        What the graph does not have any more, or another one holds, is missing, and RuntimeError is raised then.
+        """
+        lost = []
+        for uid, share in shares.items():
+            held = share.keys() & self._holdings.pods_of.keys()
+            self._holdings.enter(uid, share)
+            lost += [why for jobid in share if (why := self._hold_again(jobid, held=jobid in held))]
+        if lost:
+            raise RuntimeError(f"not all can be held again after a trial: {lost[0]}")
+
+    def _hold_again(self, jobid: int, *, held: bool) -> str:
+        """Make an allocation what its pods hold of it now; `held`: whether it is there. Why not all of it, if so."""
+        if held:
+            self._loaded.matcher.retract(jobid)
+        parts = self._holdings.of_job(jobid)
+        if not parts:
+            return ""
+        try:
+            self._loaded.allocate_exactly(jobid, Placement().merged(*parts.values()))
+        except (FluxionError, AllocationError) as error:
+            for uid in parts:
+                left = self._holdings.leave(uid)
+                self._holdings.enter(uid, {number: part for number, part in left.items() if number != jobid})
+            self._take_pieces(jobid, parts)
+            log.warning("[fluence] jobid %d: not all of it can be held again: %s", jobid, error)
+            return f"allocation {jobid}: {error}"
+        return ""
+
+    # ------------------------------------------------------------------ the graph changes
+
+    def lose(self, *paths: str) -> None:
+        """Let go of what pods hold of hosts or trees, and of devices below them; all else stays theirs."""
+        lost_paths = frozenset(paths)
+        if not lost_paths:
+            return
+        for uid, share in list(self._holdings.shares.items()):
+            parts = {jobid: part.split(lost_paths) for jobid, part in share.items()}
+            if all(lost is None for lost, _ in parts.values()):
+                continue
+            self._holdings.leave(uid)
+            kept: dict[int, Placement] = {}
+            for jobid, (lost, rest) in parts.items():
+                if lost is not None:
+                    self._give_back(jobid, lost)
+                    self._holdings.miss(uid, [(jobid, lost)])
+                if rest is not None:
+                    kept[jobid] = rest
+            self._holdings.enter(uid, kept)
+
+    def replace_trees(self, roots: Sequence[str], extra_places: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Remove trees, and add those that the configuration has and the graph does not; with so many places more.
+
+        What pods hold of those that go is missing then.
+        """
+        self.lose(*roots)
+        if self._loaded.replace_trees(roots, extra_places):
+            self._hold_all_again()
+
+    def compact(self) -> None:
+        """Begin with a new matcher where most of what this one has is gone."""
+        if self._loaded.is_sparse:
+            self._loaded.renew()
+            self._hold_all_again()
+
+    def _hold_all_again(self) -> None:
+        """Hold the same under the same jobids in a new matcher."""
+        for jobid in sorted(self._holdings.pods_of):
+            self._hold_again(jobid, held=False)
+        self._foreign.hold_again()
+
+    def take_missing(self) -> None:
+        """Take again what the graph has once more, under the same jobid where it is free."""
+        by_job: dict[int, dict[str, Placement]] = {}
+        before, self._holdings.missing = self._holdings.missing, {}
+        for uid, found in before.items():
+            for jobid, part in found:
+                if self._is_gone(part):
+                    self._holdings.miss(uid, [(jobid, part)])
+                    continue
+                parts = by_job.setdefault(jobid, {})
+                parts[uid] = parts[uid].merged(part) if uid in parts else part
+        for jobid, together in sorted(self._with_places(by_job).items()):
+            if not self._rejoin(jobid, together):
+                for uid, part in sorted(together.items()):
+                    left = self._lacking_pieces(jobid, uid, part)
+                    if left:  # as one part
+                        self._holdings.miss(uid, [(jobid, left[0].merged(*left[1:]))])
+
+    def _is_gone(self, part: Placement) -> bool:
+        """Whether the graph has nothing at any path of the part: then nothing of it need be tried."""
+        graph = self._loaded.graph
+        return not any(host.name in self._loaded.hosts for host in part.hosts) and not any(
+            device.path in graph.virtual or graph.same_device(device.path) for device in part.devices
+        )
+
+    def _rejoin(self, jobid: int, parts: Mapping[str, Placement]) -> bool:
+        """Hold parts, by pod uid, under their jobid, together with what pods still hold of it; whether that can be."""
+        if jobid not in self._holdings.pods_of:
+            return self._take(jobid, parts)
+        graph, matcher = self._loaded.graph, self._loaded.matcher
+        held = self._holdings.of_job(jobid).values()
+        try:
+            allocation_from_placement(graph, Placement().merged(*parts.values()))  # the cheaper half of it
+            whole = allocation_from_placement(graph, Placement().merged(*held, *parts.values()))
+        except AllocationError:
+            return False
+        matcher.retract(jobid)
+        try:
+            matcher.update_allocate(jobid, whole)
+        except FluxionError:
+            self._loaded.allocate_exactly(jobid, Placement().merged(*held))
+            return False
+        for uid, part in parts.items():
+            self._holdings.enter(uid, {jobid: part})
+        return True
+
+    # ------------------------------------------------------------------ places of what pods share
+
+    def _with_places(self, wanted: ByJob) -> ByJob:
+        """What pods are to hold, of places that are there; where these are too few, there are more from now on."""
+        found, lacking = with_places(self._loaded.graph, wanted, self._is_unheld)
+        if lacking:
+            graph = self._loaded.graph
+            more = {path: graph.extra_places.get(path, 0) + number for path, number in lacking.items()}
+            self._rebuild({graph.tree_of(path) for path in lacking}, {**graph.extra_places, **more})
+            found, _ = with_places(graph, wanted, self._is_unheld)
+        return found
+
+    def _is_unheld(self, path: str) -> bool:
+        return self._holdings.is_unheld(path, self._loaded.graph.virtual[path].above)
+
+    def shrink_places(self) -> None:
+        """Let what more pods hold than may share it have no more places than it needs, since some of them ended, and
+        open it where they are few enough. Nothing may be reserved.
+        """
+        self.can_shrink = False
+        graph = self._loaded.graph
+        if graph.extra_places:
+            roots = {graph.tree_of(path) for path in graph.extra_places}
+            graph.extra_places.clear()
+            self._rebuild(roots, {})
+
+    def _rebuild(self, roots: set[str], extra_places: Mapping[str, int]) -> None:
+        """Build trees anew, with so many places more; who holds of them holds the same, or the same of another place,
+        as before.
+        """
+        self._loaded.version += 1
+        missing, self._holdings.missing = self._holdings.missing, {}
+        self.replace_trees(sorted(roots), extra_places)
+        self.take_missing()
+        for uid, parts in missing.items():
+            self._holdings.miss(uid, parts)

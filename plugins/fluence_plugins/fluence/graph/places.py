@@ -1,0 +1,76 @@
+"""Which place of something shared each holder has: places are equal, so who holds one may be moved to another.
+
+Records say only that somebody has a place. Who has one keeps it while it is there and free. Where fewer pods may share
+something than hold it (its `sharing` was lowered), it gets as many places more as these need, and is closed to others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from fluence_plugins.fluence.graph.cluster_graph import ClusterGraph
+from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement
+from fluence_plugins.resources import names
+
+ByJob = Mapping[int, Mapping[str, Placement]]
+"""What pods (uids) are to hold, by jobid."""
+
+
+def with_places(graph: ClusterGraph, wanted: ByJob, is_free: Callable[[str], bool]) -> tuple[ByJob, dict[str, int]]:
+    """Return the same with the paths of devices that are there and free now, and how many places are lacking, by path
+    of what is shared.
+
+    Who has a path that is free keeps it; then the others, in the order of jobids and uids, get the first place that is
+    free. What cannot be had stays as it is.
+    """
+    taken = _Taken(is_free)
+    open_ones = [(key, device) for key, device in _devices(wanted) if not taken.take(device.path, graph)]
+    moved: dict[tuple[int, str, str], str] = {}
+    lacking: Counter[str] = Counter()
+    for (jobid, uid), device in open_ones:
+        like = graph.same_device(device.path)
+        path = next((path for path in like if taken.take(path, graph)), None)
+        if path is not None:
+            moved[jobid, uid, device.path] = path
+        elif like and (shared := names.shared_path(like[0]) or names.shared_path(device.path)):
+            lacking[shared] += 1
+    if not moved:
+        return wanted, dict(lacking)
+    return {
+        jobid: {uid: _with_paths(part, jobid, uid, moved) for uid, part in parts.items()}
+        for jobid, parts in wanted.items()
+    }, dict(lacking)
+
+
+class _Taken:
+    """What is free of a graph, and not yet taken by anybody before."""
+
+    def __init__(self, is_free: Callable[[str], bool]) -> None:
+        self._is_free = is_free
+        self._held: set[str] = set()
+        self._whole: set[str] = set()
+
+    def take(self, path: str, graph: ClusterGraph) -> bool:
+        """Take a device that is there and free; whether it was."""
+        node = graph.virtual.get(path)
+        if node is None or node.places or path in self._held or not self._is_free(path):
+            return False
+        if any(above in self._whole for above in node.above):
+            return False
+        self._held.update((path, *node.above))
+        self._whole.add(path)
+        return True
+
+
+def _devices(wanted: ByJob) -> Iterator[tuple[tuple[int, str], DeviceHolding]]:
+    for jobid, parts in sorted(wanted.items()):
+        for uid, part in sorted(parts.items()):
+            for device in part.devices:
+                yield (jobid, uid), device
+
+
+def _with_paths(part: Placement, jobid: int, uid: str, moved: Mapping[tuple[int, str, str], str]) -> Placement:
+    devices = [replace(device, path=moved.get((jobid, uid, device.path), device.path)) for device in part.devices]
+    return replace(part, devices=tuple(sorted(devices, key=lambda device: device.path)))

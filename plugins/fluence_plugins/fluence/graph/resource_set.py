@@ -1,0 +1,256 @@
+"""R, the resource set that Flux calls an allocation (RFC 20), read as a placement and formed anew from one.
+
+R lists every vertex on the way to what was taken. Only what was taken counts; the rest is the path to it. What pods
+hold is recorded by names, because ranks and ids change when nodes do: a restarted scheduler forms R anew.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fluence_plugins.fluence.errors import AllocationError
+from fluence_plugins.fluence.graph.cluster_graph import CORE, GPU, GPU_OF, MEMORY, NODE, POD, ClusterGraph
+from fluence_plugins.fluence.graph.jgf import SUBSYSTEM, JGFBuilder, Vertex, jgf_mapping
+from fluence_plugins.fluence.graph.placement import DeviceHolding, HostHolding, Placement
+from fluence_plugins.resources import names
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    type: str
+    path: str
+    id: int | None
+    size: int
+    exclusive: bool
+    properties: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def virtual(self) -> bool:
+        return names.VIRTUAL_TRUE in self.properties
+
+    @property
+    def core_pool(self) -> bool:
+        """Whether it is the pool of a host's millicores, which bears no number; each single core bears one."""
+        return self.type == CORE == self.name and self.id is not None
+
+    @property
+    def index(self) -> int:
+        if self.id is not None:
+            return self.id
+        digits = self.name[len(self.name.rstrip("0123456789")) :]
+        if not digits:
+            raise AllocationError(f"{self.path}: has neither an id nor a number at its name's end; R needs one")
+        return int(digits)
+
+
+def placement_from_allocation(allocation: Mapping[str, Any] | str) -> Placement:
+    """Read an allocation in the jgf, rv1 or rfc40 form, as a mapping or JSON text.
+
+    A `node` vertex with `virtual=true` is a device; any other `node` vertex is a host. Paths leave out the levels above
+    a host (see `cluster_graph`). The result has the hosts of
+    which something is held, and the outermost devices held (what is in them is held with them). Raises
+    AllocationError where R cannot be read.
+    """
+    vertices = {vertex.path: vertex for vertex in _vertices(allocation)}
+    hosts: dict[str, list[_Taken]] = {}
+    devices = []
+    for vertex in vertices.values():
+        above = _above(vertex.path, vertices)
+        if vertex.type == NODE and vertex.virtual:
+            if vertex.exclusive and not any(node.virtual and node.exclusive for node in above):
+                devices.append(_device(vertex, above))
+        elif vertex.type == NODE:
+            if vertex.exclusive:
+                hosts.setdefault(vertex.path, [])
+        elif vertex.type in (CORE, GPU, MEMORY, POD) or vertex.type.startswith(GPU_OF):
+            hosts.setdefault(_host_of(vertex, above).path, []).append(vertex)
+    found = (_host(vertices[path], taken, _above(path, vertices)) for path, taken in hosts.items())
+    held = sorted(found, key=lambda host: host.path)
+    return Placement(tuple(held), tuple(sorted(devices, key=lambda device: device.path)))
+
+
+def placement_on_host(allocation: Mapping[str, Any]) -> Placement:
+    """`placement_from_allocation` of what is held of one host, in jgf as the matcher writes it: far sooner."""
+    path, exclusive = "", False
+    cores: list[int] = []
+    gpus: list[int] = []
+    others: dict[str, list[int]] = {}
+    memory = millicores = pods = 0
+    for node in allocation["graph"]["nodes"]:
+        metadata = node["metadata"]
+        kind = metadata["type"]
+        if kind == CORE:
+            if metadata.get("name") == CORE:  # it is written where it is not the type and a number
+                millicores += metadata.get("size", 1)
+            else:
+                cores.append(metadata["id"])
+        elif kind == MEMORY:
+            memory += metadata.get("size", 1)
+        elif kind == GPU:
+            gpus.append(metadata["id"])
+        elif kind == POD:
+            pods += metadata.get("size", 1)
+        elif kind.startswith(GPU_OF):
+            others.setdefault(kind, []).append(metadata["id"])
+        elif kind == NODE:
+            if path:  # the host has devices, which are held with it
+                return placement_from_allocation(allocation)
+            path, exclusive = metadata["paths"][SUBSYSTEM], metadata.get("exclusive", False)
+    name = path.rpartition("/")[2]
+    path = f"/{path.split('/', 2)[1]}/{name}"  # without the levels above it
+    more = _in_order(others) if others else ()
+    return Placement(
+        (HostHolding(name, path, tuple(sorted(cores)), tuple(sorted(gpus)), memory, exclusive, millicores, pods, more),)
+    )
+
+
+def _in_order(others: Mapping[str, list[int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((kind, tuple(sorted(indices))) for kind, indices in sorted(others.items()))
+
+
+def _vertices(allocation: Mapping[str, Any] | str) -> Iterable[_Taken]:
+    try:
+        data = json.loads(allocation) if isinstance(allocation, str) else allocation
+        graph = data.get("graph") or data["scheduling"]["graph"]
+        for node in graph["nodes"]:
+            metadata = node["metadata"]
+            yield _Taken(
+                type=metadata["type"],
+                path=metadata["paths"][SUBSYSTEM],
+                id=metadata.get("id"),
+                size=metadata.get("size", 1),
+                exclusive=metadata.get("exclusive", False),
+                properties=metadata.get("properties") or {},
+            )
+    except json.JSONDecodeError as error:
+        raise AllocationError(f"the allocation is not JSON: {error}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise AllocationError(f"the allocation is not a graph of vertices with type and paths: {error!r}") from None
+
+
+def _above(path: str, vertices: Mapping[str, _Taken]) -> list[_Taken]:
+    """Return the listed vertices that hold a path, innermost first."""
+    found = []
+    while path := path.rpartition("/")[0]:
+        if path in vertices:
+            found.append(vertices[path])
+    return found
+
+
+def _host_of(vertex: _Taken, above: list[_Taken]) -> _Taken:
+    for candidate in above:
+        if candidate.type == NODE:
+            return candidate
+    raise AllocationError(f"{vertex.path}: is in no node of the allocation; R needs the whole path")
+
+
+def _device(vertex: _Taken, above: list[_Taken]) -> DeviceHolding:
+    pairs = [names.split_property(name) for name in vertex.properties]
+    root = next((node for node in reversed(above) if node.virtual), vertex)
+    named = [value for key, value in pairs if key == names.BACKEND_KEY]
+    attributes = {key: value for key, value in pairs if key not in names.RESERVED_KEYS}
+    return DeviceHolding(_path(vertex, above), named[0] if named else root.name, attributes)
+
+
+def _path(vertex: _Taken, above: list[_Taken]) -> str:
+    """The path without levels: from below the cluster on, that of the outermost host or device."""
+    levels = [found for found in above[:-1] if found.type != NODE]
+    if not levels:
+        return vertex.path
+    return above[-1].path + vertex.path.removeprefix(levels[0].path)
+
+
+def _host(host: _Taken, taken: list[_Taken], above: list[_Taken]) -> HostHolding:
+    others: dict[str, list[int]] = {}
+    for vertex in taken:
+        if vertex.type.startswith(GPU_OF):
+            others.setdefault(vertex.type, []).append(vertex.index)
+    return HostHolding(
+        name=host.name,
+        path=_path(host, above),
+        cores=tuple(sorted(vertex.index for vertex in taken if vertex.type == CORE and not vertex.core_pool)),
+        gpus=tuple(sorted(vertex.index for vertex in taken if vertex.type == GPU)),
+        memory_mib=sum(vertex.size for vertex in taken if vertex.type == MEMORY),
+        exclusive=host.exclusive,
+        millicores=sum(vertex.size for vertex in taken if vertex.core_pool),
+        pods=sum(vertex.size for vertex in taken if vertex.type == POD),
+        others=_in_order(others),
+    )
+
+
+def allocation_from_placement(graph: ClusterGraph, placement: Placement) -> dict[str, Any]:
+    """Return R, in the jgf form, that holds exactly what the placement says.
+
+    `placement_from_allocation` undoes it. Raises AllocationError, naming the vertex, where the graph no longer has it,
+    or has less of it than is held.
+    """
+    taken: dict[str, int] = {}
+    for host in placement.hosts:
+        for path, amount in _of_host(graph, host).items():
+            taken[path] = _together(path, taken.get(path), amount, graph.builder)
+    for device in placement.devices:
+        if graph.vertex_path(device.path) in taken:
+            raise AllocationError(f"{device.path}: is held twice; end one of the pods that hold it")
+        if device.path not in graph.virtual:
+            raise AllocationError(f"{device.path}: is held but no longer in the graph; restore it or end its pod")
+        taken[graph.vertex_path(device.path)] = 1
+    listed = {above.path: above for path in taken for above in graph.builder.ancestors(path)}
+    listed |= {path: graph.builder[path] for path in taken}
+    mapping = jgf_mapping(sorted(listed.values(), key=lambda vertex: (vertex.path.count("/"), vertex.uniq_id)))
+    for node in mapping["graph"]["nodes"]:
+        metadata = node["metadata"]
+        del metadata["exclusive"]
+        size = taken.get(metadata["paths"]["containment"])
+        if size is not None:
+            metadata |= {"exclusive": True, "size": size}
+    return mapping
+
+
+def _together(path: str, held: int | None, more: int, builder: JGFBuilder) -> int:
+    """Add what another pod holds of a vertex: only a pool's units can be shared, up to its size."""
+    if held is None:
+        return more
+    options = builder[path].options
+    if not options.divisible or held + more > options.size:
+        raise AllocationError(f"{path}: is held twice; end one of the pods that hold it")
+    return held + more
+
+
+def _of_host(graph: ClusterGraph, host: HostHolding) -> dict[str, int]:
+    builder, path = graph.builder, graph.vertex_path(host.path)
+    if path not in builder or builder[path].type != NODE:
+        raise AllocationError(f"{host.path}: is held but no longer in the graph; restore the node or end its pods")
+    here: dict[tuple[str, int], Vertex] = {}
+    pools: dict[str, Vertex] = {}
+    for child in builder.children(path):
+        if child.options.divisible:
+            pools[child.type] = child
+        else:
+            here[child.type, child.id] = child
+    found = {here[key].path: 1 for key in _keys(host) if key in here}
+    missing = [f"{kind}{index}" for kind, index in _keys(host) if (kind, index) not in here]
+    if missing:
+        raise AllocationError(f"{host.path}: no longer has {', '.join(missing)}, which a pod holds; end that pod")
+    for kind, units, unit in ((MEMORY, host.memory_mib, "MiB"), (CORE, host.millicores, "millicores"),
+                              (POD, host.pods, "pods")):  # fmt: skip
+        if units:
+            pool = pools.get(kind)
+            if pool is None or pool.options.size < units:
+                size = pool.options.size if pool else 0
+                raise AllocationError(f"{host.path}: has {size} {unit}, fewer than the {units} that a pod holds")
+            found[pool.path] = units
+    if host.exclusive:
+        found[path] = 1
+    return found
+
+
+def _keys(host: HostHolding) -> Iterator[tuple[str, int]]:
+    yield from ((CORE, index) for index in host.cores)
+    yield from ((GPU, index) for index in host.gpus)
+    for kind, indices in host.others:
+        yield from ((kind, index) for index in indices)

@@ -1,0 +1,397 @@
+"""A group matched against the graph: one compute match a class, one device match a class and type, all or none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice, permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fluence_plugins.fluence.errors import AttributeConflictError, DeviceError
+from fluence_plugins.fluence.graph.accounting import PodShape
+from fluence_plugins.fluence.graph.allocations import Job
+from fluence_plugins.fluence.graph.cluster_graph import VirtualNode
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement
+from fluence_plugins.fluence.matching.group_placement import GroupPlacement, divide_devices, divide_hosts
+from fluence_plugins.fluence.matching.jobspecs import (
+    compute_jobspec_text,
+    device_jobspecs,
+    down_devices,
+    matching_devices,
+    satisfied,
+)
+from fluence_plugins.fluence.matching.pod_requests import PodRequests
+from fluxion_cy import Busy, Unsatisfiable
+from fluxion_cy.policy import policy_of
+from session_scheduler import Refusal
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn
+from session_scheduler.model.groups import Task
+
+NO_MATCH = "the resource graph has no match"
+_DeviceShare = tuple[Task, int, tuple[DeviceHolding, ...]]
+"""A task, the jobid of the allocation, and the devices of it that are the task's."""
+
+
+class NoMatchError(Exception):
+    """Some class of the group found no match; the text says which and why."""
+
+
+class GroupMatcher:
+    """Matches one group. `ranks[row]`: the rank of the host in that row of the session, -1 where it is in no graph."""
+
+    def __init__(
+        self,
+        live: LiveGraph,
+        ranks: IntColumn,
+        requests: Mapping[TaskClass, PodRequests],
+        budget: int,
+        *,
+        reasons_wanted: bool = True,
+        open_devices: BoolColumn | None = None,
+    ) -> None:
+        """`reasons_wanted`: whether a refusal says what is in the way, and not only that something is. `open_devices`:
+        by rank, whether a device there may be had; None for all.
+        """
+        self._open_devices = open_devices
+        self._live = live
+        self._allocations = live.allocations
+        self._reasons_wanted = reasons_wanted
+        self._ranks = ranks
+        self._requests = requests
+        self._budget = budget
+        self._values_each = self._values_left = budget
+        """How many attribute values may be tried for one pod whose devices disagree, and how many still may."""
+        self._prefers = True
+        """Whether devices that pods prefer are tried first."""
+        self._free_of_charge = True
+        """Whether this is the first order: it is tried to its end."""
+        self._picked: dict[int, tuple[DeviceHolding, ...]] = {}
+        """The devices of the allocations made so far, by jobid."""
+
+    def place(
+        self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
+    ) -> GroupPlacement | Refusal:
+        """All of the tasks, or a refusal. Classes are tried most constrained first, then in other orders.
+
+        What pods prefer never refuses: where all fail that way, they are tried again as if they preferred nothing. It
+        may be asked again, with other room: the budget is for all of it.
+        """
+        self._prefers = True
+        if any(self._prefers_of(cls) for cls in {task.cls for task in tasks}):
+            budget, wanted = self._budget, self._reasons_wanted
+            self._reasons_wanted = False
+            found = self._place(tasks, room, scores)
+            if isinstance(found, GroupPlacement):
+                return found
+            self._budget, self._reasons_wanted, self._prefers = budget, wanted, False
+        return self._place(tasks, room, scores)
+
+    def _place(
+        self, tasks: Sequence[Task], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
+    ) -> GroupPlacement | Refusal:
+        alike = {} if self._prefers else self._alike({task.cls for task in tasks}, room, scores)
+        by_class: dict[TaskClass, list[Task]] = {}
+        for task in tasks:
+            by_class.setdefault(alike.get(task.cls, task.cls), []).append(task)
+        first = list(by_class)
+        if len(first) > 1:
+            first.sort(key=lambda cls: self._constrained(cls, len(by_class[cls]), room[cls]))
+        problem = ""
+        for number, order in enumerate(_orders(first)):
+            self._free_of_charge = number == 0
+            jobs: list[int] = []
+            placement = GroupPlacement(self._live)
+            try:
+                with self._retracted_on_error(jobs):
+                    for cls in order:
+                        self._place_class(by_class[cls], cls, room[cls], scores[cls], placement, jobs)
+            except NoMatchError as error:
+                problem, self._reasons_wanted = problem or str(error), False  # only the first is reported
+                if self._budget <= 0:
+                    return Refusal(f"{problem}; the match budget ended before every order was tried")
+                continue
+            placement.hold()
+            return placement
+        return Refusal(problem)
+
+    def _alike(
+        self, classes: Iterable[TaskClass], room: Mapping[TaskClass, IntColumn], scores: Mapping[TaskClass, IntColumn]
+    ) -> dict[TaskClass, TaskClass]:
+        """The first class of those that differ in preferences alone, of each: they are placed as if they had none."""
+        first: dict[Hashable, TaskClass] = {}
+        found = {}
+        for cls in sorted(classes, key=lambda cls: cls.index):
+            requests = self._requests[cls]
+            asked = (frozenset(one.items()) for one in (requests.devices, requests.require))
+            key = (requests.shape, requests.backend, *asked, room[cls].tobytes(), scores[cls].tobytes())
+            found[cls] = first.setdefault(key, cls)
+        return found
+
+    def devices_of(self, task: Task) -> tuple[DeviceHolding, ...]:
+        """The devices that a pod would get, which stay free; nothing where there are none for it."""
+        first, jobs = self._allocations.next_jobid, list[int]()
+        found: list[_DeviceShare] = []
+        for prefers in (True, False) if self._prefers_of(task.cls) else (False,):
+            self._prefers = prefers
+            with suppress(NoMatchError):
+                found = self._agreeing([task], self._requests[task.cls], {}, jobs)
+                break
+        self._picked.clear()
+        self._allocations.retract(reversed(jobs), (), first)
+        return tuple(device for _, _, held in found for device in held)
+
+    def _prefers_of(self, cls: TaskClass) -> bool:
+        return bool(self._requests[cls].prefer and self._requests[cls].devices)
+
+    def _constrained(self, cls: TaskClass, number: int, room: IntColumn) -> tuple[int, int, float, int]:
+        """The less there is to choose from the less it is: of hosts, then of devices."""
+        shape = self._requests[cls].shape
+        return (int(np.minimum(room, number).sum()) - number, -shape.cores, self._spare_devices(cls, number), cls.index)
+
+    def _spare_devices(self, cls: TaskClass, number: int) -> float:
+        """How many more devices there are, held or not, than these ask for: of the type of which there are the fewest
+        more.
+        """
+        requests = self._requests[cls]
+        spare = math.inf
+        for kind, each in requests.devices.items():
+            with suppress(DeviceError):
+                able = len(matching_devices(self._live.graph, kind, requests.require, requests.backend))
+                spare = min(spare, able - each * number)
+        return spare
+
+    # ------------------------------------------------------------------ one class
+
+    def _place_class(
+        self,
+        tasks: Sequence[Task],
+        cls: TaskClass,
+        room: IntColumn,
+        scores: IntColumn,
+        placement: GroupPlacement,
+        jobs: list[int],
+    ) -> None:
+        requests = self._requests[cls]
+        job = self._match(
+            [compute_jobspec_text(requests.shape, len(tasks))],
+            jobs,
+            self._by_rank(room, np.int64),
+            self._by_rank(scores, np.float64),
+            explain=self._reasons_wanted,
+        )
+        hosts = divide_hosts(job.placement, requests.shape, len(tasks))
+        for task, host in zip(tasks, hosts, strict=True):
+            placement.add(task, job.jobid, Placement((host,)))
+        for task, jobid, held in self._agreeing(tasks, requests, {}, jobs):
+            placement.add(task, jobid, Placement((), held))
+
+    def _agreeing(
+        self, tasks: Sequence[Task], requests: PodRequests, agreed: Mapping[str, str], jobs: list[int]
+    ) -> list[_DeviceShare]:
+        """Devices of every type for every task; where those of a pod disagree on an attribute, one value after the
+        other is required of all types that have the attribute.
+        """
+        if not agreed:
+            self._values_left = self._values_each
+        made: list[int] = []
+        with self._retracted_on_error(made):
+            found = [share for kind in requests.devices for share in self._devices(tasks, requests, kind, agreed, made)]
+        conflict = _conflict(found)
+        if conflict is None:
+            jobs.extend(made)
+            return found
+        self._retract(made)
+        key, problem = conflict
+        if len(tasks) > 1:
+            return self._agreeing_each(tasks, requests, jobs)
+        for value in self._values(requests, key) if key not in agreed else ():
+            if self._values_left <= 0:
+                raise NoMatchError(f"{problem}; the match budget ended before every value was tried")
+            self._values_left -= 1
+            try:
+                return self._agreeing(tasks, requests, {**agreed, key: value}, jobs)
+            except NoMatchError:
+                continue
+        raise NoMatchError(problem)
+
+    def _agreeing_each(self, tasks: Sequence[Task], requests: PodRequests, jobs: list[int]) -> list[_DeviceShare]:
+        """Task by task: each may agree on values of its own."""
+        made: list[int] = []
+        with self._retracted_on_error(made):
+            found = [share for task in tasks for share in self._agreeing([task], requests, {}, made)]
+        jobs.extend(made)
+        return found
+
+    def _values(self, requests: PodRequests, key: str) -> list[str]:
+        """The values of an attribute that devices have: those of devices that satisfy more preferences first."""
+        liked: dict[str, int] = {}
+        prefer = requests.prefer if self._prefers else {}
+        for kind in requests.devices:
+            for node in self._of_type(kind):
+                if (value := node.attributes.get(key)) is not None:
+                    liked[value] = max(liked.get(value, 0), satisfied(node, prefer.items()))
+        return sorted(liked, key=lambda value: (-liked[value], value))
+
+    def _of_type(self, kind: str) -> list[VirtualNode]:
+        return [node for node in self._live.graph.virtual.values() if node.type == kind]
+
+    def _devices(
+        self, tasks: Sequence[Task], requests: PodRequests, kind: str, agreed: Mapping[str, str], jobs: list[int]
+    ) -> Iterator[_DeviceShare]:
+        """One match for all pods of the class where one tree has enough, else one match a pod."""
+        keys = {key for node in self._of_type(kind) for key in node.attributes} if agreed else set()
+        require = {**requests.require, **{key: value for key, value in agreed.items() if key in keys}}
+        others = {device.path for devices in self._picked.values() for device in devices}
+        if len(tasks) > 1:
+            try:
+                job = self._match_devices(requests, kind, require, len(tasks), jobs)
+            except NoMatchError:
+                pass
+            else:
+                shares = divide_devices(job.placement, requests, kind)
+                yield from ((task, job.jobid, share) for task, share in zip(tasks, shares, strict=True))
+                return
+        for task in tasks:
+            try:
+                job = self._match_devices(requests, kind, require, 1, jobs)
+            except NoMatchError as error:
+                if not self._reasons_wanted:
+                    raise
+                wanted = requests.devices[kind] * len(tasks)
+                raise NoMatchError(self._shortage(requests, kind, require, wanted, others) or str(error)) from error
+            yield task, job.jobid, job.placement.devices
+
+    def _match_devices(
+        self, requests: PodRequests, kind: str, require: Mapping[str, str], slots: int, jobs: list[int]
+    ) -> Job:
+        count = requests.devices[kind]
+        try:
+            jobspecs = device_jobspecs(
+                self._live.graph,
+                kind,
+                count,
+                require,
+                requests.backend,
+                slots=slots,
+                prefer=requests.prefer if self._prefers else None,
+            )
+        except DeviceError as error:
+            raise NoMatchError(str(error)) from error
+        job = self._match([jobspec.to_json() for jobspec in jobspecs], jobs, self._open_devices)
+        self._picked[job.jobid] = job.placement.devices
+        return job
+
+    def _shortage(
+        self, requests: PodRequests, kind: str, require: Mapping[str, str], wanted: int, others: Container[str]
+    ) -> str:
+        """What is short of a type, in numbers; `others` are devices that the group's other pods have just got."""
+        try:
+            devices = matching_devices(self._live.graph, kind, require, requests.backend)
+        except DeviceError:
+            return ""  # the error that led here says it
+        free = sum(
+            device.path not in others and self._is_open(device) and self._live.is_free(device) for device in devices
+        )
+        asked = "".join(f" with {key}={value}" for key, value in sorted(require.items()))
+        down = len(down_devices(self._live.graph, kind, require, requests.backend))
+        besides = f" ({down} more down in the resources file)" if down else ""
+        places = " places" if any(device.is_place for device in devices) else ""
+        short = f"{wanted} {kind}{asked} wanted, {free} of {len(devices)}{places} free{besides}"
+        each = requests.devices[kind]
+        return short if free < wanted else f"{short}, but not {each} for each pod in one tree"
+
+    def _is_open(self, device: VirtualNode) -> bool:
+        return self._open_devices is None or bool(self._open_devices[device.rank])
+
+    @contextmanager
+    def _retracted_on_error(self, jobs: Sequence[int]) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._retract(jobs)
+            raise
+
+    def _retract(self, jobs: Sequence[int]) -> None:
+        for jobid in jobs:
+            self._picked.pop(jobid, None)
+        self._allocations.retract(reversed(jobs), ())
+
+    def _match(
+        self,
+        jobspecs: Iterable[str],
+        jobs: list[int],
+        candidates: IntColumn | BoolColumn | None = None,
+        prefer: NDArray[np.float64] | None = None,
+        *,
+        explain: bool = False,
+    ) -> Job:
+        """The first of the jobspecs that matches. `explain`: the error says what is in the way of the first of them."""
+        refused = ""
+        for jobspec in jobspecs:
+            if not self._free_of_charge:
+                if self._budget <= 0:
+                    break
+                self._budget -= 1
+            try:
+                job = self._allocations.match(jobspec, candidates, prefer)
+            except (Busy, Unsatisfiable):
+                refused = refused or jobspec
+                continue
+            jobs.append(job.jobid)
+            return job
+        raise NoMatchError(
+            f"{NO_MATCH}: {self._allocations.why(refused, candidates)}" if refused and explain else NO_MATCH
+        )
+
+    def _by_rank(self, column: IntColumn, dtype: type[np.int64] | type[np.float64]) -> NDArray[Any]:
+        """A column over the session's rows as one over the graph's ranks, as the matcher reads it in place."""
+        by_rank = np.zeros(self._live.graph.ranks, dtype)
+        known = self._ranks >= 0
+        by_rank[self._ranks[known]] = column[known]
+        return by_rank
+
+
+def place_on(live: LiveGraph, task: Task, shape: PodShape, rank: int) -> GroupPlacement:
+    """One pod without devices on the host of that rank. Raises NoMatchError."""
+    placement = GroupPlacement(live)
+    try:
+        job = live.allocations.match_on(rank, compute_jobspec_text(shape, 1))
+    except (Busy, Unsatisfiable) as error:
+        raise NoMatchError(f"{NO_MATCH}: {error}") from error
+    placement.add(task, job.jobid, job.placement)
+    placement.hold()
+    return placement
+
+
+def direction_of(policy: str) -> int | None:
+    """How a policy orders hosts that are worth the same: by ranks ascending (1), descending (-1), or by what is free.
+
+    A policy that stops at the first match says nothing of it: descending, as the matcher visits equal hosts.
+    """
+    found = policy_of(policy)
+    if found.ordering or not found.node_centric:
+        return None
+    return -1 if found.high or found.stop_on_1_matches else 1
+
+
+def _orders(classes: Sequence[TaskClass]) -> Iterator[Sequence[TaskClass]]:
+    return islice(permutations(classes), 24)
+
+
+def _conflict(shares: Iterable[_DeviceShare]) -> tuple[str, str] | None:
+    """The first attribute on which the devices of a pod disagree, and the words for it."""
+    by_task: dict[Task, list[DeviceHolding]] = {}
+    for task, _, held in shares:
+        by_task.setdefault(task, []).extend(held)
+    for task, devices in by_task.items():
+        try:
+            _ = Placement((), tuple(devices)).attributes
+        except AttributeConflictError as error:
+            return error.key, f"pod {task.key}: {error}"
+    return None

@@ -1,0 +1,209 @@
+"""What the plugin does for groups with a topology constraint; for all others it has nothing to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.topology import HostLevels, TopologyLevel, told
+from fluence_plugins.fluence.matching.level_placement import (
+    Columns,
+    LevelPlacer,
+    LevelVertices,
+    Place,
+    Spread,
+    Within,
+    vertices_with_room,
+)
+from fluence_plugins.fluence.matching.row_ranks import RowRanks
+from fluence_plugins.fluence.matching.topology_constraint import TopologyConstraint, constraint_of
+from session_scheduler import Refusal, Session
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn, natural
+from session_scheduler.model.groups import Group, Phase, Task
+
+
+class GroupTopology:
+    """Reads the constraints of groups, and says among which nodes they go."""
+
+    def __init__(
+        self,
+        live: LiveGraph,
+        levels: tuple[TopologyLevel, ...],
+        ranks: RowRanks,
+        removed: Collection[Task],
+        budget: int,
+    ) -> None:
+        """`removed`: tasks whose removal is being simulated. `budget`: in how many vertices a group is tried at most
+        that takes more than a check of room.
+        """
+        self.levels = levels
+        self._ranks = ranks
+        self._budget = budget
+        self._vertices = _Vertices(live, removed)
+
+    def constrains(self, group: Group) -> bool:
+        """Whether the group has a constraint, or one that cannot be read."""
+        return bool(self.levels) and constraint_of(group, self.levels) is not None
+
+    def spreads(self, group: Group) -> bool:
+        """Whether the group is to be spread, so that no node is good or bad by itself."""
+        constraint = constraint_of(group, self.levels) if self.levels else None
+        return isinstance(constraint, TopologyConstraint) and constraint.spread is not None
+
+    def refusal(self, group: Group) -> Refusal | None:
+        """Why the group cannot be placed wherever there is room: its constraint cannot be met, or it is in several
+        vertices.
+        """
+        constraint = constraint_of(group, self.levels)
+        if constraint is None or isinstance(constraint, Refusal):
+            return constraint
+        pinned = self._vertices.pinned(group, constraint.within) if constraint.within else None
+        return pinned if isinstance(pinned, Refusal) else None
+
+    def placer(self, session: Session, group: Group, match: Place) -> LevelPlacer | Refusal | None:
+        """What places the group as its constraint says, by `match`; None where it has none."""
+        constraint = constraint_of(group, self.levels) if self.levels else None
+        if constraint is None or isinstance(constraint, Refusal):
+            return constraint
+        found = LevelPlacer(match, budget=self._budget, reasons_wanted=session.reasons_wanted)
+        ranks = self._ranks.of(session)
+        if constraint.within:
+            level = self._vertices.level(constraint.within, ranks)
+            pinned = self._vertices.pinned(group, constraint.within)
+            if isinstance(pinned, Refusal):
+                return pinned
+            number = None if pinned is None else _number(level, pinned)
+            found.within = Within(level, number, each=number is None and _is_involved(session, group))
+        if constraint.spread is not None:
+            level = self._vertices.level((*constraint.within, constraint.spread), ranks)
+            found.spread = Spread(level, constraint.over, self._vertices.counts(group, level))
+        return found
+
+    def subsets(self, session: Session, group: Group, mask: BoolColumn) -> list[BoolColumn] | None:
+        """The nodes that a group that stays within one vertex may go to; None for all of them.
+
+        Where it is not enough to check room, each vertex with room is a set of its own, the best first: the core tries
+        one after the other, with all that it can do for pods that stand in each other's way.
+        """
+        constraint = constraint_of(group, self.levels)
+        if constraint is None or isinstance(constraint, Refusal) or not constraint.within:
+            return None
+        level = self._vertices.level(constraint.within, self._ranks.of(session))
+        pinned = self._vertices.pinned(group, constraint.within)
+        if isinstance(pinned, Refusal):
+            return []
+        if pinned is not None:
+            return [mask & (level.of_row == _number(level, pinned))]
+        inside = [mask & (level.of_row >= 0)]
+        if not _is_involved(session, group):
+            return inside
+        tasks = group.in_phase(Phase.PENDING)
+        room, scores = _columns(session, tasks, mask)
+        needed = min(group.needed, len(tasks))
+        found = vertices_with_room(tasks, room, scores, level, needed)[: self._budget]
+        return [mask & (level.of_row == number) for number in found] or inside
+
+
+class _Vertices:
+    """The configured levels, read off the hosts of a live graph."""
+
+    def __init__(self, live: LiveGraph, removed: Collection[Task]) -> None:
+        """`removed`: tasks whose removal is being simulated."""
+        self._live = live
+        self._removed = removed
+        self._known: tuple[IntColumn | None, dict[tuple[str, ...], LevelVertices]] = (None, {})
+
+    def level(self, kinds: tuple[str, ...], ranks: IntColumn) -> LevelVertices:
+        """The vertices of these types; `ranks[row]` is the rank of the host in that row, the same array until it moves.
+
+        Two racks of one name in two zones are two.
+        """
+        if self._known[0] is not ranks:
+            self._known = (ranks, {})
+        found = self._known[1].get(kinds)
+        if found is None:
+            found = self._known[1][kinds] = self._read(kinds, ranks)
+        return found
+
+    def _read(self, kinds: tuple[str, ...], ranks: IntColumn) -> LevelVertices:
+        inner = {name: self.vertex(name, kinds) for name in self._live.graph.host_ranks}
+        vertices = sorted({vertex for vertex in inner.values() if vertex is not None}, key=_natural)
+        numbers = {vertex: number for number, vertex in enumerate(vertices)}
+        by_rank = np.full(self._live.graph.ranks + 1, -1, np.int64)  # the last one is for rows without a rank
+        for name, vertex in inner.items():
+            if vertex is not None:
+                by_rank[self._live.graph.host_ranks[name]] = numbers[vertex]
+        return LevelVertices(kinds, tuple(vertices), by_rank[ranks])
+
+    def vertex(self, host: str, kinds: Sequence[str]) -> HostLevels | None:
+        """The vertex of the innermost of these types in which a host lies; None where it is not in all of them."""
+        known = self._live.loaded.hosts.get(host)
+        levels = known.levels if known is not None else ()
+        types = [kind for kind, _ in levels]
+        if not set(kinds) <= set(types):
+            return None
+        return levels[: max(types.index(kind) for kind in kinds) + 1]
+
+    def pinned(self, group: Group, kinds: Sequence[str]) -> HostLevels | Refusal | None:
+        """The vertex in which the group's members are that have a node, those too that are ending; None without any.
+
+        A refusal where they are in none, or in several.
+        """
+        found: dict[HostLevels, Task] = {}
+        for task in sorted(self._placed(group), key=lambda task: task.key):
+            vertex = self.vertex(task.node or "", kinds)
+            if vertex is None:
+                return Refusal(
+                    f"it is to stay within one {kinds[-1]}, and its pod {task.key} is on node {task.node}, "
+                    f"which is in no {kinds[-1]}"
+                )
+            found.setdefault(vertex, task)
+        if len(found) > 1:
+            listed = " and ".join(f"{task.key} in {told(vertex)}" for vertex, task in [*found.items()][:2])
+            return Refusal(f"it is to stay within one {kinds[-1]}, and of its pods are {listed}")
+        return next(iter(found), None)
+
+    def counts(self, group: Group, level: LevelVertices) -> IntColumn:
+        """By number of the vertex: how many of the group's pods are there, and not ending."""
+        numbers = {vertex: number for number, vertex in enumerate(level.vertices)}
+        counts = np.zeros(len(level.vertices), np.int64)
+        for task in self._placed(group):
+            vertex = self.vertex(task.node or "", level.kinds) if task.phase is not Phase.RELEASING else None
+            if vertex is not None:
+                counts[numbers[vertex]] += 1
+        return counts
+
+    def _placed(self, group: Group) -> Iterable[Task]:
+        """The group's tasks that have a node, but for those whose removal is being simulated."""
+        return (task for task in group.tasks.values() if task.node is not None and task not in self._removed)
+
+
+def _is_involved(session: Session, group: Group) -> bool:
+    """Whether room on each node does not say what a vertex takes: pods of several classes, or that keep apart."""
+    classes = {task.cls for task in group.in_phase(Phase.PENDING)}
+    return len(classes) > 1 or any(session.evaluation(cls).any_filters for cls in classes)
+
+
+def _columns(session: Session, tasks: Sequence[Task], mask: BoolColumn) -> tuple[Columns, Columns]:
+    """Room and scores of each class of some tasks on the nodes of the mask."""
+    room: dict[TaskClass, IntColumn] = {}
+    scores: dict[TaskClass, IntColumn] = {}
+    for cls, count in Counter(task.cls for task in tasks).items():
+        task = next(task for task in tasks if task.cls is cls)
+        board = session.board(task)
+        board.sync(task)
+        room[cls] = np.where(mask, board.room(count), 0)
+        scores[cls] = board.total.astype(np.int64, copy=True)
+    return room, scores
+
+
+def _number(level: LevelVertices, vertex: HostLevels) -> int:
+    return level.vertices.index(vertex)
+
+
+def _natural(levels: HostLevels) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...]:
+    return tuple((kind, natural(value)) for kind, value in levels)

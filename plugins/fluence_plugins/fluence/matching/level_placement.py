@@ -1,0 +1,276 @@
+"""A group placed as it asks of the levels: vertex by vertex, each with one match a class among the hosts in it.
+
+A match among the hosts of one vertex looks at these alone, so it is quicker than one in which the graph looks for the
+vertex, too; and all classes and devices of a group are tried together in one vertex before the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fluence_plugins.fluence.graph.topology import HostLevels, told
+from fluence_plugins.fluence.matching.group_placement import GroupPlacement
+from session_scheduler import Refusal
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, IntColumn
+from session_scheduler.model.groups import Task
+
+Columns = Mapping[TaskClass, IntColumn]
+Place = Callable[[Sequence[Task], Columns, Columns], GroupPlacement | Refusal]
+"""Places tasks with this much room and these scores: all of them, or a refusal."""
+_PROBES = 64
+"""How many placements are tried to tell how many of a group there would be room for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelVertices:
+    """The vertices of one type, or of several types at once: vertices that all have in common."""
+
+    kinds: tuple[str, ...]
+    vertices: tuple[HostLevels, ...]
+    """In natural order."""
+    of_row: IntColumn
+    """Over the session's rows: the number of the vertex, -1 where the host is in none."""
+
+    def __str__(self) -> str:
+        return self.kinds[-1]
+
+    def name(self, number: int) -> str:
+        """A vertex in words."""
+        return told(self.vertices[number])
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """All in one vertex of a level. `number`: the one in which others of the group are already. `each`: the room that
+    is given may be that of one vertex only.
+    """
+
+    level: LevelVertices
+    number: int | None = None
+    each: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Over several vertices of a level. `there`: how many of the group each has already."""
+
+    level: LevelVertices
+    over: int | None
+    there: IntColumn
+
+
+@dataclass(slots=True)
+class LevelPlacer:
+    """Places tasks of one group, by `match` in what is left of room."""
+
+    match: Place
+    within: Within | None = None
+    spread: Spread | None = None
+    budget: int = 1
+    reasons_wanted: bool = True
+    _probes: int = field(default=_PROBES, init=False)
+
+    def place(self, tasks: Sequence[Task], room: Columns, scores: Columns) -> GroupPlacement | Refusal:
+        """All of the tasks, or a refusal."""
+        within = self.within
+        if within is None:
+            return self._inside(tasks, room, scores)
+        level, number = within.level, within.number
+        if not level.vertices:
+            return Refusal(f"no node is in a {level}: none has its label")
+        capacity = _capacity(tasks, room, level)
+        able = vertices_with_room(tasks, room, scores, level, len(tasks))
+        first: Refusal | None = None
+        for vertex in able if number is None else [v for v in able if v == number]:
+            found = self._inside(tasks, _only(room, level.of_row == vertex), scores)
+            if isinstance(found, GroupPlacement):
+                return found
+            first = first or found
+        return Refusal(self._why_not(within, tasks, room, scores, capacity, first) if self.reasons_wanted else "")
+
+    def _inside(self, tasks: Sequence[Task], room: Columns, scores: Columns) -> GroupPlacement | Refusal:
+        return self.match(tasks, room, scores) if self.spread is None else self._over(self.spread, tasks, room, scores)
+
+    def _why_not(
+        self,
+        within: Within,
+        tasks: Sequence[Task],
+        room: Columns,
+        scores: Columns,
+        capacity: IntColumn,
+        first: Refusal | None,
+    ) -> str:
+        level, number, count = within.level, within.number, _pods(len(tasks))
+        vertices = range(len(level.vertices)) if number is None else [number]
+        most, where = 0, -1
+        for vertex in sorted(vertices, key=lambda v: (-int(capacity[v]), v)):
+            if capacity[vertex] > most:
+                fits = self._most(
+                    tasks, int(capacity[vertex]), _only(room, level.of_row == vertex), scores, self._inside
+                )
+                most, where = (fits, vertex) if fits > most else (most, where)
+        why = f": {first.reason}" if first is not None and (most >= len(tasks) or self._probes <= 0) else ""
+        if number is not None:
+            return f"{level.name(number)}, where others of the group are, has room for {most} of {count}{why}"
+        if within.each and most:
+            return f"{level.name(where)} has room for {most} of {count}{why}"
+        at_most = f"at most {most} in {level.name(where)}" if most else "for none of them in any"
+        return f"no {level} has room for {count}: {at_most}{why}"
+
+    def _most(self, tasks: Sequence[Task], bound: int, room: Columns, scores: Columns, place: Place) -> int:
+        """How many of the first tasks there is room for, at most `bound`; nothing is held afterwards."""
+        low, high = 0, min(bound, len(tasks))
+        while low < high and self._probes > 0:
+            self._probes -= 1
+            middle = (low + high + 1) // 2
+            part = tasks[:middle]
+            found = place(part, {cls: room[cls] for cls in dict.fromkeys(task.cls for task in part)}, scores)
+            if isinstance(found, GroupPlacement):
+                found.undo()
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    # ------------------------------------------------------------------ spread over several
+
+    def _over(self, spread: Spread, tasks: Sequence[Task], room: Columns, scores: Columns) -> GroupPlacement | Refusal:
+        """Deal the tasks out to vertices, and place each vertex's; where one takes fewer, deal anew with that known."""
+        level = spread.level
+        order = _best_first(tasks, room, scores, level)
+        limit = _capacity(tasks, room, level)
+        by_class = {cls: _sums(column, level) for cls, column in room.items()}
+        why = ""
+        for _ in range(self.budget + 1):
+            shares = _Deal(spread, order, limit, by_class).dealt(tasks)
+            if isinstance(shares, str):
+                return Refusal(f"{shares}{f': {why}' if why else ''}")
+            done: list[GroupPlacement] = []
+            for vertex, part in shares.items():
+                here = _only({task.cls: room[task.cls] for task in part}, level.of_row == vertex)
+                found = self.match(part, here, scores)
+                if isinstance(found, Refusal):
+                    why = why or found.reason
+                    self._undo(done)
+                    limit[vertex] = self._fewer(part, here, scores)
+                    break
+                done.append(found)
+            else:
+                for other in done[1:]:
+                    done[0].join(other)
+                return done[0]
+        return Refusal(f"{why}; the match budget ended before every spread was tried")
+
+    def _fewer(self, part: Sequence[Task], room: Columns, scores: Columns) -> int:
+        """How many tasks a vertex takes that does not take these: of one class exactly, else one fewer."""
+        if len(room) > 1:
+            return len(part) - 1
+        self._probes = max(self._probes, _PROBES)
+        return self._most(part, len(part) - 1, room, scores, self.match)
+
+    def _undo(self, done: Sequence[GroupPlacement]) -> None:
+        for placement in reversed(done):
+            placement.undo()
+
+
+@dataclass(slots=True)
+class _Deal:
+    """Deals tasks out to vertices: always to the one of those chosen that has the fewest of the group."""
+
+    spread: Spread
+    order: Sequence[int]
+    limit: IntColumn
+    by_class: Mapping[TaskClass, IntColumn]
+
+    def dealt(self, tasks: Sequence[Task]) -> dict[int, list[Task]] | str:
+        """The tasks of each vertex, or why they cannot be dealt out."""
+        there, level = self.spread.there, self.spread.level
+        total = len(tasks) + int(there.sum())
+        usable = [v for v in self.order if self.limit[v] > 0 or there[v]]
+        wanted = min(total, self.spread.over if self.spread.over is not None else len(usable))
+        if len(usable) < wanted:
+            have = f"{len(usable)} of {len(level.vertices)}"
+            return f"it is to be spread over {wanted} of type {level}, and {have} have room"
+        even = -(-total // max(1, wanted))
+        usable.sort(key=lambda v: (not there[v], -min(int(self.limit[v]), even)))  # stable: else as in `order`
+        for count in range(wanted, len(usable) + 1):
+            chosen = usable[:count]
+            if sum(int(self.limit[v]) for v in chosen) < len(tasks) and count < len(usable):
+                continue
+            shares = self._dealt_over(chosen, tasks)
+            if shares is not None:
+                return shares
+        room = min(len(tasks), int(self.limit.sum()))
+        return f"all of type {level} together have room for {room} of {_pods(len(tasks))}, spread as asked"
+
+    def _dealt_over(self, chosen: Sequence[int], tasks: Sequence[Task]) -> dict[int, list[Task]] | None:
+        there = {v: int(self.spread.there[v]) for v in chosen}
+        left = {v: int(self.limit[v]) for v in chosen}
+        free = {cls: {v: int(column[v]) for v in chosen} for cls, column in self.by_class.items()}
+        shares: dict[int, list[Task]] = {}
+        for task in sorted(tasks, key=lambda task: sum(free[task.cls].values())):
+            able = [v for v in chosen if left[v] > 0 and free[task.cls][v] > 0]
+            if not able:
+                return None
+            vertex = min(able, key=there.__getitem__)
+            there[vertex], left[vertex] = there[vertex] + 1, left[vertex] - 1
+            free[task.cls][vertex] -= 1
+            shares.setdefault(vertex, []).append(task)
+        return shares
+
+
+# ------------------------------------------------------------------ columns
+
+
+def vertices_with_room(
+    tasks: Sequence[Task], room: Columns, scores: Columns, level: LevelVertices, needed: int
+) -> list[int]:
+    """The vertices that may take as many of the tasks as are needed, the best first."""
+    capacity = _capacity(tasks, room, level)
+    return [vertex for vertex in _best_first(tasks, room, scores, level) if capacity[vertex] >= needed]
+
+
+def _pods(number: int) -> str:
+    return f"{number} pods" if number > 1 else "1 pod"
+
+
+def _only(columns: Columns, mask: BoolColumn) -> dict[TaskClass, IntColumn]:
+    return {cls: np.where(mask, column, 0) for cls, column in columns.items()}
+
+
+def _sums(column: IntColumn, level: LevelVertices) -> IntColumn:
+    """By number of the vertex: the sum over its rows."""
+    inside = level.of_row >= 0
+    return np.bincount(level.of_row[inside], column[inside], len(level.vertices)).astype(np.int64)
+
+
+def _of_class(tasks: Sequence[Task]) -> Iterator[tuple[TaskClass, int]]:
+    for cls in dict.fromkeys(task.cls for task in tasks):
+        yield cls, sum(task.cls is cls for task in tasks)
+
+
+def _capacity(tasks: Sequence[Task], room: Columns, level: LevelVertices) -> IntColumn:
+    """By number of the vertex: how many of the tasks it takes at most."""
+    capacity = np.zeros(len(level.vertices), np.int64)
+    for cls, count in _of_class(tasks):
+        capacity += np.minimum(_sums(np.minimum(room[cls], count), level), count)
+    return capacity
+
+
+def _best_first(tasks: Sequence[Task], room: Columns, scores: Columns, level: LevelVertices) -> list[int]:
+    """The vertices, first those whose nodes are worth the most to the tasks, each class by itself."""
+    worth = np.zeros(len(level.vertices), np.float64)
+    for cls, count in _of_class(tasks):
+        rows = np.flatnonzero((level.of_row >= 0) & (room[cls] > 0))
+        rows = rows[np.lexsort((-scores[cls][rows], level.of_row[rows]))]
+        vertex, each = level.of_row[rows], np.minimum(room[cls][rows], count)
+        before = np.cumsum(each) - each
+        starts = np.flatnonzero(np.r_[True, vertex[1:] != vertex[:-1]]) if len(rows) else np.zeros(0, np.int64)
+        before -= np.repeat(before[starts], np.diff(np.r_[starts, len(rows)]))
+        taken = np.clip(count - before, 0, each)
+        worth += np.bincount(vertex, taken * scores[cls][rows].astype(np.float64), len(worth))
+    return sorted(range(len(worth)), key=lambda number: (-worth[number], number))

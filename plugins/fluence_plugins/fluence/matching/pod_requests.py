@@ -1,0 +1,75 @@
+"""What a pod requests of the graph: what it takes of a host, and devices by type with what is required of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from fluence_plugins.fluence.graph.accounting import Accounting, PodShape
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.resources import names
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.objects import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequests:
+    """One class of pods: the shape on a host, devices by type, and the `require-…` and `prefer-…` annotations."""
+
+    shape: PodShape
+    devices: Mapping[str, int]
+    require: Mapping[str, str]
+    backend: str | None
+    prefer: Mapping[str, str]
+    """What is preferred, by key; `backend` names the backend. It refuses nothing."""
+
+
+class RequestsByClass(dict[TaskClass, PodRequests]):
+    """What each class requests, worked out when it is first asked for."""
+
+    def __init__(self, accounting: Accounting) -> None:
+        super().__init__()
+        self._accounting = accounting
+
+    def __missing__(self, cls: TaskClass) -> PodRequests:
+        found = self[cls] = requests_of(cls.pod, cls.requests, self._accounting)
+        return found
+
+
+def requests_of(pod: Pod, requests: Mapping[str, int], accounting: Accounting) -> PodRequests:
+    """What the pod requests; `requests` in millicores, bytes and counts."""
+    require, backend = names.requirements(pod.metadata.annotations)
+    devices = {
+        kind: amount
+        for name, amount in sorted(requests.items())
+        if (kind := names.requested_type(name)) is not None and amount > 0
+    }
+    prefer = names.preferences(pod.metadata.annotations)
+    return PodRequests(accounting.shape_of(requests), devices, require, backend, prefer)
+
+
+def class_key(pod: Pod) -> str | None:
+    """The part of the class key that the pod's annotations make: what it requires and what it prefers."""
+    require, backend = names.requirements(pod.metadata.annotations)
+    prefer = names.preferences(pod.metadata.annotations)
+    return json.dumps([require, backend, prefer], sort_keys=True) if require or backend or prefer else None
+
+
+def unsatisfiable(requests: PodRequests, live: LiveGraph, types: Collection[str]) -> str | None:
+    """Why no graph of these types of devices can have what a pod requests; None where one may."""
+    beyond = live.accounting.beyond(requests.shape, requests.devices.values())
+    if beyond is not None:
+        return beyond
+    wanted = set(requests.devices)
+    waiting = {tree.parent for tree in live.graph.waiting_trees() if wanted & tree.classes()}
+    if waiting and not wanted <= {node.type for node in live.graph.virtual.values()}:
+        return f"its resource tree hangs below node {min(waiting)!r}, which the cluster does not have"
+    unknown = sorted(wanted.difference(types))
+    if unknown:
+        known = ", ".join(sorted(types)) or "none"
+        return (
+            f"resource type {unknown[0]!r} ({names.resource_name(unknown[0])}) is in no resource tree; "
+            f"modelled are: {known}"
+        )
+    return None

@@ -1,0 +1,135 @@
+"""What live pods have recorded is held again, at the start and when their nodes come back, as the graph counts now: cpu
+may have been counted otherwise when they recorded it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from fluence_plugins.fluence.graph.accounting import MOST_PARTS, cores_of
+from fluence_plugins.fluence.graph.holdings import Share
+from fluence_plugins.fluence.graph.live_graph import LiveGraph
+from fluence_plugins.fluence.graph.placement import HostHolding, Placement
+from fluence_plugins.fluence.graph.records import from_json
+from fluence_plugins.fluence.matching.node_loads import NodeLoads
+from fluence_plugins.fluence.matching.pod_requests import requests_of
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.sdk.bindings import Holding
+
+
+def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLoads) -> dict[str, str]:
+    """Hold what these pods recorded; what cannot be held counts as foreign load. Returns why, by uid of the pod."""
+    shares = {}
+    lost: dict[str, str] = {}
+    for holding in holdings:
+        requests = holding.task.cls.requests
+        share = from_json(holding.held, holding.node, live, requests) if holding.held is not None else None
+        if share is not None:
+            shares[holding.task.uid] = share
+        asked = requests_of(holding.task.pod, requests, live.accounting).devices
+        if asked and not any(part.devices for part in (share or {}).values()):
+            wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
+            lost[holding.task.uid] = f"it asks for {wanted}, and no record says which: others may be given them, too"
+        elif share is None and holding.held is not None:
+            lost[holding.task.uid] = "its record of what it holds is not valid here"
+    before = set(live.holdings.missing)
+    concerned = {holding.node for holding in holdings} & loads.tasks_on.keys()
+    for name in concerned:
+        live.foreign.drop(name)
+    fresh = {uid: share for uid, share in shares.items() if uid not in live.holdings.shares}
+    classes = {holding.task.uid: holding.task.cls for holding in holdings}
+    live.allocations.replay(_as_counted(fresh, classes, live))
+    loads.graph_changed(before)
+    missing = live.holdings.missing
+    lost |= dict.fromkeys(missing.keys() & shares, "the graph does not have all of it, or another holds it")
+    for name in sorted(concerned):
+        loads.count(name)
+    return lost
+
+
+def _as_counted(shares: Mapping[str, Share], classes: Mapping[str, TaskClass], live: LiveGraph) -> dict[str, Share]:
+    """Convert the shares of pods (uids) that were written under the other accounting; the others stay as they are.
+
+    Whole cores become the millicores that the pod requests, or those of the cores if that is less: it is held then what
+    it would take now. Millicores become whole cores, rounded up, one at least: the first ones of the host that no other
+    pod holds or has recorded. Where there are too few, cores are named that the host does not have: they are missing,
+    and the pod is load like that of others. Who has a host as a whole has what the others, who came there with it,
+    leave of it.
+    """
+    pooled = live.accounting.millicores
+    outdated = {uid for uid, share in shares.items() if any(_is_outdated(host, pooled) for host in _hosts(share))}
+    if not outdated:
+        return dict(shares)
+    taken: dict[str, set[int]] = {}
+    for share in (*live.holdings.shares.values(), *shares.values()):
+        for host in _hosts(share):
+            taken.setdefault(host.name, set()).update(host.cores)
+
+    def converted(uid: str, host: HostHolding) -> HostHolding:
+        if not _is_outdated(host, pooled):
+            return host
+        if pooled:
+            recorded, asked = 1000 * len(host.cores), live.accounting.shape_of(classes[uid].requests).cores
+            return replace(host, cores=(), millicores=min(recorded, asked), pods=1)
+        there = taken.setdefault(host.name, set())
+        cores = _lowest_free(there, min(MOST_PARTS, max(1, cores_of(host.millicores))))
+        there.update(cores)
+        return replace(host, cores=cores, millicores=0, pods=0)
+
+    def whole(uid: str, host: HostHolding) -> HostHolding:
+        all_of_it = live.loaded.whole_host(host.name) if host.exclusive and _is_outdated(host, pooled) else None
+        if all_of_it is None:
+            return converted(uid, host)
+        there = (share for held in (live.holdings.shares, found) for other, share in held.items() if other != uid)
+        beside = [other for share in there for other in _hosts(share) if other.name == host.name]
+        return _rest(all_of_it.hosts[0], beside)
+
+    found: dict[str, Share] = {}
+    exclusive = {uid for uid in outdated if any(host.exclusive for host in _hosts(shares[uid]))}
+    for uid in sorted(shares, key=lambda uid: (uid in exclusive, uid)):
+        found[uid] = shares[uid]
+        if uid in outdated:
+            convert = whole if uid in exclusive else converted
+            found[uid] = {
+                jobid: Placement(tuple(convert(uid, host) for host in part.hosts), part.devices)
+                for jobid, part in shares[uid].items()
+            }
+    return found
+
+
+def _rest(whole: HostHolding, others: Iterable[HostHolding]) -> HostHolding:
+    """What others leave of a whole host."""
+    gone = tuple(others)
+    cores = {core for host in gone for core in host.cores}
+    gpus = {gpu for host in gone for gpu in host.gpus}
+    of_kind = {(kind, index) for host in gone for kind, indices in host.others for index in indices}
+    left = ((kind, tuple(i for i in indices if (kind, i) not in of_kind)) for kind, indices in whole.others)
+    return replace(
+        whole,
+        cores=tuple(core for core in whole.cores if core not in cores),
+        gpus=tuple(gpu for gpu in whole.gpus if gpu not in gpus),
+        memory_mib=max(0, whole.memory_mib - sum(host.memory_mib for host in gone)),
+        millicores=max(0, whole.millicores - sum(host.millicores for host in gone)),
+        pods=max(0, whole.pods - sum(host.pods for host in gone)),
+        others=tuple((kind, indices) for kind, indices in left if indices),
+    )
+
+
+def _hosts(share: Share) -> Iterator[HostHolding]:
+    for part in share.values():
+        yield from part.hosts
+
+
+def _is_outdated(host: HostHolding, pooled: bool) -> bool:
+    return not host.pods if pooled else bool(host.pods or host.millicores)
+
+
+def _lowest_free(taken: set[int], number: int) -> tuple[int, ...]:
+    found: list[int] = []
+    index = 0
+    while len(found) < number:
+        if index not in taken:
+            found.append(index)
+        index += 1
+    return tuple(found)

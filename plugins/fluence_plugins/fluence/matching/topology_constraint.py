@@ -1,0 +1,126 @@
+"""The topology constraint of a group: to stay within one vertex of a level, or to be spread over several."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fluence_plugins.fluence.graph.topology import TopologyLevel
+from fluence_plugins.resources import names
+from session_scheduler import Refusal
+from session_scheduler.errors import shown
+from session_scheduler.model.groups import Group
+from session_scheduler.model.objects import Pod
+
+WITHIN_ANNOTATION: Final = names.ANNOTATION_PREFIX + "within"
+SPREAD_ANNOTATION: Final = names.ANNOTATION_PREFIX + "spread-over"
+ANNOTATIONS: Final = (WITHIN_ANNOTATION, SPREAD_ANNOTATION)
+MOST_OVER: Final = 1_000_000
+_SPREAD: Final = re.compile(r"([A-Za-z0-9_-]+)(?:=([0-9]{1,7}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyConstraint:
+    """What all pods of a group must keep to, beside each other."""
+
+    within: tuple[str, ...] = ()
+    """Of each of these levels all its pods lie in one vertex."""
+    spread: str | None = None
+    """The level over which they are spread."""
+    over: int | None = None
+    """Over how many vertices of it at least; None: over as many as can be."""
+
+
+def class_key(pod: Pod) -> tuple[str, str] | None:
+    """What a pod says itself; None for nothing. Pods that say different things are of different classes."""
+    written = pod.metadata.annotations
+    found = (written.get(WITHIN_ANNOTATION, ""), written.get(SPREAD_ANNOTATION, ""))
+    return found if any(found) else None
+
+
+def constraint_of(group: Group, topology: Sequence[TopologyLevel]) -> TopologyConstraint | Refusal | None:
+    """The constraint of a group, by its PodGroup or, without one, by all its pods; None for nothing.
+
+    A refusal where it cannot be read: a level that is not configured, or pods that disagree.
+    """
+    key = group.topology_key
+    if not _says_anything(group) and (key is None or not topology):
+        return None
+    where, written = _written(group)
+    if isinstance(written, Refusal):
+        return written
+    constrained = next((level.type for level in topology if level.label == key), None) if key is not None else None
+    within, spread = written.get(WITHIN_ANNOTATION), written.get(SPREAD_ANNOTATION)
+    if not within and not spread and constrained is None:
+        return None
+    known = [level.type for level in topology]
+    kinds = {kind for kind in (within, constrained) if kind}
+    spread_over: tuple[str | None, int | None] = (None, None)
+    if within and within not in known:
+        return Refusal(f"{where}[{WITHIN_ANNOTATION}]: {_unknown(within, known)}")
+    if spread:
+        found = _SPREAD.fullmatch(spread)
+        number = int(found[2]) if found is not None and found[2] else None
+        if found is None or (number is not None and not 1 <= number <= MOST_OVER):
+            return Refusal(
+                f"{where}[{SPREAD_ANNOTATION}]: {shown(spread)} is neither a level nor a level and a number from 1 to "
+                f"{MOST_OVER}, as rack=3; correct or remove it"
+            )
+        if found[1] not in known:
+            return Refusal(f"{where}[{SPREAD_ANNOTATION}]: {_unknown(found[1], known)}")
+        inner = [kind for kind in kinds if known.index(kind) >= known.index(found[1])]
+        if inner:
+            return Refusal(
+                f"{where}[{SPREAD_ANNOTATION}]: what stays within one {inner[0]} cannot be spread over levels of type "
+                f"{found[1]}; name a level inside of it, or remove one of the two"
+            )
+        spread_over = found[1], number
+    return TopologyConstraint(tuple(sorted(kinds, key=known.index)), *spread_over)
+
+
+def _unknown(kind: str, known: Sequence[str]) -> str:
+    listed = ", ".join(known) or "none (`topology` in the arguments of the plugin fluence names them)"
+    return f"{shown(kind)} is no level of the graph; known are: {listed}"
+
+
+def _says_anything(group: Group) -> bool:
+    """Whether its PodGroup, or any of its pods, has one of the annotations: of nearly all groups none has."""
+    pod_group = group.pod_group
+    if pod_group is not None and group.ref.api_group:
+        return _has_any(pod_group.metadata.annotations)
+    return any(_has_any(task.pod.metadata.annotations) for task in group.tasks.values())
+
+
+def _has_any(annotations: Mapping[str, str]) -> bool:
+    return WITHIN_ANNOTATION in annotations or SPREAD_ANNOTATION in annotations
+
+
+def _written(group: Group) -> tuple[str, Mapping[str, str] | Refusal]:
+    """Where the group's annotations are, for messages, and what is written there."""
+    pod_group = group.pod_group
+    if pod_group is not None and group.ref.api_group:  # it is not one that was made for pods with a label
+        return f"PodGroup {group.namespace}/{group.name}: metadata.annotations", pod_group.metadata.annotations
+    pods: Iterable[Pod] = (task.pod for task in group.tasks.values())
+    if not group.single:
+        pods = sorted(pods, key=lambda pod: pod.metadata.name)
+    first: Pod | None = None
+    for pod in pods:
+        if first is None:
+            first = pod
+        elif class_key(pod) != class_key(first):
+            return "", Refusal(_disagreement(first, pod))
+    if first is None:
+        return "", {}
+    return f"pod {first.key}: metadata.annotations", first.metadata.annotations
+
+
+def _disagreement(first: Pod, other: Pod) -> str:
+    ours, theirs = first.metadata.annotations, other.metadata.annotations
+    name = next(name for name in ANNOTATIONS if ours.get(name, "") != theirs.get(name, ""))
+    said = [shown(written[name]) if written.get(name) else "nothing" for written in (theirs, ours)]
+    return (
+        f"pod {other.key}: metadata.annotations[{name}] is {said[0]} and that of pod {first.key} is {said[1]}, and "
+        "they are of one group: give all its pods the same"
+    )

@@ -1,0 +1,93 @@
+"""The metrics of MasterQueues."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+_STATES: Final = ("Active", "Silent", "Waiting")
+
+
+class PoolSample(msgspec.Struct, frozen=True):
+    """A pool at one scrape. `age`: seconds since its last message; None for one that never sent any."""
+
+    masterqueue: str
+    pool: str
+    state: str
+    age: float | None
+
+
+class MasterQueueMetrics:
+    """Messages by subject and result, writes by kind, and connections made again."""
+
+    def __init__(self) -> None:
+        self._messages: Counter[tuple[str, str]] = Counter()
+        self._applies: Counter[tuple[str, str]] = Counter()
+        self._reconnects: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+
+    def message(self, subject: str, result: str) -> None:
+        """One came: it was `taken`, taken in part (`partial`), `refused`, or of a pool that is `unknown`."""
+        self._messages[subject, result] += 1
+
+    def dropped(self, connector_label: str) -> None:
+        """A message was thrown away unread: it was too large, or too many waited."""
+        self._dropped[connector_label] += 1
+
+    def applied(self, kind: str, result: str) -> None:
+        """An object of this kind was `created`, `changed`, `deleted`, or not (`conflict`, `error`)."""
+        self._applies[kind, result] += 1
+
+    def reconnected(self, connector_label: str) -> None:
+        """A connection was made that was lost before."""
+        self._reconnects[connector_label] += 1
+
+    def families(self, pools: Iterable[PoolSample] = (), connected: Mapping[str, bool] | None = None) -> list[Metric]:
+        """For Prometheus, with the pools of now and whether each connector is connected, by its label."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # only where it is asked for
+
+        messages = CounterMetricFamily(
+            "fluence_masterqueue_messages", "Messages of pools, by subject and what became of them.",
+            labels=["subject", "result"],
+        )  # fmt: skip
+        applies = CounterMetricFamily(
+            "fluence_masterqueue_applies", "Writes to the API server, by kind of object and how they ended.",
+            labels=["kind", "result"],
+        )  # fmt: skip
+        reconnects = CounterMetricFamily(
+            "fluence_masterqueue_reconnects", "Connections to NATS that were made again.", labels=["connector"]
+        )
+        dropped = CounterMetricFamily(
+            "fluence_masterqueue_dropped_messages", "Messages that were thrown away unread.", labels=["connector"]
+        )
+        connections = GaugeMetricFamily(
+            "fluence_masterqueue_connected", "1 where a connector is connected to NATS.", labels=["connector"]
+        )
+        states = GaugeMetricFamily("fluence_masterqueue_pools", "Pools, by state.", labels=["masterqueue", "state"])
+        ages = GaugeMetricFamily(
+            "fluence_masterqueue_last_message_seconds", "Seconds since a pool's last message.",
+            labels=["masterqueue", "pool"],
+        )  # fmt: skip
+        for family, pairs in ((messages, self._messages), (applies, self._applies)):
+            for labels, count in pairs.items():
+                family.add_metric(labels, count)
+        for family, counts in ((reconnects, self._reconnects), (dropped, self._dropped)):
+            for connector, count in counts.items():
+                family.add_metric([connector], count)
+        for connector, up in (connected or {}).items():
+            connections.add_metric([connector], float(up))
+        samples = list(pools)
+        by_state = Counter((one.masterqueue, one.state) for one in samples)
+        for name in sorted({one.masterqueue for one in samples}):
+            for state in _STATES:
+                states.add_metric([name, state], by_state[name, state])
+        for one in samples:
+            if one.age is not None:
+                ages.add_metric([one.masterqueue, one.pool], one.age)
+        return [messages, applies, reconnects, dropped, connections, states, ages]

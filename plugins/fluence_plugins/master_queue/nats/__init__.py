@@ -1,0 +1,1 @@
+"""Connections to NATS servers: settings, credentials, the client and its reconnects."""

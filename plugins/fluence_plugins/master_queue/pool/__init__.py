@@ -1,0 +1,1 @@
+"""What `fluence pool` does: publish a pool's quotas, and list pools."""

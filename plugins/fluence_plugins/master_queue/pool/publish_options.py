@@ -1,0 +1,198 @@
+"""The options of `fluence pool publish`, checked, and what they make it do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final
+
+from fluence_plugins.master_queue.amounts import RESOURCES, amount, amount_text
+from fluence_plugins.master_queue.errors import ConnectionFailedError
+from fluence_plugins.master_queue.names import is_dns_label, is_subject
+from fluence_plugins.master_queue.nats.addresses import server_of
+from fluence_plugins.master_queue.nats.settings import MOST_SERVERS, ConnectorSettings, Tls
+from fluence_plugins.master_queue.pool.capacity import Part, capacity, lesser
+from fluence_plugins.master_queue.pool.publisher import Pool, Publisher, Quotas, message
+from session_scheduler.errors import InputError, plain, shown
+from session_scheduler.model.quantity import QuantityError
+from session_scheduler.sdk.dynamic_client import ClusterError, KubeApi, connect
+from session_scheduler.sdk.signals import stop_on_signals
+
+FAILED: Final = 1
+"""Exit status of --once where nothing was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Files with what a NATS server asks for."""
+
+    credentials: Path | None = None
+    nkey: Path | None = None
+    user: Path | None = None
+    password: Path | None = None
+    token: Path | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """As the command line has them."""
+
+    pool: str
+    subject: str
+    servers: tuple[str, ...] = ()
+    secrets: Secrets = Secrets()
+    quota: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    taints: tuple[str, ...] = ()
+    from_cluster: bool = False
+    kubeconfig: str | None = None
+    """Of that cluster; None for the one of $KUBECONFIG, ~/.kube/config or the pod."""
+    context: str | None = None
+    selector: str | None = None
+    own: tuple[str, ...] = ()
+    tolerated: tuple[str, ...] = ()
+    every: float = 30.0
+    once: bool = False
+    dry_run: bool = False
+
+
+async def publish_pool(options: Options) -> int:
+    """Publish until SIGTERM, or once. Returns the exit status. Raises InputError."""
+    given = quotas_of(options)
+    subject = subject_of(options)
+    _check(given, options)
+    settings = None if options.dry_run and not options.servers else settings_of(options)
+    async with AsyncExitStack() as stack:
+        api = None
+        if options.from_cluster:
+            api = await stack.enter_async_context(await connect(options.kubeconfig, options.context))
+        quotas = quotas_from(api, options, given)
+        if options.dry_run or settings is None:
+            sys.stdout.write(message(await quotas(), options.labels, options.taints).decode() + "\n")
+            return 0
+        publisher = Publisher(Pool(settings, subject, quotas, options.labels, options.taints), options.every)
+        if options.once:
+            return await _once(publisher)
+        with stop_on_signals() as stop:
+            await publisher.run(stop)
+    return 0
+
+
+def _check(given: Mapping[str, str], options: Options) -> None:
+    """Say what is wrong with the message before anything is asked for. Raises InputError."""
+    try:
+        message(given, options.labels, options.taints)
+    except InputError as error:
+        raise InputError(*(f"--{line.replace('s[', '[', 1)}" for line in error.messages)) from None
+
+
+async def _once(publisher: Publisher) -> int:
+    try:
+        await publisher.once()
+    except (ConnectionFailedError, ClusterError) as error:
+        print(f"fluence: nothing was published: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def quotas_from(api: KubeApi | None, options: Options, given: Mapping[str, str]) -> Quotas:
+    """What finds out what the pool has: in the cluster, as it was given, or the lesser of both."""
+    part = Part(options.selector or "", frozenset(options.own), frozenset(options.tolerated))
+
+    async def found() -> Mapping[str, str]:
+        return given if api is None else lesser(await capacity(api, part), given)
+
+    return found
+
+
+# ------------------------------------------------------------------ checks
+
+
+def subject_of(options: Options) -> str:
+    """The subject that the pool publishes to. Raises InputError."""
+    if not is_dns_label(options.pool):
+        what = "use at most 63 of a-z, 0-9 and -, neither first nor last a -"
+        raise InputError(f"--pool: {shown(options.pool)} cannot be a pool's name: {what}")
+    if not is_subject(options.subject):
+        what = "write words with a . between, without * and >"
+        raise InputError(f"--subject: {shown(options.subject)} is no subject: {what}")
+    return f"{options.subject}.{options.pool}"
+
+
+def quotas_of(options: Options) -> dict[str, str]:
+    """What --quota gives, as Kubernetes writes it. Raises InputError, a line for each that is wrong."""
+    if not options.quota and not options.from_cluster:
+        raise InputError(
+            "--quota: is missing: write --quota cpu=8, or --from-kubeconfig FILE to ask the pool's own cluster"
+        )
+    ignored = {"--context": options.context, "--selector": options.selector, "--for": options.own,
+               "--tolerate": options.tolerated}  # fmt: skip
+    if not options.from_cluster and (wrong := [name for name, value in ignored.items() if value]):
+        raise InputError(
+            f"{', '.join(wrong)}: says something of a cluster: write --from-kubeconfig FILE too, or leave it out"
+        )
+    found: dict[str, str] = {}
+    problems: list[str] = []
+    for text in options.quota:
+        resource, equals, value = text.partition("=")
+        if not equals:
+            problems.append(f"--quota: {shown(text)} has no =: write RESOURCE=AMOUNT, as memory=32Gi")
+        elif resource not in RESOURCES:
+            problems.append(f"--quota: {shown(resource)}: no such resource: name one of {', '.join(RESOURCES)}")
+        elif resource in found:
+            problems.append(f"--quota: {resource} is there twice: write each resource once")
+        else:
+            try:
+                found[resource] = amount_text(resource, amount(resource, value))
+            except QuantityError as error:
+                problems.append(f"--quota: {resource}: {error}")
+    if problems:
+        raise InputError(*problems)
+    return found
+
+
+def settings_of(options: Options) -> ConnectorSettings:
+    """How the servers are reached. Raises InputError, which shows no address."""
+    servers, secrets = options.servers, options.secrets
+    if not 1 <= len(servers) <= MOST_SERVERS:
+        raise InputError(f"--server: is there {len(servers)} times: name 1 to {MOST_SERVERS}, as nats://host:4222")
+    parsed = [server_of(one) for one in servers]
+    if wrong := [f"--server: {one}" for one in parsed if isinstance(one, str)]:
+        raise InputError(*wrong)
+    _together("--user-file", secrets.user, "--password-file", secrets.password)
+    _together("--tls-cert", secrets.tls_cert, "--tls-key", secrets.tls_key)
+    in_address = any(not isinstance(one, str) and one.has_user for one in parsed)
+    ways = {"--credentials": secrets.credentials, "--nkey": secrets.nkey, "--user-file": secrets.user,
+            "--token-file": secrets.token, "a user or token in --server": in_address or None}  # fmt: skip
+    if len(used := [name for name, value in ways.items() if value]) > 1:
+        raise InputError(f"{', '.join(used)}: keep one way to authenticate")
+    tls = Tls(ca_file=_text(secrets.tls_ca), cert_file=_text(secrets.tls_cert), key_file=_text(secrets.tls_key))
+    if tls != Tls() and any(not isinstance(one, str) and one.scheme == "ws" for one in parsed):
+        raise InputError("--server: ws:// has no TLS: write wss://, or leave out --tls-ca, --tls-cert and --tls-key")
+    for one in astuple(secrets):
+        if one is not None and not one.is_file():
+            raise InputError(f"{plain(str(one))}: there is no such file: name one that is there")
+    return ConnectorSettings(
+        servers=servers,
+        user_file=_text(secrets.user),
+        password_file=_text(secrets.password),
+        token_file=_text(secrets.token),
+        nkey_seed_file=_text(secrets.nkey),
+        credentials_file=_text(secrets.credentials),
+        tls=tls if tls != Tls() else None,
+    )
+
+
+def _together(first: str, one: Path | None, second: str, other: Path | None) -> None:
+    if (one is None) != (other is None):
+        raise InputError(f"{second if other is None else first}: is missing: write {first} and {second}, or neither")
+
+
+def _text(file: Path | None) -> str | None:
+    return None if file is None else str(file)

@@ -1,0 +1,380 @@
+"""`resources.yaml`: the trees of virtual resources, read by scheduler, device plugin and webhook alike.
+
+A file holds `resources:`, a list of trees, `attributes:`, named sets that trees may refer to, and `windows:` (see
+there). Loading resolves references, hands attributes down (a child's own win; an empty value clears) and hangs a tree
+whose `parent` names another resource below that resource. What parents in the cluster exist is only known when the
+graph is built.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from fluence_plugins.resources import documents, names
+from fluence_plugins.resources.errors import NamingError, ResourcesError, listed
+from fluence_plugins.resources.maintenance_windows import Window, windows_of
+from session_scheduler.errors import plain, shown
+
+CLUSTER = "cluster"
+"""The name of the graph's root, and the parent of a tree that names none."""
+MAX_VERTICES = 20_000
+"""The most vertices that all trees together may have."""
+MAX_LEVELS = 32
+"""How many resources may lie in one another, those that hang below others by `parent` included."""
+MAX_KEYS = 256
+"""The most attribute keys of a file: each is a variable in the environment of every container."""
+MAX_ATTRIBUTES = 32 << 10
+"""The most bytes that a resource's attributes, inherited ones included, may be as a pod's annotations. The API server
+lets all annotations of a pod be 256 KiB (apimachinery, TotalAnnotationSizeLimitB), and others write some, too."""
+MAX_ATTRIBUTES_OF_ALL = 16 << 20
+"""The same for all vertices together: each has its own in the graph."""
+
+MOST_SHARING = 1000
+"""How many pods may share one resource."""
+
+_NO_COUNT = "is not a count; use a whole number from 1"
+_NO_SHARING = f"is no number of pods; use a whole number from 1 to {MOST_SHARING}"
+UP, DOWN = "up", "down"
+_FIELDS = {"type", "name", "parent", "count", "sharing", "status", "attributes", "with"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualResource:
+    """One entry of the file: `count` equal vertices, each with the same attributes and children.
+
+    `attributes` are resolved: references looked up, inherited ones included, cleared ones gone. `parent` is only of
+    use on a tree's root: the cluster's or a physical node's name. `down`: it, or one that it lies in, is not to be
+    given to anybody; who holds it keeps it. `sharing`: how many pods may hold one of the vertices at the same time.
+    """
+
+    type: str
+    name: str | None = None
+    parent: str = CLUSTER
+    count: int = 1
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    children: tuple["VirtualResource", ...] = ()
+    down: bool = False
+    sharing: int = 1
+
+    def walk(self) -> Iterator["VirtualResource"]:
+        """Yield this resource and everything below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def classes(self) -> frozenset[str]:
+        """Return the resource's own type and the type of everything below it."""
+        return frozenset(resource.type for resource in self.walk())
+
+    def size(self) -> int:
+        """Return how many vertices the tree has, every repetition counted."""
+        return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcesConfig:
+    """A loaded resources file. An empty one (no trees) describes a cluster without virtual resources."""
+
+    resources: tuple[VirtualResource, ...] = ()
+    windows: tuple[Window, ...] = ()
+
+    def walk(self) -> Iterator[VirtualResource]:
+        """Yield every resource of every tree, parents first."""
+        for root in self.resources:
+            yield from root.walk()
+
+
+def load_resources(text: str, source: str) -> ResourcesConfig:
+    """Parse a resources file (YAML or JSON); `source` is its name for messages.
+
+    Raises DocumentError where the text is not usable YAML, else ResourcesError with file, field and remedy. An empty
+    text, or one of comments only, is an empty configuration.
+    """
+    data = documents.load(text, source, scalars="text")
+    return ResourcesConfig() if data is None else _Loader(source).config(data)
+
+
+def resource_types(config: ResourcesConfig) -> list[str]:
+    """Return every requestable type, of every depth, sorted."""
+    return sorted({resource.type for resource in config.walk()})
+
+
+def fluxion_resource_names(config: ResourcesConfig) -> list[str]:
+    """Return the extended resources that pods may ask for, `fluxion.flux-framework.org/<type>`, sorted."""
+    return [names.resource_name(resource_type) for resource_type in resource_types(config)]
+
+
+def attribute_keys(config: ResourcesConfig) -> list[str]:
+    """Return the union of all attribute keys, sorted."""
+    return sorted({key for resource in config.walk() for key in resource.attributes})
+
+
+def env_contract(config: ResourcesConfig) -> dict[str, str]:
+    """Map each environment variable that a workload gets to the annotation that holds its value.
+
+    `FLUXION_BACKEND` comes first, then one variable for each attribute key, sorted.
+    """
+    keys = names.env_names(attribute_keys(config))
+    return {names.BACKEND_ENV: names.BACKEND_ANNOTATION} | {
+        env: names.attribute_annotation(key) for key, env in keys.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A resource as written: its own attributes, with None for one that it clears."""
+
+    path: str
+    type: str
+    name: str | None
+    parent: str
+    count: int
+    sharing: int
+    down: bool
+    own: Mapping[str, str | None]
+    children: tuple["_Entry", ...]
+
+    def walk(self) -> Iterator["_Entry"]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    @property
+    def top(self) -> str:
+        """The path of the tree's root, as written."""
+        return self.path.partition(".with[")[0]
+
+    @property
+    def level(self) -> int:
+        """How many resources it lies in, as written."""
+        return self.path.count(".with[")
+
+    def size(self) -> int:
+        """How many vertices it makes."""
+        return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """Resolved attributes, and how many bytes they are as annotations."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    size: int = 0
+
+
+class _Loader:
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.sets: dict[str, dict[str, str | None]] = {}
+        self.keys: set[str] = set()
+        self.count = 0
+        self.attributes_of_all = 0
+
+    def fail(self, path: str, problem: str) -> NoReturn:
+        raise ResourcesError(f"{self.source}: {path + ': ' if path else ''}{problem}")
+
+    def config(self, data: Any) -> ResourcesConfig:
+        if not isinstance(data, dict):
+            self.fail("", "must be a mapping with a list `resources:`")
+        self.known_fields("", data, {"resources", "attributes", "windows"})
+        if not data.get("resources") and not data.get("windows"):
+            self.fail("resources", "defines nothing although the file is not empty; list the resource trees there")
+        for key, value in self.mapping_at("attributes", data.get("attributes")).items():
+            self.sets[key] = self.attribute_map(f"attributes.{plain(key)}", value)
+        entries = self.entries("resources", data.get("resources"), nested=False)
+        roots = self.attached(entries)
+        self.check_size(roots)
+        windows = windows_of(data.get("windows"), roots, self.fail)
+        config = ResourcesConfig(tuple(self.resolved(root, _Attributes(), 1, down=False) for root in roots), windows)
+        try:
+            names.env_names(attribute_keys(config))
+        except NamingError as error:
+            self.fail("resources", str(error))
+        return config
+
+    def known_fields(self, path: str, data: Mapping[str, Any], known: set[str]) -> None:
+        for key in data:
+            if key not in known:
+                where = f"{path}.{plain(key)}" if path else plain(key)
+                self.fail(where, f"is not a field; known are {', '.join(sorted(known))}")
+
+    def mapping_at(self, path: str, value: Any) -> dict[str, Any]:
+        if value is not None and not isinstance(value, dict):
+            self.fail(path, "must be a mapping; write `key: value` lines below it")
+        return value or {}
+
+    def entries(self, path: str, value: Any, nested: bool) -> tuple[_Entry, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            self.fail(path, "must be a list; start each resource with `- type:`")
+        return tuple(self.entry(f"{path}[{index}]", item, nested) for index, item in enumerate(value))
+
+    def entry(self, path: str, data: Any, nested: bool) -> _Entry:
+        if not isinstance(data, dict):
+            self.fail(path, "must be a mapping; write `type: <type>` and its other fields")
+        self.known_fields(path, data, _FIELDS)
+        self.count += 1
+        if self.count > MAX_VERTICES:
+            self.fail("resources", f"are more than {MAX_VERTICES}; remove some")
+        if nested and data.get("parent") is not None:
+            self.fail(f"{path}.parent", "is only for a tree's root; remove it, `with` already says the parent")
+        return _Entry(
+            path=path,
+            type=self.type_at(f"{path}.type", data.get("type")),
+            name=self.name_at(f"{path}.name", data.get("name")),
+            parent=self.name_at(f"{path}.parent", data.get("parent")) or CLUSTER,
+            count=self.number_at(f"{path}.count", data.get("count"), _NO_COUNT, 10**9),
+            sharing=self.number_at(f"{path}.sharing", data.get("sharing"), _NO_SHARING, MOST_SHARING),
+            down=self.status_at(f"{path}.status", data.get("status")) == DOWN,
+            own=self.attributes_at(f"{path}.attributes", data.get("attributes")),
+            children=self.entries(f"{path}.with", data.get("with"), nested=True),
+        )
+
+    def type_at(self, path: str, value: Any) -> str:
+        if value is None or value == "":
+            self.fail(path, "is missing; name the resource's type, for example `type: qpu`")
+        if not isinstance(value, str):
+            self.fail(path, "must be a word, for example `type: qpu`")
+        try:
+            names.check_type(value)
+        except NamingError as error:
+            self.fail(path, str(error))
+        return value
+
+    def name_at(self, path: str, value: Any) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str) or not _NAME.fullmatch(value):
+            self.fail(path, f"{shown(value)} is not a name; use at most 253 letters, digits and . _ : @ + -, "
+                      "a letter or digit first")  # fmt: skip
+        return value
+
+    def number_at(self, path: str, value: Any, problem: str, most: int) -> int:
+        if value is None:
+            return 1
+        if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}", value) or not 1 <= int(value) <= most:
+            self.fail(path, f"{shown(value)} {problem}")
+        return int(value)
+
+    def status_at(self, path: str, value: Any) -> str:
+        if value is not None and value not in (UP, DOWN):
+            self.fail(path, f"{shown(value)} is no status; use {UP} or {DOWN}")
+        return value or UP
+
+    def attributes_at(self, path: str, value: Any) -> dict[str, str | None]:
+        if isinstance(value, str):
+            if value not in self.sets:
+                self.fail(path, f"refers to {shown(value)}, which the top-level `attributes:` lacks; "
+                          f"it defines {listed(self.sets)}")  # fmt: skip
+            return self.sets[value]
+        return self.attribute_map(path, value)
+
+    def attribute_map(self, path: str, value: Any) -> dict[str, str | None]:
+        if isinstance(value, list):
+            self.fail(path, "must be `key: value` lines or the name of one set of the top-level `attributes:`")
+        found: dict[str, str | None] = {}
+        for key, item in self.mapping_at(path, value).items():
+            if isinstance(item, (dict, list)):
+                self.fail(f"{path}.{plain(key)}", "must be a string, a number or true or false")
+            try:
+                names.check_attribute(key, item or "")
+            except NamingError as error:
+                self.fail(f"{path}.{plain(key)}", str(error))
+            found[key] = item or None
+        self.keys |= found.keys()
+        if len(self.keys) > MAX_KEYS:
+            self.fail(path, f"makes more than {MAX_KEYS} different keys in the file; remove some")
+        return found
+
+    def attached(self, entries: tuple[_Entry, ...]) -> list[_Entry]:
+        """Hang each tree whose parent names another resource below that resource."""
+        named = self.named(entries)
+        below: dict[str, list[_Entry]] = {}
+        roots = []
+        for root in entries:
+            if root.parent in named:
+                if named[root.parent].count > 1:
+                    self.fail(f"{root.path}.parent", f"{shown(root.parent)} is {named[root.parent].count} resources; "
+                              "hang the tree below one of count 1")  # fmt: skip
+                below.setdefault(root.parent, []).append(root)
+            else:
+                roots.append(root)
+        self.check_levels(entries, named)
+        return [_with_attached(root, below) for root in roots]
+
+    def check_levels(self, entries: tuple[_Entry, ...], named: Mapping[str, _Entry]) -> None:
+        """No tree hangs below itself, nor too many below one another."""
+        tops = {root.path: root for root in entries}
+        for root in entries:
+            levels = 1 + max(entry.level for entry in root.walk())
+            seen, at = {root.path}, root
+            while at.parent in named:
+                parent = named[at.parent]
+                if parent.top == root.path:
+                    self.fail(f"{root.path}.parent", f"{shown(root.parent)} is below this resource itself; "
+                              "name another parent")  # fmt: skip
+                if parent.top in seen:  # those that hang below themselves have, or get, a message of their own
+                    break
+                levels += 1 + parent.level
+                if levels > MAX_LEVELS:
+                    self.fail(f"{root.path}.parent", f"makes a tree of more than {MAX_LEVELS} levels; flatten it")
+                seen.add(parent.top)
+                at = tops[parent.top]
+
+    def named(self, entries: tuple[_Entry, ...]) -> dict[str, _Entry]:
+        found: dict[str, _Entry] = {}
+        for entry in (entry for root in entries for entry in root.walk()):
+            if entry.name is None:
+                continue
+            if entry.name == CLUSTER or entry.name in found:
+                other = found[entry.name].path if entry.name in found else "the graph's root"
+                self.fail(f"{entry.path}.name", f"{shown(entry.name)} is already the name of {other}; choose another")
+            found[entry.name] = entry
+        return found
+
+    def check_size(self, roots: Iterable[_Entry]) -> None:
+        vertices = sum(root.size() for root in roots)
+        if vertices > MAX_VERTICES:
+            self.fail("resources", f"make {vertices} vertices, more than {MAX_VERTICES}; lower a count, "
+                      "or how many share something")  # fmt: skip
+
+    def resolved(self, entry: _Entry, above: _Attributes, siblings: int, *, down: bool) -> VirtualResource:
+        """The resource below one of which there are so many, and which may be down."""
+        down = down or entry.down
+        attributes, number = self.handed_down(entry, above), siblings * entry.count
+        self.attributes_of_all += _vertices(number, entry.sharing, 0) * attributes.size
+        if self.attributes_of_all > MAX_ATTRIBUTES_OF_ALL:
+            self.fail(f"{entry.path}.attributes", "make the attributes of all vertices together more than "
+                      f"{MAX_ATTRIBUTES_OF_ALL >> 20} MiB; shorten them, or lower a count")  # fmt: skip
+        number *= entry.sharing
+        children = tuple(self.resolved(child, attributes, number, down=down) for child in entry.children)
+        return VirtualResource(
+            entry.type, entry.name, entry.parent, entry.count, attributes.values, children, down, entry.sharing
+        )
+
+    def handed_down(self, entry: _Entry, above: _Attributes) -> _Attributes:
+        """The attributes of the entry, one of which may come from each resource that it lies in."""
+        if not entry.own:
+            return above
+        merged = {**above.values, **entry.own}
+        values = {key: value for key, value in merged.items() if value is not None}
+        size = sum(len(names.attribute_annotation(key)) + len(value.encode()) for key, value in values.items())
+        if size > MAX_ATTRIBUTES:
+            self.fail(f"{entry.path}.attributes", f"are {size} bytes as annotations, with what is handed down; a pod "
+                      f"is told at most {MAX_ATTRIBUTES >> 10} KiB: shorten them")  # fmt: skip
+        return _Attributes(values, size)
+
+
+def _vertices(count: int, sharing: int, inside: int) -> int:
+    """How many vertices so many equal resources make, with what is inside each: who shares one has a place of its own
+    in it, with all that is inside.
+    """
+    return count * (1 + (inside if sharing == 1 else sharing * (1 + inside)))
+
+
+def _with_attached(entry: _Entry, below: Mapping[str, list[_Entry]]) -> _Entry:
+    children = (*entry.children, *(below.get(entry.name, []) if entry.name else []))
+    return replace(entry, children=tuple(_with_attached(child, below) for child in children))

@@ -1,0 +1,173 @@
+"""Maintenance windows of resources.yaml: from when to when nothing may run on some nodes, or have some backends.
+
+    windows:
+      - name: firmware            # optional
+        nodes: [n1, n2]           # or backends: [aurora]
+        start: 2026-11-23T08:00:00Z
+        end: 2026-11-23T12:00:00Z
+
+Nothing is placed there that would reach into a window by its duration (without one it lasts for ever), and nothing at
+all while it lasts; what runs stays. A backend that hangs below a node is closed with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn, Protocol
+
+from fluence_plugins.resources.errors import listed
+from session_scheduler.errors import plain, shown
+from session_scheduler.model.times import parsed_time
+
+MAX_WINDOWS: Final = 1000
+"""The most windows of a file."""
+MAX_NAMED: Final = 20_000
+"""The most nodes and backends that all windows name together."""
+_FIELDS: Final = {"name", "nodes", "backends", "start", "end"}
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
+
+Fail = Callable[[str, str], NoReturn]
+"""Raises the error for a field (its path) and what is wrong with it."""
+
+
+class _Root(Protocol):
+    """A tree's root, of which are so many."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def count(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window; times in seconds since 1970."""
+
+    start: float
+    end: float
+    nodes: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    name: str = ""
+
+    def closes(self, start: float, end: float) -> bool:
+        """Whether something that lasts from `start` to `end` (infinite: nobody knows) would run in it."""
+        return start < self.end and self.start < end
+
+    def __str__(self) -> str:
+        named = f" {self.name}" if self.name else ""
+        return f"maintenance window{named} from {time_of(self.start)} to {time_of(self.end)}"
+
+
+def time_of(seconds: float) -> str:
+    """A time in RFC 3339, whole seconds."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def windows_of(value: Any, roots: Iterable[_Root], fail: Fail) -> tuple[Window, ...]:
+    """The windows that a file lists, in its order; `roots` are its trees."""
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        fail("windows", "must be a list; start each window with `- nodes:` or `- backends:`")
+    if len(value) > MAX_WINDOWS:
+        fail("windows", f"are more than {MAX_WINDOWS}; remove those that are over")
+    known = _Backends(roots)
+    found = tuple(_window(f"windows[{index}]", item, known, fail) for index, item in enumerate(value))
+    if sum(len(window.nodes) + len(window.backends) for window in found) > MAX_NAMED:
+        fail("windows", f"name more than {MAX_NAMED} nodes and backends; remove windows that are over")
+    return found
+
+
+def _window(path: str, data: Any, known: _Backends, fail: Fail) -> Window:
+    if not isinstance(data, dict):
+        fail(path, "must be a mapping; write `nodes:` or `backends:`, `start:` and `end:`")
+    for key in data:
+        if key not in _FIELDS:
+            fail(f"{path}.{plain(key)}", f"is not a field; known are {', '.join(sorted(_FIELDS))}")
+    name = data.get("name") or ""
+    if name and (not isinstance(name, str) or not _NAME.fullmatch(name)):
+        fail(f"{path}.name", f"{shown(name)} is not a name; use at most 253 letters, digits and . _ : @ + -, "
+             "a letter or digit first")  # fmt: skip
+    nodes, backends = (_names(f"{path}.{field}", data.get(field), fail) for field in ("nodes", "backends"))
+    if bool(nodes) is bool(backends):
+        fail(path, "must name what is closed: give it either `nodes:` or `backends:`, with at least one name")
+    for index, backend in enumerate(backends):
+        if backend not in known:
+            fail(f"{path}.backends[{index}]", f"{shown(backend)} is no backend of this file; it has {known}")
+    start, end = (_time(f"{path}.{field}", data.get(field), fail) for field in ("start", "end"))
+    if end <= start:
+        fail(f"{path}.end", f"{time_of(end)} is not after the start, {time_of(start)}; correct one of them")
+    return Window(start, end, nodes, backends, name)
+
+
+def _names(path: str, value: Any, fail: Fail) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        fail(path, "must be a list of names, as [n1, n2]")
+    for index, item in enumerate(value):
+        if not isinstance(item, str) or not _NAME.fullmatch(item):
+            fail(f"{path}[{index}]", f"{shown(item)} is not a name; write one as the cluster or this file has it")
+    return tuple(dict.fromkeys(value))
+
+
+def _time(path: str, value: Any, fail: Fail) -> float:
+    if value is None:
+        fail(path, "is missing; write a time as 2026-11-23T08:00:00Z")
+    found = parsed_time(value) if isinstance(value, str) else None
+    if found is None:
+        fail(path, f"{shown(value)} is no time; write one of RFC 3339, as 2026-11-23T08:00:00Z")
+    return found.timestamp()
+
+
+class _Backends:
+    """The names of a file's backends: as written, or a number after the name, or the type, of one that has none."""
+
+    def __init__(self, roots: Iterable[_Root]) -> None:
+        self._named: set[str] = set()
+        self._numbered: set[str] = set()
+        for root in roots:
+            (self._named if root.name and root.count == 1 else self._numbered).add(root.name or root.type)
+
+    def __contains__(self, name: str) -> bool:
+        cut = len(name)
+        while cut > 1 and name[cut - 1].isdecimal():
+            cut -= 1
+            if name[:cut] in self._numbered:
+                return True
+        return name in self._named
+
+    def __str__(self) -> str:
+        return listed({*self._named, *(f"{name}0" for name in self._numbered)})
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What is closed for something that starts at a time and lasts so long: the window that says so, by name."""
+
+    nodes: Mapping[str, Window]
+    backends: Mapping[str, Window]
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.backends)
+
+
+NOTHING_CLOSED: Final = Closed({}, {})
+
+
+def closed_for(windows: Collection[Window], start: float, end: float) -> Closed:
+    """What is closed for what lasts from `start` to `end`; of several windows the one that ends last counts."""
+    nodes: dict[str, Window] = {}
+    backends: dict[str, Window] = {}
+    for window in windows:
+        if window.closes(start, end):
+            for table, named in ((nodes, window.nodes), (backends, window.backends)):
+                for name in named:
+                    if name not in table or table[name].end < window.end:
+                        table[name] = window
+    return Closed(nodes, backends) if nodes or backends else NOTHING_CLOSED

@@ -1,0 +1,1 @@
+"""The devices that Slurm chose, as allocated ResourceClaims of the pods."""

@@ -1,0 +1,146 @@
+"""Which devices of a node Slurm's indices are, as its drivers publish them in ResourceSlices.
+
+Source: slurm-bridge 1.2.1, internal/nodeinfo, for the index of a device and the order of cores. Its classes are those
+of three drivers by name; here they are any, by what their selectors pick.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fluence_plugins.slurm_bridge.slurm import gres
+from session_scheduler.errors import AttemptError
+from session_scheduler.model.cel.errors import CompileError, EvaluationError
+from session_scheduler.model.cel.program import Program
+from session_scheduler.model.device_variable import FIELDS, device_variable
+from session_scheduler.model.devices import Device, DeviceClass, ResourceSlice
+
+CPU_CLASS: Final = "dra.cpu"
+"""The class, and the driver, whose devices are CPUs: Slurm gives cores for it."""
+_NAMED_BY_INDEX: Final = {"gpu.nvidia.com": re.compile(r"gpu-([0-9]{1,9})")}
+"""Drivers that tell a device's index by its name alone; devices with other names (parts of GPUs) have none."""
+_TRAILING: Final = re.compile(r"([0-9]{1,9})$")
+_EFFICIENCY: Final = (3, "e-core")
+"""`coreType` of the cores that Slurm does not count."""
+
+DeviceId = tuple[str, str, str]
+"""Driver, pool and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevice:
+    """A device of a node."""
+
+    driver: str
+    pool: str
+    device: Device
+
+    @property
+    def id(self) -> DeviceId:
+        """What a claim names it by."""
+        return self.driver, self.pool, self.device.name
+
+    def attribute(self, name: str) -> int | str | None:
+        """One of its driver's numbers or texts."""
+        found = self.device.attributes.get(f"{self.driver}/{name}") or self.device.attributes.get(name)
+        value = found.value if found is not None else None
+        return value[1] if value is not None else None
+
+    def number(self, name: str) -> int | None:
+        """One of its driver's numbers."""
+        value = self.attribute(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    @property
+    def index(self) -> int | None:
+        """Its index in Slurm; None where nothing says one.
+
+        By the driver's rule where it has one of its own, else the attribute `index`, else the number that its name
+        ends with.
+        """
+        rule = _NAMED_BY_INDEX.get(self.driver)
+        if rule is None and (number := self.number("index")) is not None:
+            return number
+        match = rule.fullmatch(self.device.name) if rule is not None else _TRAILING.search(self.device.name)
+        return int(match[1]) if match is not None else None
+
+
+def devices_on(slices: Iterable[ResourceSlice], node: str) -> list[NodeDevice]:
+    """The devices that belong to the node, of each pool's newest generation."""
+    every = list(slices)
+    newest: dict[tuple[str, str], int] = {}
+    for part in every:
+        pool = (part.spec.driver, part.spec.pool.name)
+        newest[pool] = max(newest.get(pool, 0), part.spec.pool.generation)
+    return [
+        NodeDevice(part.spec.driver, part.spec.pool.name, device)
+        for part in sorted(every, key=lambda part: part.metadata.name)
+        if part.spec.pool.generation == newest[part.spec.driver, part.spec.pool.name]
+        for device in part.spec.devices
+        if node == (device.node_name if part.spec.per_device_node_selection else part.spec.node_name)
+    ]
+
+
+def devices_of(cls: DeviceClass, devices: Sequence[NodeDevice]) -> list[NodeDevice]:
+    """Those that a class is about: what its selectors pick, of the driver of its name where the node has one.
+
+    Raises AttemptError where a selector is wrong.
+    """
+    name = cls.metadata.name
+    found = [one for one in devices if one.driver == name] or list(devices)
+    for number, selector in enumerate(cls.spec.selectors):
+        try:
+            program = Program(selector.cel.expression if selector.cel is not None else "", ("device",), FIELDS)
+            found = [one for one in found if _holds(program, one)]
+        except (CompileError, EvaluationError) as error:
+            what = "compile" if isinstance(error, CompileError) else "runtime"
+            text = f"DeviceClass {name}: selector #{number}: CEL {what} error: {error}"
+            raise AttemptError(f"{' '.join(text.split())}: correct the class") from None
+    return found
+
+
+def _holds(program: Program, one: NodeDevice) -> bool:
+    answer, _ = program.evaluate({"device": device_variable(one.device, one.driver)})
+    if isinstance(answer, EvaluationError):
+        raise answer
+    return answer
+
+
+def by_index(devices: Iterable[NodeDevice]) -> dict[int, list[NodeDevice]]:
+    """Devices by their index in Slurm; more than one of an index are no device that Slurm could have meant."""
+    found: dict[int, list[NodeDevice]] = {}
+    for one in devices:
+        if (index := one.index) is not None:
+            found.setdefault(index, []).append(one)
+    return found
+
+
+def by_core(devices: Iterable[NodeDevice]) -> dict[int, list[NodeDevice]]:
+    """CPUs by the index of their core in Slurm, which counts cores over sockets and leaves out those of efficiency."""
+    cores: dict[tuple[int, int], list[tuple[int, NodeDevice]]] = {}
+    for one in devices:
+        cpu, core, socket = (one.number(name) for name in ("cpuID", "coreID", "socketID"))
+        if cpu is None or core is None or socket is None or one.attribute("coreType") in _EFFICIENCY:
+            continue
+        cores.setdefault((socket, core), []).append((cpu, one))
+    return {
+        index: [one for _, one in sorted(cores[place], key=lambda entry: entry[0])]
+        for index, place in enumerate(sorted(cores))
+    }
+
+
+def before(node_gres: str, name: str, kind: str) -> int:
+    """How many of a GRES come before those of a type on a node: Slurm's indices count all types of a name in turn.
+
+    Source: slurmctld 26.05, `gres` of a node and `index` of `/resources`.
+    """
+    try:
+        listed = [one for one in gres.parse(re.sub(r"\([^)]*\)", "", node_gres)) if one.name == name]
+    except ValueError:  # none, or with and without a type: then there are no types to tell apart
+        return 0
+    types = [one.type for one in listed]
+    earlier = listed[: types.index(kind)] if kind in types else []
+    return sum(int(one.count) for one in earlier if one.count.isdecimal())

@@ -1,0 +1,391 @@
+"""Makes the Slurm jobs that sessions request: one pending job for each group, submitted or updated.
+
+All that must survive is in Slurm: a job whose submission got no answer is found again by its admin_comment, and until
+then no second one is submitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from fluence_plugins.slurm_bridge import names
+from fluence_plugins.slurm_bridge.batches import in_batches
+from fluence_plugins.slurm_bridge.jobs.job_table import JobTable, is_over
+from fluence_plugins.slurm_bridge.jobs.lister import MAX_DOWN_SECONDS, JobLister
+from fluence_plugins.slurm_bridge.jobs.node_cache import NodeCache
+from fluence_plugins.slurm_bridge.jobs.reconciler import MAX_BACKOFF_SECONDS, Reconciler
+from fluence_plugins.slurm_bridge.metrics import BridgeMetrics
+from fluence_plugins.slurm_bridge.slurm.client import SlurmClient
+from fluence_plugins.slurm_bridge.slurm.errors import JobNotPendingError, SlurmError, TokenError, UnavailableError
+from fluence_plugins.slurm_bridge.slurm.model import JobComment, JobDefaults
+from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
+from fluence_plugins.slurm_bridge.workloads.cluster_reader import ClusterWorkloads
+from fluence_plugins.slurm_bridge.workloads.translation import expected, translate
+from fluence_plugins.slurm_bridge.workloads.workload import TranslationError, root_of
+from session_scheduler.errors import FluenceError
+from session_scheduler.model.objects import Pod
+from session_scheduler.sdk.backoff import backoff
+from session_scheduler.sdk.bindings import Runtime
+
+if TYPE_CHECKING:
+    from session_scheduler.sdk.cluster import Cluster
+
+log = logging.getLogger("slurm-bridge")
+
+_RETRY_SECONDS: Final = 5.0
+"""The first backoff of a refused request that has not changed."""
+_REREAD_SECONDS: Final = 60.0
+"""How long the workload of a refused request is not read again: its owner may fix it."""
+_OBSERVE_SECONDS: Final = 2.0
+"""How long the informer may lag behind the sessions."""
+_REQUESTS_A_TURN: Final = 64
+"""So that many requests do not delay the pods that have a job."""
+_DOWN: Final = "Slurm cannot be asked"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What a session requests: a job for these pods (uids) of a group, on some of these nodes (named as in Slurm)."""
+
+    group: str
+    uids: tuple[str, ...]
+    needed: int
+    """How many of them must start together."""
+    candidates: tuple[str, ...]
+    members: tuple[str, ...]
+    """All live pods of the group; they count among those that start together."""
+
+
+_JobSpec = tuple[Placeholder, tuple[str, ...]]
+"""A job, and its candidate nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """Why a request has no job. The request is retried when due. `spec` is what Slurm refused, if it came to that; the
+    same spec is not submitted again before `not_before`.
+    """
+
+    text: str
+    request: JobRequest
+    spec: _JobSpec | None
+    due: float
+    not_before: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Ambiguous:
+    """A submission with unknown outcome: until then Slurm may yet show a job for these pods (uids)."""
+
+    until: float
+    uids: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class Submitter:
+    """Submits requests for as long as Slurm is served; see the module."""
+
+    runtime: Runtime
+    cluster: Cluster
+    client: SlurmClient
+    table: JobTable
+    defaults: JobDefaults
+    nodes: NodeCache
+    lister: JobLister
+    reconciler: Reconciler
+    metrics: BridgeMetrics
+    changed: asyncio.Event
+    """Set when there is something to do."""
+    ambiguous_seconds: float
+    """How long Slurm may still carry out a request whose answer was lost."""
+    now: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._requests: dict[str, JobRequest] = {}
+        """By group, as all below that do not say otherwise."""
+        self._unobserved: dict[str, tuple[JobRequest, float]] = {}
+        """Requests with pods that the informer has not seen yet, and until when these are waited for."""
+        self._problems: dict[str, _Problem] = {}
+        self._ambiguous: dict[str, _Ambiguous] = {}
+        self._specs: dict[int, _JobSpec] = {}
+        """The spec that Slurm has of each job."""
+        self._fulfilled: dict[str, tuple[JobRequest, float, int]] = {}
+        """The last request that got its job, when, and the generation of nodes that it could be offered."""
+        self._groups: dict[str, str] = {}
+        """The group's key of each pod (uid) that a session has seen."""
+
+    # ------------------------------------------------------------------ sessions
+
+    @property
+    def pending(self) -> bool:
+        """Whether requests wait."""
+        return bool(self._requests)
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether the outcome of a submission is unknown."""
+        return bool(self._ambiguous)
+
+    def problems(self) -> dict[str, str]:
+        """By group's key: why it has no job."""
+        return {group: problem.text for group, problem in self._problems.items()}
+
+    def track(self, group: str, uids: Iterable[str]) -> None:
+        """Requeue the group when the job of one of these pods changes."""
+        self._groups.update(dict.fromkeys(uids, group))
+
+    def untrack(self, uid: str) -> None:
+        """The pod is gone."""
+        self._groups.pop(uid, None)
+
+    def request(self, request: JobRequest) -> None:
+        """Replace the group's request."""
+        self.track(request.group, request.members)
+        self._requests[request.group] = request
+        self.changed.set()
+
+    # ------------------------------------------------------------------ what the loop drives
+
+    def next_due(self) -> float:
+        """When a request is to be retried; those that Slurm has refused wait while it is down."""
+        dues = [problem.due for problem in self._problems.values()] if not self.lister.down else []
+        return min([*dues, *(until for _, until in self._unobserved.values())], default=math.inf)
+
+    def reset(self) -> None:
+        """Another replica may create and change jobs: what is known of them does not count any more."""
+        self._specs, self._fulfilled = {}, {}
+
+    def prune_groups(self) -> None:
+        """Forget pods that are gone, and groups without pods."""
+        self._groups = {uid: group for uid, group in self._groups.items() if uid in self.table.pods}
+        groups = set(self._groups.values())
+        self._fulfilled = {group: done for group, done in self._fulfilled.items() if group in groups}
+
+    def jobs_listed(self, begun: float) -> None:
+        """All jobs are known that Slurm had when the list began."""
+        self._specs = {number: spec for number, spec in self._specs.items() if number in self.table.jobs}
+        self._ambiguous = {group: one for group, one in self._ambiguous.items() if begun < one.until}
+
+    def jobs_changed(self, uids: Iterable[str]) -> None:
+        """Requeue the groups of these pods, whose job is another or has changed."""
+        for group, one in list(self._ambiguous.items()):
+            if any(uid in self.table.pod_jobs for uid in one.uids):
+                del self._ambiguous[group]
+        for group in dict.fromkeys(self._groups[uid] for uid in uids if uid in self._groups):
+            self._problems.pop(group, None)
+            self.runtime.wake(group, "its Slurm job has changed")
+
+    def pod_changed(self, uid: str, *, added: bool) -> None:
+        """Retry the pod's group: a changed annotation may have fixed it."""
+        group = self._groups.get(uid, "")
+        if added and group in self._unobserved:
+            self._requests.setdefault(group, self._unobserved.pop(group)[0])
+        self._fulfilled.pop(group, None)
+        if (problem := self._problems.get(group)) is not None:
+            self._problems[group] = replace(problem, due=self.now())
+            self.changed.set()
+
+    def slurm_down(self) -> None:
+        """A list has failed: refuse all requests, those again that were refused for this before."""
+        self._requests = {**self._refused_as_down(), **self._requests}
+        self.refuse_as_down()
+
+    def refuse_as_down(self) -> None:
+        """No request can be submitted while Slurm is down."""
+        self.refuse_all(f"{_DOWN}: {self.lister.down}")
+
+    def slurm_up(self) -> None:
+        """Submit what was refused while Slurm was down."""
+        for group, request in self._refused_as_down().items():
+            self._requests.setdefault(group, request)
+            del self._problems[group]
+            self.runtime.wake(group, "Slurm answers again")
+
+    def _refused_as_down(self) -> dict[str, JobRequest]:
+        return {group: one.request for group, one in self._problems.items() if one.text.startswith(_DOWN)}
+
+    def refuse_all(self, text: str) -> None:
+        """Refuse all requests."""
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            self._refuse(request, text)
+
+    def retry_due(self) -> None:
+        """Request again what is due, as it was requested last."""
+        now, pods = self.now(), self.table.pods
+        for group, (request, until) in list(self._unobserved.items()):
+            if until <= now:  # a pod that is not observed by now has gone again
+                del self._unobserved[group]
+                uids = tuple(uid for uid in request.uids if uid in pods)
+                members = tuple(uid for uid in request.members if uid in pods)
+                self._requests.setdefault(group, replace(request, uids=uids, members=members))
+        for group, problem in list(self._problems.items()):
+            if problem.due > now or group in self._requests:
+                continue
+            if any(uid in pods for uid in problem.request.uids):
+                self._requests[group] = problem.request
+            else:
+                del self._problems[group]
+
+    async def submit_requests(self) -> None:
+        """Serve as many requests as one turn may."""
+        batch = [self._requests.pop(group) for group in list(self._requests)[:_REQUESTS_A_TURN]]
+        await in_batches(batch, self._serve)
+
+    # ------------------------------------------------------------------ one request
+
+    async def _serve(self, request: JobRequest) -> None:
+        if not self.runtime.elected:
+            return
+        try:
+            await self._fulfil(request)
+        except (UnavailableError, TokenError) as error:
+            self._refuse(request, f"{_DOWN}: {error}", longest=MAX_DOWN_SECONDS)
+        except _RefusedError as error:
+            self._refuse(request, str(error), error.spec)
+        except FluenceError as error:
+            self._refuse(request, str(error))
+        except Exception as error:  # a bug that one group meets is logged, and the others are served
+            log.exception("[slurm-bridge] %s", request.group)
+            self._refuse(request, f"a fault of the plugin slurm-bridge: {type(error).__name__}: see its logs")
+
+    async def _fulfil(self, request: JobRequest) -> None:
+        """Submit the group's job, or update the pending one. Raises FluenceError."""
+        group, table = request.group, self.table
+        known = self._problems.get(group)
+        if known is not None and known.request == request and known.due > self.now():
+            return
+        if not table.pods.keys() >= {*request.uids, *request.members}:
+            self._unobserved[group] = (request, self.now() + _OBSERVE_SECONDS)
+            return
+        # Read at the same moment as the pods that wait: a job is never for only some of those that count.
+        members = self._live(request.members)
+        jobs = [(pod, table.job_of(pod)) for pod in self._live(request.uids) if not pod.spec.node_name]
+        waiting = [pod for pod, job in jobs if job is None or job.pending]
+        if not waiting:
+            self._problems.pop(group, None)
+            return
+        pending = {job.job_id for _, job in jobs if job is not None and job.pending}
+        if pending and self._is_fulfilled(request):
+            return
+        ambiguous = self._ambiguous.get(group)
+        if not pending and ambiguous is not None and ambiguous.until > self.now():
+            text = known.text if known is not None else "Slurm has not said yet whether there is a job for it"
+            self._problems[group] = _Problem(text, request, None, ambiguous.until, ambiguous.until, 0)
+            return
+        root = await root_of(waiting[0], ClusterWorkloads(self.cluster))
+        needed = max(request.needed, expected(root) or 0)
+        if len(members) < needed and not any(pod.spec.node_name for pod in members):
+            raise TranslationError(f"{len(members)} of the {needed} pods of {root} are there")
+        await self.nodes.refresh(request.candidates)
+        placeholder = translate(root, waiting, self.nodes.terms)
+        spec = (placeholder, self._candidates(request, placeholder))
+        if known is not None and known.spec == spec and known.not_before > self.now():
+            due = min(known.not_before, self.now() + _REREAD_SECONDS)
+            self._problems[group] = replace(known, request=request, due=due)
+            return
+        try:
+            await (self._update(group, spec, pending) if pending else self._submit(group, spec))
+        except (UnavailableError, TokenError):
+            raise
+        except SlurmError as error:
+            raise _RefusedError(f"Slurm refuses its job: {error}", spec) from error
+        self._problems.pop(group, None)
+        self._fulfilled[group] = (request, self.now(), self.nodes.generation)
+
+    def _is_fulfilled(self, request: JobRequest) -> bool:
+        """Whether the same was requested lately: a session requests again whenever a pod ends somewhere."""
+        last, since, generation = self._fulfilled.get(request.group, (None, 0.0, 0))
+        if last is None or generation != self.nodes.generation or self.now() >= since + _REREAD_SECONDS:
+            return False
+        offered = last.candidates is request.candidates or set(last.candidates).issuperset(request.candidates)
+        return offered and (last.uids, last.needed, last.members) == (request.uids, request.needed, request.members)
+
+    def _live(self, uids: Iterable[str]) -> list[Pod]:
+        pods = (self.table.pods[uid] for uid in uids if uid in self.table.pods)
+        return [pod for pod in pods if not is_over(pod) and pod.metadata.deletion_timestamp is None]
+
+    def _candidates(self, request: JobRequest, placeholder: Placeholder) -> tuple[str, ...]:
+        found = tuple(node for node in request.candidates if node in self.nodes.gres)
+        if len(found) < placeholder.minimum_nodes:
+            raise TranslationError(
+                f"{len(found)} of the {len(request.candidates)} nodes that it fits on are nodes of Slurm, and it needs "
+                f"{placeholder.minimum_nodes}: add nodes to Slurm, or label them {names.EXTERNAL_NODE_LABEL}"
+            )
+        return found
+
+    async def _submit(self, group: str, spec: _JobSpec) -> None:
+        """Submit a job. Its outcome is unknown until Slurm shows the job, or has refused it."""
+        placeholder, candidates = spec
+        uids = tuple(pod.uid for pod in placeholder.pods)
+        self._ambiguous[group] = _Ambiguous(self.now() + self.ambiguous_seconds, uids)
+        try:
+            with self.metrics.request("submit"):
+                number = await self.client.submit(placeholder, self._job_defaults, candidates)
+        except FluenceError as error:
+            if isinstance(error, UnavailableError) and error.sent:
+                self.lister.due = 0.0
+            else:
+                del self._ambiguous[group]
+            raise
+        log.info("[slurm-bridge] %s: submitted as Slurm job %d", group, number)
+        self._specs[number] = spec
+        await self.lister.read(number)
+
+    async def _update(self, group: str, spec: _JobSpec, pending: set[int]) -> None:
+        """Update the oldest of the pending jobs unless it is like that already, and cancel the others."""
+        placeholder, candidates = spec
+        number = min(pending)
+        sent = self._specs.get(number)
+        if sent is None and _stands_for(self.table.jobs[number].comment, placeholder):
+            sent = self._specs[number] = spec  # made by another replica, of the same
+        if sent is not None and sent[0] == placeholder and set(sent[1]).issuperset(candidates):
+            return  # nodes that are full now may be free by the time that Slurm allocates them
+        try:
+            with self.metrics.request("update"):
+                await self.client.update(number, placeholder, self._job_defaults, candidates)
+        except JobNotPendingError:
+            log.info("[slurm-bridge] %s: Slurm job %d has started meanwhile", group, number)
+            await self.lister.read(number)
+            return
+        log.info("[slurm-bridge] %s: Slurm job %d is updated", group, number)
+        self._specs[number] = spec
+        await self.lister.read(number)
+        for other in pending - {number}:
+            await self.reconciler.cancel(other, f"its pods are those of job {number} now")
+
+    @property
+    def _job_defaults(self) -> JobDefaults:
+        return replace(self.defaults, cluster=self.table.cluster)
+
+    def _refuse(
+        self, request: JobRequest, text: str, spec: _JobSpec | None = None, *, longest: float = MAX_BACKOFF_SECONDS
+    ) -> None:
+        group, now = request.group, self.now()
+        known = self._problems.get(group)
+        times = known.times + 1 if known is not None and known.text == text else 0
+        not_before = now + backoff(_RETRY_SECONDS, times, longest)
+        ambiguous = self._ambiguous.get(group)
+        due = ambiguous.until if ambiguous is not None else min(not_before, now + _REREAD_SECONDS)
+        self._problems[group] = _Problem(text, request, spec, due, not_before, times)
+        if known is None or known.text != text:
+            log.warning("[slurm-bridge] %s: %s", group, text)
+            self.runtime.wake(group, "there is another reason why it waits")
+
+
+class _RefusedError(FluenceError):
+    """Slurm refuses this spec."""
+
+    def __init__(self, text: str, spec: _JobSpec) -> None:
+        super().__init__(text)
+        self.spec = spec
+
+
+def _stands_for(comment: JobComment | None, placeholder: Placeholder) -> bool:
+    return comment is not None and [pod.key for pod in comment.pods] == [pod.key for pod in placeholder.pods]

@@ -1,0 +1,1 @@
+"""Nodes of Kubernetes and of Slurm, kept in step."""

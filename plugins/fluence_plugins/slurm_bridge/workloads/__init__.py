@@ -1,0 +1,1 @@
+"""From Kubernetes workloads to the placeholder job: which object is a pod's root, its annotations, the translation."""

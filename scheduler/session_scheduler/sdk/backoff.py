@@ -1,0 +1,5 @@
+"""Pauses between tries that fail."""
+
+from session_scheduler.base.backoff import Backoff, backoff
+
+__all__ = ["Backoff", "backoff"]

@@ -1,0 +1,107 @@
+"""A crash at one exact write, and what a test says of what comes after it.
+
+crash = Crash(world)                               # its scheduler is not yet started
+crash.run_until(3, binds)                          # killed as soon as the third Binding was done
+crash.restart()
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..invariants import Plan, attempt_of, condition, is_bound, plan_of
+from ..proxy import Fault, Rule
+from .world import World
+
+FIRST: Final[dict[str, Any]] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000000,
+                               "preemptionPolicy": "Never", "metadata": {"name": "tests-first"}}  # fmt: skip
+"""The priority class of what comes before the gang."""
+Where = Callable[[str, str], bool]
+
+
+def plans(method: str, path: str) -> bool:
+    return method == "PATCH" and "/podgroups/" in path and not path.endswith("/status")
+
+
+def binds(method: str, path: str) -> bool:
+    return path.endswith("/binding")
+
+
+def acknowledgements(method: str, path: str) -> bool:
+    return method == "PATCH" and "/podgroups/" in path and path.endswith("/status")
+
+
+def touches(method: str, path: str) -> bool:
+    return method == "PATCH" and "/pods/" in path and path.endswith("/status")
+
+
+class Crash:
+    """A gang named "gang", and a scheduler that is killed where a test says and started again by it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.scheduler = world.new_scheduler()
+        self.proxy = world.proxies[0]
+        self.proxy.in_order = True
+        world.keep_alive(False)
+
+    def run_until(self, number: int, where: Where, fault: Fault = Fault.CALL_AFTER) -> None:
+        """Start the scheduler; it dies at the `number`th write of a kind: CALL_AFTER that was done, or CALL_BEFORE."""
+        rule = self.at(number, where, fault)
+        self.scheduler.start()
+        self.wait_for(rule)
+
+    def at(self, number: int, where: Where, fault: Fault = Fault.CALL_AFTER) -> Rule:
+        return self.proxy.at(number, fault, call=self.scheduler.kill, where=where)
+
+    def wait_for(self, rule: Rule) -> None:
+        self.world.keep_alive(False)
+
+        def happened() -> bool:
+            # The fault kills it first and is done a moment later: only an end of another kind is none of the test's.
+            assert self.scheduler.status in (None, -signal.SIGKILL), f"status {self.scheduler.status}"
+            return rule.done.is_set()
+
+        self.world.until(f"{rule.fault.value}, write {rule.number},", happened)
+
+    def run_whole(self) -> None:
+        """The gang is bound and acknowledged; then the scheduler dies."""
+        self.scheduler.start()
+        self.world.wait_whole("gang")
+        self.scheduler.kill()
+
+    def restart(self) -> None:
+        self.scheduler.start()
+        self.world.keep_alive(True)
+
+    def compete(self, *, device: bool = True) -> None:
+        """A pod that takes the first place that is free of it."""
+        self.world.create_pod("competitor", device=device, priorityClassName=FIRST["metadata"]["name"])
+
+    def assert_competitor_waits(self) -> None:
+        def judged() -> bool:
+            pod = self.world.pod("competitor")
+            assert not is_bound(pod), f"the competitor took {pod['spec']['nodeName']}"
+            scheduled = condition(pod, "PodScheduled")
+            return scheduled is not None and scheduled["status"] == "False"
+
+        self.world.until("a verdict about the competitor", judged)
+
+    @property
+    def plan(self) -> Plan:
+        plan = plan_of(self.world.group("gang"))
+        assert plan is not None
+        return plan
+
+    @property
+    def planned_places(self) -> dict[str, str]:
+        return {pod["name"]: pod["node"] for pod in self.plan.pods.values()}
+
+    def assert_rolled_forward(self, plan: Plan, places: dict[str, str]) -> None:
+        """The gang is whole where the plan had put it, by that plan."""
+        self.world.wait_whole("gang", len(places))
+        assert self.world.places("gang") == places
+        assert {attempt_of(pod) for pod in self.world.members("gang")} == {plan.attempt}
+        self.world.check("gang")

@@ -1,0 +1,187 @@
+"""Whatever changes: where a plugin's filter comes to allow a node that it refused, its hint says that this may help.
+
+Each plugin is asked by itself, so that no other one that refused the pod, too, wakes it in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.objects import Affinity, ContainerPort, Node, Pod, Taint, Toleration
+from session_scheduler.testing import FakeCluster, node, pod
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ZONE, HOST = "zone", "kubernetes.io/hostname"
+APPS = ("web", "db")
+STEPS = 100
+KINDS = ("runs", "ends", "relabel", "ending", "comes", "goes", *("change",) * 5)
+FEATURE = "UserNamespacesHostNetworkSupport"
+Choose = random.Random
+
+
+def terms(choose: Choose, *, negative: bool) -> Affinity:
+    """One or two terms over zones or nodes."""
+    found = [{"topologyKey": choose.choice((ZONE, HOST)), "labelSelector": {"matchLabels": {"app": app}}}
+             for app in choose.sample(APPS, choose.choice((1, 1, 2)))]  # fmt: skip
+    return Affinity(**{"pod_anti_affinity" if negative else "pod_affinity": {REQUIRED: found}})
+
+
+def spread(choose: Choose) -> dict[str, Any]:
+    """A constraint, maybe of two, in all that decides which nodes and pods count."""
+
+    def one(key: str) -> dict[str, Any]:
+        return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": choose.choice(APPS)}},
+                "minDomains": choose.choice((None, 2)), "nodeTaintsPolicy": choose.choice(("Honor", "Ignore")),
+                "nodeAffinityPolicy": choose.choice(("Honor", "Ignore")),
+                "matchLabelKeys": choose.choice(([], ["app"]))}  # fmt: skip
+
+    keys = choose.choice(((ZONE,), (HOST,), (ZONE, HOST)))
+    options: dict[str, Any] = {"topology_spread_constraints": tuple(one(key) for key in keys)}
+    return options | choose.choice(({}, {"node_selector": {"disk": "ssd"}}))
+
+
+def ports(choose: Choose) -> dict[str, Any]:
+    """A host port, maybe on one address or of another protocol."""
+    return {"port": ContainerPort(container_port=80, host_port=choose.choice((80, 81)),
+                                  host_ip=choose.choice(("", "", "10.0.0.1", "10.0.0.2")),
+                                  protocol=choose.choice(("TCP", "TCP", "UDP")))}  # fmt: skip
+
+
+def made(name: str, *, port: ContainerPort | None = None, **options: Any) -> Pod:
+    """A pod with what it wants."""
+    one = pod(name, **options)
+    if port is None:
+        return one
+    (container,) = one.spec.containers
+    return replace(one, spec=replace(one.spec, containers=(replace(container, ports=(port,)),)))
+
+
+WANTS: Mapping[str, Callable[[Choose], dict[str, Any]]] = {
+    "NodeResourcesFit": lambda choose: {"cpu": choose.choice((1, 2))},
+    "NodeAffinity": lambda choose: {"node_selector": {"disk": "ssd", **choose.choice(({}, {ZONE: "a"}))}},
+    "NodePorts": ports,
+    "TaintToleration": lambda choose: {"tolerations": (Toleration(key="t", value="1"),) * choose.choice((0, 1))},
+    "NodeUnschedulable": lambda _: {},
+    "NodeDeclaredFeatures": lambda _: {"host_network": True, "host_users": False},
+    "InterPodAffinity": lambda choose: {"affinity": terms(choose, negative=choose.random() < 0.5)},
+    "PodTopologySpread": spread,
+}
+"""By plugin: what a pod wants of which it has a say."""
+
+
+class World:
+    """Nodes and bound pods that change, and some pending pods that want something of one plugin."""
+
+    def __init__(self, seed: int, plugin: str) -> None:
+        self.plugin, self.choose = plugin, random.Random(seed)
+        self.cluster = FakeCluster(checked=False)
+        for number in range(3):
+            self.cluster.add(self.node(f"n{number}"))
+        self.cluster.add(made(f"asks{number}", labels={"app": self.choose.choice(APPS)}, **WANTS[plugin](self.choose))
+                         for number in range(4))  # fmt: skip
+        self.cluster.start()
+        self.steps = 0
+
+    def node(self, name: str) -> Node:
+        choose = self.choose
+        labels = choose.choice(({}, {ZONE: "a"}, {ZONE: "a"}, {ZONE: "b"})) | choose.choice(({}, {"disk": "ssd"}))
+        taints = choose.choice(((), (), (Taint(key="t", value="1", effect="NoSchedule"),),
+                                (Taint(key="u", effect="NoExecute"),)))  # fmt: skip
+        drawn = node(name, cpu=choose.choice((1, 2, 3)), labels=labels, taints=taints,
+                    unschedulable=choose.random() < 0.3)  # fmt: skip
+        return replace(drawn, status=replace(drawn.status, declared_features=choose.choice(((), (FEATURE,)))))
+
+    def changed(self, known: Node) -> Node:
+        """One thing of the node as another draw has it."""
+        drawn, label = self.node(known.metadata.name), self.choose.choice((ZONE, ZONE, "disk"))
+        labels = {key: value for key, value in known.metadata.labels.items() if key != label}
+        if label in drawn.metadata.labels:
+            labels[label] = drawn.metadata.labels[label]
+        return self.choose.choice((
+            replace(known, metadata=replace(known.metadata, labels=labels)),
+            replace(known, metadata=replace(known.metadata, labels=labels)),
+            replace(known, spec=replace(known.spec, taints=drawn.spec.taints)),
+            replace(known, spec=replace(known.spec, unschedulable=drawn.spec.unschedulable)),
+            replace(known, status=drawn.status),
+        ))  # fmt: skip
+
+    def runs(self, where: str) -> Pod:
+        """A new pod on a node; it may want something of others itself."""
+        self.steps += 1
+        options = WANTS[self.choose.choice((self.plugin, "NodeUnschedulable"))](self.choose)
+        options.setdefault("cpu", 1)
+        return made(f"r{self.steps}", labels=self.labels(), bound_to=where, **options)
+
+    def labels(self) -> dict[str, str]:
+        return self.choose.choice(({}, {"app": "web"}, {"app": "db"}))
+
+    def step(self) -> None:
+        """Change one thing."""
+        choose, cluster = self.choose, self.cluster
+        objects = list(cluster._objects().values())
+        nodes = [one for one in objects if isinstance(one, Node)]
+        bound = [one for one in objects if isinstance(one, Pod) and one.spec.node_name]
+        kind = choose.choice(KINDS)
+        if kind == "runs" and nodes and len(bound) < 6:
+            cluster.add(self.runs(choose.choice(nodes).metadata.name))
+        elif kind == "ends" and bound:
+            cluster.delete(Pod, choose.choice(bound).metadata.name)
+        elif kind == "relabel" and bound:
+            one = choose.choice(bound)
+            cluster.add(replace(one, metadata=replace(one.metadata, labels=self.labels())))
+        elif kind == "ending" and bound:
+            one = choose.choice(bound)
+            cluster.add(replace(one, metadata=replace(one.metadata, deletion_timestamp="2026-01-01T00:00:00Z")))
+        elif kind == "change" and nodes:
+            cluster.add(self.changed(choose.choice(nodes)))
+        elif kind == "comes" and len(nodes) < 4:
+            self.steps += 1
+            cluster.add(self.node(f"n{self.steps + 4}"))
+        elif kind == "goes" and len(nodes) > 2:
+            cluster.delete(Node, choose.choice(nodes).metadata.name, "")
+
+    # ------------------------------------------------------------------ what the plugin says
+
+    def asking(self) -> dict[str, TaskClass]:
+        tasks = self.cluster.scheduler.cache.tasks.values()
+        return {task.name: task.cls for task in tasks if task.name.startswith("asks")}
+
+    def allowed(self, cls: TaskClass) -> set[str]:
+        """The nodes that the plugin does not refuse."""
+        scheduler = self.cluster.scheduler
+        session = scheduler.sessions.open(scheduler.profiles[cls.pod.spec.scheduler_name], ())
+        mask = session.table.valid()
+        for filtering in session.evaluation(cls).filters:
+            if filtering.plugin == self.plugin:
+                filtering.run(session.table.all_rows(), mask, None)
+        session.close()
+        return {session.node_at(int(row)) for row in np.flatnonzero(mask)}
+
+    def check_step(self) -> None:
+        pending, wanted = self.cluster.scheduler.queue, self.asking()
+        before = {name: self.allowed(cls) for name, cls in wanted.items()}
+        for name, cls in wanted.items():
+            pending.failed(name, 0.0, frozenset({(cls, frozenset({self.plugin}))}))
+        self.step()
+        asyncio.run(self.cluster._deliver())
+        for name, cls in self.asking().items():
+            if cls is wanted[name] and pending.is_unschedulable(name):
+                assert self.allowed(cls) <= before[name], f"{name} sleeps on"
+            pending.placed(name)
+
+
+@pytest.mark.parametrize("plugin", WANTS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_hint_says_yes_wherever_its_plugin_comes_to_allow_a_node(plugin: str, seed: int) -> None:
+    world = World(seed, plugin)
+    for _ in range(STEPS):
+        world.check_step()

@@ -1,0 +1,174 @@
+"""PodGroups that are made for groups by label."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fluence_plugins.fluence.plugin import FluencePlugin
+from fluence_plugins.fluence.tasks import pod_group_maker
+from fluence_plugins.fluence.tasks.pod_group_maker import MADE_BY, MADE_LABEL, PodGroupMaker
+from fluence_plugins.resources.label_groups import GROUP_LABEL, GROUP_SIZE_ANNOTATION, members
+from session_scheduler.cluster.errors import Forbidden, NotFound
+from session_scheduler.framework.bindings import Runtime
+from session_scheduler.model.groups import Group
+from session_scheduler.model.meta import OwnerReference
+from session_scheduler.model.objects import Pod, PodGroup
+from session_scheduler.testing import FakeCluster, pod, pod_group
+
+KEY = "PodGroup default/fluence-g"
+
+
+def labelled(name: str, size: str = "2", *, owner: OwnerReference | None = None, **options: Any) -> Pod:
+    made = pod(name, labels={GROUP_LABEL: "g"}, annotations={GROUP_SIZE_ANNOTATION: size}, **options)
+    owners = () if owner is None else (owner,)
+    return replace(made, metadata=replace(made.metadata, owner_references=owners))
+
+
+class World:
+    """A cluster in memory with a group by label, and the maker; `woken` are the groups that it had tried again."""
+
+    def __init__(self, *objects: Any) -> None:
+        self.cluster = FakeCluster(checked=False)
+        self.cluster.add(*objects)
+        self.plugin = FluencePlugin(FluencePlugin.Arguments(make_pod_groups=True))
+        self.cluster.run(self.plugin)
+        self.maker = PodGroupMaker()
+        self.woken: list[str] = []
+
+    def asked(self, times: int = 1, *, cluster: Any = None, elected: bool = True) -> list[str | None]:
+        """What the group is told when it is tried so often, each time after the maker's task had its turn."""
+
+        async def asks() -> list[str | None]:
+            runtime = Runtime(lambda key, _: self.woken.append(key), lambda: elected, cluster or self.cluster.memory)
+            told = []
+            async with self.maker.serve(runtime):
+                for _ in range(times):
+                    told.append(self.maker.why_waiting(self.group()))
+                    for _ in range(20):
+                        await asyncio.sleep(0)
+            return told
+
+        return asyncio.run(asks())
+
+    def group(self) -> Group:
+        return self.cluster.scheduler.cache.groups[KEY]
+
+    def made(self) -> PodGroup:
+        return asyncio.run(self.cluster.memory.get(PodGroup, "default", "fluence-g"))
+
+
+class Refusing:
+    """A cluster that lets nobody create anything."""
+
+    async def create(self, obj: PodGroup) -> PodGroup:
+        raise Forbidden(f"PodGroup {obj.key}: not allowed to create it")
+
+
+def test_a_group_waits_for_its_podgroup_which_is_marked_and_says_how_many_pods_start_together() -> None:
+    world = World(labelled("b"), labelled("a"))
+    assert world.asked() == ["PodGroup default/fluence-g is being made for it"]
+    made = world.made()
+    assert made.metadata.labels == {MADE_LABEL: MADE_BY}
+    assert made.min_count == 2
+    assert [(owner.kind, owner.name) for owner in made.metadata.owner_references] == [("Pod", "a"), ("Pod", "b")]
+    world.cluster.nodes(2).run()
+    assert world.group().pod_group == world.made()
+    assert world.asked() == [None]
+    world.cluster.assert_bound("a")
+    world.cluster.assert_bound("b")
+
+
+def test_who_made_the_pods_owns_their_podgroup_and_without_leave_to_delay_its_end() -> None:
+    job = OwnerReference(api_version="batch/v1", kind="Job", name="job", uid="job-uid", controller=True)
+    world = World(labelled("a", owner=job), labelled("b", owner=job))
+    world.asked()
+    (owner,) = world.made().metadata.owner_references
+    assert (owner.api_version, owner.kind, owner.name, owner.uid, owner.controller) == (
+        "batch/v1", "Job", "job", "job-uid", False,
+    )  # fmt: skip
+
+
+def test_a_podgroup_of_somebody_else_is_neither_used_nor_changed() -> None:
+    own = pod_group("fluence-g", 2)
+    world = World(own, labelled("a"), labelled("b"))
+    before = world.made()
+    assert (
+        world.asked(2)
+        == ["PodGroup default/fluence-g was not made by fluence: rename it, or the group that the pods' label names"]
+        * 2
+    )
+    world.cluster.nodes(2).run()
+    world.cluster.assert_pending("a", "was not made by fluence")
+    assert world.made().metadata.labels == before.metadata.labels
+    assert world.made().spec == before.spec
+
+
+def test_a_podgroup_made_for_another_size_is_to_be_deleted() -> None:
+    made = pod_group("fluence-g", 3, labels={MADE_LABEL: MADE_BY})
+    assert World(made, labelled("a"), labelled("b")).asked() == [
+        "PodGroup default/fluence-g was made for 3 pods, and its pods say 2: delete it, and it is made anew"
+    ]
+
+
+def test_a_podgroup_that_came_meanwhile_is_made_once() -> None:
+    world = World(labelled("a"), labelled("b"))
+    assert world.asked(3) == ["PodGroup default/fluence-g is being made for it"] * 3  # no event told of it yet
+    assert world.woken == []
+
+
+def test_why_no_podgroup_can_be_made_is_told_once_and_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_group_maker, "AGAIN_SECONDS", 0)
+    world = World(labelled("a"), labelled("b"))
+    told = world.asked(2, cluster=Refusing())
+    assert told[0] == "PodGroup default/fluence-g is being made for it"
+    monkeypatch.setattr(pod_group_maker, "AGAIN_SECONDS", 3600)
+    told = world.asked(2, cluster=Refusing())
+    assert told[1] == (
+        "PodGroup default/fluence-g cannot be made for it (makePodGroups): PodGroup default/fluence-g: not allowed to "
+        "create it"
+    )
+    assert set(world.woken) == {KEY}
+    assert world.asked(1) == [told[1]]
+    assert world.made().min_count == 2
+
+
+def test_a_replica_that_does_not_lead_makes_nothing() -> None:
+    world = World(labelled("a"), labelled("b"))
+    world.asked(elected=False)
+    with pytest.raises(NotFound):
+        world.made()
+
+
+def test_pods_that_start_one_by_one_need_no_podgroup() -> None:
+    world = World(labelled("a", "1"), labelled("b", "1"))
+    assert world.asked() == [None]
+    with pytest.raises(NotFound):
+        world.made()
+
+
+def test_without_a_live_cluster_the_group_starts_whole_without_a_podgroup() -> None:
+    world = World(labelled("a", "3", cpu="1"), labelled("b", "3", cpu="1"))
+    world.cluster.nodes(1, cpu="3").run()
+    world.cluster.assert_pending("a", "needs 3 pods to start and has 2")
+    world.cluster.add(labelled("c", "3", cpu="1")).run()
+    world.cluster.assert_bound("c")
+
+
+def test_the_pods_of_another_group_are_no_members() -> None:
+    world = World(labelled("a"), labelled("b"), pod("native", group="g"), pod("alone"))
+    assert [one.metadata.name for one in members(world.group())] == ["a", "b"]
+    assert [list(members(group)) for key, group in world.cluster.scheduler.cache.groups.items() if key != KEY] == [
+        []
+    ] * 2
+
+
+def test_a_producer_has_a_podgroup_though_it_is_one_pod() -> None:
+    annotations = {GROUP_SIZE_ANNOTATION: "1", "fluence.flux-framework.org/coordination-role": "producer"}
+    world = World(pod("p", labels={GROUP_LABEL: "g"}, annotations=annotations))
+    assert world.asked() == ["PodGroup default/fluence-g is being made for it"]
+    assert world.made().min_count == 1
+    assert World(labelled("a", "1")).asked() == [None], "others need none"

@@ -1,0 +1,143 @@
+"""A namespace gets the LocalQueues that its annotation asks for, of MasterQueues' queues, and loses no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from fluence_plugins.master_queue.api.informer_store import ObservedLocalQueue, ObservedNamespace
+from fluence_plugins.master_queue.controller.local_queues import MOST, Asked, asked
+from session_scheduler.model.meta import OwnerReference
+
+OWNERS = {
+    queue: OwnerReference(api_version="vk.io/v1", kind="MasterQueue", name=name, uid=uid, controller=True)
+    for queue, name, uid in (("masterqueue", "masterqueue", "m"), ("group1", "masterqueue", "m"), ("other", "o", "o"))
+}
+LEAVING = "2026-01-01T00:00:00Z"
+
+
+def namespace(text: str | None, name: str = "one", **metadata: Any) -> ObservedNamespace:
+    annotations = {} if text is None else {"vk.io/local-queues": text}
+    meta = {"name": name, "uid": name, "annotations": annotations, **metadata}
+    return msgspec.convert({"kind": "Namespace", "metadata": meta}, ObservedNamespace)
+
+
+def there(name: str, queue: str, uid: str = "m", place: str = "one", **metadata: Any) -> ObservedLocalQueue:
+    owners = [{"apiVersion": "vk.io/v1", "kind": "MasterQueue", "name": "x", "uid": uid, "controller": True}]
+    meta = {"name": name, "namespace": place, "uid": f"{place}-{name}", "ownerReferences": owners if uid else []}
+    content = {"kind": "LocalQueue", "metadata": {**meta, **metadata}, "spec": {"clusterQueue": queue}}
+    return msgspec.convert(content, ObservedLocalQueue)
+
+
+def find(*namespaces: ObservedNamespace, known: Iterable[ObservedLocalQueue] = ()) -> Asked:
+    return asked(namespaces, {one.key: one for one in known}, OWNERS)
+
+
+def wanted(found: Asked) -> list[tuple[str, str, str]]:
+    return [(one.metadata.namespace, one.metadata.name, one.spec.cluster_queue) for one in found.wanted]
+
+
+def test_a_part_is_a_name_with_its_queue_or_one_name_for_both() -> None:
+    found = find(namespace(" gr1=group1,, masterqueue ,"), namespace("x=other", "two"), namespace(None, "three"))
+    assert wanted(found) == [
+        ("one", "gr1", "group1"), ("one", "masterqueue", "masterqueue"), ("two", "x", "other"),
+    ]  # fmt: skip
+    assert [one.metadata.owner_references for one in found.wanted] == [
+        (OWNERS["group1"],), (OWNERS["masterqueue"],), (OWNERS["other"],),
+    ]  # fmt: skip
+    assert (found.gone, found.problems) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        ("Gr1=group1", "is no queue: write NAME=CLUSTERQUEUE, or one name for both"),
+        ("=group1", "is no queue: write NAME=CLUSTERQUEUE, or one name for both"),
+        ("a=b=c", "is no queue: write NAME=CLUSTERQUEUE, or one name for both"),
+        ("gr1=../x", "is no queue: write NAME=CLUSTERQUEUE, or one name for both"),
+        ("gr1=none", "no MasterQueue has a ClusterQueue none: name one that it has"),
+        ("foreign=group1", "there is a LocalQueue foreign that is not a MasterQueue's: name another"),
+    ],
+)
+def test_what_cannot_be_given_is_one_line_and_the_rest_is_given(part: str, line: str) -> None:
+    foreign = there("foreign", "group1", uid="")
+    found = find(namespace(f"{part}, masterqueue"), known=[foreign])
+    assert wanted(found) == [("one", "masterqueue", "masterqueue")]
+    assert found.gone == ()
+    (problem,) = found.problems
+    assert problem.startswith(f"Namespace one: vk.io/local-queues: '{part}'")
+    assert problem.endswith(line)
+
+
+def test_a_long_text_is_cut_in_its_line() -> None:
+    (problem,) = find(namespace("x" * 100_000)).problems
+    assert len(problem) < 300
+
+
+def test_what_is_asked_for_no_more_goes_and_only_what_was_made_here() -> None:
+    mine, foreign, nobodys = there("a", "group1"), there("b", "group1", uid="somebody"), there("c", "group1", uid="")
+    found = find(namespace(None), known=[mine, foreign, nobodys])
+    assert found == Asked(gone=(mine,))
+
+
+def test_those_of_namespaces_that_are_not_known_stay() -> None:
+    """An API server that begins may refuse to list namespaces; of one that is gone it deletes all by itself."""
+    assert find(known=[there("a", "group1")]) == Asked()
+
+
+def test_one_whose_queue_is_away_stays_while_it_is_asked_for() -> None:
+    given = there("a", "away")
+    assert find(namespace("a=away, masterqueue"), known=[given]).gone == ()
+    assert find(namespace("a=other2"), known=[given]).gone == (given,)
+    assert find(namespace("masterqueue"), known=[given]).gone == (given,)
+
+
+def test_one_that_leads_elsewhere_goes_first_and_is_made_anew_after_it() -> None:
+    old = there("a", "group1")
+    found = find(namespace("a=masterqueue"), known=[old])
+    assert (wanted(found), found.gone) == ([], (old,))
+    leaving = there("a", "group1", deletionTimestamp=LEAVING)
+    assert find(namespace("a=masterqueue"), known=[leaving]) == Asked()
+    assert wanted(find(namespace("a=masterqueue"))) == [("one", "a", "masterqueue")]
+
+
+def test_one_that_is_being_deleted_is_neither_deleted_nor_written() -> None:
+    leaving = there("a", "group1", deletionTimestamp=LEAVING)
+    assert find(namespace("a=group1"), known=[leaving]) == Asked()
+    assert find(namespace(None), known=[leaving]) == Asked()
+
+
+def test_a_namespace_that_is_being_deleted_asks_for_nothing() -> None:
+    found = find(namespace("group1", deletionTimestamp=LEAVING))
+    assert found == Asked()
+
+
+@pytest.mark.parametrize("known", [None, "group1", "masterqueue"])
+def test_a_name_that_is_asked_for_twice_leads_where_it_is_said_first(known: str | None) -> None:
+    """Whatever is there already: else it would be deleted and made for ever."""
+    before = [there("a", known)] if known else []
+    found = find(namespace("a=group1, a=masterqueue, a=group1"), known=before)
+    if known == "masterqueue":
+        assert (wanted(found), found.gone) == ([], tuple(before))
+    else:
+        assert (wanted(found), found.gone) == ([("one", "a", "group1")], ())
+    assert found.problems == (
+        "Namespace one: vk.io/local-queues: 'a=masterqueue': a leads to group1 already: name each LocalQueue once",
+    )
+
+
+def test_those_beyond_the_limit_are_not_given_and_that_is_said() -> None:
+    names = [f"q{number}" for number in range(MOST + 2)]
+    found = find(namespace(", ".join(f"{name}=group1" for name in names)))
+    assert [one.metadata.name for one in found.wanted] == names[:MOST]
+    assert found.problems == (
+        f"Namespace one: vk.io/local-queues: those after the first {MOST} are not given: ask for fewer",
+    )
+
+
+def test_the_answer_does_not_depend_on_the_order_of_namespaces() -> None:
+    spaces = [namespace("group1=none, masterqueue", name) for name in ("c", "a", "b")]
+    assert find(*spaces) == find(*reversed(spaces))

@@ -1,0 +1,148 @@
+"""What is wrong with a MasterQueue is told in a line for each thing, with its field and what to do."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from fluence_plugins.master_queue import patterns
+from fluence_plugins.master_queue.api.master_queue import MasterQueue, MasterQueueSpec
+from fluence_plugins.master_queue.controller.validation import fungibility, problems
+from fluence_plugins.master_queue.errors import PatternError
+
+NATS: dict[str, Any] = {
+    "natsConnector": "nats://user:password@nats.nats:4222",
+    "natsSubject": "interlink.resources",
+    "virtualNode": "interlink",
+    "poolTimeout": 30,
+    "poolRegExp": ".*",
+}
+
+
+def of(template: dict[str, Any] | None = None, *flavors: dict[str, Any]) -> tuple[str, ...]:
+    template = {"cohort": "masterqueue"} if template is None else template
+    spec = msgspec.convert({"template": template, "flavors": flavors}, MasterQueueSpec)
+    return problems(spec, "masterqueue")
+
+
+def flavor(nats: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {"name": "interlink", "natsFlavor": {**NATS, **(nats or {})}, **more}
+
+
+def test_the_documents_master_queue_is_right() -> None:
+    lend = [{"queue": "group1", "lendingLimit": {"pods": 30}}]
+    local = {"name": "local-cpu", "localFlavor": {}, "nominalQuota": {"pods": 100}}
+    assert of(None, flavor(nominalQuota={"pods": 100}, canLendTo=lend), local) == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"natsFlavor": None}, "natsFlavor, localFlavor: neither is there: write exactly one of them"),
+        ({"localFlavor": {}}, "natsFlavor, localFlavor: both are there: write exactly one of them"),
+        ({"name": "A"}, "name: 'A' is no name of a flavor: use at most 63 of a-z, 0-9 and -"),
+        ({"nominalQuota": {"pods": -1}}, "nominalQuota['pods']: -1 is negative: write 0 or more"),
+        ({"nominalQuota": {"fpga": 1}}, "nominalQuota['fpga']: no such resource: name one of cpu"),
+        ({"canLendTo": [{"queue": "G"}]}, "canLendTo[0].queue: 'G' is no name of a queue"),
+        ({"canLendTo": [{"queue": "masterqueue"}]}, "canLendTo[0].queue: 'masterqueue' is the main queue itself"),
+        ({"canLendTo": [{"queue": "g"}, {"queue": "g"}]}, "canLendTo[1].queue: 'g' is there twice"),
+        (
+            {"canLendTo": [{"queue": "g", "lendingLimit": {"cpu": "x"}}]},
+            "canLendTo[0].lendingLimit['cpu']: 'x' is no quantity",
+        ),
+    ],
+)
+def test_a_flavors_faults_are_told(changed: dict[str, Any], line: str) -> None:
+    (found,) = of(None, {**flavor(), **changed})
+    assert found.startswith(f"spec.flavors[0].{line}")
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"pools": ["a"]}, "pools, poolRegExp: both are there: write exactly one of them"),
+        ({"poolRegExp": None}, "pools, poolRegExp: neither is there: write exactly one of them"),
+        ({"poolRegExp": None, "pools": []}, "pools: is empty: name a pool at least"),
+        ({"poolRegExp": None, "pools": ["a", "B"]}, "pools[1]: 'B' cannot be a pool's name"),
+        ({"poolRegExp": "podman-("}, "poolRegExp: is no regular expression of RE2: missing ): podman-("),
+        ({"poolRegExp": "(?=a)"}, "poolRegExp: is no regular expression of RE2: invalid perl operator"),
+        ({"poolRegExp": "a" * 300}, "poolRegExp: has 300 characters: use at most 256"),
+        ({"natsConnector": ""}, "natsConnector: is empty: write the server's address"),
+        ({"natsSubject": "a.*"}, "natsSubject: 'a.*' is no subject: write words with a . between"),
+        ({"virtualNode": "a b"}, "virtualNode: 'a b' is no host name of a node"),
+        ({"poolTimeout": 0}, "poolTimeout: 0 is out of range: write seconds from 1 to 604800"),
+    ],
+)
+def test_a_nats_flavors_faults_are_told(changed: dict[str, Any], line: str) -> None:
+    (found,) = of(None, flavor(changed))
+    assert found.startswith(f"spec.flavors[0].natsFlavor.{line}")
+
+
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        ({}, "cohort: '' is no name of a cohort"),
+        ({"cohort": "c", "stopPolicy": "Stop"}, "stopPolicy: 'Stop' is unknown: use one of None, Hold, HoldAndDrain"),
+        ({"cohort": "c", "queueingStrategy": "LIFO"}, "queueingStrategy: 'LIFO' is unknown"),
+        ({"cohort": "c", "flavorFungibility": {"whenCanBorrow": "x"}}, "flavorFungibility.whenCanBorrow: 'x' is unkn"),
+    ],
+)
+def test_the_templates_faults_are_told(template: dict[str, Any], line: str) -> None:
+    (found,) = of(template, flavor())
+    assert found.startswith(f"spec.template.{line}")
+
+
+def test_flavors_are_there_once_and_some_are_there() -> None:
+    assert of() == ("spec.flavors: is empty: name a natsFlavor or a localFlavor at least",)
+    assert of(None, flavor(), flavor()) == (
+        "spec.flavors[1].name: 'interlink' is there twice: give each flavor a name of its own",
+    )
+
+
+def test_a_pool_in_two_flavors_is_told() -> None:
+    named = {"poolRegExp": None, "pools": ["x", "y"]}
+    assert of(None, flavor(named), {**flavor(named), "name": "b"}) == (
+        "spec.flavors[1].natsFlavor.pools[0]: 'x' is in spec.flavors[0].natsFlavor.pools[0] too: name each pool once",
+        "spec.flavors[1].natsFlavor.pools[1]: 'y' is in spec.flavors[0].natsFlavor.pools[1] too: name each pool once",
+    )
+
+
+def test_words_of_the_older_api_are_those_of_the_newer() -> None:
+    assert fungibility({"whenCanBorrow": "Borrow", "whenCanPreempt": "TryNextFlavor"}) == {
+        "whenCanBorrow": "MayStopSearch",
+        "whenCanPreempt": "TryNextFlavor",
+    }
+
+
+def test_an_expression_matches_the_whole_name() -> None:
+    assert patterns.matches("podman-.*", "podman-firenze")
+    assert not patterns.matches("podman", "podman-firenze")
+    assert not patterns.matches("firenze", "podman-firenze")
+    assert not patterns.matches("a|b", "ab")
+    assert patterns.matches("(a|b)*", "ab")
+
+
+def test_no_expression_takes_long() -> None:
+    began = time.process_time()
+    assert not patterns.matches("(a|aa)+$", "a" * 63 + "!")
+    assert not patterns.matches("((a*)*)*b", "a" * 63)
+    with pytest.raises(PatternError):
+        patterns.check("((a{100}){100}){100}")
+    assert time.process_time() - began < 5
+
+
+def test_a_master_queue_is_read_as_the_api_server_has_it() -> None:
+    found = msgspec.json.decode(
+        b'{"apiVersion":"vk.io/v1","kind":"MasterQueue","metadata":{"name":"m","uid":"u","managedFields":[]},'
+        b'"spec":{"template":{"cohort":"c"},"flavors":[{"name":"l","localFlavor":{}},'
+        b'{"name":"n","natsFlavor":{"natsSubject":"s","pools":["a"]}}]}}',
+        type=MasterQueue,
+    )
+    local, nats = found.spec.flavors
+    assert local.local_flavor is not None
+    assert nats.nats_flavor is not None
+    assert (nats.nats_flavor.pools, nats.nats_flavor.pool_timeout) == (("a",), 60)
+    assert (found.key, found.owner.uid, found.owner.controller) == ("m", "u", True)

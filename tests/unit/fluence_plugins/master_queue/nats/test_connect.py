@@ -1,0 +1,551 @@
+"""What a connector is, and one connection: whatever is wrong is one line without secrets, and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import nats.errors
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from nats.aio.client import Client
+
+from fluence_plugins.master_queue.errors import ConnectionFailedError, RefusedSubjectError
+from fluence_plugins.master_queue.nats import client as nats_client
+from fluence_plugins.master_queue.nats.connect import close_connection, open_connection
+from fluence_plugins.master_queue.nats.nkeys import SEED, USER, text_of
+from fluence_plugins.master_queue.nats.settings import ConnectorSettings, label_of, settings_of
+from session_scheduler.config.parsing import validated
+from session_scheduler.errors import FluenceError, InputError
+
+from ..fake_nats import SOON, FakeNats, Way, until
+from ..virtual_time import run
+
+SECRET = "s3cret-word"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeNats]:
+    async with FakeNats() as fake:
+        yield fake
+
+
+class Ears:
+    """What is told of a connection."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+        self.errors: list[FluenceError] = []
+
+
+async def connect(
+    url: str, ears: Ears | None = None, *, within: float = SOON, ping: float = 5.0, **more: Any
+) -> Client:
+    ears = ears or Ears()
+    settings = ConnectorSettings(servers=(url,), **more)
+    return await open_connection(
+        settings, closed=ears.closed.append, error=ears.errors.append, name="test", within=within, ping_seconds=ping
+    )
+
+
+def settings(**values: Any) -> ConnectorSettings:
+    return validated(ConnectorSettings, values, "file", "connectors.a")
+
+
+def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
+    private = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    head = bytes([SEED | prefix >> 5, (prefix & 31) << 3])
+    return text_of(head + private.private_bytes_raw()), private.public_key()
+
+
+# ------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({}, "file: connectors.a.servers: is missing: add it"),
+        ({"servers": f"nats://u:{SECRET}@h"}, "file: connectors.a.servers: is no list of addresses: write [nats://host:port]"),
+        ({"servers": []}, "file: connectors.a.servers: has 0: list 1 to 16 addresses"),
+        ({"servers": [f"nats://u:{SECRET}@h"] * 17}, "file: connectors.a.servers: has 17: list 1 to 16 addresses"),
+        (
+            {"servers": ["nats://h", f"http://u:{SECRET}@h"]},
+            "file: connectors.a.servers[1]: is no address of NATS:"
+            " write nats://, tls://, ws:// or wss:// before host:port",
+        ),
+        (
+            {"servers": ["nats://h"], "userFile": "/u"},
+            "file: connectors.a.passwordFile: is missing: write userFile and passwordFile, or neither",
+        ),
+        (
+            {"servers": [f"nats://{SECRET}@h"], "tokenFile": "/t"},
+            "file: connectors.a: tokenFile, a user or token in servers: keep one way to authenticate",
+        ),
+        (
+            {"servers": ["nats://h"], "nkeySeedFile": "/n", "credentialsFile": "/c"},
+            "file: connectors.a: nkeySeedFile, credentialsFile: keep one way to authenticate",
+        ),
+        (
+            {"servers": ["tls://h"], "tls": {"keyFile": "/k"}},
+            "file: connectors.a.tls.certFile: is missing: write certFile and keyFile, or neither",
+        ),
+        (
+            {"servers": ["ws://h"], "tls": {"caFile": "/k"}},
+            "file: connectors.a.servers[0]: has no TLS, and there is tls: write wss:// or remove tls",
+        ),
+        (
+            {"servers": ["nats://h"], "tls": {"insecure": True}},
+            "file: connectors.a.tls.insecure: is no field: use one of caFile, certFile, keyFile, serverName",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_configured_connector_is_one_line_without_secrets(values: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputError) as raised:
+        settings(**values)
+    assert list(raised.value.messages) == [line]
+
+
+def test_settings_show_no_secret() -> None:
+    found = settings(servers=[f"nats://u:{SECRET}@h:1", f"nats://{SECRET}@h"])
+    assert SECRET not in f"{found!r} {found} {found.addresses!r}"
+
+
+@pytest.mark.parametrize(
+    ("url", "place", "who"),
+    [
+        ("nats://h", "h:4222", (None, None, None)),
+        ("tls://h:1/", "h:1", (None, None, None)),
+        ("ws://h/a/b", "h:80", (None, None, None)),
+        ("wss://[::1]", "[::1]:443", (None, None, None)),
+        ("nats://u:p%40%3A%2F%2C%25@h:1", "h:1", ("u", "p@:/,%", None)),
+        ("nats://t%40@h", "h:4222", (None, None, "t@")),
+        ("nats://u:@h", "h:4222", ("u", "", None)),
+    ],
+)
+def test_an_address_has_place_and_user(url: str, place: str, who: tuple[str | None, ...]) -> None:
+    (found,) = settings_of(url, {}).addresses
+    assert (found.place, (found.user, found.password, found.token)) == (place, who)
+
+
+@pytest.mark.parametrize(
+    ("connector", "line"),
+    [
+        ("site-a", "'site-a' is no configured connector: configure it, or write nats://host:port"),
+        (
+            f"u:{SECRET}@h:4222",
+            "it is neither an address nor a configured connector: configure it, or write nats://host:port",
+        ),
+        ("ftp://h", "the address is no address of NATS: write nats://, tls://, ws:// or wss:// before host:port"),
+        (
+            f"nats://u:{SECRET}/@h",
+            "the address is no address: write nats://host:port, with %3A, %2F, %40 and so on in user and password",
+        ),
+        (
+            f"nats://u:12/{SECRET}@h",
+            "the address goes on behind host:port: leave that away,"
+            " and write / ? # in user and password as %2F %3F %23",
+        ),
+        (f"nats://h?{SECRET}", "the address goes on behind host:port: leave that away,"
+            " and write / ? # in user and password as %2F %3F %23"),
+        (f"nats://:{SECRET}@h", "the address has an empty user or token before the @: write user:password@ or token@"),
+        ("nats://", "the address has no host, or none that can be: write nats://host:port"),
+        ("nats://h:0", "the address has no host, or none that can be: write nats://host:port"),
+        ("nats://a b", "the address is no address: write at most 2048 printable characters without spaces"),
+        ("nats://a\x00", "the address is no address: write at most 2048 printable characters without spaces"),
+        (
+            f"nats://h,nats://u:{SECRET},@h2",
+            "address 2 of 3 is no address: write nats://host:port, with %3A, %2F, %40 and so on in user and password;"
+            " a comma there is %2C",
+        ),
+        (",".join(["nats://h"] * 17), "has 17 addresses: write at most 16, with commas between"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_nats_connector_is_one_line_without_secrets(connector: str, line: str) -> None:
+    with pytest.raises(InputError) as raised:
+        settings_of(connector, {})
+    assert list(raised.value.messages) == [line]
+    assert SECRET not in label_of(connector, {})
+
+
+def test_a_connector_is_named_or_its_own_addresses() -> None:
+    configured = {"site-a": settings(servers=["nats://h"], tokenFile="/t")}
+    assert settings_of("site-a", configured) is configured["site-a"]
+    found = settings_of(f"nats://u:{SECRET}@a:1, tls://b", configured)
+    assert [server.url for server in found.addresses] == ["nats://a:1", "tls://b:4222"]
+    connectors = ("site-a", f"nats://u:{SECRET}@a:1, tls://b", "site-b", SECRET + "/")
+    labels = [label_of(one, configured) for one in connectors]
+    assert labels == ["site-a", "a:1,b:4222", "site-b", "(no address)"]
+
+
+# ------------------------------------------------------------------ connecting
+
+
+async def test_a_connection_publishes_and_is_shut_without_a_trace(server: FakeNats) -> None:
+    ears = Ears()
+    client = await connect(server.url, ears)
+    got: list[bytes] = []
+
+    async def take(message: Any) -> None:
+        got.append(message.data)
+
+    await client.subscribe("a.*", cb=take)
+    await client.publish("a.b", b"1")
+    await client.flush()
+    await until(lambda: got == [b"1"])
+    await close_connection(client)
+    await until(lambda: not server.clients)
+    assert [task.get_coro().__qualname__ for task in _tasks_of_clients()] == []
+    assert ears.closed == []
+    assert server.connects[0]["name"] == "test"
+    with pytest.raises(nats.errors.ConnectionClosedError):
+        await client.publish("a.b", b"1")
+
+
+def _tasks_of_clients() -> list[asyncio.Task[Any]]:
+    """Tasks but for the test and what serves it."""
+    found = asyncio.all_tasks() - {asyncio.current_task()}
+    return [task for task in found if "FakeNats" not in str(task.get_coro())]
+
+
+@pytest.mark.parametrize("way", [Way.SAY_NOTHING, Way.HANG_AFTER_CONNECT])
+async def test_a_server_that_hangs_is_given_up(server: FakeNats, way: Way) -> None:
+    server.way = way
+    with pytest.raises(ConnectionFailedError, match=f"^nats://127.0.0.1:{server.port}: no answer in time$"):
+        await connect(server.url, within=0.05)
+    await until(lambda: not server.clients)
+    assert _tasks_of_clients() == []
+
+
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [
+        (Way.CLOSE_AT_ONCE, "what answers does not speak NATS"),
+        (Way.TALK_HTTP, "what answers does not speak NATS"),
+        (Way.GREET_STRANGELY, "what answers does not speak NATS"),
+    ],
+)
+async def test_what_is_no_nats_server_is_told(server: FakeNats, way: Way, why: str) -> None:
+    server.way = way
+    with pytest.raises(ConnectionFailedError, match=f": {why}$"):
+        await connect(server.url)
+    await until(lambda: not server.clients)
+
+
+async def test_a_server_that_is_not_there_is_told_and_another_one_taken(server: FakeNats) -> None:
+    other = FakeNats()
+    await other.start()
+    await other.stop()
+    with pytest.raises(ConnectionFailedError, match=f"^nats://127.0.0.1:{other.port}: .*[Cc]onnect"):
+        await connect(other.url)
+    both = ConnectorSettings(servers=(other.url, server.url))
+    client = await open_connection(both, closed=_nothing, error=_nothing, name="test")
+    assert client.is_connected
+    await close_connection(client)
+
+
+def test_each_server_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+
+    async def hangs(
+        _settings: object, _server: object, _events: object, _name: str, seconds: float, _: float
+    ) -> Client:
+        shares.append(seconds)
+        await asyncio.sleep(seconds if len(shares) != 2 else 0.0)
+        raise ConnectionFailedError("no answer in time")
+
+    monkeypatch.setattr("fluence_plugins.master_queue.nats.connect._open_connection", hangs)
+    three = ConnectorSettings(servers=("nats://a", "nats://b", "nats://c"))
+    with pytest.raises(ConnectionFailedError, match=r"^nats://a:4222: no answer in time; nats://b"):
+        run(open_connection(three, closed=_nothing, error=_nothing, name="test", within=9.0))
+    assert shares == [3.0, 3.0, 6.0]  # what one does not need is the next one's
+
+
+async def test_a_name_that_nobody_has_is_told() -> None:
+    with pytest.raises(ConnectionFailedError, match=r"^nats://no-such-host.invalid:4222: there is no such host"):
+        await connect("nats://no-such-host.invalid")
+
+
+async def test_refused_credentials_are_told_without_them(
+    server: FakeNats, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server.takes = lambda said: said.get("pass") == "right"
+    with pytest.raises(ConnectionFailedError) as raised:
+        await connect(server.url_of(f"u:{SECRET}"))
+    assert str(raised.value) == (
+        f"{server.url}: the server does not take these credentials, or wants some: Authorization Violation"
+    )
+    assert raised.value.__cause__ is None
+    assert SECRET not in caplog.text + "".join(capfd.readouterr())
+    assert server.connects[0]["pass"] == SECRET
+    await close_connection(await connect(server.url_of("u:right")))
+
+
+async def test_files_are_read_anew_for_each_connection(server: FakeNats, tmp_path: Path) -> None:
+    user, password = tmp_path / "user", tmp_path / "password"
+    user.write_text("u\n")
+    found = ConnectorSettings(servers=(server.url,), user_file=str(user), password_file=str(password))
+    for word in ("one", "two"):
+        password.write_text(f"{word}\n")
+        await close_connection(await open_connection(found, closed=_nothing, error=_nothing, name="test"))
+    assert [(said["user"], said["pass"]) for said in server.connects] == [("u", "one"), ("u", "two")]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "it cannot be read: No such file or directory"),
+        (b"", "it is empty"),
+        (b"a\nb", "it has more than one line, or characters that cannot be printed"),
+        (b"\xff", "it is no text in UTF-8"),
+        (b"a" * 70_000, "it has more than 65536 bytes"),
+    ],
+)
+async def test_a_file_that_cannot_be_used_is_named(
+    server: FakeNats, tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConnectionFailedError) as raised:
+        await connect(server.url, token_file=str(file))
+    assert str(raised.value).endswith(f": {why}")
+    assert "tokenFile" in str(raised.value)
+    assert server.came == 0
+
+
+async def test_a_token_is_sent(server: FakeNats, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    await close_connection(await connect(server.url, token_file=str(tmp_path / "token")))
+    await close_connection(await connect(server.url_of("t%40")))
+    assert [said["auth_token"] for said in server.connects] == [SECRET, "t@"]
+
+
+async def test_an_nkey_signs_the_nonce(server: FakeNats, tmp_path: Path) -> None:
+    server.info |= {"nonce": "n0nce", "auth_required": True}
+    text, public = seed()
+    (tmp_path / "seed").write_text(text + "\n")
+    await close_connection(await connect(server.url, nkey_seed_file=str(tmp_path / "seed")))
+    (said,) = server.connects
+    public.verify(base64.urlsafe_b64decode(said["sig"] + "=="), b"n0nce")
+    assert said["nkey"] == text_of(bytes([USER]) + public.public_bytes_raw())
+    assert said["nkey"].startswith("U")
+
+
+async def test_a_credentials_file_has_jwt_and_seed(server: FakeNats, tmp_path: Path) -> None:
+    server.info |= {"nonce": "n0nce"}
+    text, public = seed()
+    file = tmp_path / "user.creds"
+    file.write_text(
+        f"-----BEGIN NATS USER JWT-----\na.b.c\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{text}\n------END USER NKEY SEED------\n"
+    )
+    await close_connection(await connect(server.url, credentials_file=str(file)))
+    (said,) = server.connects
+    public.verify(base64.urlsafe_b64decode(said["sig"] + "=="), b"n0nce")
+    assert said["jwt"] == "a.b.c"
+    file.write_text("-----BEGIN NATS USER JWT-----\n")
+    with pytest.raises(ConnectionFailedError, match=r"credentialsFile .*: it has no JWT of a user with its seed"):
+        await connect(server.url, credentials_file=str(file))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda text: text[:-1], "a seed has 58 characters"),
+        (lambda text: text[:-1] + "1", "a seed has only A-Z and 2-7"),
+        (lambda text: text[:9] + ("B" if text[9] == "A" else "A") + text[10:], "its check sum is wrong"),
+        (lambda _: seed(0)[0], "it is the key of something else: a user's seed begins with SU"),
+    ],
+)
+async def test_a_seed_that_is_none_is_told_without_it(
+    server: FakeNats, tmp_path: Path, change: Callable[[str], str], why: str
+) -> None:
+    text = change(seed()[0])
+    (tmp_path / "seed").write_text(text)
+    with pytest.raises(ConnectionFailedError) as raised:
+        await connect(server.url, nkey_seed_file=str(tmp_path / "seed"))
+    assert str(raised.value).endswith(f"what is in it is no seed of a user: {why}")
+    assert text not in str(raised.value)
+
+
+async def test_without_tls_nothing_is_told_to_a_server_that_should_have_it(server: FakeNats) -> None:
+    with pytest.raises(ConnectionFailedError, match="offers no TLS, which is demanded"):
+        await connect(f"tls://u:{SECRET}@127.0.0.1:{server.port}")
+    assert server.connects == []
+
+
+async def test_a_ca_file_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("nothing")
+    async with FakeNats(info={"tls_required": True}) as server:
+        with pytest.raises(ConnectionFailedError, match=r"tls.caFile .*/ca: no certificates can be read from it: "):
+            await connect(server.url, tls=validated_tls(caFile=str(tmp_path / "ca")))
+
+
+def validated_tls(**values: str) -> Any:
+    return settings(servers=["tls://h"], tls=values).tls
+
+
+# ------------------------------------------------------------------ its life
+
+
+async def test_the_end_of_a_connection_is_told_once_and_ends_what_waits(server: FakeNats) -> None:
+    ears = Ears()
+    client = await connect(server.url, ears)
+    server.silent = True
+    flush = asyncio.create_task(client.flush())
+    await asyncio.sleep(0)
+    server.cut()
+    with pytest.raises(nats.errors.ConnectionClosedError):
+        await flush
+    assert len(ears.closed) == 1
+    assert ears.closed[0].startswith(("the server closed the connection", "the connection was lost: "))
+    await close_connection(client)
+    assert len(ears.closed) == 1
+
+
+async def test_a_server_that_falls_silent_is_given_up(server: FakeNats) -> None:
+    ears = Ears()
+    client = await connect(server.url, ears, ping=0.005)
+    await asyncio.sleep(0.05)
+    assert ears.closed == []
+    server.silent = True
+    await until(lambda: ears.closed)
+    assert ears.closed == ["the server does not answer any more"]
+    await close_connection(client)
+    await until(lambda: not server.clients)
+    assert _tasks_of_clients() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"-ERR 'User Authentication Expired'", "the server ended the connection: User Authentication Expired"),
+        (b"-ERR", "the server ended the connection: "),
+        (b"-ERR '\x1b[31m\xff'", "the server ended the connection: [31m\N{REPLACEMENT CHARACTER}"),
+        (b"HTTP/1.1 200", "the server sends what is no NATS: a word that is none of NATS"),
+        (b"MSG a 1", "the server sends what is no NATS: a message whose first line is none"),
+        (
+            b"MSG a 1 99999999",
+            "the server sends what is no NATS: a message of more than 67108864 bytes,"
+            " or with more headers than it has bytes",
+        ),
+        (b"x" * 1_100_000, "the server sends what is no NATS: a line of more than 1048576 bytes"),
+    ],
+)
+async def test_what_ends_a_connection_is_told(server: FakeNats, line: bytes, why: str) -> None:
+    ears = Ears()
+    client = await connect(server.url, ears)
+    server.say(line)
+    await until(lambda: ears.closed)
+    assert ears.closed == [why]
+    await close_connection(client)
+
+
+@pytest.mark.parametrize(
+    "line", [b"+OK", b"INFO {", b'INFO {"connect_urls":["h:1"]}', b"PONG", b"PING", b"MSG a 99 2\r\nhi"]
+)
+async def test_what_harms_nothing_is_passed_over(server: FakeNats, line: bytes) -> None:
+    ears = Ears()
+    client = await connect(server.url, ears)
+    server.say(line)
+    await client.flush()
+    assert (ears.closed, ears.errors) == ([], [])
+    await close_connection(client)
+
+
+async def test_a_refused_subject_is_told_and_the_connection_stays(server: FakeNats) -> None:
+    server.denied = {"Secret.*"}
+    ears = Ears()
+    client = await connect(server.url, ears)
+    await client.subscribe("Secret.*", cb=_ignore)
+    await client.flush()
+    (error,) = ears.errors
+    assert isinstance(error, RefusedSubjectError)
+    assert error.subject == "secret.*"
+    assert str(error) == "the server does not permit subscribing to 'Secret.*': permit it there to this user"
+    assert ears.closed == []
+    await close_connection(client)
+
+
+def _nothing(_: object) -> None:
+    pass
+
+
+async def _ignore(_: object) -> None:
+    pass
+
+
+async def test_odd_subjects_and_headers_of_a_publisher_end_nothing(server: FakeNats) -> None:
+    ears = Ears()
+    client = await connect(server.url, ears)
+    got: list[tuple[str, bytes]] = []
+
+    async def take(message: Any) -> None:
+        got.append((message.subject, message.data))
+
+    await client.subscribe("a.*", cb=take)
+    await client.flush()
+    server.publish(b"a.b\x0bc", b"1")
+    server.publish(b"a.\xff", b"2")
+    server.say(b"HMSG a.b 1 2 3\r\n\r\n3")
+    await client.flush()
+    await until(lambda: len(got) == 3)
+    assert got == [("a.b\x0bc", b"1"), ("a.\\xff", b"2"), ("a.b", b"3")]
+    assert ears.closed == []
+    await close_connection(client)
+
+
+async def test_a_bug_of_whoever_takes_messages_is_seen(server: FakeNats) -> None:
+    seen: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
+    ears = Ears()
+    client = await connect(server.url, ears)
+
+    async def take(_: object) -> None:
+        raise LookupError("bug")
+
+    await client.subscribe("a.*", cb=take)
+    await client.publish("a.b", b"1")
+    await client.flush()
+    await until(lambda: seen)
+    assert [str(one) for one in seen] == ["bug"]
+    assert ears.closed == []
+    await close_connection(client)
+
+
+@pytest.mark.parametrize("way", list(Way))
+async def test_cancelled_at_any_point_nothing_stays(server: FakeNats, way: Way) -> None:
+    server.way = way
+    for turns in range(25):
+        task = asyncio.create_task(connect(server.url))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        (found,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(found, Client):
+            await close_connection(found)
+        assert _tasks_of_clients() == []
+    await until(lambda: not server.clients)
+
+
+def test_json_of_connect_is_not_changed_by_what_it_holds() -> None:
+    events: Any = None
+    link: Any = None
+    client = nats_client.NatsClient(
+        link,
+        nats_client.Credentials({"user": 'a"\r\nPING', "pass": "é"}),
+        events,
+        context=ssl.create_default_context,
+        needs_tls=False,
+    )
+    client.options["name"] = "n"
+    command = client._connect_command()
+    assert command.count(b"\r\n") == 1
+    assert json.loads(command.removeprefix(b"CONNECT "))["user"] == 'a"\r\nPING'

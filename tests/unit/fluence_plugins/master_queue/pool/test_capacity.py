@@ -1,0 +1,141 @@
+"""What a cluster can give to a pool: its nodes, less what others have of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from fluence_plugins.master_queue.pool.capacity import Part, capacity, free, lesser
+from session_scheduler.cluster.dynamic_client import ClusterError, Invalid, KubeApi
+from session_scheduler.cluster.kube_requests import ApiClient
+from session_scheduler.errors import InputError
+from session_scheduler.model.objects import Node, Pod
+
+Manifest = dict[str, Any]
+
+
+def node(name: str = "n1", *, ready: str = "True", spec: Manifest | None = None, **allocatable: str) -> Manifest:
+    has = {"cpu": "8", "memory": "32Gi", "pods": "110"} | allocatable
+    return {"metadata": {"name": name}, "spec": spec or {},
+            "status": {"allocatable": has, "conditions": [{"type": "Ready", "status": ready}]}}  # fmt: skip
+
+
+def pod(namespace: str = "other", on: str = "n1", phase: str = "Running", **requests: str) -> Manifest:
+    container = {"name": "c", "resources": {"requests": requests}}
+    return {"metadata": {"name": "p", "namespace": namespace}, "spec": {"nodeName": on, "containers": [container]},
+            "status": {"phase": phase}}  # fmt: skip
+
+
+def given(nodes: list[Manifest], pods: list[Manifest], part: Part | None = None) -> dict[str, int]:
+    return free(
+        [msgspec.convert(one | {"kind": "Node"}, Node) for one in nodes],
+        [msgspec.convert(one | {"kind": "Pod"}, Pod) for one in pods],
+        part or Part(),
+    )
+
+
+def test_an_empty_cluster_gives_what_its_nodes_have_of_the_four_resources() -> None:
+    nodes = [node(), node("n2", cpu="500m", **{"nvidia.com/gpu": "2", "ephemeral-storage": "1Ti"})]
+    assert given(nodes, []) == {"cpu": 8500, "memory": 64 * 2**30 * 1000, "pods": 220000, "nvidia.com/gpu": 2000}
+
+
+def test_what_others_pods_request_is_taken_off_their_nodes() -> None:
+    found = given([node()], [pod(cpu="1500m", memory="2Gi"), pod()])
+    assert found == {"cpu": 6500, "memory": 30 * 2**30 * 1000, "pods": 108000}
+
+
+def test_pods_that_the_pool_itself_runs_are_not_taken_off_since_kueue_counts_them() -> None:
+    part = Part(own=frozenset({"offloaded"}))
+    assert given([node()], [pod("offloaded", cpu="4")], part) == given([node()], [])
+
+
+@pytest.mark.parametrize("other", [
+    pod(on="", phase="Pending", cpu="4"), pod(phase="Succeeded", cpu="4"), pod(phase="Failed", cpu="4"),
+    pod(on="elsewhere", cpu="4"),
+], ids=["not bound", "succeeded", "failed", "on another node"])  # fmt: skip
+def test_pods_that_have_nothing_of_the_nodes_are_not_taken_off(other: Manifest) -> None:
+    assert given([node()], [other]) == given([node()], [])
+
+
+def test_a_node_with_less_than_nothing_takes_nothing_from_the_others() -> None:
+    assert given([node(cpu="1"), node("n2", cpu="2")], [pod(cpu="5")])["cpu"] == 2000
+
+
+@pytest.mark.parametrize("away", [
+    node(ready="False"), node(ready="Unknown"), node(spec={"unschedulable": True}),
+    node(spec={"taints": [{"key": "k", "effect": "NoSchedule"}]}),
+    node(spec={"taints": [{"key": "k", "effect": "NoExecute"}]}),
+], ids=["not ready", "unknown", "cordoned", "NoSchedule", "NoExecute"])  # fmt: skip
+def test_nodes_that_take_no_pods_do_not_count(away: Manifest) -> None:
+    assert given([away], []) == {}
+    assert given([node("n2"), away], [pod(cpu="1")])["cpu"] == 8000
+
+
+def test_taints_that_are_tolerated_or_only_preferred_do_not_keep_a_node_away() -> None:
+    taints = [{"key": "gpu", "effect": "NoSchedule"}, {"key": "old", "effect": "PreferNoSchedule"}]
+    assert given([node(spec={"taints": taints})], [], Part(tolerated=frozenset({"gpu"})))["cpu"] == 8000
+
+
+def test_an_amount_that_cannot_be_read_takes_nothing_off_and_the_others_do() -> None:
+    assert given([node()], [pod(cpu="much", memory="2Gi")]) == {
+        "cpu": 8000,
+        "memory": 30 * 2**30 * 1000,
+        "pods": 109000,
+    }
+
+
+def test_of_two_amounts_the_lesser_counts_and_of_what_the_cluster_has_not_there_is_nothing() -> None:
+    first = {"cpu": "8", "memory": "32Gi", "pods": "10"}
+    assert lesser(first, {"cpu": "500m", "memory": "64Gi", "nvidia.com/gpu": "1"}) == {
+        "cpu": "500m", "memory": "32Gi", "pods": "10", "nvidia.com/gpu": "0",
+    }  # fmt: skip
+    assert lesser(first, {}) == first
+
+
+# ---------------------------------------------------------------------- reading
+
+
+class Api:
+    """Two pages of nodes, and one of pods."""
+
+    def __init__(self, error: Exception | None = None, pods: list[Manifest] | None = None) -> None:
+        self.asked: list[tuple[str, Mapping[str, str]]] = []
+        self._error = error
+        self._pods = [pod(cpu="1")] if pods is None else pods
+
+    async def read(self, path: str, query: Mapping[str, str], *, what: str) -> bytes:
+        if self._error is not None:
+            raise self._error
+        self.asked.append((what, dict(query)))
+        go_on = "more" if path == "api/v1/nodes" and "continue" not in query else ""
+        items = self._pods if path == "api/v1/pods" else [node()] if go_on else [node("n2")]
+        return msgspec.json.encode({"items": items, "metadata": {"continue": go_on}})
+
+
+def asked_for(api: Api, part: Part) -> dict[str, str]:
+    return asyncio.run(capacity(KubeApi(cast(ApiClient, api)), part))
+
+
+def test_all_pages_are_read_with_the_selector_and_written_as_kubernetes_does() -> None:
+    api = Api()
+    found = asked_for(api, Part(selector="zone=a"))
+    assert found == {"cpu": "15", "memory": "64Gi", "pods": "219"}
+    assert [(path, query.get("labelSelector"), query.get("continue")) for path, query in api.asked] == [
+        ("/api/v1/nodes", "zone=a", None), ("/api/v1/nodes", "zone=a", "more"), ("/api/v1/pods", None, None),
+    ]  # fmt: skip
+
+
+def test_a_selector_that_is_none_is_the_users_to_mend_and_a_silent_cluster_is_not() -> None:
+    with pytest.raises(InputError, match="--selector: 'a b' is no label selector"):
+        asked_for(Api(Invalid("unable to parse")), Part(selector="a b"))
+    with pytest.raises(ClusterError, match="no answer"):
+        asked_for(Api(ClusterError("no answer")), Part())
+
+
+def test_a_pod_that_is_none_takes_no_less_for_it() -> None:
+    with pytest.raises(ClusterError, match=r"^/api/v1/pods: .*\.nodeName`: what answers is no API server"):
+        asked_for(Api(pods=[{"spec": {"nodeName": 1}}]), Part())

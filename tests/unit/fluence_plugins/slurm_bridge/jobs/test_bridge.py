@@ -1,0 +1,747 @@
+"""Pods get one job each, or each group, whatever fails between; and what became of the job becomes of the pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fluence_plugins.slurm_bridge.names import JOB, JOBID_LABEL
+from fluence_plugins.slurm_bridge.slurm.errors import JobNotPendingError, TokenError, UnavailableError
+from fluence_plugins.slurm_bridge.workloads import translation
+from session_scheduler.cluster.errors import Forbidden
+from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.model.objects import Pod, PodGroup
+from session_scheduler.testing import pod, pod_group
+
+from ..bridged import TICK, UNSURE, Bridged, slurm_of, waiting
+
+GANG = "PodGroup default/g"
+
+
+def gang(*names: str, size: int | None = None) -> Bridged:
+    """A world with a PodGroup of so many."""
+    world = Bridged(*(waiting(name, group="g") for name in names))
+    world.cluster.put(pod_group("g", size or len(names)))
+    world.needed[GANG] = size or len(names)
+    return world
+
+
+def _queue(*errors: Exception) -> deque[Exception]:
+    return deque(errors)
+
+
+def settled(world: Bridged) -> None:
+    """What holds whenever there is nothing more to be done."""
+    jobs = Counter(named.uid for job in world.live_jobs() if job.comment for named in job.comment.pods)
+    for one in world.pods():
+        if one.status.phase not in ("Succeeded", "Failed"):
+            assert jobs[one.metadata.uid] == 1, f"{one.key} has {jobs[one.metadata.uid]} jobs"
+
+
+# ---------------------------------------------------------------------- from a pod to its node
+
+
+def test_a_pod_gets_a_job_its_marks_and_a_node() -> None:
+    with Bridged(waiting("a")) as world:
+        world.rest()
+        assert [job.job_id for job in world.slurm.of("default/a")] == [1]
+        assert world.marks("a") == (1, True)
+        assert world.nodes() == {}
+        world.live()
+        assert world.nodes() == {"a": "n1"}
+        assert world.woken["Pod default/a"] >= 1
+        settled(world)
+
+
+def test_who_is_not_the_bridges_is_left_alone() -> None:
+    with Bridged(waiting("a"), pod("other")) as world:
+        other = world.pod("other")
+        world.live()
+        assert world.pod("other") == other
+        assert [job.comment.pods[0].name for job in world.live_jobs() if job.comment] == ["a"]
+
+
+def test_nothing_is_asked_again_while_nothing_changes() -> None:
+    with Bridged(waiting("a")) as world:
+        world.slurm.hold("n1", "n2", "n3", "n4")
+        world.live()
+        woken, calls = Counter(world.woken), list(world.slurm.calls)
+        asked = dict(world.slurm.reads)
+        world.live(60)
+        world.session(all_groups=True)
+        world.rest()
+        assert (world.woken, world.slurm.calls) == (woken, calls), "no wake-up and no request without a change"
+        assert world.slurm.reads["job"] == asked["job"]
+        assert world.slurm.reads["jobs"] - asked["jobs"] <= 60 / TICK + 4, "one list a tick for all"
+        assert "Resources" in world.bridge.facts().pod_jobs["uid-a"].text
+
+
+def test_sessions_that_ask_for_the_same_again_read_no_workloads() -> None:
+    class Counting(MemoryCluster):
+        gets = 0
+
+        async def get(self, *args: Any, **more: Any) -> Any:
+            self.gets += 1
+            return await super().get(*args, **more)
+
+    cluster = Counting([waiting("a", group="g"), pod_group("g", 1)])
+    with Bridged(cluster=cluster) as world:
+        world.slurm.hold("n1", "n2", "n3", "n4")
+        world.live()
+        before = cluster.gets
+        for number in range(100):
+            world.candidates = ("n1", "n2") if number % 2 else ("n1", "n2", "n3")
+            world.session(all_groups=True)
+            world.rest(TICK)
+        assert cluster.gets - before <= 2
+        world.cluster.put(replace(cluster.objects(PodGroup)[0], metadata=replace(
+            cluster.objects(PodGroup)[0].metadata, annotations={f"{JOB}job-name": "renamed"})))  # fmt: skip
+        world.rest(61)
+        world.session(all_groups=True)
+        world.rest()
+        assert world.live_jobs()[0].name == "renamed", "what a workload says meanwhile is told within a minute"
+
+
+def test_while_no_job_waits_slurm_is_asked_less_often() -> None:
+    with Bridged(waiting("a")) as world:
+        world.live()
+        before = world.slurm.reads["jobs"]
+        world.rest(60)
+        assert world.slurm.reads["jobs"] - before <= 60 / (10 * TICK) + 1
+
+
+def test_a_gang_is_one_job_and_its_pods_are_on_nodes_of_their_own() -> None:
+    with gang("a", "b", "c", "d") as world:
+        world.live()
+        assert world.writes("submit") == 1
+        assert world.writes("update") == 0
+        assert world.nodes() == {"a": "n1", "b": "n2", "c": "n3", "d": "n4"}
+
+
+def test_a_gang_that_is_not_whole_is_not_asked_for_and_says_so() -> None:
+    with gang("a", "b", "c", size=4) as world:
+        world.rest(30)
+        assert world.writes("submit") == 0
+        assert "3 of the 4 pods of PodGroup default/g are there" in world.problem(GANG)
+        world.put(waiting("d", group="g"))
+        world.live()
+        assert world.writes("submit") == 1
+        assert len(world.nodes()) == 4
+        assert world.problem(GANG) == ""
+
+
+def test_a_gangs_pod_that_is_made_anew_after_the_start_gets_a_job_of_its_own() -> None:
+    world = gang("a", "b", "c")
+    with world:
+        world.live()
+        world.end("c", "Failed")
+        world.rest()
+        world.delete("c")
+        world.settle()
+    again = Bridged(cluster=world.cluster, slurm=world.slurm)
+    again.needed = world.needed
+    with again:
+        again.put(waiting("c", uid="uid-c2", group="g"))
+        again.live()
+        assert again.nodes().keys() == {"a", "b", "c"}
+        assert again.writes("submit") == 2
+        assert again.marks("c") == (2, True)
+
+
+def test_five_hundred_groups_at_once_cost_a_few_requests_each() -> None:
+    nodes = [f"n{number}" for number in range(600)]
+    with Bridged(*(waiting(f"p{number}") for number in range(500)), slurm=slurm_of(*nodes)) as world:
+        world.live(10 * TICK)
+        assert len(world.nodes()) == 500
+        assert world.writes("submit") == 500
+        assert world.writes("update") == 0
+        assert world.slurm.reads["job"] == 500
+        assert world.slurm.reads["jobs"] <= 20
+        assert max(world.woken.values()) <= 3
+        settled(world)
+
+
+# ---------------------------------------------------------------------- answers that are lost
+
+
+def test_a_submission_that_was_carried_out_and_not_answered_is_found_again() -> None:
+    with Bridged(waiting("a")) as world:
+        world.slurm.loses.append("submit")
+        world.live(60)
+        assert world.writes("submit") == 1
+        assert world.nodes() == {"a": "n1"}
+        assert world.marks("a") == (1, True)
+        assert world.problem("Pod default/a") == ""
+
+
+def test_a_submission_that_never_arrived_is_made_anew_once_it_cannot_come_any_more() -> None:
+    with Bridged(waiting("a")) as world:
+        world.slurm.fails["submit"] = _queue(UnavailableError("POST job/submit", "time-out", sent=True))
+        world.rest(UNSURE - 2 * TICK)
+        world.session(all_groups=True)
+        world.rest(TICK)
+        assert world.writes("submit") == 0, "the first might still be carried out"
+        assert "it may have been carried out" in world.problem("Pod default/a")
+        world.live(4 * TICK)
+        assert world.writes("submit") == 1
+        assert world.nodes() == {"a": "n1"}
+
+
+def test_a_submission_that_was_not_sent_is_soon_tried_again() -> None:
+    with Bridged(waiting("a")) as world:
+        world.slurm.fails["submit"] = _queue(*[UnavailableError("POST job/submit", "no connection", sent=False)] * 2)
+        world.live(20)
+        assert world.nodes() == {"a": "n1"}
+        assert len(world.slurm.kept) == 1
+
+
+def test_a_job_that_cannot_be_read_after_its_submission_is_not_made_twice() -> None:
+    with Bridged(waiting("a")) as world:
+        world.slurm.fails["job"] = _queue(*[UnavailableError("GET job/1", "time-out", sent=True)] * 3)
+        world.rest(TICK)
+        for _ in range(5):
+            world.session(all_groups=True)
+            world.settle()
+        world.live(30)
+        assert world.writes("submit") == 1
+        assert world.nodes() == {"a": "n1"}
+
+
+def test_a_scheduler_that_is_killed_between_submission_and_label_leaves_its_job_to_the_next() -> None:
+    cluster, slurm = Refusing([waiting("a")]), slurm_of()
+    cluster.refused = {"patch_metadata"}
+    with Bridged(cluster=cluster, slurm=slurm) as world:
+        world.rest()
+        assert world.writes("submit") == 1
+        assert world.marks("a") == (None, False)
+    cluster.refused = set()
+    with Bridged(cluster=cluster, slurm=slurm) as world:
+        world.live()
+        assert world.writes("submit") == 1
+        assert world.marks("a") == (1, True)
+        assert world.nodes() == {"a": "n1"}
+
+
+def test_of_two_jobs_for_a_pod_one_is_cancelled() -> None:
+    with Bridged(waiting("a")) as world:
+        world.rest()
+        placeholder = world.slurm.kept[1].asked
+        world._do(world.slurm.submit(placeholder, world.bridge._defaults, ("n1",)))
+        world.live(30)
+        assert [job.job_id for job in world.live_jobs()] == [1]
+        settled(world)
+
+
+# ---------------------------------------------------------------------- pods that come and go while the job waits
+
+
+def test_a_pod_more_or_less_is_one_update() -> None:
+    world = gang("a", "b", size=2)
+    with world:
+        world.slurm.hold("n1", "n2", "n3")
+        world.live()
+        world.put(waiting("c", group="g"))
+        world.live(10)
+        assert world.writes("update") == 1
+        assert len(world.slurm.kept[2].asked.pods) == 3
+        assert world.marks("c") == (2, True)
+        world.delete("c")
+        world.live(10)
+        assert not world.is_there("c"), "its finalizer goes, for its job goes on for the others"
+        assert world.writes("update") == 2
+        assert len(world.slurm.kept[2].asked.pods) == 2
+        assert world.writes("submit") == 1
+        world.live(60)
+        assert world.writes("update") == 2
+
+
+def test_nodes_that_are_full_for_a_while_are_no_reason_to_update() -> None:
+    with Bridged(waiting("a")) as world:
+        world.slurm.hold("n1", "n2", "n3", "n4")
+        world.live()
+        world.candidates = ("n2", "n3")
+        world.session(all_groups=True)
+        world.rest()
+        assert world.writes("update") == 0
+        world.slurm.set_node("n1", features=())
+        world.slurm.nodes_by_name["n5"] = slurm_of("n5").nodes_by_name["n5"]
+        world.candidates = ("n1", "n2", "n5")
+        world.session(all_groups=True)
+        world.rest()
+        assert world.writes("update") == 1
+        assert world.slurm.kept[2].candidates == ("n1", "n2", "n5")
+
+
+def test_a_job_that_starts_while_it_is_updated_is_read_again() -> None:
+    world = gang("a", "b", size=2)
+    with world:
+        held = world.slurm.hold("n1", "n2", "n3")
+        world.live()
+        world.put(waiting("c", group="g"))
+
+        async def started(*_: Any) -> None:
+            world.slurm.end(held)
+            world.slurm.step()
+            world.slurm.calls.append(("update", None))
+            raise JobNotPendingError("POST job/2", 2073, "Job is no longer pending execution")
+
+        world.slurm.update = started  # type: ignore[method-assign]
+        world.rest()
+        del world.slurm.update
+        assert world.nodes().keys() >= {"a", "b"}
+        world.live(10)
+        assert world.writes("update") == 1
+        assert world.nodes().keys() == {"a", "b", "c"}
+        assert world.marks("c") == (3, True)
+        settled(world)
+
+
+def test_a_pod_deleted_before_its_job_starts_takes_the_job_with_it() -> None:
+    with Bridged(waiting("a")) as world:
+        world.slurm.hold("n1", "n2", "n3", "n4")
+        world.live()
+        world.delete("a")
+        world.rest()
+        assert world.live_jobs() == []
+        assert not world.is_there("a")
+
+
+def test_a_pod_made_anew_under_its_name_gets_a_job_of_its_own() -> None:
+    with Bridged(waiting("a")) as world:
+        world.live()
+        world.delete("a")
+        world.finish()
+        world.rest()
+        assert not world.is_there("a")
+        world.put(waiting("a", uid="another"))
+        world.live()
+        assert world.marks("a") == (2, True)
+        assert [job.job_id for job in world.live_jobs()] == [2]
+        assert world.nodes() == {"a": "n1"}
+
+
+# ---------------------------------------------------------------------- what Slurm refuses
+
+
+class Annotated:
+    """A pod with annotations of the bridge's."""
+
+    def __init__(self, **said: str) -> None:
+        self.said = {f"{JOB}{key}": value for key, value in said.items()}
+
+    def __call__(self, one: Pod) -> Pod:
+        return replace(one, metadata=replace(one.metadata, annotations=self.said))
+
+
+def test_what_slurm_refuses_is_told_once_and_asked_ever_less_often() -> None:
+    with Bridged(Annotated(partition="none")(waiting("a"))) as world:
+        world.slurm.calls.clear()
+        world.rest(3600)
+        assert "Invalid partition name specified" in world.problem("Pod default/a")
+        assert "ESLURM_INVALID_PARTITION_NAME" in world.problem("Pod default/a")
+        assert 5 <= world.writes("submit") <= 18, "each time after twice as long, up to five minutes"
+        assert world.woken["Pod default/a"] == 1
+        before = world.writes("submit")
+        for _ in range(20):
+            world.session(all_groups=True)
+            world.settle()
+        assert world.writes("submit") == before, "sessions that ask again are no reason"
+
+
+def test_a_mended_annotation_is_noticed_at_once() -> None:
+    with Bridged(Annotated(partition="none")(waiting("a"))) as world:
+        world.rest(600)
+        world.change("a", Annotated())
+        world.live(2 * TICK)
+        assert world.nodes() == {"a": "n1"}
+        assert world.problem("Pod default/a") == ""
+
+
+def test_an_annotation_that_cannot_be_read_is_no_request_at_all() -> None:
+    with Bridged(Annotated(timelimit="soon")(waiting("a"))) as world:
+        world.rest(600)
+        assert "timelimit" in world.problem("Pod default/a")
+        assert world.slurm.calls == []
+        assert world.woken["Pod default/a"] == 1
+
+
+def test_a_mended_workload_is_noticed_within_a_minute() -> None:
+    world = gang("a")
+    wrong = world.cluster.objects(PodGroup)[0]
+    world.cluster.put(replace(wrong, metadata=replace(wrong.metadata, annotations={f"{JOB}partition": "none"})))
+    with world:
+        world.rest(900)
+        assert "Invalid partition name" in world.problem(GANG)
+        world.cluster.put(wrong)
+        world.live(62)
+        assert world.nodes() == {"a": "n1"}
+
+
+def test_a_request_that_no_node_can_meet_says_which_nodes_there_are() -> None:
+    with gang("a", "b", "c", "d", "e") as world:
+        world.rest()
+        assert "4 of the 4 nodes that it fits on are nodes of Slurm, and it needs 5" in world.problem(GANG)
+        assert world.writes("submit") == 0
+
+
+def test_a_problem_of_a_pod_that_is_over_is_forgotten() -> None:
+    with Bridged(Annotated(partition="none")(waiting("a"))) as world:
+        world.rest()
+        world.end("a", "Failed")
+        world.rest(30)
+        assert world.bridge.facts().problems == {}
+        before = len(world.slurm.calls)
+        world.rest(600)
+        assert len(world.slurm.calls) == before
+
+
+def test_a_refusal_that_lasts_for_weeks_ends_nothing() -> None:
+    with Bridged(Annotated(partition="none")(waiting("a"))) as world:
+        for _ in range(1100):
+            world.rest(TICK, session=False)
+            world.time += 320
+        world.put(waiting("b"))
+        world.live()
+        assert world.nodes() == {"b": "n1"}
+
+
+def test_a_bug_that_one_group_meets_is_told_and_the_others_are_served(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def translate(root: Any, pods: Any, terms: Any) -> Any:
+        if pods[0].metadata.name == "a":
+            raise KeyError("odd")
+        return translation.translate(root, pods, terms)
+
+    monkeypatch.setattr("fluence_plugins.slurm_bridge.jobs.submitter.translate", translate)
+    with Bridged(waiting("a"), waiting("b")) as world:
+        world.live(60)
+        assert world.nodes() == {"b": "n1"}
+        assert "a fault of the plugin slurm-bridge: KeyError" in world.problem("Pod default/a")
+        assert 1 <= sum(record.levelname == "ERROR" for record in caplog.records) <= 6
+    caplog.clear()
+
+
+# ---------------------------------------------------------------------- Slurm is away
+
+
+def test_slurm_away_and_back() -> None:
+    with Bridged(waiting("a")) as world:
+        world.slurm.down = True
+        world.rest(10)
+        assert world.problem("Pod default/a").startswith("Slurm cannot be asked")
+        world.put(waiting("b"))
+        world.rest(20)
+        assert world.problem("Pod default/b").startswith("Slurm cannot be asked"), "who comes later is told, too"
+        assert sum(world.woken.values()) <= 2
+        assert world.slurm.reads["jobs"] <= 8, "ever less often"
+        world.slurm.down = False
+        world.live(16)
+        assert world.nodes().keys() == {"a", "b"}
+        assert world.bridge.facts().problems == {}
+        assert world.writes("submit") == 2
+
+
+def test_while_slurm_is_away_running_pods_run_and_ended_ones_wait() -> None:
+    with Bridged(waiting("a"), waiting("b")) as world:
+        world.live()
+        world.slurm.down = True
+        world.end("a")
+        world.delete("a")
+        world.rest(60)
+        assert world.is_there("a"), "its job must be told"
+        assert world.pod("b").metadata.deletion_timestamp is None
+        world.slurm.down = False
+        world.rest(16)
+        assert not world.is_there("a")
+        assert [job.comment.pods[0].name for job in world.live_jobs() if job.comment] == ["b"]
+
+
+def test_a_token_that_has_expired_is_told_and_used_once_it_is_valid() -> None:
+    with Bridged(waiting("a")) as world:
+        error = TokenError("/token", "Slurm does not take it")
+        world.slurm.fails["jobs"] = _queue(*[error] * 4)
+        world.rest(2)
+        assert "token file /token" in world.problem("Pod default/a")
+        world.live(30)
+        assert world.nodes() == {"a": "n1"}
+        assert world.woken["Pod default/a"] <= 4
+
+
+# ---------------------------------------------------------------------- what became of the job
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"])
+def test_a_job_that_ends_under_its_pods_ends_them(state: str) -> None:
+    with gang("a", "b") as world:
+        world.live()
+        world.slurm.end(1, state)
+        world.rest(6)
+        assert all(world.pod(name).metadata.deletion_timestamp for name in ("a", "b"))
+        told = [(name, note) for name, reason, note in world.told if reason == "SlurmJobEnded"]
+        assert sorted(told) == [(name, f"its Slurm job 1 has ended: {state}: it is deleted") for name in ("a", "b")]
+        world.finish()
+        world.rest()
+        assert world.pods() == []
+
+
+def test_a_job_that_slurm_has_forgotten_ends_its_pods() -> None:
+    with Bridged(waiting("a")) as world:
+        world.live()
+        world.slurm.forget(1)
+        world.rest(6)
+        assert world.pod("a").metadata.deletion_timestamp
+        assert "no longer known to Slurm" in world.told[-1][2]
+
+
+def test_a_job_that_is_requeued_has_its_nodes_no_more_and_ends_its_pods() -> None:
+    with Bridged(waiting("a")) as world:
+        world.live()
+        world.slurm.kept[1].shares = {}
+        world.slurm.change(1, states=frozenset({"PENDING", "REQUEUED"}), nodes=())
+        world.rest(6)
+        assert "was requeued" in world.told[-1][2]
+        world.finish()
+        world.rest()
+        assert world.pods() == []
+        assert world.live_jobs() == []
+
+
+@pytest.mark.parametrize("states", [{"SUSPENDED"}, {"RUNNING", "COMPLETING"}, {"RUNNING", "CONFIGURING"}, {"STOPPED"}])
+def test_a_job_in_between_ends_nothing(states: set[str]) -> None:
+    with Bridged(waiting("a")) as world:
+        world.live()
+        world.slurm.change(1, states=frozenset(states))
+        world.rest(30)
+        assert world.pod("a").metadata.deletion_timestamp is None
+        assert world.writes("submit") == 1
+        assert world.writes("cancel") == 0
+
+
+def test_a_waiting_pod_whose_job_is_suspended_waits_on() -> None:
+    with Bridged(waiting("a")) as world:
+        world.rest()
+        world.slurm.change(1, states=frozenset({"SUSPENDED"}), nodes=("n1",))
+        world.rest(10)
+        world.session(all_groups=True)
+        world.rest()
+        assert "SUSPENDED" in world.bridge.facts().pod_jobs["uid-a"].text
+        assert (world.writes("submit"), world.writes("update")) == (1, 0)
+
+
+@pytest.mark.parametrize("how", ["end", "forget"])
+def test_a_job_that_ends_before_its_pods_start_is_followed_by_another(how: str) -> None:
+    with Bridged(waiting("a")) as world:
+        held = world.slurm.hold("n1", "n2", "n3", "n4")
+        world.live()
+        job = world.live_jobs()[0].job_id
+        if how == "end":
+            world.slurm.end(job, "CANCELLED")
+        else:
+            world.slurm.forget(job)
+        world.rest(6)
+        assert world.writes("submit") == 2
+        world.slurm.end(held)
+        world.live()
+        assert world.nodes() == {"a": "n1"}
+        assert world.marks("a") == (world.live_jobs()[0].job_id, True)
+
+
+def test_the_last_pod_that_ends_ends_the_job_and_then_goes() -> None:
+    with gang("a", "b") as world:
+        world.live()
+        world.end("a")
+        world.rest()
+        assert world.marks("a") == (1, False), "its job goes on for the other, and needs it no more"
+        assert world.writes("cancel") == 0
+        world.slurm.fails["cancel"] = _queue(UnavailableError("DELETE job/1", "time-out", sent=True))
+        world.end("b")
+        world.rest(TICK)
+        assert world.marks("b") == (1, True)
+        world.rest(6)
+        assert world.live_jobs() == []
+        assert world.marks("b") == (1, False)
+
+
+def test_pods_that_are_over_cost_nothing_once_slurm_has_forgotten_their_jobs() -> None:
+    with Bridged(*(waiting(f"p{number}") for number in range(4))) as world:
+        world.live()
+        for number in range(4):
+            world.end(f"p{number}")
+        world.rest()
+        for number in list(world.slurm.kept):
+            world.slurm.forget(number)
+        before = world.slurm.reads["job"]
+        world.put(waiting("a"))
+        world.live(60)
+        assert world.slurm.reads["job"] - before <= 2
+
+
+# ---------------------------------------------------------------------- others
+
+
+def test_who_does_not_lead_asks_and_writes_nothing() -> None:
+    cluster, slurm = MemoryCluster([waiting("a")]), slurm_of()
+    with Bridged(cluster=cluster, slurm=slurm, elected=False) as other:
+        other.rest(30)
+        assert (slurm.calls, slurm.reads) == ([], {})
+        with Bridged(cluster=cluster, slurm=slurm) as leader:
+            leader.live()
+            leader.elected = False
+            other.elected = True
+            other.live()
+            leader.end("a")
+            leader.rest()
+            assert leader.writes("cancel") == 0
+        other.rest()
+        assert other.live_jobs() == []
+        assert other.writes("submit") == 1
+
+
+def test_who_leads_again_does_not_go_by_what_it_knew() -> None:
+    cluster, slurm = MemoryCluster([waiting("a")]), slurm_of()
+    with Bridged(cluster=cluster, slurm=slurm) as one, Bridged(cluster=cluster, slurm=slurm, elected=False) as two:
+        slurm.hold("n1", "n2", "n3", "n4")
+        one.live()
+        one.elected, two.elected = False, True
+        one.rest(TICK)
+        slurm.end(1)
+        two.live()
+        one.elected, two.elected = True, False
+        one.live()
+        assert one.told == []
+        assert one.pod("a").metadata.deletion_timestamp is None
+        assert one.nodes() == {"a": "n1"}
+
+
+def test_jobs_of_people_and_of_other_clusters_are_left_alone_whatever_pods_say() -> None:
+    with Bridged(waiting("x"), name="elsewhere") as elsewhere:
+        elsewhere.rest()
+        peoples = elsewhere.slurm.hold("n2")
+        marked = replace(waiting("a"), metadata=replace(waiting("a").metadata, labels={JOBID_LABEL: "1"}))
+        forged = replace(waiting("b"), metadata=replace(waiting("b").metadata, labels={JOBID_LABEL: str(peoples)}))
+        with Bridged(marked, forged, slurm=elsewhere.slurm) as world:
+            world.live()
+            assert world.nodes().keys() == {"a", "b"}
+            assert {world.marks("a")[0], world.marks("b")[0]} & {1, peoples} == set()
+            for name in ("a", "b"):
+                world.end(name)
+            world.rest()
+            assert not world.slurm.kept[1].job.ended
+            assert not world.slurm.kept[peoples].job.ended
+
+
+# ---------------------------------------------------------------------- rights
+
+
+class Refusing(MemoryCluster):
+    """Refuses what it is told to, and counts how often."""
+
+    refused: set[str]
+    times: Counter[str]
+
+    def _may(self, what: str) -> None:
+        if what in self.__dict__.get("refused", set()):
+            self.__dict__.setdefault("times", Counter())[what] += 1
+            raise Forbidden(f"pods is forbidden: cannot {what}")
+
+    async def patch_metadata(self, *args: Any, **more: Any) -> Any:
+        self._may("patch_metadata")
+        return await super().patch_metadata(*args, **more)
+
+    async def delete(self, *args: Any, **more: Any) -> None:
+        self._may("delete")
+        await super().delete(*args, **more)
+
+
+@pytest.mark.parametrize("what", ["patch_metadata", "delete"])
+def test_a_right_that_is_missing_is_told_once_and_tried_ever_less_often(
+    what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Refusing([waiting("a")])
+    if what == "patch_metadata":
+        cluster.refused = {what}
+    with Bridged(cluster=cluster) as world:
+        world.live()
+        assert world.nodes() == {"a": "n1"}
+        if what == "delete":
+            world.slurm.end(1)
+            cluster.refused = {what}
+        world.rest(1800)
+        assert 5 <= cluster.times[what] <= 20
+        assert sum("cannot " + what in record.message for record in caplog.records) == 1
+        cluster.refused = set()
+        world.rest(301)
+        if what == "patch_metadata":
+            assert world.marks("a") == (1, True), "who runs already needs them, too"
+        else:
+            assert world.pod("a").metadata.deletion_timestamp
+
+
+# ---------------------------------------------------------------------- what is kept
+
+
+def test_nothing_is_kept_of_lives_that_are_over() -> None:
+    with Bridged() as world:
+        for number in range(60):
+            name = f"p{number}"
+            world.put(Annotated(partition="none")(waiting(name)) if number % 5 == 0 else waiting(name))
+            world.live(2 * TICK)
+            if number % 5:
+                world.end(name)
+            world.delete(name)
+            world.finish()
+            world.rest(2 * TICK)
+            for job_id in [job_id for job_id, kept in world.slurm.kept.items() if kept.job.ended]:
+                world.slurm.forget(job_id)
+        world.rest(700)
+        submitter, nodes, table = world.bridge._submitter, world.bridge._nodes, world.table
+        assert submitter is not None
+        assert nodes is not None
+        kept = [submitter._groups, submitter.reconciler._failed, submitter._problems, submitter._specs,
+                submitter._ambiguous, submitter._requests, submitter._unobserved, submitter._fulfilled, nodes._shares,
+                nodes._reading, table.pods, table.jobs, table.ended, table.pod_jobs, table._labelled, table._uids,
+                table._gone, table._by_uid, table._by_key]  # fmt: skip
+        assert [len(one) for one in kept] == [0] * len(kept)
+
+
+def test_shares_are_asked_for_once_for_all_pods_of_a_job() -> None:
+    with gang("a", "b", "c") as world:
+        world.live()
+
+        async def all_pods() -> list[Any]:
+            nodes = [f"n{number % 3 + 1}" for number in range(99)]
+            return await asyncio.gather(*(world.bridge.share_of(1, node) for node in nodes), return_exceptions=True)
+
+        world.slurm.fails["resources"] = _queue(UnavailableError("GET resources/1", "time-out", sent=True))
+        assert all(isinstance(found, UnavailableError) for found in world._do(all_pods()))
+        assert world.slurm.reads["resources"] == 1
+        found = world._do(all_pods())
+        assert [share.node for share, _ in found[:3]] == ["n1", "n2", "n3"]
+        assert world.slurm.reads["resources"] == 2
+
+
+@pytest.fixture(autouse=True)
+def _errors_of_the_plugin_are_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_what_a_session_wants_for_pods_that_it_heard_of_first_is_not_lost() -> None:
+    with Bridged() as world:
+        late, gone = waiting("late"), waiting("gone")
+        world.want("PodGroup default/g", [late, gone], [late, gone])
+        world.rest(TICK, session=False)
+        assert world.live_jobs() == []
+        world.put(late)
+        world.rest(TICK, session=False)
+        assert world.live_jobs() == [], "it is waited for the other one, too"
+        world.rest(5, session=False)
+        (job,) = world.live_jobs()
+        assert job.comment is not None
+        assert [one.name for one in job.comment.pods] == ["late"], "who was not heard of has gone again"
