@@ -40,7 +40,7 @@ def consolidate(session: Session) -> Iterator[Decision | None]:
         return
     moves, consolidation = session.snapshot.cache.moves, _Consolidation(session)
     for group in ordered(session, refused):
-        if group is not None and moves.under_way(session.now):
+        if group is not None and moves.in_flight(session.now):
             moves.hold_up(group.key)
         else:
             yield None if group is None else consolidation.decide(group, session.outcomes[group])

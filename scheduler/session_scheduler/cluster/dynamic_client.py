@@ -5,7 +5,7 @@
         await api.replace("/api/v1/namespaces/kube-system/secrets/one", {**secret, "data": {…}})
 
 A path is as the API has it; a query may follow it. Every request has a time-out. A read is sent again where that may
-help, a write only where the API server certainly did nothing. `kube_following` lists and watches.
+help, a write only where the API server certainly did nothing. `dynamic_informer` lists and watches.
 """
 
 from __future__ import annotations

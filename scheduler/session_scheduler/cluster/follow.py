@@ -1,4 +1,7 @@
-"""One list-and-watch loop over a cluster's port."""
+"""The simple list-and-watch loop of plugins' own tasks over a cluster's port.
+
+Unlike a mirror it passes everything anew after each failure, and reports failures to its caller.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +28,16 @@ async def follow(
     """
     while True:
         try:
-            await _list_and_watch(cluster, kind, begin)
+            listing = await cluster.list(kind)
+            take = begin(listing.items)
+            version, told = listing.resource_version, True
+            while told:
+                told = False
+                async with aclosing(cluster.watch(kind, version)) as events:
+                    async for event in events:
+                        version, told = event.resource_version, True
+                        if event.object is not None:
+                            take(event.object, event.change == "DELETED")
         except FluenceError as error:
             failed(error)
         await asyncio.sleep(pause)
-
-
-async def _list_and_watch(
-    cluster: Cluster, kind: type[Kube], begin: Callable[[tuple[Kube, ...]], Callable[[Kube, bool], None]]
-) -> None:
-    """Until a watch ends that told nothing. Raises FluenceError."""
-    listing = await cluster.list(kind)
-    take = begin(listing.items)
-    version, told = listing.resource_version, True
-    while told:
-        told = False
-        async with aclosing(cluster.watch(kind, version)) as events:
-            async for event in events:
-                version, told = event.resource_version, True
-                if event.object is not None:
-                    take(event.object, event.change == "DELETED")

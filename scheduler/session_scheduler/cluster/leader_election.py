@@ -100,16 +100,10 @@ class Elector:
     """Takes part in the election. `now` gives the times that are written into the Lease, and nothing else."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        settings: LeaderElection,
-        *,
-        identity: str,
-        clock: Clock,
-        now: Callable[[], datetime] = utc_now,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, cluster: Cluster, settings: LeaderElection, *, identity: str, clock: Clock,
+        now: Callable[[], datetime] = utc_now, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         failed: Callable[[], None] = lambda: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`failed` is called for each renewal that fails."""
         self.fence = Fence(clock, settings.renew_seconds)
         self.identity = identity
@@ -175,7 +169,7 @@ class Elector:
     async def release(self) -> None:
         """Give the lease back, if it is ours, so that another replica need not wait for its end. Never raises.
 
-        From its call on nothing passes the fence: call it when no write is under way.
+        From its call on nothing passes the fence: call it when no write is in flight.
         """
         self.fence.close()
         if not self._claimed:

@@ -90,18 +90,11 @@ class Mirror:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        kinds: Sequence[type[KubeObject]],
-        deliver: Callable[[Change, KubeObject], None],
-        *,
-        clock: Clock,
-        reconcile_seconds: float = 60.0,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        chance: random.Random | None = None,
-        meter: MirrorMeter | None = None,
+        self, cluster: Cluster, kinds: Sequence[type[KubeObject]], deliver: Callable[[Change, KubeObject], None], *,
+        clock: Clock, reconcile_seconds: float = 60.0, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: random.Random | None = None, meter: MirrorMeter | None = None,
         optional: Sequence[type[KubeObject]] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         chance = chance or random.Random()  # noqa: S311 (spreads requests in time, guards nothing)
         settings = _Settings(cluster, deliver, reconcile_seconds, clock, sleep, chance, meter or MirrorMeter())
         self._followers = [_Follower(kind, settings, optional=kind in optional) for kind in kinds]
@@ -130,7 +123,7 @@ class Mirror:
     async def run(self) -> None:
         """Deliver every change since `start`, until cancelled: all watches are closed then.
 
-        Raises an ExceptionGroup of what nobody expected, and of Invalid or NotFound where a kind cannot be listed
+        Raises an ExceptionGroup of unexpected errors, and of Invalid or NotFound where a kind cannot be listed
         for longer than half a minute any more.
         """
         if not self._synced:

@@ -102,13 +102,9 @@ class BindCompletion:
         self.in_flight.start(decision.group.key, work, partial(self._carried_out, decision, calls, planning))
 
     async def _carried_out(
-        self,
-        decision: Decision,
-        calls: HookCalls,
-        planning: PlanSwap | None,
-        _: str,
+        self, decision: Decision, calls: HookCalls, planning: PlanSwap | None, _: str,
         answer: BindResult | BaseException,
-    ) -> Bound:
+    ) -> Bound:  # fmt: skip
         started = perf_counter()
         result = unexpected(decision, answer) if isinstance(answer, BaseException) else answer
         failures = result.failures

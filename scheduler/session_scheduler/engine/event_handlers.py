@@ -60,7 +60,8 @@ class EventHandlers:
         """Handle a watch event, ADDED, MODIFIED or DELETED: update the cache, free what ended, requeue."""
         known, gone = self.requeuer.known(obj), change == "DELETED"
         if gone:
-            self._remove(obj)
+            self._reported.pop(obj.metadata.uid, None)
+            self.cache.remove(obj)
         else:
             self.ingest(obj)
         if isinstance(obj, Pod):
@@ -72,10 +73,10 @@ class EventHandlers:
     async def _follow_pod(self, pod: Pod, known: _KnownPod | None, *, gone: bool) -> None:
         """What a pod's change means for its group, its bind and its preemptors."""
         task = self.cache.tasks.get(pod.metadata.uid)
-        if known is not None and known.key not in self.cache.groups:
-            self.queue.placed(known.key)
-            self.completion.outcomes.pop(known.key, None)
-            self.gang_starts.ended(known.key, self.cache.pod_group(known.key))
+        if known is not None and (key := known.ref.key) not in self.cache.groups:
+            self.queue.placed(key)
+            self.completion.outcomes.pop(key, None)
+            self.gang_starts.ended(key, self.cache.pod_group(key))
         if gone or pod.metadata.deletion_timestamp is not None:
             self.binder.ends(pod.metadata.uid)
         if task is None and known is not None:
@@ -99,10 +100,6 @@ class EventHandlers:
         elif self._reported.get(obj.metadata.uid) != problem:
             self._reported[obj.metadata.uid] = problem
             self.observer.wrong(obj, f"{problem}: {_therefore(obj)}")
-
-    def _remove(self, obj: KubeObject) -> None:
-        self._reported.pop(obj.metadata.uid, None)
-        self.cache.remove(obj)
 
     def failed(self, obj: KubeObject, error: Exception) -> None:
         """An object's event ended in an unexpected error."""
@@ -130,10 +127,6 @@ class _KnownPod(msgspec.Struct, frozen=True):
     phase: Phase
     priority: int
     node: str | None
-
-    @property
-    def key(self) -> str:
-        return self.ref.key
 
 
 @dataclass(eq=False, repr=False)
@@ -294,7 +287,7 @@ class Requeuer:
             self.queue.requeue(known.group.key, "UnschedulablePodDelete")
 
     def _own_change(self, task: Task, known: _KnownPod) -> None:
-        if not self.queue.is_asleep(task.group.key):
+        if not self.queue.is_unschedulable(task.group.key):
             return
         if task.priority != known.priority or _moves(task, known.pod):
             self.queue.requeue(task.group.key, "UnschedulablePodUpdate")
@@ -310,7 +303,7 @@ class Requeuer:
     def _pod_group_changed(self, pod_group: PodGroup, known: PodGroup | None, gone: bool) -> None:
         if gone or known is None or not _same(known, pod_group):
             action = "Delete" if gone else "Add" if known is None else "Update"
-            self.queue.wake(pod_group_key(pod_group), self.clock.now(), f"PodGroup{action}")
+            self.queue.requeue_now(pod_group_key(pod_group), self.clock.now(), f"PodGroup{action}")
 
 
 def _together(group: Group) -> bool:
@@ -422,21 +415,16 @@ def gates_of(
     def ask(pod: Pod) -> Gate | None:
         for call in asked.get(pod.spec.scheduler_name, ()):
             try:
-                gate = _gate(call, call(pod, objects))
+                gate = call(pod, objects)
+                if gate is None:
+                    continue
+                if not isinstance(gate, Gate) or not isinstance(gate.reason, str):
+                    raise call.wrong(f"{gate!r} is no gate: return a Gate with a text, or None")
             except PluginError as error:
                 _log.error("a plugin cannot tell whether a pod is to wait", pod=pod.key, plugin=error.plugin,
                            error=str(error))  # fmt: skip
                 return Gate(str(error), plugin=error.plugin)
-            if gate is not None:
-                return gate
+            return Gate(gate.reason, gate.awaits, call.plugin)
         return None
 
     return ask
-
-
-def _gate(call: HookCall, answer: object) -> Gate | None:
-    if answer is None:
-        return None
-    if not isinstance(answer, Gate) or not isinstance(answer.reason, str):
-        raise call.wrong(f"{answer!r} is no gate: return a Gate with a text, or None")
-    return Gate(answer.reason, answer.awaits, call.plugin)

@@ -1,4 +1,7 @@
-"""Each pending pod judged alone, node by node: who refuses it and what would help, or of what its score is made."""
+"""Explanations: each pending pod evaluated alone, node by node; which plugin refuses it, what would help, its scores.
+
+The offline commands and the server's endpoint ask for them. A session is opened and nothing of it is committed.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,12 @@ def reason_of(scheduler: Scheduler, task: Task) -> str:
     if task in outcome.reasons:
         return outcome.reasons[task]
     return outcome.refusal.reason if outcome.refusal else NOT_TRIED
+
+
+def head_of(task: Task) -> dict[str, Any]:
+    """Which pod, of which group and queue: how a pod's JSON begins."""
+    return {"namespace": task.namespace, "name": task.name, "group": None if task.group.single else task.group.name,
+            "queue": task.group.queue}  # fmt: skip
 
 
 def gated_reason(task: Task) -> str:
@@ -132,12 +141,7 @@ def explain_task(
 
 
 def explain_gang(
-    scheduler: Scheduler,
-    group: Group,
-    ways: int = MOST_WAYS,
-    spent: Counter[str] | None = None,
-    *,
-    asks: bool = False,
+    scheduler: Scheduler, group: Group, ways: int = MOST_WAYS, spent: Counter[str] | None = None, *, asks: bool = False
 ) -> dict[str, Any]:
     """How much of a gang could be placed now, where, and why not the rest; nothing is changed.
 

@@ -132,26 +132,22 @@ class GangStarts:
     def remind(self) -> None:
         """Acknowledge again what no PodGroup says: the cluster may not have answered for longer than that is tried."""
         for group in self.cache.groups.values():
-            if group.pod_group is not None and not self._is_acknowledged(group, group.pod_group):
-                self.acknowledge(group)
-
-    def _is_acknowledged(self, group: Group, pod_group: PodGroup) -> bool:
-        plan = self.plans.plan_of(group)
-        return ever_scheduled(pod_group) if plan is None else acknowledged(pod_group, plan)
+            if group.pod_group is not None:
+                plan = self.plans.plan_of(group)
+                if not (ever_scheduled(group.pod_group) if plan is None else acknowledged(group.pod_group, plan)):
+                    self.acknowledge(group)
 
     def may_have_begun(self, group: Group) -> bool:
         """Whether members of the group's start are bound, or may be, so that the others must follow.
 
         What these give back, because their binds fail, is kept for them until they are placed again, the gang has
-        started, or its time is over: else what runs of it would be ended for somebody who came later.
+        started, or its time is over: else its running members would be evicted for pods that came later.
         """
         starting = self._starting.get(group.key)
         if not starting or group.missing or group.key in self._evicting:
             return False
-        return any(uid in starting and self._may_be_bound(task) for uid, task in group.tasks.items())
-
-    def _may_be_bound(self, task: Task) -> bool:
-        return task.phase is Phase.BOUND or task.uid in self.unknown_binds
+        started = (task for uid, task in group.tasks.items() if uid in starting)
+        return any(task.phase is Phase.BOUND or task.uid in self.unknown_binds for task in started)
 
     def _give_places_up(self, group: Group | None) -> None:
         """What is kept of a start is anybody's."""

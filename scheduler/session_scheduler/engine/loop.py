@@ -247,7 +247,9 @@ class SchedulerLoop:
         found: dict[str, list[Task]] = {state: [] for state in PENDING_STATES}
         for task in cache.unbound.values():
             key = task.group.key
-            waits = "unschedulable" if queue.is_asleep(key) else "due" if queue.is_active(key, now) else "backoff"
+            waits = (
+                "unschedulable" if queue.is_unschedulable(key) else "due" if queue.is_active(key, now) else "backoff"
+            )
             found["gated" if task.phase is Phase.GATED else waits].append(task)
         groups = filter(None, map(cache.groups.get, self._scheduler.in_flight.groups))
         found["in_flight"] = [task for group in groups for task in group.in_phase(Phase.ASSUMED)]

@@ -170,20 +170,20 @@ class PlanCache:
 
     def gated(self) -> bool:
         """Whether nothing is to be placed yet: requests of plans that were found may still take what looks free."""
-        return bool(self._gates) and self._is_start()
+        return bool(self._gates) and self.clock.now() < self._started + _LONGEST_GATE
 
     def gate(self, key: str) -> None:
-        """Keep everything waiting, shortly after the start, until the found plan of a group is void."""
-        if self._is_start():  # later no other replica's requests can be in flight; and anybody may write a plan
+        """Keep everything waiting, shortly after the start, until the found plan of a group is void.
+
+        Later no other replica's requests can be in flight; and anybody may write a plan.
+        """
+        if self.clock.now() < self._started + _LONGEST_GATE:
             self._gates.add(key)
 
     def ungate(self, key: str, answer: object) -> None:
         """A found plan was voided, or cannot be: only an answer that may yet come keeps the others waiting."""
         if not isinstance(answer, _MAY_YET_COME):
             self._gates.discard(key)
-
-    def _is_start(self) -> bool:
-        return self.clock.now() < self._started + _LONGEST_GATE
 
 
 def ever_scheduled(pod_group: PodGroup) -> bool:

@@ -225,30 +225,30 @@ class PlanRecovery:
         self.in_flight.start(group.key, self.binder.plans.abort(group.pod_group, plan, pods), self._aborted)
 
     async def _struck(self, key: str, answer: PodGroup | BaseException) -> None:
-        self.plans.ungate(key, answer)
-        if isinstance(answer, PodGroup):
-            self.ingest_written(answer)
-        elif isinstance(answer, ClusterError):
-            _log.warning("a plan cannot be changed yet", group=key, error=str(answer))
+        if self._written(key, answer, "a plan cannot be changed yet") is None:
             self.plans.reconsider(key)
-            self.completion.back_off(key)
-        else:
-            raise answer
 
     async def _aborted(self, key: str, answer: PodGroup | BaseException) -> None:
+        pod_group = self._written(key, answer, "a plan cannot be taken back yet")
+        if pod_group is None:
+            return
+        if standing := attempt_of(pod_group):  # one of its pods was bound: it is recovered
+            self.plans.reconsider(key, standing)
+            return
+        self.gang_starts.forget_start(key)
+        self.observer.recovered("aborted", 0)
+
+    def _written(self, key: str, answer: PodGroup | BaseException, problem: str) -> PodGroup | None:
+        """The PodGroup after a plan was voided; None where the cluster refused that. Raises any other error."""
         self.plans.ungate(key, answer)
         if isinstance(answer, PodGroup):
             self.ingest_written(answer)
-            if standing := attempt_of(answer):  # one of its pods was bound: it is carried on with
-                self.plans.reconsider(key, standing)
-                return
-            self.gang_starts.forget_start(key)
-            self.observer.recovered("aborted", 0)
-        elif isinstance(answer, ClusterError):
-            _log.warning("a plan cannot be taken back yet", group=key, error=str(answer))
-            self.completion.back_off(key)
-        else:
+            return answer
+        if not isinstance(answer, ClusterError):
             raise answer
+        _log.warning(problem, group=key, error=str(answer))
+        self.completion.back_off(key)
+        return None
 
 
 def _vacated(group: Group, plan: GangPlan) -> dict[Task, PlannedPod]:

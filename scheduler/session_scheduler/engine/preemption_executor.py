@@ -37,7 +37,7 @@ from session_scheduler.state.scheduling_queue import SchedulingQueue
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 _TRIES = 5
-"""Of a write against others who write to the pod."""
+"""Of a write, against others that write to the pod."""
 _NotEnded = Mapping[Task, str]
 """Victims that are not known to end, and why."""
 
@@ -145,19 +145,19 @@ class PreemptionExecutor:
                         self.give_up(task)
 
     def ended(self, uid: str) -> None:
-        """A pod went: with the last of its victims a group need not sleep any more."""
+        """A pod went: with the last of its victims a group is requeued."""
         for key in self._let_go(uid):
             if key not in self._left:
                 self.queue.requeue(key, "AssignedPodDelete")
 
     def node_gone(self, node: str) -> None:
-        """A node went: nobody is nominated for it any more."""
+        """A node went: no pod is nominated for it any more."""
         for task in self.cache.nominations.on_node(node):
             self.queue.requeue(task.group.key, "NodeDelete")
             self.give_up(task)
 
     def started(self) -> None:
-        """The cluster was taken in: what a predecessor wrote only a part of is taken back."""
+        """The cluster was ingested: what a predecessor wrote only a part of is taken back."""
         for group in {task.group: None for _, tasks in self.cache.nominations.waiting() for task in tasks}:
             self._take_back_part(group)
 
@@ -212,7 +212,7 @@ class PreemptionExecutor:
             work = self._write(nominations, victims, unwritten)
             self.in_flight.start(group.key, work, partial(self._written, tuple(victims), unwritten))
 
-    # ------------------------------------------------------------------ who ends for whom
+    # ------------------------------------------------------------------ victims and the groups that wait for them
 
     def _ends(self, task: Task) -> bool:
         """Whether a running task was asked to end already, by whomever."""
@@ -241,7 +241,7 @@ class PreemptionExecutor:
         """Returns the victims that are not known to end, and why. Raises ClusterError where a nomination fails, which
         is added to `unwritten`.
 
-        The last of them is asked when the others end: where one does not, it would end for nobody.
+        The last of them is asked when the others end: where one does not, it would end for nothing.
         """
         await _all(self._nominate(nomination, unwritten) for nomination in nominations)
         asked = list(victims.items())

@@ -68,17 +68,9 @@ class Scheduler:
     """Profiles by schedulerName over one cluster. `start` once, then `cycle` whenever something is due."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        config: SchedulerConfig,
-        profiles: Mapping[str, HookCalls],
-        clock: Clock,
-        *,
-        evaluation: str = "heap",
-        observer: Observer | None = None,
-        holder: str = "",
-        token: Callable[[], str] = str,
-    ) -> None:
+        self, cluster: Cluster, config: SchedulerConfig, profiles: Mapping[str, HookCalls], clock: Clock, *,
+        evaluation: str = "heap", observer: Observer | None = None, holder: str = "", token: Callable[[], str] = str,
+    ) -> None:  # fmt: skip
         """`holder` and `token` tell this replica from others in plans and in bindings."""
         self.cluster = cluster
         self.config = config
@@ -95,7 +87,7 @@ class Scheduler:
         backoff = config.backoff
         self.queue = SchedulingQueue(
             backoff.initial_seconds, backoff.max_seconds, backoff.max_unschedulable_seconds, registered_hints(profiles),
-            on_requeued=lambda key: self.cache.stir(key), on_event=observer.woken,
+            on_requeued=lambda key: self.cache.requeued(key), on_event=observer.woken,
         )  # fmt: skip
         self.cache = self._new_cache()
         self.binder = Binder(cluster, config.bindings_in_flight, holder=holder, token=token,
@@ -120,6 +112,7 @@ class Scheduler:
             profiles, self.cache, self.queue, clock, observer, self.binder, in_flight, unknown, gang_starts, preemption,
             self.plugin_sync, requeuer.back_off, requeuer.freed,
         )  # fmt: skip
+        self.outcomes = self.completion.outcomes
         self.in_flight, self.unknown_binds, self.preemption = in_flight, unknown, preemption
         self.plans, self.gang_starts = plans, gang_starts
         self.sessions = Sessions(self.cache, clock, _session_options(config, evaluation))
@@ -131,26 +124,15 @@ class Scheduler:
             self.cache, self.queue, requeuer, observer, self.binder, self.completion, gang_starts, preemption
         )
 
-    @property
-    def outcomes(self) -> dict[str, PlacementResult]:
-        """The last outcome of each group that is known, by its key."""
-        return self.completion.outcomes
-
     def _new_cache(self) -> Cache:
         table, view, objects = NodeTable(self.config.seed), ClusterView(), ObjectTables()
         class_keys = [hooks.asked_class_key(call, view) for call in self._all("class_key")]
         footprints = [hooks.asked_footprint(call) for call in self._all("footprint")]
-        cache = Cache(
-            table,
-            ClassTable(table, class_keys, footprints),
-            self.profiles.__contains__,
-            [hooks.asked_group(call) for call in self._all("group_of")],
-            view=view,
-            objects=objects,
-            pre_enqueue=gates_of(self.profiles, objects.of),
-            class_changed=self.queue.changed_class,
-            opened=self.queue.requeue,
-        )
+        group_of = [hooks.asked_group(call) for call in self._all("group_of")]
+        classes = ClassTable(table, class_keys, footprints)
+        cache = Cache(table, classes, self.profiles.__contains__, group_of, view=view, objects=objects,
+                      pre_enqueue=gates_of(self.profiles, objects.of), class_changed=self.queue.changed_class,
+                      opened=self.queue.requeue)  # fmt: skip
         cache.queues.configure(map(of_config, self.config.queues))
         return cache
 
@@ -215,7 +197,7 @@ class Scheduler:
         self.queue.flush(now)
         for key in self.cache.moves.take_held_up(now):
             self.queue.activate(key, now)
-        self.cache.rest(self.queue.is_asleep)
+        self.cache.rest(self.queue.is_unschedulable)
         errors: list[BaseException] = []
         await kept(self.plan_recovery.review(failed), errors)
         for name in self.profiles if not self.plans.gated() else ():

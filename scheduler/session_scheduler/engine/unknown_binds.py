@@ -77,12 +77,9 @@ class UnknownBinds:
         return await asyncio.gather(*(self.check(bind.failure) for bind in binds), return_exceptions=True)
 
     async def _checked(
-        self,
-        binds: Sequence[UnknownBind],
-        resolve: Resolve,
-        _: str,
+        self, binds: Sequence[UnknownBind], resolve: Resolve, _: str,
         answers: list[Failure | BaseException | None] | BaseException,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if isinstance(answers, BaseException):
             raise answers
         for bind, answer in zip(binds, answers, strict=True):

@@ -219,7 +219,7 @@ class Session(Callbacks):
 
     def open(self) -> None:
         """Let every plugin register its callbacks. Raises PluginError; then those that opened were closed again."""
-        self.queues.settle()
+        self.queues.reconcile()
         self.nominations.recount()
         for call in self.calls.functions("on_session_open"):
             self._registering = call.plugin

@@ -1,4 +1,4 @@
-"""Which group a pod belongs to."""
+"""The group that a pod belongs to, as its spec, its labels or a plugin say. The cache asks for each pod."""
 
 from __future__ import annotations
 

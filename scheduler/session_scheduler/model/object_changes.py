@@ -1,4 +1,4 @@
-"""What a change of an object was, in kube-scheduler's words for it.
+"""What changed of an object between two states, in kube-scheduler's words: what event handlers and cache compare.
 
 Source: kube-scheduler's framework.NodeSchedulingPropertiesChange and PodSchedulingPropertiesChange, Kubernetes 1.36.
 """

@@ -23,7 +23,7 @@ def queue_report(scheduler: Scheduler) -> dict[str, Any]:
     """
     use = scheduler.cache.queues
     use.start()
-    use.settle()
+    use.reconcile()
     for calls in scheduler.profiles.values():
         scheduler.sessions.refresh_offered(calls)
     shares = use.shares(scheduler.cache.table)

@@ -66,7 +66,7 @@ async def place_all(scheduler: Scheduler) -> dict[str, Any]:
         instead = {one.task: one.anew for one in ended}
         ours = [instead.get(task) or task for task in ours]
         for group in groups:
-            scheduler.queue.wake(group.key, scheduler.clock.now())
+            scheduler.queue.requeue_now(group.key, scheduler.clock.now())
     bound_pods = {pod.metadata.uid: pod for pod in (await scheduler.cluster.list(Pod)).items}
     problems = {**wrong_durations(scheduler.cache.tasks.values()), **scheduler.cache.problems}
     pods = [
@@ -171,6 +171,11 @@ def _columns(call: HookCall, answer: object) -> dict[str, Any]:
         raise call.wrong(f"{type(answer).__name__} is no mapping of column names to values")
     if taken := sorted(_OWN.intersection(answer)):
         raise call.wrong(f"the column {taken[0]!r} is the core's own")
+    return json_columns(call, answer)
+
+
+def json_columns(call: HookCall, answer: object) -> dict[str, Any]:
+    """A plugin's columns as JSON values. Raises PluginError."""
     try:
         return dict(msgspec.json.decode(msgspec.json.encode(answer)))
     except (TypeError, ValueError) as error:
@@ -178,9 +183,4 @@ def _columns(call: HookCall, answer: object) -> dict[str, Any]:
 
 
 def _group(group: Group) -> dict[str, Any]:
-    return {
-        "namespace": group.namespace,
-        "name": group.name,
-        "minCount": group.min_count,
-        "scheduled": group.started,
-    }
+    return {"namespace": group.namespace, "name": group.name, "minCount": group.min_count, "scheduled": group.started}

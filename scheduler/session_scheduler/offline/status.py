@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
-
 from session_scheduler.config.settings import SchedulerConfig
-from session_scheduler.engine.explain import explain_task, gated_reason
+from session_scheduler.engine.explain import explain_task, gated_reason, head_of
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.evaluation import summarise
 from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
 from session_scheduler.model.groups import Phase, Task
-from session_scheduler.model.objects import PodCondition
 from session_scheduler.model.times import time_text
 from session_scheduler.offline.queue_report import queue_report
+from session_scheduler.offline.simulate import json_columns
 from session_scheduler.offline.state import ClusterState, open_state
 
 _COLUMNS: Final = ("jobid", "devices")
@@ -52,15 +50,6 @@ def status_of(scheduler: Scheduler) -> dict[str, Any]:
     }
 
 
-def _head(task: Task) -> dict[str, Any]:
-    return {
-        "namespace": task.namespace,
-        "name": task.name,
-        "group": None if task.group.single else task.group.name,
-        "queue": task.group.queue,
-    }
-
-
 # ------------------------------------------------------------------ what is held
 
 
@@ -74,7 +63,7 @@ def _held(scheduler: Scheduler, task: Task, problems: dict[str, str]) -> dict[st
             columns["devices"] = [*columns["devices"], *shown.get("devices", ())]
         except PluginError as error:
             problems[f"Plugin {call.plugin}"] = str(error)
-    return {**_head(task), "node": task.node, **columns, "since": since, "until": until}
+    return {**head_of(task), "node": task.node, **columns, "since": since, "until": until}
 
 
 def _shown(call: HookCall, answer: object) -> dict[str, Any]:
@@ -84,10 +73,7 @@ def _shown(call: HookCall, answer: object) -> dict[str, Any]:
         raise call.wrong(f"{answer!r} is no mapping of {' and '.join(_COLUMNS)}")
     if not isinstance(answer.get("devices", ()), list | tuple):
         raise call.wrong(f"{answer['devices']!r} is no list of devices")
-    try:
-        return dict(msgspec.json.decode(msgspec.json.encode(answer)))
-    except (TypeError, ValueError) as error:
-        raise call.wrong(f"a column is no JSON value: {error}") from error
+    return json_columns(call, answer)
 
 
 def _times(task: Task) -> tuple[str | None, str | None]:
@@ -102,16 +88,12 @@ def _written(end: float | None) -> str | None:
     return time_text(datetime.fromtimestamp(math.ceil(end), UTC))
 
 
-def _condition(conditions: Iterable[PodCondition]) -> PodCondition | None:
-    return next((one for one in conditions if one.type == "PodScheduled"), None)
-
-
 # ------------------------------------------------------------------ what waits
 
 
 def _waiting(task: Task, reason: str) -> dict[str, Any]:
     nominated = task.pod.status.nominated_node_name or None
-    return {**_head(task), "since": task.pod.metadata.creation_timestamp, "nominated": nominated, "reason": reason}
+    return {**head_of(task), "since": task.pod.metadata.creation_timestamp, "nominated": nominated, "reason": reason}
 
 
 class _Reasons:
@@ -128,7 +110,7 @@ class _Reasons:
             return gate.reason
         if task.phase is Phase.GATED:
             return gated_reason(task)
-        told = _condition(task.pod.status.conditions)
+        told = next((one for one in task.pod.status.conditions if one.type == "PodScheduled"), None)
         if told is not None and told.status == "False" and told.message:
             return told.message
         if not task.group.single:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import count as numbers
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -159,16 +161,11 @@ def _with_copies(state: ClusterState, template: Node, count: int, *, brought: bo
     """The state with copies of a node and of what tells of its volumes and devices; pods are not copied."""
     name = template.metadata.name
     taken = {node.metadata.name for node in _nodes(state)}
-    names: list[str] = []
-    number = 0
-    while len(names) < count:
-        number += 1
-        if (new := f"{name}-added-{number}") not in taken:
-            names.append(new)
+    free = (new for number in numbers(1) if (new := f"{name}-added-{number}") not in taken)
     of_node = [obj for obj in (*state.objects, *state.brought) if _tells_of(obj, name)]
     there, added = list(state.objects), list(state.brought)
     known = {id(obj) for obj in state.objects}
-    for new in names:
+    for new in islice(free, count):
         (added if brought or id(template) not in known else there).append(_copied_node(template, new))
         for obj in of_node:
             (there if id(obj) in known else added).append(_copied(obj, name, new))  # type: ignore[arg-type]

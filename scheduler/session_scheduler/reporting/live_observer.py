@@ -37,13 +37,9 @@ class LiveObserver(Observer):
     """Reports everything to a recorder and to metrics. `finished` is called when work in flight has ended."""
 
     def __init__(
-        self,
-        recorder: Recorder,
-        metrics: Metrics,
-        clock: Clock,
-        profiles: Mapping[str, HookCalls] | None = None,
+        self, recorder: Recorder, metrics: Metrics, clock: Clock, profiles: Mapping[str, HookCalls] | None = None,
         finished: Callable[[], None] = lambda: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`profiles`, by schedulerName, say which constraints of a pod no plugin evaluates."""
         self._recorder = recorder
         self._metrics = metrics

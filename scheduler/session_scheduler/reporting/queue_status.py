@@ -64,7 +64,7 @@ class QueueStatusWriter:
         if not queues:
             return
         if not self._in_session():
-            self._cache.queues.settle()
+            self._cache.queues.reconcile()
         wanted = {name: self.status(queue) for name, queue in queues.items()}
         uids = {queue.metadata.uid for queue in queues.values()}
         self._written = {uid: when for uid, when in self._written.items() if uid in uids}

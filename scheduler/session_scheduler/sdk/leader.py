@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -37,10 +38,14 @@ LOST: Final = 1
 
 @asynccontextmanager
 async def connect(
-    kubeconfig: str | None, context: str | None, election: LeaderElection
+    kubeconfig: str | None, context: str | None, election: LeaderElection, connections: int = 0
 ) -> AsyncGenerator[KubernetesCluster]:
-    """A candidate's cluster: of `kubeconfig`, else of $KUBECONFIG, ~/.kube/config or the pod. Raises InputError."""
+    """A candidate's cluster: of `kubeconfig`, else of $KUBECONFIG, ~/.kube/config or the pod. Raises InputError.
+
+    `connections`: so many at once, where the default is fewer.
+    """
     settings = RequestSettings.for_leader(election) if election.enabled else RequestSettings()
+    settings = replace(settings, connections=max(settings.connections, connections))
     async with await kubernetes.connect(kubeconfig, context, settings) as cluster:
         yield cluster
 

@@ -1,4 +1,4 @@
-"""What a live scheduler answers at /explain/NS/POD: what its last cycle said of a pod, and each node's verdict now.
+"""The endpoint /explain/NS/POD of a live scheduler: what its last cycle said of a pod, and each node's verdict now.
 
 A session is opened for it between two turns, over the state that the next cycle would see, and nothing of it is
 committed. Bounded: few may wait, an answer shows so many nodes, and of the scheduler's time it takes a tenth at most.
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from session_scheduler.actions.best_part import is_gang
 from session_scheduler.base.clock import Clock
-from session_scheduler.engine.explain import explain_gang, explain_task, reason_of
-from session_scheduler.model.groups import Phase, Task
+from session_scheduler.engine.explain import explain_gang, explain_task, head_of, reason_of
+from session_scheduler.model.groups import Phase
 
 if TYPE_CHECKING:
     from session_scheduler.engine.scheduler import Scheduler
@@ -67,7 +67,7 @@ class Explanations:
         key, future = self._asked.popleft()
         try:
             future.set_result(explained(self._scheduler, key))
-        except Exception as error:  # noqa: BLE001 (who asked is told, and the scheduler goes on)
+        except Exception as error:  # noqa: BLE001 (the request fails with it, and the scheduler goes on)
             future.set_exception(error)
         ended = self._clock.now()
         self._not_before = ended + _SHARE * (ended - started)
@@ -78,7 +78,7 @@ def explained(scheduler: Scheduler, key: str) -> Answer:
     task = next((task for task in scheduler.cache.tasks.values() if task.key == key), None)
     if task is None:
         return 404, {"error": f"pod {key}: no pod of this scheduler has that namespace and name, or it has ended"}
-    told = _head(task)
+    told = {**head_of(task), "phase": task.phase.value, "node": task.node}
     if task.phase not in (Phase.PENDING, Phase.GATED):
         return 200, {**told, "lastCycle": None, "reason": None, "nodes": {}, "refusals": {}, "leftOut": 0, "gang": None}
     if task.pod.spec.scheduler_name not in scheduler.profiles:
@@ -92,15 +92,4 @@ def explained(scheduler: Scheduler, key: str) -> Answer:
         "refusals": dict(sorted(of_pod["refusals"].items())),
         "leftOut": of_pod["leftOut"],
         "gang": explain_gang(scheduler, task.group, ways=_WAYS) if is_gang(task.group) else None,
-    }
-
-
-def _head(task: Task) -> dict[str, Any]:
-    return {
-        "namespace": task.namespace,
-        "name": task.name,
-        "group": None if task.group.single else task.group.name,
-        "queue": task.group.queue,
-        "phase": task.phase.value,
-        "node": task.node,
     }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -17,22 +16,20 @@ from session_scheduler.base.clock import Clock, SystemClock
 from session_scheduler.base.signals import background, first_of, stop_on_signals
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.dynamic_client import KubeApi
-from session_scheduler.cluster.kube_requests import RequestSettings
-from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
+from session_scheduler.cluster.kubernetes import KubernetesCluster
 from session_scheduler.cluster.mirror import Mirror
 from session_scheduler.config.settings import SchedulerConfig, shown
 from session_scheduler.engine.loop import SchedulerLoop
 from session_scheduler.engine.scheduler import KINDS, OPTIONAL_KINDS, Scheduler
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.framework.hooks import HookCall, HookCalls
-from session_scheduler.model.objects import KubeObject
 from session_scheduler.registry.registry import Registry
 from session_scheduler.reporting.live_observer import LiveObserver
 from session_scheduler.reporting.metrics import Metrics
 from session_scheduler.reporting.queue_status import QueueStatusWriter
 from session_scheduler.reporting.recorder import Recorder
 from session_scheduler.sdk.http_server import Endpoints
-from session_scheduler.sdk.leader import Leadership
+from session_scheduler.sdk.leader import Leadership, connect
 from session_scheduler.server.explain_endpoint import Explanations
 from session_scheduler.server.plugin_routes import PluginRoutes
 
@@ -55,10 +52,8 @@ async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context
     replica = Replica(config, Registry(BUILTIN).load_calls(config), SystemClock())
     gc.freeze()  # modules and plugins stay
     gc.set_threshold(*_COLLECT_AFTER)
-    election = config.leader_election
-    settings = RequestSettings.for_leader(election) if election.enabled else RequestSettings()
-    settings = replace(settings, connections=max(settings.connections, config.bindings_in_flight + _OTHER_CONNECTIONS))
-    async with await connect(kubeconfig, context, settings) as cluster:
+    connections = config.bindings_in_flight + _OTHER_CONNECTIONS
+    async with connect(kubeconfig, context, config.leader_election, connections) as cluster:
         replica.metrics.follow_pod_groups(cluster.pod_groups)
         with stop_on_signals() as stop:
             async with background(cluster.pod_groups.find_gates()):
@@ -83,15 +78,9 @@ class Replica:
         """Schedule until `stop` is set, or the lease is lost. Returns the exit status."""
         async with AsyncExitStack() as stack:
             if self._config.serving.enabled:
-                serving = Endpoints(
-                    self._config.serving,
-                    metrics=self.metrics,
-                    health=self._health,
-                    ready=self._ready,
-                    config=lambda: shown(self._config),
-                    explain=self._explain,
-                    plugins=PluginRoutes(self._profiles.values()),
-                )
+                serving = Endpoints(self._config.serving, metrics=self.metrics, health=self._health, ready=self._ready,
+                                    config=lambda: shown(self._config), explain=self._explain,
+                                    plugins=PluginRoutes(self._profiles.values()))  # fmt: skip
                 await stack.enter_async_context(serving)
             self.metrics.follow_leader(lambda: self._leadership.leading)
             return await self._leadership.lead(cluster, stop, partial(self._lead, cluster, stop))
@@ -123,7 +112,9 @@ class Replica:
             await first_of(self._recover(mirror, scheduler), stop.wait(), beside=beside)
             if stop.is_set():
                 return True
-            async with self._serving(loop, cluster, observer.says), background(mirror.run(), loop.run()) as inner:
+            runtime = Runtime(loop.wake, lambda: self._leadership.leading, cluster, loop.change, observer.says,
+                              KubeApi(cluster.client))  # fmt: skip
+            async with self._serving(runtime), background(mirror.run(), loop.run()) as inner:
                 await first_of(stop.wait(), beside=[*beside, *inner])
                 _log.info("stopping: bindings under way may end")
                 drained = await loop.stop(DRAIN_SECONDS)
@@ -141,13 +132,19 @@ class Replica:
         _log.info("the cluster is taken in", objects=len(objects), groups=len(scheduler.cache.groups))
 
     @asynccontextmanager
-    async def _serving(
-        self, loop: SchedulerLoop, cluster: KubernetesCluster, tell: Callable[[KubeObject, str, str], None]
-    ) -> AsyncGenerator[None]:
-        """Each plugin's own tasks, which have little time to begin and to end."""
-        plugins = AsyncExitStack()
+    async def _serving(self, runtime: Runtime) -> AsyncGenerator[None]:
+        """Each plugin's own tasks, which have little time to begin and to end. Raises PluginError."""
+        plugins, served = AsyncExitStack(), set[int]()
         try:
-            await self._serve(plugins, loop, cluster, tell)
+            for calls in self._profiles.values():
+                for call in calls.functions("serve"):
+                    instance = id(calls.instances[call.plugin])  # profiles may share it
+                    if instance not in served:
+                        served.add(instance)
+                        tasks = call(runtime)
+                        if tasks is not None:
+                            enter = HookCall(call.plugin, "serve", plugins.enter_async_context)
+                            await enter.wait(tasks, patience=PLUGIN_SECONDS)
             yield
         finally:
             try:
@@ -155,25 +152,6 @@ class Replica:
                     await plugins.aclose()
             except TimeoutError:
                 _log.error("tasks of plugins have not ended in time", seconds=PLUGIN_SECONDS)
-
-    async def _serve(
-        self, plugins: AsyncExitStack, loop: SchedulerLoop, cluster: KubernetesCluster,
-        tell: Callable[[KubeObject, str, str], None],
-    ) -> None:  # fmt: skip
-        """Start each plugin's own tasks. Raises PluginError."""
-        runtime = Runtime(loop.wake, lambda: self._leadership.leading, cluster,
-                          loop.change, tell, KubeApi(cluster.client))  # fmt: skip
-        served: set[int] = set()
-        for calls in self._profiles.values():
-            for call in calls.functions("serve"):
-                instance = id(calls.instances[call.plugin])
-                if instance not in served:
-                    served.add(instance)
-                    tasks = call(runtime)
-                    if tasks is not None:
-                        await HookCall(call.plugin, "serve", plugins.enter_async_context).wait(
-                            tasks, patience=PLUGIN_SECONDS
-                        )
 
     # ------------------------------------------------------------------ endpoints
 

@@ -1,6 +1,6 @@
-"""What disruption budgets allow, whoever uses them: one count for all that ask pods to end.
+"""Disruption budgets: what they still allow, one count for everything that evicts pods.
 
-Their status tells of it late. What was decided since is counted here, so that a pod that is moved and one that is
+Their status shows it late. What was decided since is counted here, so that a pod that is moved and one that is
 preempted, or two that different profiles preempt, do not both use what is left for one.
 """
 

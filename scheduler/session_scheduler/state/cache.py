@@ -1,7 +1,7 @@
 """The cache: everything the scheduler knows of the cluster. Event handlers change it between sessions.
 
-Nodes are columns (`NodeTable`), live pods are tasks, tasks belong to groups. Pods that nobody placed yet and that are
-another scheduler's are kept only as far as they count: bound ones as load, and as members of their group.
+Nodes are columns (`NodeTable`), live pods are tasks, tasks belong to groups. Unbound pods of
+another scheduler are kept only as far as they count: bound ones as load, and as members of their group.
 """
 
 from __future__ import annotations
@@ -43,19 +43,12 @@ class Cache:
     """Objects in, tasks and groups out. `serves(scheduler_name)` tells whose pods are ours to place."""
 
     def __init__(
-        self,
-        table: NodeTable,
-        classes: ClassTable,
-        serves: Callable[[str], bool],
-        group_of: Sequence[GroupOf] = (),
-        *,
-        coscheduling_served: bool = False,
-        view: ClusterView | None = None,
-        objects: ObjectTables | None = None,
+        self, table: NodeTable, classes: ClassTable, serves: Callable[[str], bool], group_of: Sequence[GroupOf] = (), *,
+        coscheduling_served: bool = False, view: ClusterView | None = None, objects: ObjectTables | None = None,
         pre_enqueue: Callable[[Pod], Gate | None] = lambda _: None,
         class_changed: Callable[..., None] = lambda *_, **__: None,
         opened: Callable[[str, str], None] = lambda *_: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`pre_enqueue` says what the plugins keep out of the queue.
 
         `class_changed` and `opened` are the queue's: called before an unbound task becomes one of another class, and
@@ -87,7 +80,7 @@ class Cache:
         self._foreign_pending: set[str] = set()
         self._waiting: dict[Group, None] = {}
         """Every group with a pending task that does not rest, and some that had one."""
-        self._stirred: dict[Group, None] = {}
+        self._requeued: dict[Group, None] = {}
         """Groups that are to be tried once more; `pre_enqueue` is asked of their pods before."""
         self.gates = Gates()
         self._pre_enqueue = pre_enqueue
@@ -557,7 +550,7 @@ class Cache:
 
     def pending_groups(self, wanted: Callable[[Group], bool] = lambda _: True) -> list[Group]:
         """The groups with a pending task that do not rest, of those wanted; costs what waits, not what runs."""
-        groups, self._stirred = self._stirred, {}
+        groups, self._requeued = self._requeued, {}
         for task in (task for group in groups for task in group.in_phase(Phase.PENDING)):
             task.phase = self._phase_without_node(task)
         found = []
@@ -569,15 +562,15 @@ class Cache:
         return found
 
     def rest(self, asleep: Callable[[str], bool]) -> None:
-        """Leave out the groups (by key) that sleep, until they are stirred or something of them changes."""
+        """Leave out the unschedulable groups (by key), until they are requeued or something of them changes."""
         for group in [group for group in self._waiting if asleep(group.key)]:
             del self._waiting[group]
 
-    def stir(self, key: str) -> None:
-        """A group sleeps no more."""
+    def requeued(self, key: str) -> None:
+        """A group (its key) is unschedulable no more: it is to be tried."""
         group = self.groups.get(key)
         if group is not None:
-            self._waiting[group] = self._stirred[group] = None
+            self._waiting[group] = self._requeued[group] = None
             self.queues.all_changed((group,))
 
     def _prioritise(self) -> None:

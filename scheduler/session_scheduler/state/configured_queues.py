@@ -1,4 +1,4 @@
-"""The queues that the configuration describes."""
+"""Queues from the configuration, as the cache has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running pods that were made to end so that they run elsewhere, and where what comes in their place is to go.
+"""Moves: running pods that were evicted to run elsewhere, and where the pods that replace them are to go.
 
 A controller makes a pod anew that has ended. The pods that it makes next are taken for those that were moved, and are
 nominated for the nodes that were found for these. All of it is in memory only: after a restart they go where they fit.
@@ -88,7 +88,7 @@ class Moves:
         last = self._last.get(controller_of(task.pod) or "")
         return last is not None and now - last < seconds
 
-    def under_way(self, now: float) -> bool:
+    def in_flight(self, now: float) -> bool:
         """Whether anything is awaited in a moved pod's place."""
         for owner, places in list(self.places.items()):
             for place in [place for place in places if place.until <= now]:
@@ -96,12 +96,12 @@ class Moves:
         return bool(self.places)
 
     def hold_up(self, group: str) -> None:
-        """Nothing is tried for a group (its key) until what is under way is done."""
+        """Nothing is tried for a group (its key) until what is in flight is done."""
         self._held_up[group] = None
 
     def take_held_up(self, now: float) -> Iterable[str]:
-        """The groups (their keys) that were held up, once nothing is under way any more."""
-        if not self._held_up or self.under_way(now):
+        """The groups (their keys) that were held up, once nothing is in flight any more."""
+        if not self._held_up or self.in_flight(now):
             return ()
         held_up, self._held_up = self._held_up, {}
         return held_up

@@ -1,4 +1,4 @@
-"""Which pending pods are to go where: the nodes on which others are made to end for them, or that somebody chose.
+"""Nominations: which pending pods are to go where, on nodes where others are evicted for them or that were chosen.
 
 Here before the API server knows of it (`status.nominatedNodeName`), and from there after a restart.
 Source: kube-scheduler's nominator (pkg/scheduler/backend/queue/nominator.go), Kubernetes 1.36.
@@ -24,7 +24,7 @@ class Nominations:
         """Always the same object: what is asked for every pod is whether there is anything in it."""
         self._on_node: dict[str, dict[str, Task]] = {}
         self._placed: dict[str, str] = {}
-        """By pod uid, where the task is on a node, and counts there: nobody need leave room for it."""
+        """By pod uid, where the task is on a node, and counts there: no pod need leave room for it."""
         self._given_up: dict[str, str] = {}
         """By pod uid: what pods may still be heard to name while that is taken back: it holds no more."""
         self.starts: dict[Task, float] = {}

@@ -1,4 +1,4 @@
-"""The priority of a pod: its own, its class's or the default, as PriorityClasses come, change and go."""
+"""Priorities of pods in the cache: a pod's own, its PriorityClass's, or the default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each queue has: what its pods hold, and what those ask for that wait; kept up to date pod by pod.
+"""The use of queues: what each queue's pods have, and what its waiting pods request; kept up to date pod by pod.
 
 Nothing is counted until the first queue is configured, a Queue object comes, or a pod names a queue: without queues
 this costs nothing. What sessions place, and undo, moves the same counts, so that a limit holds at every moment.
@@ -39,8 +39,8 @@ class Counts:
     """What is allocated of GPUs that are shared. It is held to limits, and is no part of fair shares."""
     kept_gpus: Amounts = field(default_factory=dict)
     decided: Amounts = field(default_factory=dict)
-    """What is allocated once all is done that was decided: without who was made to end for others, with who is to come
-    to a node.
+    """What is allocated once all is done that was decided: without pods that are evicted for others, with pods that
+    are to come to a node.
     """
     decided_kept: Amounts = field(default_factory=dict)
     """Of that, what pods have which are not preemptible."""
@@ -211,15 +211,15 @@ class QueueUse:
         if before is not None:
             self._add(before, -1)
 
-    def settle(self) -> None:
-        """Take in what changed since: before a session, and before anybody is told what queues have."""
+    def reconcile(self) -> None:
+        """Count what changed since: before a session, and before what queues have is reported."""
         if self._objects.version(Queue) != self._seen:
             self._seen = self._objects.version(Queue)
             self._replant()
         if self._dirty:
             groups, self._dirty = self._dirty, {}
             for group in groups:
-                self._settle_group(group)
+                self._reconcile_group(group)
 
     # ------------------------------------------------------------------ inside
 
@@ -243,7 +243,7 @@ class QueueUse:
         for counted in self._counted.values():
             self._add(counted, 1)
 
-    def _settle_group(self, group: Group) -> None:
+    def _reconcile_group(self, group: Group) -> None:
         group.queue = queue_of(group)
         (self._kept.discard if group.preemptible or not group.tasks else self._kept.add)(group)
         for task in group.tasks.values():

@@ -28,7 +28,7 @@ _Rejector = tuple[str, str]
 Hints = Callable[[_Rejector, Sequence[ClusterEventWithHint]], Sequence[ClusterEventWithHint]]
 """The events that can help pods which a plugin refused, as `get` of a mapping has them; else the second argument."""
 GANG_SCHEDULING: Final = "GangScheduling"
-"""Stands for the core where a group lacks pods or its PodGroup: their coming wakes it, and no event of others."""
+"""Stands for the core where a group lacks pods or its PodGroup: their coming requeues it, and no event of others."""
 TOPOLOGY_PLACEMENT: Final = "TopologyPlacementGenerator"
 """Stands for the core where a group must lie in one domain."""
 _LACKS: Final = frozenset((GANG_SCHEDULING,))
@@ -77,15 +77,10 @@ class SchedulingQueue:
     """Backoff and sleep by group: one group's failures never hurry or delay another's."""
 
     def __init__(
-        self,
-        initial: float = 1.0,
-        maximum: float = 10.0,
-        longest_sleep: float = 300.0,
-        hints: Hints | None = None,
-        *,
+        self, initial: float = 1.0, maximum: float = 10.0, longest_sleep: float = 300.0, hints: Hints | None = None, *,
         on_requeued: Callable[[str], None] = lambda _: None,
         on_event: Callable[[str, str, int], None] = lambda *_: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Seconds. `hints` tell what the plugins wait for; without them every event helps every plugin.
 
         `on_requeued` is called with each group that sleeps no more, to be tried; `on_event` with an event's name, the
@@ -94,9 +89,9 @@ class SchedulingQueue:
         self._initial = initial
         self._maximum = maximum
         self._longest = longest_sleep
-        self._look = min(FLUSH_SECONDS, longest_sleep)
+        self._flush_every = min(FLUSH_SECONDS, longest_sleep)
         self._waiting: dict[str, _Waiting] = {}
-        self._asleep: dict[str, _Waiting] = {}
+        self._unschedulable: dict[str, _Waiting] = {}
         """Those that sleep, by key, the longest first."""
         self._hurried: set[str] = set()
         """Those in backoff that an event has requeued."""
@@ -124,9 +119,9 @@ class SchedulingQueue:
         """Whether the group may be tried at `now`, if nothing goes before it."""
         return key in self._hurried or self.is_active(key, now)
 
-    def is_asleep(self, key: str) -> bool:
+    def is_unschedulable(self, key: str) -> bool:
         """Whether the group waits for an event."""
-        return key in self._asleep
+        return key in self._unschedulable
 
     @property
     def any_hurried(self) -> bool:
@@ -134,17 +129,17 @@ class SchedulingQueue:
         return bool(self._hurried)
 
     def next_after(self, now: float) -> float | None:
-        """When the next wait ends that has not ended yet; None where none is under way."""
-        while self._ends and not self._ends_then(*self._ends[0], now):
+        """When the next wait ends that has not ended yet; None where there is none."""
+        while self._ends:
+            end, key = self._ends[0]
+            waiting = self._waiting.get(key)
+            if end > now and waiting is not None and waiting.sleepers is None and waiting.until == end:
+                break
             heapq.heappop(self._ends)
         times = [self._ends[0][0]] if self._ends else []
-        if self._asleep and self._flush_at is not None:
+        if self._unschedulable and self._flush_at is not None:
             times.append(self._flush_at)
         return min(times, default=None)
-
-    def _ends_then(self, end: float, key: str, now: float) -> bool:
-        waiting = self._waiting.get(key)
-        return end > now and waiting is not None and waiting.sleepers is None and waiting.until == end
 
     # ------------------------------------------------------------------ what became of a try
 
@@ -176,9 +171,9 @@ class SchedulingQueue:
                 self._on_requeued(key)
             return waiting.until
         waiting.sleepers = self._rejections.put(key, wants)
-        self._asleep[key] = waiting
+        self._unschedulable[key] = waiting
         if self._flush_at is None:
-            self._flush_at = now + self._look
+            self._flush_at = now + self._flush_every
         return waiting.until
 
     def _count(self, waiting: _Waiting, now: float, *, error: bool) -> None:
@@ -202,7 +197,7 @@ class SchedulingQueue:
     def _rise(self, key: str, waiting: _Waiting) -> None:
         self._hurried.discard(key)
         if waiting.sleepers is not None:
-            del self._asleep[key]
+            del self._unschedulable[key]
             self._rejections.drop(key, waiting.sleepers)
             waiting.sleepers = None
 
@@ -241,11 +236,11 @@ class SchedulingQueue:
 
     def requeue(self, key: str, label: str) -> None:
         """Something about the group itself has changed: it sleeps no more, its backoff stands."""
-        if key in self._asleep:
+        if key in self._unschedulable:
             self._requeue(key)
             self._on_event(label, "", 1)
 
-    def wake(self, key: str, now: float, label: str = FORCE_ACTIVATE) -> None:
+    def requeue_now(self, key: str, now: float, label: str = FORCE_ACTIVATE) -> None:
         """The group is to be tried now, its attempts still count."""
         self.requeue(key, label)
         waiting = self._waiting.get(key)
@@ -254,24 +249,24 @@ class SchedulingQueue:
             self._hurried.discard(key)
 
     def activate(self, key: str, now: float) -> None:
-        """As `wake`, at any time: where the group is being tried just now, it is tried once more if that fails."""
-        if key not in self._asleep:
+        """As `requeue_now`, at any time: a group that is being tried just now is retried if that fails."""
+        if key not in self._unschedulable:
             self._noted.add(key)
-        self.wake(key, now)
+        self.requeue_now(key, now)
 
     def flush(self, now: float) -> None:
         """Requeue those that have slept for too long: whatever they wait for may have been missed."""
         if self._flush_at is None or now < self._flush_at:
             return
-        late = list(takewhile(lambda entry: now - entry[1].since > self._longest, self._asleep.items()))
+        late = list(takewhile(lambda entry: now - entry[1].since > self._longest, self._unschedulable.items()))
         for key, _ in late:
             self._requeue(key)
         if late:
             self._on_event(UNSCHEDULABLE_TIMEOUT, "", len(late))
-        self._flush_at = now + self._look if self._asleep else None
+        self._flush_at = now + self._flush_every if self._unschedulable else None
 
     def changed_class(self, key: str, before: TaskClass, after: TaskClass, *, alone: bool) -> None:
-        """A pod of the group is of another class now; who refused it before is taken to refuse it still.
+        """A pod of the group is of another class now; plugins that refused it before count as refusing it still.
 
         `alone`: it is the group's only pod.
         """
@@ -300,7 +295,7 @@ class _Rejections:
         self._sleepers: dict[Wants, Sleepers] = {}
         self._of: dict[_Rejector, dict[Sleepers, None]] = {}
         self._wanted: dict[Hashable, int] = {}
-        """By kind, the actions that somebody waits for: looked up for every change."""
+        """By kind, the actions that some group waits for: looked up for every change."""
 
     def put(self, key: str, wants: Wants) -> Sleepers:
         """A group sleeps, for these reasons."""
@@ -328,7 +323,7 @@ class _Rejections:
                 self._wanted.clear()
 
     def wanted(self, resource: type) -> int:
-        """The actions on objects of a kind that any of the plugins waits for which refused somebody who sleeps."""
+        """The actions on objects of a kind that any of the plugins waits for that refused an unschedulable group."""
         found = self._wanted.get(resource)
         if found is None:
             found = 0

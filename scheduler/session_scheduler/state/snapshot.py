@@ -1,4 +1,4 @@
-"""What a session opens over: the cache's own columns and groups, which nothing else touches until it closes.
+"""The snapshot that a session reads: the cache's own columns and groups, which nothing else touches until it closes.
 
 No copy is made, so opening costs nothing that exists and little that changed: events that arrive meanwhile wait, and a
 session's own changes go through statements that put back to the last digit what they do not commit.

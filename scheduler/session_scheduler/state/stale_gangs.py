@@ -1,4 +1,4 @@
-"""Gangs that ran whole and lost members that they need: since when.
+"""Stale gangs: those that ran whole and lost members that they need, and since when.
 
 A member that succeeded is not lost: it has done its part. Only what is seen to be lost counts: after a restart of the
 scheduler a gang that is short of members is left alone until it loses another one.

@@ -1,4 +1,4 @@
-"""Objects that plugins read beside nodes and pods, as they are: one table a kind, by key."""
+"""Object tables of the cache: what plugins read beside nodes and pods, one table a kind, by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which volumes are used on which node, counted by volume key: sparse, for most pods use none."""
+"""The use of volumes: which are used on which node, counted by volume key; sparse, for most pods use none."""
 
 from __future__ import annotations
 

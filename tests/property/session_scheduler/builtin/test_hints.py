@@ -174,7 +174,7 @@ class World:
         self.step()
         asyncio.run(self.cluster._deliver())
         for name, cls in self.asking().items():
-            if cls is wanted[name] and pending.is_asleep(name):
+            if cls is wanted[name] and pending.is_unschedulable(name):
                 assert self.allowed(cls) <= before[name], f"{name} sleeps on"
             pending.placed(name)
 

@@ -141,7 +141,7 @@ class World:
     def wake_all(self) -> None:
         pending = self.cluster.scheduler.queue
         for key in list(pending._waiting):
-            pending.wake(key, self.cluster.clock.now())
+            pending.requeue_now(key, self.cluster.clock.now())
 
 
 def _with_labels(metadata: Any, labels: dict[str, str]) -> Any:

@@ -107,7 +107,7 @@ def test_what_is_counted_pod_by_pod_is_what_adding_all_of_it_up_comes_to(work: l
             cluster.add(gang(f"g{index}", size, cpu="1", **options))
         cluster.run()
         use, tasks = cluster.scheduler.cache.queues, cluster.scheduler.cache.tasks.values()
-        use.settle()
+        use.reconcile()
         for name in use.tree:
             mine = [task for task in tasks if name in use.tree.path(task.group.queue)]
             placed = [task for task in mine if task.node is not None]

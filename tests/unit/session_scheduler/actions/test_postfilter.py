@@ -93,7 +93,7 @@ def test_while_its_victims_end_a_pod_preempts_nobody_else(cluster: FakeCluster) 
     victims = ended(cluster)
     assert len(victims) == 1
     for _ in range(3):
-        cluster.scheduler.queue.wake("Pod default/high", cluster.clock.now())
+        cluster.scheduler.queue.requeue_now("Pod default/high", cluster.clock.now())
         cluster.run()
     assert ended(cluster) == victims
     cluster.assert_pending(

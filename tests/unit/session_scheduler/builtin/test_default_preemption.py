@@ -299,7 +299,7 @@ def test_a_pod_whose_node_takes_it_no_more_preempts_elsewhere() -> None:
     assert ended(cluster) == ["a"]
     tainted = asyncio.run(cluster.memory.get(Node, "", "n1"))
     cluster.add(replace(tainted, spec=replace(tainted.spec, unschedulable=True)))
-    cluster.scheduler.queue.wake("Pod default/new", cluster.clock.now())
+    cluster.scheduler.queue.requeue_now("Pod default/new", cluster.clock.now())
     cluster.run()
     assert ended(cluster) == ["a", "b"]
 

@@ -164,7 +164,7 @@ def test_what_a_pod_waits_for_wakes_it_and_nothing_else_does(arrives: Any) -> No
     cluster.assert_pending("p")
     task = cluster.scheduler.cache.tasks[_uid(cluster, "p")]
     gated = arrives.key == "default/c"  # nothing is tried of which a claim is missing
-    assert cluster.scheduler.queue.is_asleep(task.group.key) is not gated
+    assert cluster.scheduler.queue.is_unschedulable(task.group.key) is not gated
     assert (task.phase is Phase.GATED) is gated
     cluster.add(arrives)
     cluster.run()
@@ -221,7 +221,7 @@ def test_an_error_in_a_claim_ends_the_attempt_as_kube_schedulers_does_and_is_tri
     refusal = cluster.scheduler.outcomes[key].refusal
     assert refusal is not None
     assert refusal.failed  # told as SchedulerError
-    assert not cluster.scheduler.queue.is_asleep(key)
+    assert not cluster.scheduler.queue.is_unschedulable(key)
     cluster.add(claim("c"))
     cluster.advance(20)
     cluster.run()

@@ -242,7 +242,7 @@ def test_only_what_had_gpus_wakes_a_sharer_by_its_end() -> None:
     cluster.run()
     cluster.add(part("b", "0.7"))
     cluster.run()
-    asleep = cluster.scheduler.queue.is_asleep
+    asleep = cluster.scheduler.queue.is_unschedulable
     assert asleep("Pod default/b")
     cluster.delete(Pod, "plain")
     cluster.run()
@@ -259,7 +259,7 @@ def test_a_sharer_waits_for_a_node_with_gpus() -> None:
     cluster.assert_pending("a", "node(s) had no GPUs to share")
     cluster.node("plain")
     cluster.run()
-    assert cluster.scheduler.queue.is_asleep("Pod default/a")
+    assert cluster.scheduler.queue.is_unschedulable("Pod default/a")
     cluster.node("gpu", offers={NVIDIA: 1})
     cluster.run()
     cluster.assert_bound("a", "gpu")

@@ -61,10 +61,10 @@ def test_what_ends_in_the_queue_wakes_who_waits_for_it_and_what_ends_elsewhere_d
     cluster.add(of("p2", "a"))
     cluster.run()
     key = "Pod default/p2"
-    assert cluster.scheduler.queue.is_asleep(key)
+    assert cluster.scheduler.queue.is_unschedulable(key)
     cluster.delete(Pod, "other")
     cluster.run()
-    assert cluster.scheduler.queue.is_asleep(key)
+    assert cluster.scheduler.queue.is_unschedulable(key)
     cluster.delete(Pod, "p1")
     cluster.run()
     cluster.assert_bound("p2")
@@ -254,7 +254,7 @@ def test_what_there_is_to_share_stays_the_same_when_queues_come_and_others_pods_
     assert use.shares(table).total["cpu"] == 3000
     cluster.add(queue("b"))
     cluster.run()
-    use.settle()
+    use.reconcile()
     assert use.tree.usable("b")
     assert use.shares(table).total["cpu"] == 3000
     assert use.shares(table).fair["a"]["cpu"] == 3000

@@ -195,7 +195,7 @@ class World:
             return
         assert self.tries.of[case.waits] == 1
         key = next(key for key in self.cluster.scheduler.cache.groups if key.endswith(f"/{case.waits}"))
-        assert self.cluster.scheduler.queue.is_asleep(key)
+        assert self.cluster.scheduler.queue.is_unschedulable(key)
         sleepers = self.cluster.scheduler.queue._waiting[key].sleepers
         assert {plugin for _, plugins in sleepers.wants for plugin in plugins} == case.refused_by
 

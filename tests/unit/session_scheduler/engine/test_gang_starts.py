@@ -329,7 +329,7 @@ def test_what_others_changed_of_a_group_wakes_it_also_where_a_write_answered_it_
     asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: "worker=many"}))
     world.start().run()
     (group,) = world.scheduler.cache.groups.values()
-    assert world.scheduler.queue.is_asleep(group.key)
+    assert world.scheduler.queue.is_unschedulable(group.key)
     mended = asyncio.run(world.memory.patch_metadata(world.group(), annotations={SUB_GROUPS_ANNOTATION: None}))
     world.scheduler.event_handlers.requeuer.ingest_written(mended)
     world.run()

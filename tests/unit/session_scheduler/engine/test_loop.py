@@ -500,7 +500,7 @@ async def test_what_a_plugin_changes_is_changed_between_sessions_and_helps_whom_
     world.scheduler = Scheduler(world.cluster, SchedulerConfig(), {"fluence": calls}, world.clock, observer=observer)
     world.engine = SchedulerLoop(world.scheduler, observer, world.metrics, world.clock, due)
     async with world.running():
-        await world.until(lambda: any(map(world.scheduler.queue.is_asleep, world.scheduler.cache.groups)))
+        await world.until(lambda: any(map(world.scheduler.queue.is_unschedulable, world.scheduler.cache.groups)))
         world.engine.change("gate", change)
         world.clock.advance(60)
         await world.until(lambda: bool(world.pod().spec.node_name))

@@ -87,6 +87,6 @@ def test_while_the_victims_end_it_stays() -> None:
     cluster.add(node("n1", cpu="1"), pod("low", cpu="1", priority=1, bound_to="n1"), pod("high", cpu="1", priority=10))
     cluster.run(cycles=2)
     assert kept(cluster, "high")
-    cluster.scheduler.queue.wake("Pod default/high", cluster.clock.now())
+    cluster.scheduler.queue.requeue_now("Pod default/high", cluster.clock.now())
     cluster.run()
     assert kept(cluster, "high")

@@ -27,7 +27,7 @@ def cluster() -> FakeCluster:
     found.add(pod("waits", cpu="1", priority=5))
     found.run()
     found.assert_pending("waits", "Insufficient cpu")
-    assert found.scheduler.queue.is_asleep("Pod default/waits")
+    assert found.scheduler.queue.is_unschedulable("Pod default/waits")
     return found
 
 

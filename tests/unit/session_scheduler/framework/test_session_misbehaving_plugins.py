@@ -267,7 +267,7 @@ def test_of_a_gang_that_is_refused_at_once_no_class_is_prepared():
     cluster.run(RefusesUnprepared())
     cluster.assert_pending("g-0", "not now")
     cluster.assert_pending("late", "Insufficient cpu")
-    assert cluster.scheduler.queue.is_asleep("Pod default/late")
+    assert cluster.scheduler.queue.is_unschedulable("Pod default/late")
 
 
 class Handlers:

@@ -119,7 +119,7 @@ def test_a_pod_that_is_woken_is_not_tried_where_its_claim_is_gone_by_then(cluste
     tries = tried(cluster, gpu_claim("c"), user("p", "c", cpu="100"))
     assert tries.of == {"p": 1}
     cluster.delete(ResourceClaim, "c")
-    cluster.scheduler.queue.wake(task_of(cluster, "p").group.key, cluster.scheduler.clock.now())
+    cluster.scheduler.queue.requeue_now(task_of(cluster, "p").group.key, cluster.scheduler.clock.now())
     cluster.run()
     assert tries.of == {"p": 1}
     cluster.assert_pending("p", NOT_FOUND)
