@@ -53,7 +53,7 @@ def ordered(session: Session, groups: Iterable[Group] | None = None) -> Iterator
     for queue, waiting in list(queues.items()):
         try:
             waiting.sort(key=lambda entry: entry[0], reverse=True)
-        except PluginError as error:  # keys that do not compare: nothing tells which of them is wrong
+        except PluginError as error:  # keys that do not compare: nothing says which of them is wrong
             _fail(session, [group for _, group in queues.pop(queue)], error)
     first, seen = None, -1
     while queues:
@@ -113,7 +113,7 @@ def try_group(session: Session, group: Group) -> Decision | None:
 
 
 def _new_nominations(result: PlacementResult) -> dict[Task, str]:
-    """Those of which the pods' status does not tell already."""
+    """Those that the pods' status does not name already."""
     before = result.nominated_before
     return {
         task: node
@@ -139,7 +139,7 @@ def trying(session: Session, result: PlacementResult) -> Iterator[None]:
     except PluginError as error:
         session.held_up += error.late
         _give_up(session, result, Refusal(str(error), error.plugin, failed=True))
-    except Exception as error:  # noqa: BLE001 (a bug that one group meets is told, and the others are tried)
+    except Exception as error:  # noqa: BLE001 (a bug that one group meets is reported, and the others are tried)
         session.errors.append(error)
         _give_up(session, result, Refusal(f"the scheduler failed: {type(error).__name__}: {error}", failed=True))
 

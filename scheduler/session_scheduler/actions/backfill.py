@@ -44,7 +44,7 @@ def _each_alone(group: Group) -> bool:
 
 
 def _fill(session: Session, group: Group) -> Decision | None:
-    """As `try_group`, but nobody is asked to end; what `allocate` found out stands where nothing is placed."""
+    """As `try_group`, but no pod is preempted; what `allocate` found out stands where nothing is placed."""
     result = PlacementResult(group)
     with trying(session, result), session.ledger.statement(group) as statement, session.nominated.backfilling():
         place_group(session, statement, group, result)

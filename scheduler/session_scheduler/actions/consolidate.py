@@ -2,8 +2,8 @@
 
 It goes after the actions that look for room in other ways, over what these refused. A pod is moved only where with it
 all of a group fits that was refused, and everything that is moved fits elsewhere at the same time: the session shows
-both, tried out by `Moving`. The moved pods are asked to end; their controllers make them anew, and they go where it was
-found that they fit. One group at a time: what is found next counts on where these pods are then.
+both, tried out by `Moving`. The moved pods are asked to end; their controllers make them again, and they go to the
+nodes that were found. One group at a time: what is found next counts on where these pods are then.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class _Movable:
         self._on: dict[str, Sequence[Task]] = {}
 
     def on(self, node: str) -> Sequence[Task]:
-        """Those on a node, the more important first: who can stay stays. Raises PluginError."""
+        """Those on a node, the more important first: those that can stay do. Raises PluginError."""
         if node not in self._on:
             tasks = [task for task in self._session.snapshot.cache.tasks_on(node) if self._may_be_moved(task)]
             if self._session.runner.limits_preemption:
@@ -165,7 +165,7 @@ class _Movable:
         return [task for task in self._on[node] if task.phase is Phase.BOUND and task.node == node]
 
     def _may_be_moved(self, task: Task) -> bool:
-        """Whether it would be made anew, what is known of it holds elsewhere, and it matters no more than who waits."""
+        """Whether it is made again elsewhere as it is known here, and matters no more than what waits."""
         session, group, pod = self._session, task.group, task.pod
         pod_group = group.pod_group
         together = group.is_gang or group.topology_key is not None

@@ -1,4 +1,4 @@
-"""What actions have in common that go over what `allocate` refused: they ask whose end would make room."""
+"""What the actions share that go over the groups that `allocate` refused: they ask which pods may end for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.groups import Group, Phase
 
 Ask = Callable[[Session, Group, PlacementResult], list[Preemption]]
-"""Finds who may end for what of a group was refused, and nominates; the result says what came of it."""
+"""Finds which pods may end for what of a group was refused, and nominates; the result says what came of it."""
 
 
 def ask_in_order(session: Session, wanted: Callable[[PlacementResult], bool], ask: Ask) -> Iterator[Decision | None]:
@@ -22,7 +22,7 @@ def ask_in_order(session: Session, wanted: Callable[[PlacementResult], bool], as
 
 
 def waits_for_room(session: Session, result: PlacementResult) -> bool:
-    """Whether nodes were looked for in vain, and nobody ends for it already; nodes may be kept for it for later."""
+    """Whether nodes were looked for in vain, and no pod ends for it already; nodes may be kept for it for later."""
     if not result.refused or not result.tried or result.over_capacity:
         return False
     known, starts = session.nominations, session.nominations.starts

@@ -268,8 +268,8 @@ class Trial:
         return None
 
     def is_placeable(self, *, thorough: bool = False) -> bool:
-        """Whether `place` would find places. For tasks of one class, each of which a node alone takes or refuses, the
-        nodes' room says so, and nothing is placed. Raises PluginError.
+        """Whether `place` would find places. For tasks of one class that fit a node by what is on it alone, the nodes'
+        room says so, and nothing is placed. Raises PluginError.
         """
         answer_in_time()
         session, group = self._session, self.group

@@ -1,4 +1,4 @@
-"""Pods that nothing takes may end others of lower priority: as few, and as unimportant ones, as suffice.
+"""The plugin DefaultPreemption: pods that fit nowhere preempt others of lower priority, as few and unimportant as can be.
 
 For a pod alone the victims are on one node, as in kube-scheduler's DefaultPreemption; for a gang anywhere, as in its
 preemption for pod groups. Source: Kubernetes 1.36, pkg/scheduler/framework/preemption.
@@ -53,7 +53,7 @@ class DefaultPreemptionArguments(PluginArguments):
 
 
 class DefaultPreemption:
-    """Finds victims of lower priority for what nothing takes."""
+    """Finds victims of lower priority for what fits nowhere."""
 
     Arguments = DefaultPreemptionArguments
     name = "DefaultPreemption"

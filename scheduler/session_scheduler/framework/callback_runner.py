@@ -44,7 +44,7 @@ class CallbackRunner:
 
     @property
     def has_any_callbacks(self) -> bool:
-        """Whether a predicate or node order must be asked for every task anew."""
+        """Whether a predicate or node order must be asked again for every task."""
         known = self.registered
         scopes = [one.scope for one in known.predicates] + [one.scope for one in known.node_orders]
         return Scope.ANY in scopes
@@ -155,7 +155,7 @@ class CallbackRunner:
             self.note_rejected(task, plugins)
 
     def preemptable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
-        """Those of some running tasks that may end for a group that nothing takes."""
+        """Those of some running tasks that may end for a group that fits nowhere."""
         return self._spared(self.registered.preemptable, group, victims)
 
     def reclaimable(self, group: Group, victims: Iterable[Task]) -> list[Task]:

@@ -99,7 +99,7 @@ class Filtering:
     unresolvable: Callable[[NodeView, Task | None], BoolColumn]
     """For rows that it refused: where no pod's end would help."""
     plugins: Callable[[NodeView, Task | None], list[str]] | None = None
-    """For rows that it refused: who did, where that is not always `plugin`."""
+    """For rows that it refused: which plugin did, where that is not always `plugin`."""
     fits_if: Callable[[NodeView], Sequence[Sequence[str] | None]] | None = None
     """For rows that it refuses: what would have to be so; None where that is not said."""
 

@@ -82,7 +82,7 @@ class Session(Callbacks):
         self.now = snapshot.now
         """The time of the session in seconds, from the injected clock."""
         self.wall = wall
-        """The time of day at which the session opened, in seconds since 1970, as objects' times tell them."""
+        """The time of day at which the session opened, in seconds since 1970, as objects' times count them."""
         self.reasons_wanted = True
         """Whether anything reports why something is refused: not where a trial only asks whether it is."""
         self.asked_for: Task | None = None

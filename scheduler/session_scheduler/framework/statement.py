@@ -328,7 +328,7 @@ class Statement:
             for operation in operations:
                 self._redo(operation)
         except BaseException:
-            with suppress(PluginError):  # the first failure is the one that is told
+            with suppress(PluginError):  # the first failure is the one that is reported
                 self.rollback(mark)
             raise
 

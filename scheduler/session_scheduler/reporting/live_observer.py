@@ -9,7 +9,7 @@ import structlog
 from session_scheduler.base.clock import Clock
 from session_scheduler.cluster.port import Change
 from session_scheduler.framework.bindings import Failure
-from session_scheduler.framework.coverage import unjudged_fields
+from session_scheduler.framework.coverage import unevaluated_fields
 from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.framework.observer import Observer, Stage
 from session_scheduler.framework.statement import PlacementResult
@@ -88,7 +88,7 @@ class Teller(Observer):
 
     def _tell_unjudged(self, pod: Pod) -> None:
         calls = self._profiles.get(pod.spec.scheduler_name)
-        for plugin, field in unjudged_fields(pod, calls.instances) if calls is not None else ():
+        for plugin, field in unevaluated_fields(pod, calls.instances) if calls is not None else ():
             text = f"{field} was not judged when a node was chosen: the profile has no plugin {plugin}"
             self._reporter.event(pod, "NotJudged", "Binding", text, warning=True)
             if plugin not in self._unjudged:

@@ -52,6 +52,7 @@ class FaultyCluster(MemoryCluster):
         """From now on binds succeed."""
         self._faults.clear()
 
+    # The parameters are those of the port.
     async def bind(
         self,
         namespace: str,
